@@ -1,0 +1,114 @@
+"""Every error raised on purpose.
+
+OrchestratorError
+├── InvalidSpec            the workflow as written is wrong; nothing was started
+├── InvalidEvent           an event that cannot be understood; it goes to the dead letters
+├── ExpressionError        an expression could not be evaluated; the step fails, nothing else
+├── IllegalTransition      a step or workflow was about to move where it must not: a defect here
+├── ExecutorNotFound       no executor answers to this name; the attempt fails
+├── StartRefused           the coordinator answered a start with a refusal
+└── StoreError
+    ├── RecordNotFound     no execution has this id
+    ├── RecordExists       an execution with this id is already there
+    └── RecordConflict     somebody committed first; load again and decide again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+class OrchestratorError(Exception):
+    """The root of everything this package raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a document: where, what kind, in words, and what was likely meant."""
+
+    path: str
+    code: str
+    message: str
+    hint: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.line}:{self.column}: " if self.line is not None else ""
+        path = f"{self.path}: " if self.path else ""
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"{place}{path}{self.message}{hint} [{self.code}]"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+class InvalidSpec(OrchestratorError):
+    """All problems of one document in one answer."""
+
+    def __init__(self, problems: Iterable[Problem], source: str | None = None) -> None:
+        self.problems = tuple(problems)
+        self.source = source
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        prefix = f"{self.source}:" if self.source else ""
+        return "\n".join(f"{prefix}{problem}" for problem in self.problems)
+
+
+class InvalidEvent(OrchestratorError):
+    """The event's fields do not make sense; the reason is for the one who sent it."""
+
+
+class ExpressionError(OrchestratorError):
+    """An expression could not be evaluated on this data."""
+
+
+class IllegalTransition(OrchestratorError):
+    def __init__(self, what: str, before: str, after: str) -> None:
+        super().__init__(f"{what} must not go from {before} to {after}")
+        self.what, self.before, self.after = what, before, after
+
+
+class ExecutorNotFound(OrchestratorError):
+    def __init__(self, fn: str, known: Iterable[str], hint: str = "") -> None:
+        names = ", ".join(sorted(known)) or "none"
+        super().__init__(f"no executor is called {fn!r}; this worker knows: {names}{hint}")
+        self.fn = fn
+
+
+class StartRefused(OrchestratorError):
+    """A start was answered with a refusal; `problems` holds the details of an invalid spec."""
+
+    def __init__(self, reason: str, problems: Iterable[dict[str, Any]] = ()) -> None:
+        super().__init__(reason)
+        self.reason, self.problems = reason, tuple(problems)
+
+
+class StoreError(OrchestratorError):
+    """The store could not do what was asked."""
+
+
+class RecordNotFound(StoreError, KeyError):
+    """A KeyError too, because that is what the Store port has always promised."""
+
+    def __init__(self, workflow_execution_id: str) -> None:
+        super().__init__(f"no execution has the id {workflow_execution_id!r}")
+        self.workflow_execution_id = workflow_execution_id
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RecordExists(StoreError):
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(f"an execution with the id {execution_id!r} already exists")
+        self.execution_id = execution_id
+
+
+class RecordConflict(StoreError):
+    def __init__(self, workflow_execution_id: str, version: str) -> None:
+        super().__init__(f"execution {workflow_execution_id!r} is no longer at version {version}")
+        self.workflow_execution_id, self.version = workflow_execution_id, version
