@@ -1,0 +1,117 @@
+"""What an expression can see of an execution: a lazy view, so that looking at one step costs one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.application.draft import Draft
+
+
+class StepsView(Mapping[str, Any]):
+    """The roots `steps` and `flows`: only steps whose output is not null, in spec order."""
+
+    def __init__(self, draft: Draft, shape: Callable[[Any], Any]) -> None:
+        self._draft, self._shape = draft, shape
+
+    def __getitem__(self, step_id: str) -> Any:
+        if step_id in self._draft.graph.index:
+            output = self._draft.step(step_id).output
+            if output is not None:
+                return self._shape(output)
+        raise KeyError(step_id)
+
+    def __iter__(self) -> Iterator[str]:
+        return (s for s in self._draft.graph.order if self._draft.step(s).output is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def descend(self, parts: Sequence[str]) -> tuple[Any, list[str]] | None:
+        """Ids may contain dots: the longest declared id that fits the path wins."""
+        found = self._draft.graph.find_step(parts)
+        if found is None or found[0] not in self:
+            return None
+        step_id, rest = found
+        return self[step_id], list(rest)
+
+    def __contains__(self, step_id: object) -> bool:
+        return step_id in self._draft.graph.index and self._draft.step(str(step_id)).output is not None
+
+
+class StatusView(Mapping[str, Any]):
+    """The root `ctx.status` or `ctx.error`: one value for each step."""
+
+    def __init__(self, draft: Draft, read: Callable[[Any], Any]) -> None:
+        self._draft, self._read = draft, read
+
+    def __getitem__(self, step_id: str) -> Any:
+        if step_id not in self._draft.graph.index:
+            raise KeyError(step_id)
+        return self._read(self._draft.step(step_id))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._draft.graph.order)
+
+    def __len__(self) -> int:
+        return len(self._draft.graph.order)
+
+    def descend(self, parts: Sequence[str]) -> tuple[Any, list[str]] | None:
+        found = self._draft.graph.find_step(parts)
+        return None if found is None else (self[found[0]], list(found[1]))
+
+
+class Context(Mapping[str, Any]):
+    """All roots of the language for one step of one execution; `fresh` is an output that a branch judges.
+
+    The keys of a fresh output lie on top of the roots, as `output` does, and may shadow them.
+    """
+
+    _ROOTS = ("steps", "input", "state", "flows", "ctx")
+
+    def __init__(self, draft: Draft, step_id: str | None = None, fresh: Mapping[str, Any] | None = None) -> None:
+        self._draft, self._step_id = draft, step_id
+        self._fresh: Mapping[str, Any] = {"output": fresh, **fresh} if fresh is not None else {}
+
+    def __getitem__(self, root: str) -> Any:
+        if root in self._fresh:
+            return self._fresh[root]
+        draft = self._draft
+        match root:
+            case "input":
+                return draft.record.inputs
+            case "state":
+                return draft.state
+            case "steps":
+                return StepsView(draft, lambda output: {"output": output})
+            case "flows":
+                return StepsView(draft, lambda output: output)
+            case "ctx":
+                return self._ctx()
+        raise KeyError(root)
+
+    def _ctx(self) -> dict[str, Any]:
+        draft, record = self._draft, self._draft.record
+        ctx: dict[str, Any] = {
+            "workflow": {
+                "id": record.workflow_id,
+                "name": record.spec.name,
+                "execution_id": record.execution_id,
+                "started_at": record.created_at,
+            },
+            "status": StatusView(draft, lambda step: step.status.value),
+            "error": StatusView(draft, lambda step: step.error),
+            "now": draft.moment.iso,
+        }
+        if self._step_id is not None:
+            step = draft.step(self._step_id)
+            ctx["step"] = {"id": self._step_id, "run_id": step.run_id, "attempt": step.attempt}
+        return ctx
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (root for root in self._ROOTS if root not in self._fresh)
+        yield from self._fresh
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,93 @@
+"""What can be decided: the results of advance() and on_step_result()."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchJob:
+    """One dispatch of one step, with all that a worker needs.
+
+    `token` names this dispatch and no other: a result that carries another one is dropped.
+    """
+
+    workflow_execution_id: str
+    step_id: str
+    fn: str
+    inputs: dict[str, Any]
+    run_id: int
+    attempt: int = 1
+    round: int = 0
+    token: str = ""
+    queue: str = "default"
+    timeout_s: float | None = None
+    max_output_bytes: int = 1_048_576
+
+    @property
+    def op(self) -> str:
+        return self.fn
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this step in this round, so that a side effect can be made once."""
+        execution_id = self.workflow_execution_id.partition("#")[2]
+        return f"{execution_id}#{self.step_id}#{self.round}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Steps were claimed; their jobs are to be handed to the runner."""
+
+    jobs: list[DispatchJob] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Nothing new is ready; something is in progress, due later or awaited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Every step is final; the outcome holds the resolved outputs."""
+
+    outcome: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """A branch ended the workflow on purpose; the result is its payload."""
+
+    result: Any
+
+    @property
+    def outcome(self) -> Any:
+        return self.result
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step failed for good, or the workflow could not go on; the outcome holds what could be resolved."""
+
+    error: dict[str, Any]
+    outcome: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """An operator ended the workflow."""
+
+    reason: str | None = None
+    outcome: Any = None
+
+
+Decision = Dispatch | Pending | Complete | Halt | Failed | Cancelled
+Final = Complete | Halt | Failed | Cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class StateChangeEvent:
+    """Handed to `on_state_change`: the step whose output was merged into the state."""
+
+    op: str

@@ -1,0 +1,106 @@
+"""What arrives: the facts that move an execution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+
+@lru_cache(maxsize=1024)
+def iso(at_ms: int) -> str:
+    """Milliseconds since the epoch as ISO 8601 in UTC."""
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something is decided, and the nonce from which its tokens are made.
+
+    The time is that of the event which caused the decision, so a redelivered event decides the same.
+    The nonce is never used twice, not even when the store rolled back to an older state.
+    """
+
+    at_ms: int
+    nonce: str
+    cause: str = ""
+
+    @property
+    def iso(self) -> str:
+        return iso(self.at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class StartEvent:
+    """A producer asks for an execution: of a registered name, or of the spec it sends along."""
+
+    workflow: str | None = None
+    spec: str | None = None
+    inputs: dict[str, Any] = field(default_factory=dict)
+    execution_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultEvent:
+    """What one attempt brought back: an output, or an error with its kind.
+
+    `run_id`, `attempt` and `token` are None only for a caller who holds no job (the two-step use of
+    `Workflow.on_step_result`); such a result is fenced by the step's status alone.
+    """
+
+    workflow_execution_id: str
+    step_id: str
+    output: Any = None
+    error: dict[str, Any] | None = None
+    run_id: int | None = None
+    attempt: int | None = None
+    token: str | None = None
+    worker: str | None = None
+    started_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartedEvent:
+    """A worker began this attempt; sent with the first beat, so short steps send none."""
+
+    workflow_execution_id: str
+    step_id: str
+    run_id: int
+    attempt: int
+    token: str
+    worker: str | None = None
+    started_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LostEvent:
+    """The worker of this attempt died, or its job never reached one."""
+
+    workflow_execution_id: str
+    step_id: str
+    run_id: int
+    attempt: int
+    token: str
+    reason: str = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueEvent:
+    """A large fan-out goes on: the commit before this one left ready steps behind."""
+
+    workflow_execution_id: str
+
+
+StepEvent = ResultEvent | StartedEvent | LostEvent | ContinueEvent
+Event = StartEvent | StepEvent
+
+
+def failure(kind: str, message: str, type_: str | None = None, **details: Any) -> dict[str, Any]:
+    """The one shape of an error, in records, results and dead letters."""
+    error: dict[str, Any] = {"kind": kind, "message": message}
+    if type_ is not None:
+        error["type"] = type_
+    error.update(details)
+    return error

@@ -1,0 +1,290 @@
+"""What we know: the record of one execution, and the states its steps may be in.
+
+A record is changed in one way only: transitions decide `Changes`, a store commits them, and then
+`WorkflowRecord.apply` writes them down. Whoever decides never writes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.errors import IllegalTransition
+from orchestrator.application.graph import Graph
+from orchestrator.application.spec import WorkflowSpec
+from orchestrator.application.validation import LoadedSpec
+
+SCHEMA = 1
+
+
+class StepStatus(StrEnum):
+    READY = "ready"
+    DEFERRED = "deferred"
+    WAITING = "waiting"
+    IN_PROGRESS = "in_progress"
+    RETRY = "retry"
+    ON_HOLD = "on_hold"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    FILTERED = "filtered"
+    CANCELLED = "cancelled"
+    HALTED = "halted"
+
+
+class WorkflowStatus(StrEnum):
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    PAUSED = "paused"
+    COMPENSATING = "compensating"
+    COMPLETE = "complete"
+    HALTED = "halted"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+S, W = StepStatus, WorkflowStatus
+
+FINAL_STEPS = frozenset({S.COMPLETE, S.FAILED, S.SKIPPED, S.FILTERED, S.CANCELLED, S.HALTED})
+FINAL_WORKFLOWS = frozenset({W.COMPLETE, W.HALTED, W.FAILED, W.CANCELLED})
+ACTIVE_STEPS = frozenset({S.IN_PROGRESS, S.WAITING, S.DEFERRED, S.RETRY, S.ON_HOLD})
+
+_ENDS = {S.CANCELLED, S.READY}
+STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
+    S.READY: frozenset(S) - {S.RETRY, S.CANCELLED},
+    S.DEFERRED: frozenset({S.IN_PROGRESS, S.COMPLETE, S.WAITING, S.FAILED, S.SKIPPED, S.ON_HOLD} | _ENDS),
+    S.WAITING: frozenset({S.COMPLETE, S.FAILED, S.SKIPPED, S.HALTED, S.RETRY, S.ON_HOLD} | _ENDS),
+    S.IN_PROGRESS: frozenset(
+        {S.COMPLETE, S.HALTED, S.RETRY, S.FAILED, S.SKIPPED, S.IN_PROGRESS} | _ENDS
+    ),
+    S.RETRY: frozenset({S.IN_PROGRESS, S.FAILED, S.SKIPPED, S.HALTED, S.RETRY, S.ON_HOLD} | _ENDS),
+    S.ON_HOLD: frozenset({S.RETRY, S.DEFERRED, S.WAITING} | _ENDS),
+    S.COMPLETE: frozenset({S.READY}),
+    S.FAILED: frozenset({S.READY}),
+    S.SKIPPED: frozenset({S.READY}),
+    S.FILTERED: frozenset({S.READY}),
+    S.CANCELLED: frozenset({S.READY}),
+    S.HALTED: frozenset(),
+}
+"""From each state of a step, where it may go. Everything else raises IllegalTransition."""
+
+WORKFLOW_MOVES: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
+    W.PENDING: frozenset(W) - {W.PENDING, W.COMPENSATING},
+    W.IN_PROGRESS: frozenset(W) - {W.PENDING, W.IN_PROGRESS},
+    W.PAUSED: frozenset(W) - {W.PENDING, W.PAUSED, W.COMPENSATING},
+    W.COMPENSATING: frozenset({W.FAILED, W.CANCELLED}),
+    W.COMPLETE: frozenset(),
+    W.HALTED: frozenset(),
+    W.FAILED: frozenset({W.IN_PROGRESS}),
+    W.CANCELLED: frozenset({W.IN_PROGRESS}),
+}
+
+
+def check_step_move(step_id: str, before: StepStatus, after: StepStatus) -> None:
+    if after not in STEP_MOVES[before]:
+        raise IllegalTransition(f"step {step_id!r}", before, after)
+
+
+def check_workflow_move(before: WorkflowStatus, after: WorkflowStatus) -> None:
+    if after not in WORKFLOW_MOVES[before]:
+        raise IllegalTransition("the workflow", before, after)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of one execution. `run_id` counts every reset and re-dispatch from 0, `attempt` the
+    executions since the last reset from 1, `round` the resets by `set` or rerun, `lost` the workers
+    that died with this attempt. Times are ISO 8601 in UTC."""
+
+    status: StepStatus = S.READY
+    run_id: int = 0
+    attempt: int = 1
+    round: int = 0
+    dispatches: int = 0
+    lost: int = 0
+    token: str | None = None
+    output: Any = None
+    error: dict[str, Any] | None = None
+    reason: str | None = None
+    worker: str | None = None
+    dispatched_at: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+
+    @property
+    def start_time(self) -> str | None:
+        return self.started_at or self.dispatched_at
+
+    @property
+    def end_time(self) -> str | None:
+        return self.ended_at
+
+    @property
+    def host(self) -> str | None:
+        return self.worker
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL_STEPS
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is stored: the status, and whatever differs from a step that never ran."""
+        stored: dict[str, Any] = {"status": self.status.value}
+        for name, default in _STEP_DEFAULTS:
+            value = getattr(self, name)
+            if value != default or type(value) is not type(default):
+                stored[name] = value
+        return stored
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> StepRecord:
+        known = {name: stored[name] for name, _ in _STEP_DEFAULTS if name in stored}
+        return cls(status=StepStatus(stored["status"]), **known)
+
+
+_STEP_DEFAULTS = tuple((f.name, f.default) for f in fields(StepRecord) if f.name != "status")
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a transition decided: the steps, state keys and fields that differ, and the effects.
+
+    `settled` are the dispatches that brought their result, `revoked` those that nobody waits for any
+    more, both as the step was while they were out; `counted` belongs into the counters (stale, late,
+    lost), and `more` says that ready steps were left for a further advance().
+    """
+
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    jobs: list[DispatchJob] = field(default_factory=list)
+    settled: list[tuple[str, StepRecord]] = field(default_factory=list)
+    revoked: list[tuple[str, StepRecord]] = field(default_factory=list)
+    counted: dict[str, int] = field(default_factory=dict)
+    more: bool = False
+    readiness: ReadinessChanges | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the record stays as it is: nothing to write but an acknowledgement."""
+        return not (self.steps or self.state or self.fields or self.more)
+
+
+@dataclass(slots=True)
+class ReadinessChanges:
+    unmet: dict[str, int] = field(default_factory=dict)
+    open: int = 0
+    in_flight: int = 0
+    taken: set[int] = field(default_factory=set)
+    added: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Readiness:
+    """What can be computed from a record, kept beside it so that an event costs what it touches.
+
+    unmet      for each step, how many of its parents are not final
+    open       how many steps are not final
+    in_flight  how many steps are in progress
+    agenda     the spec positions of steps that the next advance() must look at, in order
+    """
+
+    unmet: dict[str, int]
+    open: int
+    in_flight: int
+    agenda: list[int]
+
+    @classmethod
+    def of(cls, graph: Graph, steps: Mapping[str, StepRecord]) -> Readiness:
+        final = {step_id for step_id, step in steps.items() if step.status in FINAL_STEPS}
+        unmet = {
+            step_id: sum(1 for parent in graph.parents[step_id] if parent not in final)
+            for step_id in graph.order
+        }
+        # A ready step with a skipped or failed parent may be skippable before its other parents are
+        # final: advance() knows, so it is asked to look.
+        dead = {s for s in final if steps[s].status in (S.SKIPPED, S.FAILED)}
+        below_dead = {child for parent in dead for child in graph.children[parent]}
+        agenda = [
+            position
+            for position, step_id in enumerate(graph.order)
+            if steps[step_id].status is S.RETRY
+            or (steps[step_id].status is S.READY and (not unmet[step_id] or step_id in below_dead))
+        ]
+        in_flight = sum(1 for step in steps.values() if step.status is S.IN_PROGRESS)
+        return cls(unmet, len(steps) - len(final), in_flight, agenda)
+
+    def apply(self, changes: ReadinessChanges) -> None:
+        self.unmet.update(changes.unmet)
+        self.open += changes.open
+        self.in_flight += changes.in_flight
+        if len(changes.taken) > 64:
+            self.agenda = [position for position in self.agenda if position not in changes.taken]
+        else:
+            for position in changes.taken:
+                at = bisect_left(self.agenda, position)
+                if at < len(self.agenda) and self.agenda[at] == position:
+                    del self.agenda[at]
+        for position in changes.added:
+            at = bisect_left(self.agenda, position)
+            if at == len(self.agenda) or self.agenda[at] != position:
+                insort(self.agenda, position)
+
+
+@dataclass(slots=True)
+class WorkflowRecord:
+    """All we know of one execution. `version` is the store's: it changes with every commit."""
+
+    loaded: LoadedSpec
+    execution_id: str
+    inputs: dict[str, Any]
+    created_at: str
+    status: WorkflowStatus = W.PENDING
+    state: dict[str, Any] = field(default_factory=dict)
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+    outcome: Any = None
+    error: dict[str, Any] | None = None
+    ended_at: str | None = None
+    start_event: str | None = None
+    version: str = ""
+    readiness: Readiness = field(init=False)
+
+    def __post_init__(self) -> None:
+        for step_id in self.graph.order:
+            if step_id not in self.steps:
+                self.steps[step_id] = StepRecord()
+        self.readiness = Readiness.of(self.graph, self.steps)
+
+    @property
+    def workflow_id(self) -> str:
+        return self.loaded.workflow_id
+
+    @property
+    def workflow_execution_id(self) -> str:
+        return f"{self.loaded.workflow_id}#{self.execution_id}"
+
+    @property
+    def spec(self) -> WorkflowSpec:
+        return self.loaded.spec
+
+    @property
+    def graph(self) -> Graph:
+        return self.loaded.graph
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL_WORKFLOWS
+
+    def apply(self, changes: Changes) -> None:
+        """Write down what was decided, after it was committed."""
+        self.steps.update(changes.steps)
+        self.state.update(changes.state)
+        for name, value in changes.fields.items():
+            setattr(self, name, value)
+        if changes.readiness is not None:
+            self.readiness.apply(changes.readiness)

@@ -1,0 +1,118 @@
+"""What the orchestration asks of the outside: a Store, a Runner and an EventLog.
+
+Each has implementations that share its word (InMemoryStore, SqliteStore, RedisStore) and one contract
+suite that runs on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.events import Event
+from orchestrator.application.record import Changes, WorkflowRecord
+from orchestrator.application.validation import LoadedSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EventRef:
+    """Where an event came from, so that it can be acknowledged there."""
+
+    stream: str
+    entry_id: str
+
+
+@dataclass(slots=True)
+class Commit:
+    """One atomic write: what changes about a record, the events it answers, and what it tells producers.
+
+    `creates` demands that no such execution exists yet. `answers` are the events' replies, by entry id.
+    The store refuses the whole when the record is no longer at the version it was decided upon, or
+    when one of the `once` events is no longer pending.
+    """
+
+    record: WorkflowRecord
+    changes: Changes
+    events: Sequence[EventRef] = ()
+    once: Sequence[EventRef] = ()
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    creates: bool = False
+
+
+class Committed(Enum):
+    """How a commit ended."""
+
+    YES = "written whole"
+    CONFLICT = "the record is at another version"
+    EXISTS = "an execution with this id is already there"
+    GONE = "an event was answered by somebody else"
+
+
+class Store(Protocol):
+    """Keeps records. `load` and `write` give and take isolated copies; `load` raises RecordNotFound."""
+
+    def load(self, workflow_execution_id: str) -> WorkflowRecord: ...
+
+    def write(self, record: WorkflowRecord) -> None: ...
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        """Write each commit whole or not at all, and move `record.version` of those written.
+
+        The changes are applied to what is kept, not to `commit.record`: its owner does that.
+        """
+        ...
+
+
+class Definitions(Protocol):
+    """Keeps registered workflows by name."""
+
+    def register(self, name: str, loaded: LoadedSpec) -> None: ...
+
+    def definition(self, name: str) -> LoadedSpec:
+        """Raises KeyError for an unknown name."""
+        ...
+
+
+class Runner(Protocol):
+    """Carries jobs to workers and results back."""
+
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> list[tuple[str, Any]]: ...
+
+    def gather(self, workflow_execution_id: str) -> list[tuple[str, Any]]: ...
+
+    def list_pending_jobs(self) -> list[DispatchJob]: ...
+
+    def take_pending_jobs(self) -> list[DispatchJob]: ...
+
+    def submit_work_result(
+        self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One entry of an event stream: the event, or why it cannot be understood."""
+
+    ref: EventRef
+    at_ms: int
+    event: Event | None
+    problem: str | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    deliveries: int = 1
+
+
+class EventLog(Protocol):
+    """Brings events to coordinators, each to one of them, again and again until it is acknowledged."""
+
+    def read(self, count: int, block_ms: int) -> list[Delivery]: ...
+
+    def reclaim(self, min_idle_ms: int, count: int) -> list[Delivery]: ...
+
+    def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
+        """Move an event to the dead letters, with a reason, and acknowledge it: both or neither."""
+        ...
+
+    def acknowledge(self, refs: Sequence[EventRef]) -> None: ...
