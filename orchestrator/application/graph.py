@@ -1,0 +1,245 @@
+"""Who waits for whom: the edges a spec declares and those its references imply.
+
+A reference to `steps.<id>` makes its reader wait for that step, unless it has a default, or reads the step
+itself or one of its descendants by declared edges (a loop that reads the previous round). A reference that is
+the whole value of an input key has no such excuse: to a descendant it closes a cycle. Nothing here recurses,
+and nothing compares all steps with all others: specs have 10,000 steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.application.expressions import references
+from orchestrator.application.spec import StepSpec
+
+Edges = Mapping[str, Sequence[str]]
+Where = tuple[str | int, ...]
+
+_BATCH = 1024
+_LONGEST_ID_SEGMENTS = 129  # 128 dots part 129 empty texts; a path may be far longer
+_NAMES_IN_A_CYCLE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The edges of one valid spec, declared and implied, everything in spec order."""
+
+    order: tuple[str, ...]
+    index: dict[str, int]
+    parents: dict[str, tuple[str, ...]]
+    children: dict[str, tuple[str, ...]]
+    roots: tuple[str, ...]
+
+    def closure(self, ids: Iterable[str]) -> list[str]:
+        """All that depends on these steps, directly or not, without them."""
+        given = set(ids)
+        seen: set[str] = set()
+        todo = list(given)
+        while todo:
+            for child in self.children[todo.pop()]:
+                if child not in seen:
+                    seen.add(child)
+                    todo.append(child)
+        return sorted(seen - given, key=self.index.__getitem__)
+
+    def find_step(self, segments: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+        """The step a dotted path means, and the rest of the path: the longest declared id that fits."""
+        return _longest_id(self.index, segments)
+
+    def find_target(self, text: str) -> str | None:
+        """The step that a `set` means by "X", "steps.X" or "steps.X.status"."""
+        if text in self.index:
+            return text
+        root, *segments = text.split(".")
+        found = self.find_step(segments) if root == "steps" else None
+        return found[0] if found and found[1] in ((), ("status",)) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with the edges of a step; `where` is inside the step, `unknown` the name nobody has."""
+
+    step_id: str
+    where: Where
+    code: str
+    message: str
+    unknown: str | None = None
+
+
+def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[Fault]]:
+    """The graph of steps with unique ids, and all that is wrong with it; with faults it is not to be used."""
+    index = {step.id: position for position, step in enumerate(steps)}
+    faults: list[Fault] = []
+    declared = {step.id: _declared_parents(step, index, faults) for step in steps}
+    implied = _implied_parents(steps, index, faults)
+    before = _topological(declared)
+    if len(before) == len(index):
+        implied = _without_loops(implied, declared, before)
+    else:
+        implied = {}  # "descendant" means nothing yet: the declared cycles come first
+
+    parents = {
+        step_id: tuple(sorted({*declared[step_id], *implied.get(step_id, ())}, key=index.__getitem__))
+        for step_id in index
+    }
+    faults += _cycles(steps, index, parents, implied)
+    graph = Graph(
+        order=tuple(index),
+        index=index,
+        parents=parents,
+        children={step_id: tuple(below) for step_id, below in _reversed(parents).items()},
+        roots=tuple(step_id for step_id in index if not parents[step_id]),
+    )
+    return graph, faults
+
+
+@dataclass(frozen=True, slots=True)
+class _Implied:
+    where: Where
+    whole: bool
+
+
+def _expressions(step: StepSpec) -> Iterator[tuple[Where, Any]]:
+    """Every value of a step that makes it wait for what it reads: one line per key of the language."""
+    yield from ((("input", key), value) for key, value in step.input.items())
+
+
+def _declared_parents(step: StepSpec, index: Mapping[str, int], faults: list[Fault]) -> list[str]:
+    for position, parent in enumerate(step.depends_on):
+        if parent not in index:
+            message = f"step {step.id!r} depends on unknown step {parent!r}"
+            faults.append(Fault(step.id, ("depends_on", position), "unknown_dependency", message, parent))
+    return [parent for parent in dict.fromkeys(step.depends_on) if parent in index]
+
+
+def _implied_parents(
+    steps: Sequence[StepSpec], index: Mapping[str, int], faults: list[Fault]
+) -> dict[str, dict[str, _Implied]]:
+    implied: dict[str, dict[str, _Implied]] = {}
+    for step in steps:
+        for where, value in _expressions(step):
+            for reference in references(value):
+                if reference.has_default or not reference.segments:
+                    continue
+                found = _longest_id(index, reference.segments)
+                if found is None:
+                    if reference.whole:  # elsewhere an undefined reference is null (U8)
+                        unknown = reference.segments[0]
+                        message = f"step {step.id!r} reads unknown step {unknown!r}"
+                        faults.append(Fault(step.id, where, "unknown_dependency", message, unknown))
+                elif found[0] != step.id:
+                    known = implied.setdefault(step.id, {})
+                    if reference.whole or found[0] not in known:
+                        known[found[0]] = _Implied(where, reference.whole)
+    return implied
+
+
+def _without_loops(
+    implied: Mapping[str, Mapping[str, _Implied]], declared: Edges, before: Sequence[str]
+) -> dict[str, dict[str, _Implied]]:
+    """Drop the references by which a step reads the last round of something below it."""
+    level: dict[str, int] = {}
+    for step_id in before:
+        level[step_id] = 1 + max((level[parent] for parent in declared[step_id]), default=-1)
+    suspects = {
+        (reader, read)
+        for reader, all_read in implied.items()
+        for read, reference in all_read.items()
+        if not reference.whole and level[read] > level[reader]
+    }
+    loops = _descents(suspects, declared, before)
+    return {
+        reader: {read: reference for read, reference in all_read.items() if (reader, read) not in loops}
+        for reader, all_read in implied.items()
+    }
+
+
+def _descents(pairs: set[tuple[str, str]], parents: Edges, before: Sequence[str]) -> set[tuple[str, str]]:
+    """The pairs (upper, lower) of which the second is a descendant of the first.
+
+    One walk over the graph answers for a whole batch of uppers: a step's bits are the uppers above it.
+    """
+    uppers = sorted({upper for upper, _ in pairs})
+    found: set[tuple[str, str]] = set()
+    for start in range(0, len(uppers), _BATCH):
+        bit = {upper: 1 << n for n, upper in enumerate(uppers[start : start + _BATCH])}
+        above: dict[str, int] = {}
+        for step_id in before:
+            bits = 0
+            for parent in parents[step_id]:
+                bits |= above[parent] | bit.get(parent, 0)
+            above[step_id] = bits
+        found |= {(upper, lower) for upper, lower in pairs if bit.get(upper, 0) & above[lower]}
+    return found
+
+
+def _topological(parents: Edges) -> list[str]:
+    """The steps, parents first; those on a cycle or below one are missing."""
+    children = _reversed(parents)
+    unmet = {step_id: len(above) for step_id, above in parents.items()}
+    order = [step_id for step_id, count in unmet.items() if not count]
+    for step_id in order:  # grows while we walk it
+        for child in children[step_id]:
+            unmet[child] -= 1
+            if not unmet[child]:
+                order.append(child)
+    return order
+
+
+def _reversed(parents: Edges) -> dict[str, list[str]]:
+    children: dict[str, list[str]] = {step_id: [] for step_id in parents}
+    for step_id, above in parents.items():
+        for parent in above:
+            children[parent].append(step_id)
+    return children
+
+
+def _cycles(
+    steps: Sequence[StepSpec],
+    index: Mapping[str, int],
+    parents: Edges,
+    implied: Mapping[str, Mapping[str, _Implied]],
+) -> Iterator[Fault]:
+    """One fault for each cycle met on a walk upwards from every step that can never run."""
+    stuck = parents.keys() - set(_topological(parents))
+    visited: set[str] = set()
+    for start in sorted(stuck, key=index.__getitem__):
+        walk: dict[str, None] = {}
+        step_id = start
+        while step_id not in visited:
+            visited.add(step_id)
+            walk[step_id] = None
+            step_id = next(parent for parent in parents[step_id] if parent in stuck)
+        if step_id in walk:
+            ring = list(walk)
+            ring = ring[ring.index(step_id) :]
+            first = ring.index(min(ring, key=index.__getitem__))
+            yield _cycle_fault(ring[first:] + ring[:first], steps, index, implied)
+
+
+def _cycle_fault(
+    ring: list[str],
+    steps: Sequence[StepSpec],
+    index: Mapping[str, int],
+    implied: Mapping[str, Mapping[str, _Implied]],
+) -> Fault:
+    first, second = ring[0], ring[1 % len(ring)]
+    declared = steps[index[first]].depends_on
+    where: Where = (
+        ("depends_on", declared.index(second)) if second in declared else implied[first][second].where
+    )
+    names = [*ring, first]
+    if len(names) > _NAMES_IN_A_CYCLE:
+        names[_NAMES_IN_A_CYCLE - 2 : -1] = [f"... {len(names) - _NAMES_IN_A_CYCLE + 1} more ..."]
+    return Fault(first, where, "cycle", f"these steps wait for each other: {' -> '.join(names)}")
+
+
+def _longest_id(index: Mapping[str, int], segments: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+    for end in range(min(len(segments), _LONGEST_ID_SEGMENTS), 0, -1):
+        step_id = ".".join(segments[:end])
+        if step_id in index:
+            return step_id, tuple(segments[end:])
+    return None
