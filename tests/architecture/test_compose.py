@@ -1,0 +1,128 @@
+"""compose.yaml and its Dockerfile, read and judged without a Docker engine."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from redis import Redis
+from rq import Worker
+
+from redis_server import RedisServer
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, dict[str, Any]]:
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    return dict(compose["services"])
+
+
+def test_there_are_redis_coordinators_and_workers(services: dict[str, dict[str, Any]]) -> None:
+    assert set(services) == {"redis", "coordinator", "worker"}
+
+
+def test_redis_writes_to_disk_and_evicts_nothing(services: dict[str, dict[str, Any]]) -> None:
+    words = services["redis"]["command"].split()
+    flags = dict(zip(words[1::2], words[2::2], strict=True))
+
+    assert words[0] == "redis-server"
+    assert flags["--appendonly"] == "yes"
+    assert flags["--appendfsync"] == "everysec"
+    assert flags["--maxmemory-policy"] == "noeviction"
+
+
+def test_redis_keeps_its_data_in_a_volume(services: dict[str, dict[str, Any]]) -> None:
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    volume, folder = services["redis"]["volumes"][0].split(":")
+
+    assert folder == "/data"
+    assert volume in compose["volumes"]
+
+
+def test_redis_is_published_to_this_machine_only(services: dict[str, dict[str, Any]]) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in services["redis"]["ports"])
+
+
+@pytest.mark.parametrize("service", ["redis", "coordinator", "worker"])
+def test_every_service_restarts_and_has_a_health_check(
+    services: dict[str, dict[str, Any]], service: str
+) -> None:
+    assert services[service]["restart"] == "always"
+    assert services[service]["healthcheck"]["test"][0] == "CMD"
+
+
+@pytest.mark.parametrize("service", ["coordinator", "worker"])
+def test_our_processes_wait_for_a_healthy_redis(services: dict[str, dict[str, Any]], service: str) -> None:
+    assert services[service]["depends_on"] == {"redis": {"condition": "service_healthy"}}
+    assert services[service]["environment"]["ORCHESTRATOR_REDIS_URL"] == "redis://redis:6379/0"
+    assert "ORCHESTRATOR_EXECUTORS" in services[service]["environment"]
+
+
+def test_there_are_two_coordinators(services: dict[str, dict[str, Any]]) -> None:
+    assert services["coordinator"]["deploy"]["replicas"] == 2
+
+
+@pytest.mark.parametrize("service", ["redis", "coordinator", "worker"])
+def test_every_service_can_be_scaled(services: dict[str, dict[str, Any]], service: str) -> None:
+    assert "container_name" not in services[service]
+
+
+@pytest.mark.parametrize("service", ["coordinator", "worker"])
+def test_the_commands_exist(services: dict[str, dict[str, Any]], service: str) -> None:
+    program, command = services[service]["command"][:2]
+
+    main = importlib.import_module("orchestrator.cli").main
+
+    assert program == "orchestrator"
+    assert isinstance(main, click.Group)
+    assert main.get_command(click.Context(main), command) is not None
+
+
+def test_a_coordinator_is_healthy_when_one_reads_starts(
+    services: dict[str, dict[str, Any]], redis_server: RedisServer, redis_client: Redis
+) -> None:
+    assert not is_healthy(services["coordinator"], redis_server)
+
+    redis_client.xgroup_create("orchestrator:starts", "coordinator", mkstream=True)
+    redis_client.xgroup_createconsumer("orchestrator:starts", "coordinator", "c1")
+
+    assert is_healthy(services["coordinator"], redis_server)
+
+
+def test_a_worker_is_healthy_when_it_is_registered(
+    services: dict[str, dict[str, Any]], redis_server: RedisServer, redis_client: Redis
+) -> None:
+    assert not is_healthy(services["worker"], redis_server)
+
+    Worker(["orchestrator.default"], connection=redis_client).register_birth()
+
+    assert is_healthy(services["worker"], redis_server)
+
+
+def test_the_image_is_built_from_files_that_exist_and_runs_as_a_plain_user(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    build = services["worker"]["build"]
+    lines = (ROOT / build["context"] / build["dockerfile"]).read_text(encoding="utf-8").splitlines()
+    copied = {name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]}
+
+    assert "FROM python:3.11-slim" in lines
+    assert "USER orchestrator" in lines
+    assert not {name for name in copied if not (ROOT / name).exists()}
+
+
+def is_healthy(service: dict[str, Any], server: RedisServer) -> bool:
+    """Run the health check of a service as Docker would, against our own Redis."""
+    _, python, *arguments = service["healthcheck"]["test"]
+    assert python == "python"
+    environment = {**os.environ, "ORCHESTRATOR_REDIS_URL": server.url}
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True).returncode == 0
