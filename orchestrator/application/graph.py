@@ -74,13 +74,7 @@ def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[Fault]]:
     index = {step.id: position for position, step in enumerate(steps)}
     faults: list[Fault] = []
     declared = {step.id: _declared_parents(step, index, faults) for step in steps}
-    implied = _implied_parents(steps, index, faults)
-    before = _topological(declared)
-    if len(before) == len(index):
-        implied = _without_loops(implied, declared, before)
-    else:
-        implied = {}  # "descendant" means nothing yet: the declared cycles come first
-
+    implied = _without_loops(_implied_parents(steps, index, faults), declared)
     parents = {
         step_id: tuple(sorted({*declared[step_id], *implied.get(step_id, ())}, key=index.__getitem__))
         for step_id in index
@@ -138,23 +132,30 @@ def _implied_parents(
 
 
 def _without_loops(
-    implied: Mapping[str, Mapping[str, _Implied]], declared: Edges, before: Sequence[str]
+    implied: Mapping[str, Mapping[str, _Implied]], declared: Edges
 ) -> dict[str, dict[str, _Implied]]:
-    """Drop the references by which a step reads the last round of something below it."""
+    """Drop the references by which a step reads the last round of something below it.
+
+    Those to or from a declared cycle go too: "below" means nothing there, and the cycle is reported anyway.
+    """
+    before = _topological(declared)
     level: dict[str, int] = {}
     for step_id in before:
         level[step_id] = 1 + max((level[parent] for parent in declared[step_id]), default=-1)
+    kept = {
+        reader: {read: reference for read, reference in all_read.items() if read in level}
+        for reader, all_read in implied.items()
+        if reader in level
+    }
     suspects = {
         (reader, read)
-        for reader, all_read in implied.items()
+        for reader, all_read in kept.items()
         for read, reference in all_read.items()
         if not reference.whole and level[read] > level[reader]
     }
-    loops = _descents(suspects, declared, before)
-    return {
-        reader: {read: reference for read, reference in all_read.items() if (reader, read) not in loops}
-        for reader, all_read in implied.items()
-    }
+    for reader, read in _descents(suspects, declared, before):
+        del kept[reader][read]
+    return kept
 
 
 def _descents(pairs: set[tuple[str, str]], parents: Edges, before: Sequence[str]) -> set[tuple[str, str]]:

@@ -200,8 +200,8 @@ def _action(value: Any) -> Any:
         if strangers := [key for key in value if key not in ("set", "value")]:
             raise PydanticCustomError("unknown_key", "set knows no key {key}", {"key": repr(strangers[0])})
     elif value not in PLAIN_ACTIONS:
-        known = ", ".join(PLAIN_ACTIONS)
-        raise PydanticCustomError("unknown_action", "must be {known} or a set mapping", {"known": known})
+        known = f"must be {', '.join(PLAIN_ACTIONS)} or {{set: <step>, value: ready}}"
+        raise PydanticCustomError("unknown_action", "{known}", {"known": known})
     return value
 
 
