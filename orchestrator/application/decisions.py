@@ -21,6 +21,7 @@ class DispatchJob:
     attempt: int = 1
     round: int = 0
     token: str = ""
+    dispatched_at: str = ""
     queue: str = "default"
     timeout_s: float | None = None
     max_output_bytes: int = 1_048_576

@@ -23,6 +23,7 @@ from orchestrator.application.record import (
     ReadinessChanges,
     StepRecord,
     StepStatus,
+    Timer,
     WorkflowRecord,
     WorkflowStatus,
     check_step_move,
@@ -34,7 +35,7 @@ from orchestrator.application.spec import StepSpec
 class Draft:
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
-        self.changes = Changes()
+        self.changes = Changes(at_ms=moment.at_ms)
         self._steps, self._readiness = self.changes.steps, ReadinessChanges()
         self.changes.readiness = self._readiness
         self._agenda_at = 0
@@ -135,6 +136,7 @@ class Draft:
                 attempt=step.attempt,
                 round=step.round,
                 token=token,
+                dispatched_at=self.moment.iso,
                 queue=spec.queue,
                 timeout_s=spec.timeout_s,
                 max_output_bytes=self.record.spec.limits.max_output_bytes,
@@ -153,10 +155,17 @@ class Draft:
         """This step's dispatch has brought its result."""
         self.changes.settled.append((step_id, self.step(step_id)))
 
+    def arm(self, kind: str, step_id: str, due_ms: int) -> None:
+        """Have this step looked at again at a time."""
+        token = self.step(step_id).token
+        assert token is not None, "only what is in progress has a clock"
+        self.changes.timers.append(Timer(kind, step_id, token, due_ms))
+
     def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
         state = self.state
         changed = [key for key, value in output.items() if key not in state or state[key] != value]
         self.changes.state.update(output)
+        self.changes.merged.append((step_id, dict(output)))
         if changed:
             self.note(step=step_id, state_changed=changed)
 
@@ -171,7 +180,14 @@ class Draft:
             before = self.step(step_id).status
             if before in ACTIVE_STEPS:
                 self.revoke(step_id)
-                self.move(step_id, StepStatus.CANCELLED, reason=reason, token=None, ended_at=self.moment.iso)
+                self.move(
+                    step_id,
+                    StepStatus.CANCELLED,
+                    reason=reason,
+                    token=None,
+                    deadline_ms=None,
+                    ended_at=self.moment.iso,
+                )
             elif before is StepStatus.READY and status is not WorkflowStatus.HALTED:
                 self.move(step_id, StepStatus.SKIPPED, reason=reason, ended_at=self.moment.iso)
         self.move_workflow(status, ended_at=self.moment.iso, **fields)

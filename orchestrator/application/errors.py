@@ -10,6 +10,7 @@ OrchestratorError
 └── StoreError
     ├── RecordNotFound     no execution has this id
     ├── RecordExists       an execution with this id is already there
+    ├── Unavailable        the store cannot be reached, or cannot write now; it passes by itself
     └── RecordConflict     somebody committed first; load again and decide again
 """
 
@@ -106,6 +107,10 @@ class RecordExists(StoreError):
     def __init__(self, execution_id: str) -> None:
         super().__init__(f"an execution with the id {execution_id!r} already exists")
         self.execution_id = execution_id
+
+
+class Unavailable(StoreError):
+    """Whether the last command was carried out is unknown: look again before acting."""
 
 
 class RecordConflict(StoreError):

@@ -87,13 +87,22 @@ class LostEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadlineEvent:
+    """The time that this attempt had is over."""
+
+    workflow_execution_id: str
+    step_id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class ContinueEvent:
     """A large fan-out goes on: the commit before this one left ready steps behind."""
 
     workflow_execution_id: str
 
 
-StepEvent = ResultEvent | StartedEvent | LostEvent | ContinueEvent
+StepEvent = ResultEvent | StartedEvent | LostEvent | DeadlineEvent | ContinueEvent
 Event = StartEvent | StepEvent
 
 

@@ -98,7 +98,7 @@ def check_workflow_move(before: WorkflowStatus, after: WorkflowStatus) -> None:
 class StepRecord:
     """One step of one execution. `run_id` counts every reset and re-dispatch from 0, `attempt` the
     executions since the last reset from 1, `round` the resets by `set` or rerun, `lost` the workers
-    that died with this attempt. Times are ISO 8601 in UTC."""
+    that died with this attempt. Times are ISO 8601 in UTC; what a timer compares is in milliseconds."""
 
     status: StepStatus = S.READY
     run_id: int = 0
@@ -114,6 +114,7 @@ class StepRecord:
     dispatched_at: str | None = None
     started_at: str | None = None
     ended_at: str | None = None
+    deadline_ms: int | None = None
 
     @property
     def start_time(self) -> str | None:
@@ -149,22 +150,35 @@ class StepRecord:
 _STEP_DEFAULTS = tuple((f.name, f.default) for f in fields(StepRecord) if f.name != "status")
 
 
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Something to be looked at again at a time. It is a hint: the record is asked when it is due."""
+
+    kind: str
+    step_id: str
+    token: str
+    due_ms: int
+
+
 @dataclass(slots=True)
 class Changes:
     """What a transition decided: the steps, state keys and fields that differ, and the effects.
 
     `settled` are the dispatches that brought their result, `revoked` those that nobody waits for any
-    more, both as the step was while they were out; `counted` belongs into the counters (stale, late,
-    lost), and `more` says that ready steps were left for a further advance().
+    more, both as the step was while they were out; `timers` are to be armed; `counted` belongs into the
+    counters (stale, late, lost), and `more` says that ready steps were left for a further advance().
     """
 
+    at_ms: int = 0
     steps: dict[str, StepRecord] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    merged: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     jobs: list[DispatchJob] = field(default_factory=list)
     settled: list[tuple[str, StepRecord]] = field(default_factory=list)
     revoked: list[tuple[str, StepRecord]] = field(default_factory=list)
+    timers: list[Timer] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
     more: bool = False
     readiness: ReadinessChanges | None = None

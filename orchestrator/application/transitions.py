@@ -30,6 +30,7 @@ from orchestrator.application.edges import Edge, edge, failure_stops
 from orchestrator.application.errors import ExpressionError, InvalidEvent
 from orchestrator.application.events import (
     ContinueEvent,
+    DeadlineEvent,
     LostEvent,
     Moment,
     ResultEvent,
@@ -118,25 +119,50 @@ def _apply(draft: Draft, event: StepEvent) -> StepResult:
         return None
     match event:
         case StartedEvent():
-            draft.amend(event.step_id, started_at=event.started_at or draft.moment.iso, worker=event.worker)
-            return None
+            return _on_started(draft, event)
         case LostEvent():
             return _on_lost(draft, event)
+        case DeadlineEvent():
+            return _on_deadline(draft, event)
     return _on_result(draft, event)
 
 
-def _is_current(step: StepRecord, event: ResultEvent | StartedEvent | LostEvent) -> bool:
+def _is_current(step: StepRecord, event: ResultEvent | StartedEvent | LostEvent | DeadlineEvent) -> bool:
     """The fence: this attempt, of this run, under this token, is in progress."""
     if step.status is not StepStatus.IN_PROGRESS or step.token is None:
         return False
-    return all(
-        given is None or given == known
-        for given, known in (
-            (event.run_id, step.run_id),
-            (event.attempt, step.attempt),
-            (event.token, step.token),
-        )
+    if event.token is not None and event.token != step.token:
+        return False
+    if isinstance(event, DeadlineEvent):
+        return True
+    return event.run_id in (None, step.run_id) and event.attempt in (None, step.attempt)
+
+
+def _on_started(draft: Draft, event: StartedEvent) -> None:
+    """The clock of the attempt starts when its worker says so: time in the queue does not count."""
+    timeout_s = draft.spec(event.step_id).timeout_s
+    deadline_ms = None if timeout_s is None else draft.moment.at_ms + round(timeout_s * 1000)
+    draft.amend(
+        event.step_id,
+        started_at=event.started_at or draft.moment.iso,
+        worker=event.worker,
+        deadline_ms=deadline_ms,
     )
+    if deadline_ms is not None:
+        draft.arm("deadline", event.step_id, deadline_ms)
+
+
+def _on_deadline(draft: Draft, event: DeadlineEvent) -> StepResult:
+    step = draft.step(event.step_id)
+    if step.deadline_ms is None:
+        return None
+    if draft.moment.at_ms < step.deadline_ms:
+        draft.arm("deadline", event.step_id, step.deadline_ms)
+        return None
+    timeout_s = draft.spec(event.step_id).timeout_s
+    draft.revoke(event.step_id)
+    error = failure("timeout", f"execution timeout exceeded ({timeout_s:g} s)")
+    return _on_result(draft, ResultEvent(event.workflow_execution_id, event.step_id, error=error))
 
 
 def _on_lost(draft: Draft, event: LostEvent) -> StepResult:
@@ -155,6 +181,8 @@ def _on_lost(draft: Draft, event: LostEvent) -> StepResult:
         lost=step.lost + 1,
         token=None,
         worker=None,
+        started_at=None,
+        deadline_ms=None,
         reason=event.reason,
     )
     draft.look_at(event.step_id)
@@ -176,6 +204,7 @@ def _on_result(draft: Draft, event: ResultEvent) -> StepResult:
         reason=None,
         worker=event.worker or step.worker,
         started_at=event.started_at or step.started_at,
+        deadline_ms=None,
     )
     if output:
         draft.merge_state(step_id, output)

@@ -49,6 +49,7 @@ class Committed(Enum):
     CONFLICT = "the record is at another version"
     EXISTS = "an execution with this id is already there"
     GONE = "an event was answered by somebody else"
+    FORGED = "another document has the same workflow_id"
 
 
 class Store(Protocol):

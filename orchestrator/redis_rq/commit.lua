@@ -1,0 +1,92 @@
+-- Write one decision whole, or nothing of it.
+--
+-- KEYS[1] the record        KEYS[2] the leases        KEYS[3] the sequences of the queues
+-- ARGV    the version the decision was made upon, "" for a record that must not exist
+--         1 for a new execution and then its key, its spec's key and document; else 0
+--         n, then n times: stream, group, entry id, each of which must still be pending
+--         the grace in ms before a dispatch counts as overdue
+--         n, then n jobs: queue, token, lease member, data, timeout, description, time
+--         n, then n tokens of dispatches that nobody waits for any more
+--         1 for an execution that ends and then its spec's key and the retention in s; else 0
+--         the rest, as commands: how many words, then the words
+-- Returns 1 when written, 0 when the record is at another version, -1 when the execution exists already,
+--         -2 when an event is no longer pending, -3 when another document has the same workflow_id.
+local at = 1
+local function word()
+  at = at + 1
+  return ARGV[at - 1]
+end
+
+-- Checks first, writes last: a script cannot be rolled back.
+local version = word()
+if (redis.call("HGET", KEYS[1], "version") or "") ~= version then
+  return 0
+end
+local creates, execution, new_spec, document = word() == "1", nil, nil, nil
+if creates then
+  execution, new_spec, document = word(), word(), word()
+  if redis.call("EXISTS", execution) == 1 then
+    return -1
+  end
+  local known = redis.call("HGET", new_spec, "document")
+  if known and known ~= document then
+    return -3
+  end
+end
+for _ = 1, tonumber(word()) do
+  local stream, group, id = word(), word(), word()
+  if #redis.call("XPENDING", stream, group, id, id, 1) == 0 then
+    return -2
+  end
+end
+
+local grace = tonumber(word())
+local jobs = tonumber(word())
+if jobs > 0 then
+  local time = redis.call("TIME")
+  -- A quarter of a millisecond marks a dispatch that nobody has started; see sweep.lua.
+  local due = time[1] * 1000 + math.floor(time[2] / 1000) + grace + 0.25
+  for _ = 1, jobs do
+    local queue, token, member, data, timeout, description, now =
+      word(), word(), word(), word(), word(), word(), word()
+    local sequence = redis.call("HINCRBY", KEYS[3], queue, 1)
+    if sequence == 1 then
+      redis.call("SADD", "rq:queues", "rq:queue:" .. queue)
+    end
+    redis.call("HSET", "rq:job:" .. token, "data", data, "timeout", timeout, "description", description,
+      "created_at", now, "enqueued_at", now, "origin", queue, "status", "queued",
+      "result_ttl", "0", "failure_ttl", "3600", "sequence", sequence)
+    redis.call("RPUSH", "rq:queue:" .. queue, token)
+    redis.call("ZADD", KEYS[2], string.format("%.2f", due), member)
+  end
+end
+
+if creates then
+  redis.call("HSET", new_spec, "document", document)
+  redis.call("HINCRBY", new_spec, "executions", 1)
+  redis.call("PERSIST", new_spec)
+end
+
+-- RQ passes over a job without a hash, so this takes it from its queue whatever the queue's length.
+-- A job that runs keeps its hash for RQ to clean up; its lease is gone, so its result will not count.
+for _ = 1, tonumber(word()) do
+  local job = "rq:job:" .. word()
+  if redis.call("HGET", job, "status") == "queued" then
+    redis.call("DEL", job)
+  end
+end
+
+if word() == "1" then
+  local spec, retention = word(), word()
+  -- The spec outlives its last execution by the retention, unless it is registered.
+  if redis.call("HINCRBY", spec, "executions", -1) <= 0 and not redis.call("HGET", spec, "registered") then
+    redis.call("EXPIRE", spec, retention)
+  end
+end
+
+while at <= #ARGV do
+  local words = tonumber(word())
+  redis.call(unpack(ARGV, at, at + words - 1))
+  at = at + words
+end
+return 1

@@ -1,0 +1,114 @@
+"""The one place that makes Redis clients.
+
+A client must never repeat a command on its own: a reply that was lost does not mean that the command
+was. So no retries here; whoever sends decides what an unknown result means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from orchestrator.application.errors import Unavailable
+
+SOCKET_TIMEOUT_S = 10.0
+BLOCK_MS = 1_000
+"""How long a blocking read may wait: well below the socket timeout, or every quiet second is an error."""
+
+MINIMUM_REDIS = (7, 0)
+
+Client = redis.Redis
+T = TypeVar("T")
+
+UNREACHABLE = (
+    redis.exceptions.ConnectionError,
+    redis.exceptions.TimeoutError,
+    redis.exceptions.BusyLoadingError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.OutOfMemoryError,
+)
+"""What passes by itself: no server, a full one, one that is loading or has become a replica."""
+
+
+def connect(url: str) -> Client:
+    """A client for this URL: redis://, rediss:// or unix://."""
+    return redis.Redis.from_url(url, **_options())
+
+
+def connect_like(other: Client) -> Client:
+    """A client of ours for the server that somebody else's client talks to."""
+    kwargs = dict(other.connection_pool.connection_kwargs)
+    for name in ("retry", "retry_on_error", "retry_on_timeout", "parser_class", "driver_info"):
+        kwargs.pop(name, None)
+    pool = redis.ConnectionPool(
+        connection_class=other.connection_pool.connection_class, **{**kwargs, **_options()}
+    )
+    return redis.Redis(connection_pool=pool)
+
+
+def _options() -> dict[str, Any]:
+    return {
+        "protocol": 2,
+        "decode_responses": True,
+        "encoding_errors": "replace",  # anybody can XADD bytes that are not UTF-8: a reader must survive them
+        "socket_timeout": SOCKET_TIMEOUT_S,
+        "socket_connect_timeout": SOCKET_TIMEOUT_S,
+        "socket_keepalive": True,
+        "health_check_interval": 0,
+        "retry": Retry(NoBackoff(), 0),
+    }
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Redis being away is Unavailable to the rooms above, which know no Redis."""
+    try:
+        yield
+    except UNREACHABLE as error:
+        raise Unavailable(f"Redis: {error}") from error
+    except redis.exceptions.ResponseError as error:
+        if str(error).startswith(_PASSING):
+            raise Unavailable(f"Redis: {error}") from error
+        raise
+
+
+_PASSING = ("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY ")
+
+
+def redis_version(client: Client) -> tuple[int, ...]:
+    info: Any = client.info("server")
+    return tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
+
+
+def back_off(first_s: float = 0.05, longest_s: float = 2.0) -> Iterator[float]:
+    """Pauses between tries, doubling up to a longest one."""
+    pause = first_s
+    while True:
+        yield pause
+        pause = min(pause * 2, longest_s)
+
+
+def persist(
+    call: Callable[[], T],
+    give_up_after_s: float | None = None,
+    on_wait: Callable[[Exception], None] = lambda error: None,
+) -> T:
+    """Call until Redis answers. Only for what may be done twice: an unknown result is tried again."""
+    started = time.monotonic()
+    for tries, pause in enumerate(back_off()):
+        try:
+            with translated():
+                return call()
+        except Unavailable as error:
+            if give_up_after_s is not None and time.monotonic() - started + pause > give_up_after_s:
+                raise
+            if tries == 0:
+                on_wait(error)
+            time.sleep(pause)
+    raise AssertionError("back_off() never ends")

@@ -1,0 +1,156 @@
+"""RedisEventLog: the event streams as one coordinator sees them.
+
+Executions are spread over a few streams, and every stream has one coordinator that reads it, so that the
+events of one execution meet its record in one cache. Who reads what follows from who is alive; two that
+disagree for a moment share a stream and lose nothing but time, because every commit is guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import redis
+
+from orchestrator.application.errors import InvalidEvent
+from orchestrator.application.events import Event
+from orchestrator.backend.ports import Delivery, EventRef
+from orchestrator.redis_rq.codec import dumps, read_event
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.scripts import Script
+from orchestrator.redis_rq.store import ANSWER_S, GRACE_MS
+
+DEAD_AFTER_MS = 5_000
+SWEEP_AT_MOST = 500
+DEAD_LETTERS_KEPT = 100_000
+SHOWN_OF_A_FIELD = 10_000
+
+
+class RedisEventLog:
+    def __init__(
+        self, client: Client, consumer: str, keys: Keys | None = None, grace_ms: int = GRACE_MS
+    ) -> None:
+        self._client, self._consumer, self._keys = client, consumer, keys or Keys()
+        self._grace_ms = grace_ms
+        self._sweep, self._trim = Script(client, "sweep"), Script(client, "trim")
+        self._mine = list(range(self._keys.partitions))
+        self._streams = [self._keys.starts, *map(self._keys.events, range(self._keys.partitions))]
+
+    # ---- reading
+
+    def open(self) -> None:
+        """Make the streams and their group, from their beginning: what was sent before us is not lost."""
+        with translated():
+            for stream in self._streams:
+                try:
+                    self._client.xgroup_create(stream, GROUP, id="0", mkstream=True)
+                except redis.exceptions.ResponseError as error:
+                    if not str(error).startswith("BUSYGROUP"):
+                        raise
+
+    def read(self, count: int, block_ms: int) -> list[Delivery]:
+        """New events; waits up to `block_ms` for the first of them."""
+        return self._read(">", [self._keys.starts, *map(self._keys.events, self._mine)], count, block_ms)
+
+    def unfinished(self, count: int) -> list[Delivery]:
+        """What this coordinator has read and not acknowledged: after an outage it begins with these."""
+        return self._read("0", self._streams, count, 0)
+
+    def _read(self, after: str, streams: Sequence[str], count: int, block_ms: int) -> list[Delivery]:
+        wanted: dict[Any, Any] = dict.fromkeys(streams, after)
+        with translated():
+            try:
+                found: Any = self._client.xreadgroup(
+                    GROUP, self._consumer, wanted, count=count, block=block_ms or None
+                )
+            except redis.exceptions.ResponseError as error:
+                if not str(error).startswith("NOGROUP"):
+                    raise
+                self.open()  # somebody flushed this Redis: what comes from now on is still served
+                return []
+        # An entry without fields was deleted under us: there is nothing left of it to handle.
+        return [
+            self._delivery(stream, entry_id, fields)
+            for stream, entries in found or ()
+            for entry_id, fields in entries
+            if fields
+        ]
+
+    def reclaim(self, min_idle_ms: int, count: int) -> list[Delivery]:
+        """Take over events that were read long ago and never acknowledged: their coordinator is gone."""
+        taken: list[Delivery] = []
+        with translated():
+            with self._client.pipeline(transaction=False) as pipe:
+                for stream in self._streams:
+                    pipe.xpending_range(stream, GROUP, "-", "+", count, idle=min_idle_ms)
+                pending: list[Any] = pipe.execute(raise_on_error=False)
+            for stream, entries in zip(self._streams, pending, strict=True):
+                if isinstance(entries, Exception) or not entries:
+                    continue
+                counts = {entry["message_id"]: int(entry["times_delivered"]) for entry in entries}
+                claimed: Any = self._client.xclaim(stream, GROUP, self._consumer, min_idle_ms, list(counts))
+                taken += [self._delivery(stream, entry_id, fields, counts[entry_id] + 1)
+                          for entry_id, fields in claimed]
+        return taken
+
+    def _delivery(self, stream: str, entry_id: str, fields: Mapping[str, str], deliveries: int = 1) -> Delivery:
+        event: Event | None = None
+        problem: str | None = None
+        try:
+            event = read_event(fields, is_start=stream == self._keys.starts)
+        except InvalidEvent as error:
+            problem = str(error)
+        at_ms = int(entry_id.partition("-")[0])
+        return Delivery(EventRef(stream, entry_id), at_ms, event, problem, dict(fields), deliveries)
+
+    # ---- answering
+
+    def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
+        """Move an event to the dead letters, with a reason, and acknowledge it: both or neither."""
+        ref = delivery.ref
+        shown = {name: value[:SHOWN_OF_A_FIELD] for name, value in delivery.fields.items()}
+        letter: dict[Any, Any] = {
+            "reason": reason[:SHOWN_OF_A_FIELD],
+            "stream": ref.stream,
+            "entry": ref.entry_id,
+            "event": dumps(shown),
+        }
+        with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.xadd(self._keys.dead, letter, maxlen=DEAD_LETTERS_KEPT, approximate=True)
+            pipe.hincrby(self._keys.counters, "dead", 1)
+            if ref.stream == self._keys.starts:
+                key = self._keys.answer(ref.entry_id)
+                pipe.rpush(key, dumps(answer or {"ok": False, "reason": reason}))
+                pipe.expire(key, ANSWER_S)
+            pipe.xack(ref.stream, GROUP, ref.entry_id)
+            pipe.execute()
+
+    def acknowledge(self, refs: Sequence[EventRef]) -> None:
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for ref in refs:
+                pipe.xack(ref.stream, GROUP, ref.entry_id)
+            pipe.execute()
+
+    # ---- keeping house
+
+    def tend(self) -> int:
+        """Raise what is due, say that we are alive, and settle who reads which stream."""
+        keys = self._keys
+        with translated():
+            raised, *alive = self._sweep(
+                [keys.leases, keys.timers, keys.sequences, keys.coordinators],
+                [keys.events(0)[:-1], keys.partitions, self._grace_ms, SWEEP_AT_MOST, self._consumer, DEAD_AFTER_MS],
+            )
+        me = alive.index(self._consumer)
+        self._mine = [n for n in range(keys.partitions) if n % len(alive) == me]
+        return int(raised)
+
+    def trim(self) -> int:
+        with translated():
+            return int(self._trim(self._streams, []))
+
+    def close(self) -> None:
+        """Leave the streams to the others at once, instead of when we are found dead."""
+        with translated():
+            self._client.zrem(self._keys.coordinators, self._consumer)

@@ -1,0 +1,128 @@
+"""Every Redis key we own, and the few of RQ that we write.
+
+<p>:starts                    stream  workflow-start events from producers
+<p>:events:<n>                stream  step results and what else moves executions; n spreads executions
+<p>:dead                      stream  refused events: reason, source, entry, and their own fields
+<p>:spec:<workflow_id>        hash    document (JSON), executions (how many are open), registered
+<p>:definitions               hash    name -> workflow_id
+<p>:workflow:<wf_exec_id>     hash    the record: plain fields, step:<id> and state:<key> as JSON
+<p>:execution:<execution_id>  string  -> workflow_execution_id
+<p>:history:<wf_exec_id>      list    one JSON object per transition
+<p>:answer:<entry_id>         list    one JSON object: what became of that start; expires
+<p>:leases                    zset    one member per dispatch that is out; score = due, in ms
+<p>:timers                    zset    one member per timer; score = due, in ms
+<p>:index:status:<status>     zset    workflow_execution_id by time
+<p>:coordinators              zset    coordinator by its last beat, in ms
+<p>:sequences                 hash    queue -> how many jobs were ever put on it
+<p>:counters                  hash    stale, late, lost, dead, conflicts
+<p>:done:<wf_exec_id>         channel the status an execution ended with
+
+rq:job:<token>, rq:queue:<p>.<queue>, rq:queues, rq:failed:<p>.<queue>: RQ's own, written only by our
+scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours never meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha1
+
+GROUP = "coordinator"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    prefix: str = "orchestrator"
+    partitions: int = 8
+
+    @property
+    def starts(self) -> str:
+        return f"{self.prefix}:starts"
+
+    def events(self, partition: int) -> str:
+        return f"{self.prefix}:events:{partition}"
+
+    def events_of(self, workflow_execution_id: str) -> str:
+        return self.events(self.partition_of(workflow_execution_id))
+
+    def partition_of(self, workflow_execution_id: str) -> int:
+        """Which stream brings the events of an execution: the same one to the same coordinator.
+
+        Only speed depends on it, never correctness. sweep.lua computes the same.
+        """
+        digest = sha1(workflow_execution_id.encode(), usedforsecurity=False).hexdigest()
+        return int(digest[:8], 16) % self.partitions
+
+    @property
+    def dead(self) -> str:
+        return f"{self.prefix}:dead"
+
+    def spec(self, workflow_id: str) -> str:
+        return f"{self.prefix}:spec:{workflow_id}"
+
+    @property
+    def definitions(self) -> str:
+        return f"{self.prefix}:definitions"
+
+    def workflow(self, workflow_execution_id: str) -> str:
+        return f"{self.prefix}:workflow:{workflow_execution_id}"
+
+    def execution(self, execution_id: str) -> str:
+        return f"{self.prefix}:execution:{execution_id}"
+
+    def history(self, workflow_execution_id: str) -> str:
+        return f"{self.prefix}:history:{workflow_execution_id}"
+
+    def answer(self, entry_id: str) -> str:
+        return f"{self.prefix}:answer:{entry_id}"
+
+    @property
+    def leases(self) -> str:
+        return f"{self.prefix}:leases"
+
+    @property
+    def timers(self) -> str:
+        return f"{self.prefix}:timers"
+
+    def index(self, status: str) -> str:
+        return f"{self.prefix}:index:status:{status}"
+
+    @property
+    def coordinators(self) -> str:
+        return f"{self.prefix}:coordinators"
+
+    @property
+    def sequences(self) -> str:
+        return f"{self.prefix}:sequences"
+
+    @property
+    def counters(self) -> str:
+        return f"{self.prefix}:counters"
+
+    def done(self, workflow_execution_id: str) -> str:
+        return f"{self.prefix}:done:{workflow_execution_id}"
+
+    def queue(self, name: str) -> str:
+        """The name under which RQ knows one of our queues."""
+        return f"{self.prefix}.{name}"
+
+    @staticmethod
+    def rq_queue(queue: str) -> str:
+        return f"rq:queue:{queue}"
+
+    @staticmethod
+    def rq_job(token: str) -> str:
+        return f"rq:job:{token}"
+
+    @staticmethod
+    def rq_failed(queue: str) -> str:
+        return f"rq:failed:{queue}"
+
+
+RQ_QUEUES = "rq:queues"
+
+
+def lease_member(
+    workflow_execution_id: str, step_id: str, run_id: int, attempt: int, token: str
+) -> str:
+    """A dispatch in the lease set: enough to raise its loss as an event, without any other key."""
+    return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{token}"

@@ -1,0 +1,82 @@
+"""RqRunner: the Runner port on RQ queues.
+
+On Redis a commit carries its jobs, so `dispatch` has nothing left to do, and results go through the event
+streams to a coordinator, so `gather` has nothing to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.events import ResultEvent
+from orchestrator.redis_rq.codec import event_fields, loads
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.jobs import read_job, read_payload
+from orchestrator.redis_rq.keys import Keys
+
+
+class RqRunner:
+    def __init__(self, client: Client, keys: Keys | None = None) -> None:
+        self._client, self._keys = client, keys or Keys()
+
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> list[tuple[str, Any]]:
+        return []
+
+    def gather(self, workflow_execution_id: str) -> list[tuple[str, Any]]:
+        return []
+
+    def list_pending_jobs(self) -> list[DispatchJob]:
+        with translated():
+            tokens = {queue: self._client.lrange(self._keys.rq_queue(queue), 0, -1) for queue in self._queues()}
+            return [job for queue, found in tokens.items() for job in self._jobs(queue, found)]  # type: ignore[arg-type]
+
+    def take_pending_jobs(self) -> list[DispatchJob]:
+        """Take all waiting jobs off their queues, for a worker that is not RQ's."""
+        taken: list[DispatchJob] = []
+        with translated():
+            for queue in self._queues():
+                while found := self._client.lpop(self._keys.rq_queue(queue), 100):
+                    taken += self._jobs(queue, found)  # type: ignore[arg-type]
+        return taken
+
+    def submit_work_result(
+        self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
+    ) -> None:
+        """Publish a result; without a job, as that of the dispatch that is out now."""
+        with translated():
+            if job is None:
+                job = self._current(workflow_execution_id, step_id)
+            event = ResultEvent(
+                workflow_execution_id, step_id, output, None, job.run_id, job.attempt, job.token
+            )
+            fields: dict[Any, Any] = dict(event_fields(event))
+            self._client.xadd(self._keys.events_of(workflow_execution_id), fields)
+
+    def _queues(self) -> list[str]:
+        return sorted(self._client.hkeys(self._keys.sequences))  # type: ignore[arg-type]
+
+    def _jobs(self, queue: str, tokens: Sequence[str]) -> list[DispatchJob]:
+        with self._client.pipeline(transaction=False) as pipe:
+            for token in tokens:
+                pipe.hget(self._keys.rq_job(token), "data")
+            found = [read_payload(data) for data in pipe.execute() if data is not None]
+        name = queue.removeprefix(f"{self._keys.prefix}.")
+        return [read_job(payload, name) for payload in found if payload is not None]
+
+    def _current(self, workflow_execution_id: str, step_id: str) -> DispatchJob:
+        stored = self._client.hget(self._keys.workflow(workflow_execution_id), f"step:{step_id}")
+        if stored is None:
+            raise RecordNotFound(workflow_execution_id)
+        step = loads(str(stored))
+        return DispatchJob(
+            workflow_execution_id,
+            step_id,
+            fn="",
+            inputs={},
+            run_id=step.get("run_id", 0),
+            attempt=step.get("attempt", 1),
+            token=step.get("token") or "none",
+        )

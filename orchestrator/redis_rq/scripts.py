@@ -1,0 +1,56 @@
+"""The Lua scripts, each in a file of its own beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from typing import Any
+
+import redis
+
+from orchestrator.redis_rq.connection import Client
+
+Call = tuple[Sequence[str], Sequence[Any]]
+"""The keys and the arguments of one call."""
+
+
+class Script:
+    """A script by its name; sent whole only when the server does not know it yet."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._text = files(__package__).joinpath(f"{name}.lua").read_text()
+        self._sha = ""
+
+    def __call__(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        return self.run([(keys, args)])[0]
+
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        """All calls in one round trip; each is atomic by itself. The first error is raised after all ran."""
+        results = self._send(calls)
+        unknown = [at for at, result in enumerate(results) if _is_unknown(result)]
+        if unknown:
+            self._sha = str(self._client.script_load(self._text))
+            again = self._send([calls[at] for at in unknown])
+            for at, result in zip(unknown, again, strict=True):
+                results[at] = result
+        _raise_first(results)
+        return results
+
+    def _send(self, calls: Sequence[Call]) -> list[Any]:
+        if not self._sha:
+            self._sha = str(self._client.script_load(self._text))
+        with self._client.pipeline(transaction=False) as pipe:
+            for keys, args in calls:
+                pipe.evalsha(self._sha, len(keys), *keys, *args)
+            return list(pipe.execute(raise_on_error=False))
+
+
+def _is_unknown(result: Any) -> bool:
+    return isinstance(result, redis.exceptions.NoScriptError)
+
+
+def _raise_first(results: Iterable[Any]) -> None:
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

@@ -1,0 +1,1 @@
+"""Layer 4 runs: our code inside an RQ worker process."""

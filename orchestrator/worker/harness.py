@@ -1,0 +1,193 @@
+"""The harness: a DispatchJob in, a ResultEvent out; no executor can break it.
+
+    take the lease -> find the executor -> call it -> publish what it brought -> return to RQ
+
+It publishes before it returns, and waits with back-off while Redis is away, so RQ's own bookkeeping can
+fail in any way without losing a result. It never raises: what RQ calls a failed job is a dead work-horse.
+
+    died while            what is left                            who repairs it
+    taking the lease      a lease entry nobody beats              the sweep, after the lease
+    calling the executor  the same, and a failed job in RQ        the sweep, within a second
+    publishing            the same, or a result already out       the sweep; the token refuses a second result
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from rq import get_current_job
+from rq.timeouts import JobTimeoutException
+
+from orchestrator.application.errors import ExecutorNotFound, Unavailable
+from orchestrator.application.events import ResultEvent, StartedEvent, failure
+from orchestrator.redis_rq.codec import event_fields
+from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
+from orchestrator.redis_rq.keys import lease_member
+from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
+from orchestrator.worker.lookup import Executors
+
+logger = logging.getLogger(__name__)
+
+GIVE_UP_AFTER_S = 3_600.0
+SHOWN_OF_A_TRACEBACK = 2_000
+SHOWN_OF_A_MESSAGE = 10_000
+EXECUTORS_VARIABLE = "ORCHESTRATOR_EXECUTORS"
+LEASE_VARIABLE = "ORCHESTRATOR_LEASE_S"
+
+
+def run_step(payload: dict[str, Any]) -> None:
+    """What every job of ours calls, under any RQ worker; executors are named by an environment variable."""
+    job = get_current_job()
+    assert job is not None, "run_step is called by an RQ worker"
+    client = connect_like(job.connection)
+    try:
+        lease_s = float(os.environ.get(LEASE_VARIABLE, LEASE_S))
+        Harness(client, executors_from_environment(), lease_s=lease_s).run(payload)
+    finally:
+        client.close()
+
+
+def executors_from_environment() -> Executors:
+    return _executors(os.environ.get(EXECUTORS_VARIABLE, ""))
+
+
+@lru_cache(maxsize=8)
+def _executors(named: str) -> Executors:
+    return Executors(modules=[name.strip() for name in named.split(",") if name.strip()])
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    client: Client
+    executors: Executors
+    worker: str = ""
+    lease_s: float = LEASE_S
+    give_up_after_s: float = GIVE_UP_AFTER_S
+
+    def run(self, payload: Mapping[str, Any]) -> bool:
+        """Run one job; False when it was superseded and nothing was published."""
+        started_at = _now()
+        lease = Lease(
+            self.client,
+            RedisClock(self.client),
+            payload["leases"],
+            _member(payload),
+            self.lease_s,
+            on_first_beat=lambda: self._publish_started(payload, started_at),
+        )
+        if not persist(lease.begin, self.give_up_after_s):
+            logger.info("superseded before it started: %s", _name(payload))
+            return False
+        with lease:
+            output, error = self._call(payload)
+            if lease.is_superseded:
+                logger.info("superseded while it ran, result dropped: %s", _name(payload))
+                return False
+            self._publish(payload, output, error, started_at)
+        return True
+
+    def _call(self, payload: Mapping[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
+        """The output as JSON text, or the failure."""
+        try:
+            executor = self.executors.find(payload["fn"])
+        except ExecutorNotFound as error:
+            return None, failure("exception", str(error), type(error).__name__)
+        try:
+            output = executor(payload["inputs"])
+        except JobTimeoutException as error:
+            return None, failure("timeout", str(error))
+        except (Exception, SystemExit) as error:
+            return None, _exception(error)
+        return checked(output, payload["max_output_bytes"])
+
+    def _publish(
+        self, payload: Mapping[str, Any], output: str | None, error: dict[str, Any] | None, started_at: str
+    ) -> None:
+        event = ResultEvent(
+            payload["execution"],
+            payload["step"],
+            None,
+            error,
+            payload["run_id"],
+            payload["attempt"],
+            payload["token"],
+            self.worker or _worker_name(),
+            started_at,
+        )
+        fields: dict[Any, Any] = dict(event_fields(event))
+        if output is not None:
+            fields["output"] = output
+        persist(
+            lambda: self.client.xadd(payload["events"], fields),
+            self.give_up_after_s,
+            on_wait=lambda cause: logger.warning("cannot publish %s yet: %s", _name(payload), cause),
+        )
+        logger.info("%s: %s", _name(payload), f"failed: {error['message']}" if error else "done")
+
+    def _publish_started(self, payload: Mapping[str, Any], started_at: str) -> None:
+        event = StartedEvent(
+            payload["execution"],
+            payload["step"],
+            payload["run_id"],
+            payload["attempt"],
+            payload["token"],
+            self.worker or _worker_name(),
+            started_at,
+        )
+        fields: dict[Any, Any] = dict(event_fields(event))
+        try:
+            with translated():
+                self.client.xadd(payload["events"], fields)
+        except Unavailable as error:
+            logger.warning("cannot report the start of %s: %s", _name(payload), error)
+
+
+def checked(output: Any, max_bytes: int) -> tuple[str | None, dict[str, Any] | None]:
+    """An output as JSON text, or why it cannot be one."""
+    try:
+        text = json.dumps(output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        return None, failure("bad_output", f"the output is not JSON: {error}", type(error).__name__)
+    if size > max_bytes:
+        message = f"the output has {size:,} bytes; limits.max_output_bytes allows {max_bytes:,}"
+        return None, failure("bad_output", f"{message}: pass large data by reference")
+    return text, None
+
+
+def _exception(error: BaseException) -> dict[str, Any]:
+    tail = "".join(traceback.format_exception(error))[-SHOWN_OF_A_TRACEBACK:]
+    message = str(error)[:SHOWN_OF_A_MESSAGE] or type(error).__name__
+    return failure("exception", _printable(message), type(error).__name__, traceback=_printable(tail))
+
+
+def _printable(text: str) -> str:
+    """Whatever an exception says must be storable: half a surrogate pair is not."""
+    return text.encode(errors="replace").decode()
+
+
+def _member(payload: Mapping[str, Any]) -> str:
+    return lease_member(
+        payload["execution"], payload["step"], payload["run_id"], payload["attempt"], payload["token"]
+    )
+
+
+def _name(payload: Mapping[str, Any]) -> str:
+    return f"{payload['execution']} {payload['step']} run {payload['run_id']} attempt {payload['attempt']}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _worker_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"

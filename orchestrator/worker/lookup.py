@@ -1,0 +1,83 @@
+"""From the name in a spec to the function that does the work.
+
+An executor is found, in this order: in a mapping given in code; as a public function of one of the named
+modules; as an entry point of the group `orchestrator.executors`; and last through a module's own
+`execute(fn, inputs)`. Names that a module merely imported are not its executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import FunctionType, ModuleType
+from typing import Any
+
+from orchestrator.application.errors import ExecutorNotFound, OrchestratorError
+
+Executor = Callable[[dict[str, Any]], Any]
+ENTRY_POINTS = "orchestrator.executors"
+
+
+class BadExecutors(OrchestratorError):
+    """A module that was named for its executors cannot be used."""
+
+
+class Executors:
+    """All executors a worker knows."""
+
+    def __init__(
+        self, modules: Iterable[str] = (), mapping: Mapping[str, Executor] | None = None
+    ) -> None:
+        self._functions: dict[str, Executor] = {}
+        self._catch_all: Callable[[str, dict[str, Any]], Any] | None = None
+        self._installed = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+        for name in modules:
+            self._add(_imported(name))
+        self._functions.update(mapping or {})
+
+    def find(self, fn: str) -> Executor:
+        if fn in self._functions:
+            return self._functions[fn]
+        if fn in self._installed:
+            return self._functions.setdefault(fn, self._installed[fn].load())
+        if self._catch_all is not None:
+            return partial(self._catch_all, fn)
+        close = get_close_matches(fn, self.names, n=1)
+        raise ExecutorNotFound(fn, self.names, f"; did you mean {close[0]!r}?" if close else "")
+
+    @property
+    def names(self) -> list[str]:
+        return sorted({*self._functions, *self._installed})
+
+    def _add(self, module: ModuleType) -> None:
+        for name, value in public_functions(module).items():
+            if name == "execute":
+                self._catch_all = self._catch_all or value
+            else:
+                self._functions.setdefault(name, value)
+
+
+def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """The functions that a module defines, or lists in `__all__`."""
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        named = {name: getattr(module, name) for name in listed}
+        return {name: value for name, value in named.items() if callable(value)}
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, FunctionType) and value.__module__ == module.__name__ and name[0] != "_"
+    }
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise BadExecutors(
+            f"the executors module {name!r} cannot be imported: {error}"
+            " (is it installed, or in the directory the worker was started in?)"
+        ) from error
