@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
@@ -62,15 +61,14 @@ class RedisServer:
     def start(self) -> None:
         """Start the process and return when it answers, its data loaded."""
         self.socket.unlink(missing_ok=True)  # a killed server leaves its socket behind
-        self.process = subprocess.Popen(
-            [
-                _binary(),
-                *("--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"),
-                *("--save", "", "--dir", str(self.folder), "--logfile", str(self._log)),
-                *self.arguments,
-            ],
-            stdin=subprocess.DEVNULL,
-        )
+        command = [
+            _binary(),
+            *("--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"),
+            *("--save", "", "--dir", str(self.folder)),
+            *self.arguments,
+        ]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._wait_until_it_answers()
 
     def stop(self) -> None:
@@ -106,9 +104,9 @@ class RedisServer:
                     client.ping()
                     return
             time.sleep(0.005)
-        log = self._log.read_text(errors="replace") if self._log.exists() else ""
         self.kill()
-        raise RedisConnectionError(f"redis-server {' '.join(self.arguments)} did not come up:\n{log}")
+        log = self._log.read_text(errors="replace")
+        raise RuntimeError(f"redis-server {' '.join(self.arguments)} did not come up:\n{log}")
 
 
 @contextmanager

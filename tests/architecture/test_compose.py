@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,16 @@ def test_the_commands_exist(services: dict[str, dict[str, Any]], service: str) -
     assert main.get_command(click.Context(main), command) is not None
 
 
-def test_a_coordinator_is_healthy_when_one_reads_starts(
+def test_coordinators_are_healthy_while_one_of_them_beats(
     services: dict[str, dict[str, Any]], redis_server: RedisServer, redis_client: Redis
 ) -> None:
+    beats = importlib.import_module("orchestrator.redis_rq.keys").Keys().coordinators
+    now_ms = int(time.time() * 1000)
+
+    redis_client.zadd(beats, {"c1": now_ms - 120_000})
     assert not is_healthy(services["coordinator"], redis_server)
 
-    redis_client.xgroup_create("orchestrator:starts", "coordinator", mkstream=True)
-    redis_client.xgroup_createconsumer("orchestrator:starts", "coordinator", "c1")
-
+    redis_client.zadd(beats, {"c1": now_ms})
     assert is_healthy(services["coordinator"], redis_server)
 
 
