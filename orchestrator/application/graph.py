@@ -204,21 +204,37 @@ def _cycles(
     parents: Edges,
     implied: Mapping[str, Mapping[str, _Implied]],
 ) -> Iterator[Fault]:
-    """One fault for each cycle met on a walk upwards from every step that can never run."""
+    """A fault for every set of steps that cannot run because they wait for each other, and perhaps more."""
     stuck = parents.keys() - set(_topological(parents))
-    visited: set[str] = set()
-    for start in sorted(stuck, key=index.__getitem__):
-        walk: dict[str, None] = {}
-        step_id = start
-        while step_id not in visited:
-            visited.add(step_id)
-            walk[step_id] = None
-            step_id = next(parent for parent in parents[step_id] if parent in stuck)
-        if step_id in walk:
-            ring = list(walk)
-            ring = ring[ring.index(step_id) :]
-            first = ring.index(min(ring, key=index.__getitem__))
-            yield _cycle_fault(ring[first:] + ring[:first], steps, index, implied)
+    for ring in _rings({step_id: parents[step_id] for step_id in index if step_id in stuck}):
+        first = ring.index(min(ring, key=index.__getitem__))
+        yield _cycle_fault(ring[first:] + ring[:first], steps, index, implied)
+
+
+def _rings(parents: Edges) -> Iterator[list[str]]:
+    """Cycles without a step in common, by a walk upwards that looks back at its own path."""
+    seen: set[str] = set()
+    told: set[str] = set()
+    for start in parents:
+        if start in seen:
+            continue
+        seen.add(start)
+        path, depth, todo = [start], {start: 0}, [iter(parents[start])]
+        while todo:
+            parent = next(todo[-1], None)
+            if parent is None:
+                todo.pop()
+                del depth[path.pop()]
+            elif parent in depth and parent not in told and path[-1] not in told:
+                ring = path[depth[parent] :]
+                if told.isdisjoint(ring):
+                    told.update(ring)
+                    yield ring
+            elif parent in parents and parent not in seen:
+                seen.add(parent)
+                depth[parent] = len(path)
+                path.append(parent)
+                todo.append(iter(parents[parent]))
 
 
 def _cycle_fault(
