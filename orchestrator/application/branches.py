@@ -63,18 +63,8 @@ def _set(draft: Draft, step_id: str, branch: BranchSpec) -> Verdict:
         raw = evaluate(raw, draft.context(step_id))
     targets = []
     for one in raw if isinstance(raw, list) else [raw]:
-        target = find_target(draft, one)
+        target = draft.graph.find_target(one) if isinstance(one, str) else None
         if target is None:
             return Verdict(error=failure("branch_target", f"set names no step of this workflow: {one!r}"))
         targets.append(target)
     return Verdict(action="set", targets=tuple(targets))
-
-
-def find_target(draft: Draft, target: Any) -> str | None:
-    """A bare id, or a path `steps.<id>.status` in which the longest declared id wins."""
-    if not isinstance(target, str):
-        return None
-    if target in draft.graph.index:
-        return target
-    found = draft.graph.find_step(target.split(".")[1:])
-    return found[0] if found is not None else None

@@ -131,16 +131,25 @@ _SCALARS = frozenset({str, int, float, bool, type(None), list})
 
 
 class _Evaluation(Meter):
-    """One call of evaluate(): what it may still do, and which parts of its rule hold no expression."""
+    """One call of evaluate(): what it may still do, and what it knows of its rule."""
 
-    __slots__ = ("_constant", "root")
+    __slots__ = ("_compiled", "_constant", "root")
 
     def __init__(self, root: Any) -> None:
         super().__init__(MAX_WORK)
         self.root = root
         self._constant: dict[int, bool] = {}
+        self._compiled: set[str] = set()
+
+    def compiles(self, pattern: Any) -> int:
+        """The work of a pattern: much when it is new, whatever a cache may know, so that all runs are alike."""
+        is_new = isinstance(pattern, str) and pattern not in self._compiled
+        if is_new:
+            self._compiled.add(pattern)
+        return 2_000 if is_new else 20
 
     def is_constant(self, rule: Any) -> bool:
+        """Whether this part of the rule holds no expression: then it is its own value, however often asked."""
         if not isinstance(rule, _CONTAINERS):
             return not isinstance(rule, float) or isfinite(rule)
         if id(rule) not in self._constant:
@@ -234,7 +243,7 @@ def _apply(operator: str, given: list[Any], scope: _Scope) -> Any:
         if role == "form":
             return function(scope, *given)
         args = [_run(item, scope) for item in given]
-        scope.evaluation.spend(_reads(operator, args))
+        scope.evaluation.spend(_reads(operator, args, scope.evaluation))
         if role == "reader":
             return function(scope, *args)
         return scope.evaluation.built(_sane(function(*args)))
@@ -242,15 +251,16 @@ def _apply(operator: str, given: list[Any], scope: _Scope) -> Any:
         raise ExpressionError(f"{operator}: {error}") from error
 
 
-def _reads(operator: str, args: list[Any]) -> int:
+def _reads(operator: str, args: list[Any], evaluation: _Evaluation) -> int:
     """How much work it is for `operator` to look at its arguments."""
     sized = [arg for arg in args if isinstance(arg, _SIZED)]
     if not sized:
         return 0
     if operator == "str.matches":
-        return 100 + sum(map(len, sized)) * len(sized[-1]) // 32
-    is_deep = operator in _WRITES or (operator in _COMPARES and len(sized) == len(args))
-    return sum(weight(arg) if is_deep and not isinstance(arg, str) else len(arg) for arg in sized) // 64
+        return evaluation.compiles(sized[-1]) + sum(map(len, sized)) * len(sized[-1]) // 32
+    if operator in _WRITES or (operator in _COMPARES and len(sized) == len(args)):
+        return sum(len(arg) if isinstance(arg, str) else weight(arg) for arg in sized) // 16
+    return sum(map(len, sized)) // (4 if operator in _LOOPS else 64)
 
 
 def _sane(result: Any) -> Any:
@@ -415,6 +425,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 _COMPARES = frozenset({"==", "!=", "===", "!==", "<", "<=", ">", ">=", "in"})
 _WRITES = frozenset({"cat", "json.dumps", "list.unique"})
+_LOOPS = frozenset({"missing", "missing_some", "list.sort", "str.join"})  # in Python, not in C
 _SCOPED = frozenset({"map", "filter", "reduce", "all", "some", "none"})
 
 OPERATORS: frozenset[str] = frozenset({*_FORMS, *_READERS, *_FUNCTIONS})

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.errors import ExpressionError
 
-MAX_WORK = 1_000_000
+MAX_WORK = 500_000  # a few seconds at worst; a sum over 100,000 items takes 300,000
 MAX_SEGMENTS = 50
 MAX_DATA_DEPTH = 200
 

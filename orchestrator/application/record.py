@@ -133,8 +133,8 @@ class StepRecord:
         return self.status in FINAL_STEPS
 
     def as_dict(self) -> dict[str, Any]:
-        """What is stored: the status, and whatever differs from a step that never ran."""
-        stored: dict[str, Any] = {"status": self.status.value}
+        """What is stored: the status and the counters, and whatever differs from a step that never ran."""
+        stored: dict[str, Any] = {"status": self.status.value, "run_id": self.run_id, "attempt": self.attempt}
         for name, default in _STEP_DEFAULTS:
             value = getattr(self, name)
             if value != default or type(value) is not type(default):

@@ -21,7 +21,7 @@ SOCKET_TIMEOUT_S = 10.0
 BLOCK_MS = 1_000
 """How long a blocking read may wait: well below the socket timeout, or every quiet second is an error."""
 
-MINIMUM_REDIS = (7, 0)
+MINIMUM_REDIS = (6, 2)
 
 Client = redis.Redis
 T = TypeVar("T")
@@ -59,7 +59,6 @@ def _options() -> dict[str, Any]:
         "encoding_errors": "replace",  # anybody can XADD bytes that are not UTF-8: a reader must survive them
         "socket_timeout": SOCKET_TIMEOUT_S,
         "socket_connect_timeout": SOCKET_TIMEOUT_S,
-        "socket_keepalive": True,
         "health_check_interval": 0,
         "retry": Retry(NoBackoff(), 0),
     }

@@ -90,8 +90,11 @@ class RedisEventLog:
                     continue
                 counts = {entry["message_id"]: int(entry["times_delivered"]) for entry in entries}
                 claimed: Any = self._client.xclaim(stream, GROUP, self._consumer, min_idle_ms, list(counts))
-                taken += [self._delivery(stream, entry_id, fields, counts[entry_id] + 1)
-                          for entry_id, fields in claimed]
+                taken += [
+                    self._delivery(stream, entry_id, fields, counts[entry_id] + 1)
+                    for entry_id, fields in claimed
+                    if fields
+                ]
         return taken
 
     def _delivery(self, stream: str, entry_id: str, fields: Mapping[str, str], deliveries: int = 1) -> Delivery:

@@ -1,0 +1,330 @@
+"""The coordinator: events in, committed decisions out.
+
+    read a batch -> fold it by execution -> load -> decide -> commit
+
+An event may come twice, late or out of order, to one coordinator or to two; the process may die between any
+two arrows. A commit writes record, history, timers, jobs and acknowledgement at once, so there is one crash
+to think of:
+
+    died          what is left                     who repairs it
+    before it     the event, unacknowledged        whoever reclaims it decides again
+    after it      nothing                          nobody needs to
+
+A commit that finds the record changed is decided again on the new one. An event that cannot be understood,
+or that has failed its handler too often, goes to the dead letters and blocks nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol, cast
+
+from orchestrator.application.errors import InvalidSpec, Unavailable
+from orchestrator.application.events import Moment, StartEvent, StepEvent, failure
+from orchestrator.application.record import Changes, WorkflowRecord
+from orchestrator.application.transitions import decide, fail_workflow
+from orchestrator.application.validation import LoadedSpec, check_inputs, load_spec
+from orchestrator.backend.backend import Backend
+from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often and how much."""
+
+    batch: int = 200
+    jobs_per_commit: int = 500
+    block_ms: int = 500
+    tend_every_s: float = 0.5
+    reclaim_every_s: float = 1.0
+    reclaim_after_ms: int = 5_000
+    trim_every_s: float = 10.0
+    most_deliveries: int = 5
+    most_conflicts: int = 20
+
+
+class Coordinator:
+    def __init__(
+        self,
+        backend: Backend,
+        log: EventLog,
+        definitions: Definitions,
+        pace: Pace | None = None,
+        nonce: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        self._backend, self._log, self._definitions = backend, log, definitions
+        self._pace, self._nonce = pace or Pace(), nonce
+        self._specs = SpecCache()
+        self._chores = [
+            Chore(self._pace.tend_every_s, self._log.tend),
+            Chore(self._pace.reclaim_every_s, self._reclaim),
+            Chore(self._pace.trim_every_s, self._log.trim),
+        ]
+
+    # ---- the loop
+
+    def run(self, stop: StopSignal) -> None:
+        """Serve until told to stop; what was read by then is finished, the rest is left to others."""
+        pauses, is_away = _pauses(), False
+        while not stop.is_set():
+            try:
+                if is_away:
+                    self._begin()
+                    logger.warning("the store is back")
+                    pauses, is_away = _pauses(), False
+                elif self._is_new:
+                    self._begin()
+                self.turn()
+            except Unavailable as error:
+                if not is_away:
+                    logger.warning("the store is away, waiting: %s", error)
+                is_away = True
+                stop.wait(next(pauses))
+        self._end()
+
+    def turn(self) -> int:
+        """Do what is due, then handle one batch; returns how many events it had."""
+        for chore in self._chores:
+            chore.do_if_due()
+        deliveries = self._log.read(self._pace.batch, self._pace.block_ms)
+        self.handle(deliveries)
+        return len(deliveries)
+
+    _is_new = True
+
+    def _begin(self) -> None:
+        """After a start or an outage nothing that we remember is sure: begin with what we had read."""
+        self._backend.forget()
+        self._log.open()
+        self._log.tend()
+        while unfinished := self._log.unfinished(self._pace.batch):
+            self.handle(unfinished)
+        self._is_new = False
+
+    def _end(self) -> None:
+        try:
+            self._log.close()
+        except Unavailable as error:
+            logger.warning("the store is away at the end: %s", error)
+
+    def _reclaim(self) -> None:
+        """Events of a dead coordinator, one by one: one of them may be what killed it."""
+        for delivery in self._log.reclaim(self._pace.reclaim_after_ms, self._pace.batch):
+            if delivery.deliveries > self._pace.most_deliveries:
+                self._reject(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
+            else:
+                self.handle([delivery])
+
+    # ---- one batch
+
+    def handle(self, deliveries: Sequence[Delivery]) -> None:
+        """Decide upon every event of a batch and commit it all in one round trip; conflicts go again."""
+        starts, folded = self._sort(deliveries)
+        decided = [case for delivery in starts if (case := self._start(delivery)) is not None]
+        decided += self._decide(folded)
+        for _ in range(self._pace.most_conflicts):
+            conflicts = self._commit(decided)
+            if not conflicts:
+                return
+            decided = self._decide({case.commit.record.workflow_execution_id: case.deliveries for case in conflicts})
+        # Left unacknowledged on purpose: whoever reclaims these events begins afresh.
+        logger.warning("%d executions kept changing under us", len(decided))
+
+    def _sort(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], dict[str, list[Delivery]]]:
+        starts: list[Delivery] = []
+        folded: dict[str, list[Delivery]] = {}
+        for delivery in deliveries:
+            if delivery.event is None:
+                self._reject(delivery, delivery.problem or "not understood")
+            elif isinstance(delivery.event, StartEvent):
+                starts.append(delivery)
+            else:
+                folded.setdefault(delivery.event.workflow_execution_id, []).append(delivery)
+        return starts, folded
+
+    def _commit(self, cases: Sequence[Case]) -> list[Case]:
+        """Commit all; returns those that met another writer and must be decided again."""
+        conflicts = []
+        results = self._backend.commit([case.commit for case in cases]) if cases else []
+        for case, result in zip(cases, results, strict=True):
+            match result:
+                case Committed.YES:
+                    case.log()
+                case Committed.CONFLICT:
+                    conflicts.append(case)
+                case Committed.GONE:
+                    logger.info("answered by another coordinator: %s", case.commit.events)
+                case Committed.EXISTS:
+                    reason = f"an execution with the id {case.commit.record.execution_id!r} already exists"
+                    self._reject(case.deliveries[0], reason)
+                case Committed.FORGED:
+                    reason = "another document has the same workflow_id: change the spec, for instance its name"
+                    self._reject(case.deliveries[0], reason)
+        return conflicts
+
+    def _decide(self, folded: dict[str, list[Delivery]]) -> list[Case]:
+        cases = []
+        records = self._backend.checkout_many(list(folded))
+        for workflow_execution_id, deliveries in folded.items():
+            record = records[workflow_execution_id]
+            if record is None:
+                for delivery in deliveries:
+                    self._reject(delivery, f"no execution has the id {workflow_execution_id!r}")
+            else:
+                cases.append(self._decide_one(record, deliveries))
+        return cases
+
+    def _decide_one(self, record: WorkflowRecord, deliveries: list[Delivery]) -> Case:
+        moment = self._moment(deliveries[-1])
+        events = cast("list[StepEvent]", [delivery.event for delivery in deliveries])
+        try:
+            decided = decide(record, events, moment, self._pace.jobs_per_commit)
+        except Exception as error:
+            # A defect of ours, or a record that somebody broke. It must stop neither the others nor hide.
+            logger.exception("cannot decide upon %s", record.workflow_execution_id)
+            message = f"internal error: {type(error).__name__}: {error}"
+            changes = fail_workflow(record, failure("internal", message), moment)
+            return Case(_commit_of(record, changes, deliveries), deliveries)
+        for position, reason in decided.refused:
+            self._reject(deliveries[position], reason)
+        return Case(_commit_of(record, decided.changes, deliveries), deliveries)
+
+    # ---- starts
+
+    def _start(self, delivery: Delivery) -> Case | None:
+        event = cast("StartEvent", delivery.event)
+        try:
+            loaded = self._spec_of(event)
+            inputs, problems = check_inputs(loaded.spec, event.inputs)
+            if problems:
+                raise InvalidSpec(problems)
+        except InvalidSpec as error:
+            details = [problem.as_dict() for problem in error.problems]
+            self._reject(delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details})
+            return None
+        except UnknownWorkflow as error:
+            self._reject(delivery, str(error))
+            return None
+        moment = self._moment(delivery)
+        record = WorkflowRecord(
+            loaded=loaded,
+            execution_id=event.execution_id or execution_id_of(delivery),
+            inputs=inputs,
+            created_at=moment.iso,
+            start_event=delivery.ref.entry_id,
+        )
+        decided = decide(record, [], moment, self._pace.jobs_per_commit)
+        answer = {
+            "ok": True,
+            "workflow_execution_id": record.workflow_execution_id,
+            "execution_id": record.execution_id,
+        }
+        commit = _commit_of(record, decided.changes, [delivery])
+        commit.creates, commit.once = True, commit.events
+        commit.answers = {delivery.ref.entry_id: answer}
+        return Case(commit, [delivery])
+
+    def _spec_of(self, event: StartEvent) -> LoadedSpec:
+        if event.spec is not None:
+            return self._specs.load(event.spec)
+        name = event.workflow or ""
+        try:
+            return self._definitions.definition(name)
+        except KeyError:
+            raise UnknownWorkflow(f"no workflow is registered as {name!r}") from None
+
+    def _moment(self, delivery: Delivery) -> Moment:
+        return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)
+
+    def _reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
+        logger.warning("rejected %s of %s: %s", delivery.ref.entry_id, delivery.ref.stream, reason[:500])
+        self._log.reject(delivery, reason, answer)
+
+
+class StopSignal(Protocol):
+    """As threading.Event."""
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float) -> bool: ...
+
+
+class UnknownWorkflow(LookupError):
+    """A start names a workflow that nobody registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A commit, and the deliveries it answers."""
+
+    commit: Commit
+    deliveries: list[Delivery]
+
+    def log(self) -> None:
+        changes = self.commit.changes
+        logger.info(
+            "%s: %d events, %d steps changed, %d jobs%s",
+            self.commit.record.workflow_execution_id,
+            len(self.deliveries),
+            len(changes.steps),
+            len(changes.jobs),
+            f", {changes.fields['status']}" if "status" in changes.fields else "",
+        )
+
+
+class Chore:
+    """Something done every so often, between batches."""
+
+    def __init__(self, every_s: float, do: Callable[[], object]) -> None:
+        self._every_s, self._do = every_s, do
+        self._due = 0.0
+
+    def do_if_due(self) -> None:
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + self._every_s
+            self._do()
+
+
+class SpecCache:
+    """Specs by their text: a producer sends the same one again and again, and checking it costs."""
+
+    def __init__(self, kept: int = 256) -> None:
+        self._kept = kept
+        self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
+
+    def load(self, text: str) -> LoadedSpec:
+        if text in self._specs:
+            self._specs.move_to_end(text)
+            return self._specs[text]
+        loaded = load_spec(text)
+        self._specs[text] = loaded
+        if len(self._specs) > self._kept:
+            self._specs.popitem(last=False)
+        return loaded
+
+
+def execution_id_of(delivery: Delivery) -> str:
+    """Made from the start's own id, so that the same start makes the same execution."""
+    milliseconds, _, sequence = delivery.ref.entry_id.partition("-")
+    at = datetime.fromtimestamp(int(milliseconds) // 1000, UTC)
+    return f"{at:%Y%m%dT%H%M%S}-{int(milliseconds) % 1000:03x}{int(sequence):x}"
+
+
+def _commit_of(record: WorkflowRecord, changes: Changes, deliveries: Sequence[Delivery]) -> Commit:
+    return Commit(record, changes, events=[delivery.ref for delivery in deliveries])
+
+
+def _pauses() -> Iterable[Any]:
+    pause = 0.05
+    while True:
+        yield pause
+        pause = min(pause * 2, 2.0)

@@ -1,0 +1,62 @@
+"""Settings: the environment, read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.store import GRACE_MS, RETENTION_S
+from orchestrator.worker.lease import LEASE_S
+
+T = TypeVar("T", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Each has a variable ORCHESTRATOR_<NAME>, and what the command line says comes first."""
+
+    redis_url: str = "redis://localhost:6379/0"
+    prefix: str = "orchestrator"
+    executors: tuple[str, ...] = ()
+    partitions: int = 8
+    lease_s: float = LEASE_S
+    grace_ms: int = GRACE_MS
+    retention_s: int = RETENTION_S
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self.prefix, self.partitions)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        default = cls()
+
+        def read(name: str, fallback: str) -> str:
+            return environment.get(f"ORCHESTRATOR_{name}", fallback)
+
+        return cls(
+            redis_url=read("REDIS_URL", default.redis_url),
+            prefix=read("PREFIX", default.prefix),
+            executors=tuple(name.strip() for name in read("EXECUTORS", "").split(",") if name.strip()),
+            partitions=_number("PARTITIONS", read("PARTITIONS", str(default.partitions)), int),
+            lease_s=_number("LEASE_S", read("LEASE_S", str(default.lease_s)), float),
+            grace_ms=_number("GRACE_MS", read("GRACE_MS", str(default.grace_ms)), int),
+            retention_s=_number("RETENTION_S", read("RETENTION_S", str(default.retention_s)), int),
+        )
+
+
+class BadSetting(ValueError):
+    """A variable of the environment holds something that cannot be used."""
+
+
+def _number(name: str, text: str, kind: type[T]) -> T:
+    try:
+        value = kind(text)
+    except ValueError:
+        raise BadSetting(f"ORCHESTRATOR_{name} must be a number, not {text!r}") from None
+    if value <= 0:
+        raise BadSetting(f"ORCHESTRATOR_{name} must be above zero, not {text!r}")
+    return value

@@ -1,0 +1,85 @@
+"""StepWorker: an RQ worker for our queues.
+
+It is registered with RQ and seen by its tools; it differs from a stock `rq worker --serializer json` in
+three things: it runs nothing but our one function, it loads the executors before it forks, and it reports
+a dead work-horse at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from rq import Queue, Worker
+from rq.job import Job
+from rq.serializers import JSONSerializer
+
+from orchestrator.application.errors import Unavailable
+from orchestrator.application.events import LostEvent
+from orchestrator.redis_rq.codec import event_fields
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.jobs import RUN_STEP, read_payload
+
+logger = logging.getLogger(__name__)
+
+
+class StepJob(Job):
+    """A job that can only be a step of ours: whoever can write to Redis must not be able to run more."""
+
+    def perform(self) -> Any:
+        if self.func_name != RUN_STEP:
+            raise PermissionError(f"this worker runs {RUN_STEP} and nothing else, not {self.func_name}")
+        return super().perform()
+
+
+class StepWorker(Worker):
+    job_class = StepJob
+
+    def handle_work_horse_killed(self, job: Job, retpid: int, ret_val: int, rusage: Any) -> None:
+        """Report the loss now; the sweep would find it in RQ's registry a moment later."""
+        payload = read_payload(_text(job.data))
+        if payload is None:
+            return
+        cause = f"signal {os.WTERMSIG(ret_val)}" if os.WIFSIGNALED(ret_val) else f"exit {ret_val >> 8}"
+        event = LostEvent(
+            payload["execution"],
+            payload["step"],
+            payload["run_id"],
+            payload["attempt"],
+            payload["token"],
+            f"its work-horse died ({cause})",
+        )
+        fields: dict[Any, Any] = dict(event_fields(event))
+        try:
+            with translated():
+                self.connection.xadd(payload["events"], fields)
+        except Unavailable as error:
+            logger.warning("cannot report a dead work-horse, the sweep will: %s", error)
+
+
+def make_worker(client: Client, queues: Sequence[str], name: str | None = None) -> StepWorker:
+    """A worker for these RQ queues, on a client that does not decode replies: RQ wants bytes."""
+    made = [
+        Queue(queue, connection=client, serializer=JSONSerializer, job_class=StepJob) for queue in queues
+    ]
+    return StepWorker(
+        made,
+        name=name,
+        connection=client,
+        serializer=JSONSerializer,
+        job_class=StepJob,
+        worker_ttl=60,
+        job_monitoring_interval=5,
+        log_job_description=False,
+    )
+
+
+def connect_for_rq(url: str) -> Client:
+    return redis.Redis.from_url(url, protocol=2, socket_connect_timeout=10)
+
+
+def _text(data: Any) -> str:
+    return data.decode(errors="replace") if isinstance(data, bytes) else str(data)
