@@ -13,7 +13,8 @@ from orchestrator.application.errors import OrchestratorError, StartRefused
 from orchestrator.application.record import WorkflowRecord, WorkflowStatus
 from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
 from orchestrator.redis_rq.codec import dumps, loads
-from orchestrator.redis_rq.connection import BLOCK_MS, Client as RedisClient, connect, translated
+from orchestrator.redis_rq.connection import BLOCK_MS, connect, translated
+from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
 
@@ -90,7 +91,7 @@ class Client:
             wait_s = min(until - time.monotonic(), BLOCK_MS / 1000)
             with translated():
                 # BLMOVE onto itself waits like a pop and leaves the answer for others to read.
-                found = self._redis.blmove(key, key, max(wait_s, 0.01), "LEFT", "LEFT")
+                found = self._redis.blmove(key, key, max(wait_s, 0.01), "LEFT", "LEFT")  # type: ignore[arg-type]
             if found is not None:
                 answer: dict[str, Any] = loads(str(found))
                 return answer
@@ -119,7 +120,7 @@ class Client:
         """Wait for the end without polling; raises StillRunning when it does not come in time."""
         workflow_execution_id = self.store.full_id(execution_id)
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        with translated(), closing(self._redis.pubsub(ignore_subscribe_messages=True)) as channel:
+        with translated(), closing(self._channel()) as channel:
             channel.subscribe(self._keys.done(workflow_execution_id))
             while True:
                 # Subscribed first, read second: an end between the two is seen by one of them.
@@ -130,6 +131,9 @@ class Client:
                     raise StillRunning(f"execution {execution_id!r} has not ended after {timeout_s:g} s")
                 left = BLOCK_MS / 1000 if until is None else min(until - time.monotonic(), BLOCK_MS / 1000)
                 channel.get_message(timeout=max(left, 0.01))
+
+    def _channel(self) -> Any:
+        return self._redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
 
 
 _FINAL: Sequence[str] = ("complete", "halted", "failed", "cancelled")

@@ -35,6 +35,8 @@ from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery,
 
 logger = logging.getLogger(__name__)
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -73,21 +75,20 @@ class Coordinator:
 
     def run(self, stop: StopSignal) -> None:
         """Serve until told to stop; what was read by then is finished, the rest is left to others."""
-        pauses, is_away = _pauses(), False
+        is_fresh, pause = True, FIRST_PAUSE_S
         while not stop.is_set():
             try:
-                if is_away:
-                    self._begin()
-                    logger.warning("the store is back")
-                    pauses, is_away = _pauses(), False
-                elif self._is_new:
-                    self._begin()
+                if is_fresh:
+                    self.begin()
+                    logger.info("serving")
+                    is_fresh, pause = False, FIRST_PAUSE_S
                 self.turn()
             except Unavailable as error:
-                if not is_away:
-                    logger.warning("the store is away, waiting: %s", error)
-                is_away = True
-                stop.wait(next(pauses))
+                if pause == FIRST_PAUSE_S:
+                    logger.warning("the store is away, waiting for it: %s", error)
+                is_fresh = True
+                stop.wait(pause)
+                pause = min(pause * 2, LONGEST_PAUSE_S)
         self._end()
 
     def turn(self) -> int:
@@ -98,16 +99,13 @@ class Coordinator:
         self.handle(deliveries)
         return len(deliveries)
 
-    _is_new = True
-
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """After a start or an outage nothing that we remember is sure: begin with what we had read."""
         self._backend.forget()
         self._log.open()
         self._log.tend()
         while unfinished := self._log.unfinished(self._pace.batch):
             self.handle(unfinished)
-        self._is_new = False
 
     def _end(self) -> None:
         try:
@@ -134,7 +132,9 @@ class Coordinator:
             conflicts = self._commit(decided)
             if not conflicts:
                 return
-            decided = self._decide({case.commit.record.workflow_execution_id: case.deliveries for case in conflicts})
+            decided = self._decide(
+                {case.commit.record.workflow_execution_id: case.deliveries for case in conflicts}
+            )
         # Left unacknowledged on purpose: whoever reclaims these events begins afresh.
         logger.warning("%d executions kept changing under us", len(decided))
 
@@ -166,7 +166,9 @@ class Coordinator:
                     reason = f"an execution with the id {case.commit.record.execution_id!r} already exists"
                     self._reject(case.deliveries[0], reason)
                 case Committed.FORGED:
-                    reason = "another document has the same workflow_id: change the spec, for instance its name"
+                    reason = (
+                        "another document has the same workflow_id: change the spec, for instance its name"
+                    )
                     self._reject(case.deliveries[0], reason)
         return conflicts
 
@@ -208,7 +210,9 @@ class Coordinator:
                 raise InvalidSpec(problems)
         except InvalidSpec as error:
             details = [problem.as_dict() for problem in error.problems]
-            self._reject(delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details})
+            self._reject(
+                delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details}
+            )
             return None
         except UnknownWorkflow as error:
             self._reject(delivery, str(error))
@@ -321,10 +325,3 @@ def execution_id_of(delivery: Delivery) -> str:
 
 def _commit_of(record: WorkflowRecord, changes: Changes, deliveries: Sequence[Delivery]) -> Commit:
     return Commit(record, changes, events=[delivery.ref for delivery in deliveries])
-
-
-def _pauses() -> Iterable[Any]:
-    pause = 0.05
-    while True:
-        yield pause
-        pause = min(pause * 2, 2.0)

@@ -53,7 +53,9 @@ def _verdict(draft: Draft, step_id: str, branch: BranchSpec, context: Context) -
     try:
         return Verdict(action=branch.action, result=resolve(branch.result_expr, context))
     except ExpressionError as error:
-        return Verdict(action="abort", error=failure("expression", f"result_expr cannot be resolved: {error}"))
+        return Verdict(
+            action="abort", error=failure("expression", f"result_expr cannot be resolved: {error}")
+        )
 
 
 def _set(draft: Draft, step_id: str, branch: BranchSpec) -> Verdict:

@@ -70,7 +70,9 @@ class Context(Mapping[str, Any]):
 
     _ROOTS = ("steps", "input", "state", "flows", "ctx")
 
-    def __init__(self, draft: Draft, step_id: str | None = None, fresh: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, draft: Draft, step_id: str | None = None, fresh: Mapping[str, Any] | None = None
+    ) -> None:
         self._draft, self._step_id = draft, step_id
         self._fresh: Mapping[str, Any] = {"output": fresh, **fresh} if fresh is not None else {}
 

@@ -47,7 +47,9 @@ from orchestrator.application.record import (
     WorkflowStatus,
 )
 
-NEVER_RETRIED = frozenset({"expression", "bad_output", "branch_target", "no_branch", "loop_limit", "declared"})
+NEVER_RETRIED = frozenset(
+    {"expression", "bad_output", "branch_target", "no_branch", "loop_limit", "declared"}
+)
 """Kinds of failure that would only happen again."""
 
 StepResult = Halt | Failed | Pending | None
@@ -62,9 +64,7 @@ class Decided:
     refused: list[tuple[int, str]] = field(default_factory=list)
 
 
-def on_step_result(
-    record: WorkflowRecord, event: StepEvent, moment: Moment
-) -> tuple[Changes, StepResult]:
+def on_step_result(record: WorkflowRecord, event: StepEvent, moment: Moment) -> tuple[Changes, StepResult]:
     """Write down what an attempt brought back; advance() decides what follows."""
     draft = Draft(record, moment)
     result = _apply(draft, event)
@@ -72,9 +72,7 @@ def on_step_result(
     return draft.changes, result
 
 
-def advance(
-    record: WorkflowRecord, moment: Moment, limit: int | None = None
-) -> tuple[Changes, Decision]:
+def advance(record: WorkflowRecord, moment: Moment, limit: int | None = None) -> tuple[Changes, Decision]:
     """Claim every step that can run, at most `limit` of them, or end the workflow."""
     draft = Draft(record, moment)
     decision = _advance(draft, limit)
@@ -119,7 +117,8 @@ def _apply(draft: Draft, event: StepEvent) -> StepResult:
         return None
     match event:
         case StartedEvent():
-            return _on_started(draft, event)
+            _on_started(draft, event)
+            return None
         case LostEvent():
             return _on_lost(draft, event)
         case DeadlineEvent():
@@ -372,7 +371,9 @@ def _may_run(draft: Draft, step_id: str) -> bool:
             return False
         seen.add(found)
     if seen == {Edge.SOFT}:
-        draft.move(step_id, StepStatus.FILTERED, reason="every parent was filtered", ended_at=draft.moment.iso)
+        draft.move(
+            step_id, StepStatus.FILTERED, reason="every parent was filtered", ended_at=draft.moment.iso
+        )
         return False
     return Edge.WAIT not in seen
 

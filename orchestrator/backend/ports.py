@@ -106,14 +106,32 @@ class Delivery:
 
 
 class EventLog(Protocol):
-    """Brings events to coordinators, each to one of them, again and again until it is acknowledged."""
+    """Brings events to coordinators, each to one of them, again and again until a commit acknowledges it."""
 
-    def read(self, count: int, block_ms: int) -> list[Delivery]: ...
+    def open(self) -> None: ...
 
-    def reclaim(self, min_idle_ms: int, count: int) -> list[Delivery]: ...
+    def close(self) -> None: ...
+
+    def read(self, count: int, block_ms: int) -> list[Delivery]:
+        """New events; waits up to `block_ms` for the first of them."""
+        ...
+
+    def unfinished(self, count: int) -> list[Delivery]:
+        """What this coordinator has read and not acknowledged."""
+        ...
+
+    def reclaim(self, min_idle_ms: int, count: int) -> list[Delivery]:
+        """Take over what another coordinator read long ago and never acknowledged."""
+        ...
 
     def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
         """Move an event to the dead letters, with a reason, and acknowledge it: both or neither."""
         ...
 
-    def acknowledge(self, refs: Sequence[EventRef]) -> None: ...
+    def tend(self) -> int:
+        """Raise what is due as events, and say that this coordinator is alive."""
+        ...
+
+    def trim(self) -> int:
+        """Drop what is acknowledged, and nothing else."""
+        ...

@@ -135,7 +135,9 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
     if unknown:
         raise InvalidEvent(f"unknown field {unknown[0]!r}; a start has {', '.join(sorted(_START_FIELDS))}")
     if ("workflow" in fields) == ("spec" in fields):
-        raise InvalidEvent("a start names a registered 'workflow' or carries a 'spec': exactly one of the two")
+        raise InvalidEvent(
+            "a start names a registered 'workflow' or carries a 'spec': exactly one of the two"
+        )
     text = fields.get("inputs", "{}")
     if len(text) > MAX_INPUT_BYTES:
         raise InvalidEvent(f"inputs have {len(text):,} characters; at most {MAX_INPUT_BYTES:,} are accepted")

@@ -97,7 +97,9 @@ class RedisEventLog:
                 ]
         return taken
 
-    def _delivery(self, stream: str, entry_id: str, fields: Mapping[str, str], deliveries: int = 1) -> Delivery:
+    def _delivery(
+        self, stream: str, entry_id: str, fields: Mapping[str, str], deliveries: int = 1
+    ) -> Delivery:
         event: Event | None = None
         problem: str | None = None
         try:
@@ -129,12 +131,6 @@ class RedisEventLog:
             pipe.xack(ref.stream, GROUP, ref.entry_id)
             pipe.execute()
 
-    def acknowledge(self, refs: Sequence[EventRef]) -> None:
-        with translated(), self._client.pipeline(transaction=False) as pipe:
-            for ref in refs:
-                pipe.xack(ref.stream, GROUP, ref.entry_id)
-            pipe.execute()
-
     # ---- keeping house
 
     def tend(self) -> int:
@@ -143,7 +139,14 @@ class RedisEventLog:
         with translated():
             raised, *alive = self._sweep(
                 [keys.leases, keys.timers, keys.sequences, keys.coordinators],
-                [keys.events(0)[:-1], keys.partitions, self._grace_ms, SWEEP_AT_MOST, self._consumer, DEAD_AFTER_MS],
+                [
+                    keys.events(0)[:-1],
+                    keys.partitions,
+                    self._grace_ms,
+                    SWEEP_AT_MOST,
+                    self._consumer,
+                    DEAD_AFTER_MS,
+                ],
             )
         me = alive.index(self._consumer)
         self._mine = [n for n in range(keys.partitions) if n % len(alive) == me]

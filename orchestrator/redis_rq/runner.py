@@ -30,7 +30,9 @@ class RqRunner:
 
     def list_pending_jobs(self) -> list[DispatchJob]:
         with translated():
-            tokens = {queue: self._client.lrange(self._keys.rq_queue(queue), 0, -1) for queue in self._queues()}
+            tokens = {
+                queue: self._client.lrange(self._keys.rq_queue(queue), 0, -1) for queue in self._queues()
+            }
             return [job for queue, found in tokens.items() for job in self._jobs(queue, found)]  # type: ignore[arg-type]
 
     def take_pending_jobs(self) -> list[DispatchJob]:

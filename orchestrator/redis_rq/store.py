@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from orchestrator.application.errors import RecordNotFound, StoreError
 from orchestrator.application.record import FINAL_WORKFLOWS, WorkflowRecord
@@ -34,7 +35,11 @@ _STATUS = {
 
 class RedisStore:
     def __init__(
-        self, client: Client, keys: Keys | None = None, grace_ms: int = GRACE_MS, retention_s: int = RETENTION_S
+        self,
+        client: Client,
+        keys: Keys | None = None,
+        grace_ms: int = GRACE_MS,
+        retention_s: int = RETENTION_S,
     ) -> None:
         self._client, self._keys = client, keys or Keys()
         self._grace_ms, self._retention_s = grace_ms, retention_s
@@ -124,7 +129,8 @@ class RedisStore:
         key = self._keys.workflow(record.workflow_execution_id)
         with translated(), self._client.pipeline(transaction=True) as pipe:
             pipe.delete(key)
-            pipe.hset(key, mapping={**created_fields(record), "version": record.version})
+            fields: dict[Any, Any] = {**created_fields(record), "version": record.version}
+            pipe.hset(key, mapping=fields)
             pipe.hsetnx(self._keys.spec(record.workflow_id), "document", dumps(record.loaded.document))
             pipe.set(self._keys.execution(record.execution_id), record.workflow_execution_id)
             pipe.execute()
@@ -171,7 +177,7 @@ class RedisStore:
         return self._documents[loaded.workflow_id]
 
     def _commands(self, commit: Commit, version: str) -> list[list[str | int]]:
-        """Everything of a commit that is a plain command: what commit.lua runs once its checks have passed."""
+        """Everything of a commit that is a plain command, for commit.lua to run once its checks have passed."""
         record, changes, keys = commit.record, commit.changes, self._keys
         weid = record.workflow_execution_id
         commands: list[list[str | int]] = []
@@ -185,7 +191,9 @@ class RedisStore:
             commands.append(["SET", keys.execution(record.execution_id), weid])
         commands += self._releases(commit)
         for timer in changes.timers:
-            commands.append(["ZADD", keys.timers, timer.due_ms, f"{timer.kind}|{weid}|{timer.step_id}|{timer.token}"])
+            commands.append(
+                ["ZADD", keys.timers, timer.due_ms, f"{timer.kind}|{weid}|{timer.step_id}|{timer.token}"]
+            )
         if commit.creates or "status" in changes.fields:
             commands += self._status_moves(commit)
         if changes.more:
@@ -211,7 +219,7 @@ class RedisStore:
         return commands
 
     def _status_moves(self, commit: Commit) -> list[list[str | int]]:
-        """The indexes follow the status; an execution that ends gets its term, and those who wait hear of it."""
+        """The indexes follow the status; an execution that ends gets its term, and who waits hears of it."""
         record, keys, weid = commit.record, self._keys, commit.record.workflow_execution_id
         status = commit.changes.fields.get("status", record.status)
         commands: list[list[str | int]] = []

@@ -27,7 +27,7 @@ class RedisClock:
 
     def now_ms(self) -> int:
         if self._offset_ms is None:
-            seconds, micros = self._client.time()  # type: ignore[misc]
+            seconds, micros = self._client.time()
             self._offset_ms = int(seconds) * 1000 + int(micros) / 1000 - time.monotonic() * 1000
         return round(time.monotonic() * 1000 + self._offset_ms)
 

@@ -28,9 +28,7 @@ class BadExecutors(OrchestratorError):
 class Executors:
     """All executors a worker knows."""
 
-    def __init__(
-        self, modules: Iterable[str] = (), mapping: Mapping[str, Executor] | None = None
-    ) -> None:
+    def __init__(self, modules: Iterable[str] = (), mapping: Mapping[str, Executor] | None = None) -> None:
         self._functions: dict[str, Executor] = {}
         self._catch_all: Callable[[str, dict[str, Any]], Any] | None = None
         self._installed = {point.name: point for point in entry_points(group=ENTRY_POINTS)}

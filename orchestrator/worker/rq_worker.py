@@ -62,9 +62,7 @@ class StepWorker(Worker):
 
 def make_worker(client: Client, queues: Sequence[str], name: str | None = None) -> StepWorker:
     """A worker for these RQ queues, on a client that does not decode replies: RQ wants bytes."""
-    made = [
-        Queue(queue, connection=client, serializer=JSONSerializer, job_class=StepJob) for queue in queues
-    ]
+    made = [Queue(queue, connection=client, serializer=JSONSerializer, job_class=StepJob) for queue in queues]
     return StepWorker(
         made,
         name=name,
