@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
-from orchestrator.application.errors import InvalidSpec, Unavailable
+from orchestrator.application.errors import InvalidSpec, StoreError, Unavailable
 from orchestrator.application.events import Moment, StartEvent, StepEvent, failure
 from orchestrator.application.record import Changes, WorkflowRecord
 from orchestrator.application.transitions import decide, fail_workflow
@@ -177,9 +177,9 @@ class Coordinator:
         records = self._backend.checkout_many(list(folded))
         for workflow_execution_id, deliveries in folded.items():
             record = records[workflow_execution_id]
-            if record is None:
+            if isinstance(record, StoreError):
                 for delivery in deliveries:
-                    self._reject(delivery, f"no execution has the id {workflow_execution_id!r}")
+                    self._reject(delivery, str(record))
             else:
                 cases.append(self._decide_one(record, deliveries))
         return cases
@@ -197,7 +197,9 @@ class Coordinator:
             return Case(_commit_of(record, changes, deliveries), deliveries)
         for position, reason in decided.refused:
             self._reject(deliveries[position], reason)
-        return Case(_commit_of(record, decided.changes, deliveries), deliveries)
+        refused = {position for position, _ in decided.refused}
+        kept = [delivery for position, delivery in enumerate(deliveries) if position not in refused]
+        return Case(_commit_of(record, decided.changes, kept), kept)
 
     # ---- starts
 

@@ -19,9 +19,6 @@ end
 
 -- Checks first, writes last: a script cannot be rolled back.
 local version = word()
-if (redis.call("HGET", KEYS[1], "version") or "") ~= version then
-  return 0
-end
 local creates, execution, new_spec, document = word() == "1", nil, nil, nil
 if creates then
   execution, new_spec, document = word(), word(), word()
@@ -32,6 +29,9 @@ if creates then
   if known and known ~= document then
     return -3
   end
+end
+if (redis.call("HGET", KEYS[1], "version") or "") ~= version then
+  return 0
 end
 for _ = 1, tonumber(word()) do
   local stream, group, id = word(), word(), word()

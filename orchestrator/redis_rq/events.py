@@ -16,10 +16,11 @@ from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import Event
 from orchestrator.backend.ports import Delivery, EventRef
 from orchestrator.redis_rq.codec import dumps, read_event
+from orchestrator.redis_rq.commits import ANSWER_S
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import GROUP, Keys
 from orchestrator.redis_rq.scripts import Script
-from orchestrator.redis_rq.store import ANSWER_S, GRACE_MS
+from orchestrator.redis_rq.store import GRACE_MS
 
 DEAD_AFTER_MS = 5_000
 SWEEP_AT_MOST = 500

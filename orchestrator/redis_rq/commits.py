@@ -1,0 +1,142 @@
+"""A commit as the words of commit.lua: all that one decision writes, in one place.
+
+The script checks versions and events, writes the jobs, and then runs plain commands; which ones is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.application.record import FINAL_WORKFLOWS
+from orchestrator.application.validation import LoadedSpec
+from orchestrator.backend.ports import Commit
+from orchestrator.redis_rq.codec import changed_fields, created_fields, dumps
+from orchestrator.redis_rq.jobs import job_words, lease_of
+from orchestrator.redis_rq.keys import GROUP, Keys, timer_member
+from orchestrator.redis_rq.scripts import Call
+
+ANSWER_S = 3_600
+DOCUMENTS_KEPT = 256
+WORDS_PER_COMMAND = 2_000
+"""Lua's stack bounds how many words one command may have inside a script."""
+
+Command = list[str | int]
+
+
+class CommitWords:
+    def __init__(self, keys: Keys, grace_ms: int, retention_s: int) -> None:
+        self._keys, self._grace_ms, self._retention_s = keys, grace_ms, retention_s
+        self._documents: dict[str, str] = {}
+
+    def of(self, commit: Commit, version: str) -> Call:
+        """The words of commit.lua, in its order."""
+        record, changes, keys = commit.record, commit.changes, self._keys
+        spec = keys.spec(record.workflow_id)
+        args: Command = [record.version]
+        if commit.creates:
+            args += [1, keys.execution(record.execution_id), spec, self._document(record.loaded)]
+        else:
+            args.append(0)
+        args.append(len(commit.once))
+        for ref in commit.once:
+            args += [ref.stream, GROUP, ref.entry_id]
+        args += [self._grace_ms, len(changes.jobs)]
+        for job in changes.jobs:
+            args += job_words(job, keys)
+        args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
+        args += [1, spec, self._retention_s] if _ends(commit) else [0]
+        for command in self._commands(commit, version):
+            args.append(len(command))
+            args += command
+        return [keys.workflow(record.workflow_execution_id), keys.leases, keys.sequences], args
+
+    def _document(self, loaded: LoadedSpec) -> str:
+        """The spec as it is stored: made once for each, since a start carries it every time."""
+        if loaded.workflow_id not in self._documents:
+            if len(self._documents) >= DOCUMENTS_KEPT:
+                self._documents.clear()
+            self._documents[loaded.workflow_id] = dumps(loaded.document)
+        return self._documents[loaded.workflow_id]
+
+    def _commands(self, commit: Commit, version: str) -> list[Command]:
+        """Everything of a commit that is a plain command, for commit.lua to run after its checks."""
+        record, changes, keys = commit.record, commit.changes, self._keys
+        weid = record.workflow_execution_id
+        commands: list[Command] = []
+        if writes(commit):
+            fields = {"version": version, **(created_fields(record) if commit.creates else {})}
+            fields.update(changed_fields(changes))
+            commands += _chunked(["HSET", keys.workflow(weid)], [w for pair in fields.items() for w in pair])
+        if changes.history:
+            commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
+        if commit.creates:
+            commands.append(["SET", keys.execution(record.execution_id), weid])
+        commands += self._releases(commit)
+        for timer in changes.timers:
+            member = timer_member(timer.kind, weid, timer.step_id, timer.token)
+            commands.append(["ZADD", keys.timers, timer.due_ms, member])
+        if commit.creates or "status" in changes.fields:
+            commands += self._status_moves(commit)
+        if changes.more:
+            commands.append(["XADD", keys.events_of(weid), "*", "type", "continue", "execution", weid])
+        for name, count in changes.counted.items():
+            commands.append(["HINCRBY", keys.counters, name, count])
+        for entry_id, answer in commit.answers.items():
+            commands.append(["RPUSH", keys.answer(entry_id), dumps(answer)])
+            commands.append(["EXPIRE", keys.answer(entry_id), ANSWER_S])
+        for stream, ids in _by_stream(commit).items():
+            commands += _chunked(["XACK", stream, GROUP], ids)
+        return commands
+
+    def _releases(self, commit: Commit) -> list[Command]:
+        """Dispatches that ended: their leases and timers go."""
+        changes, keys, weid = commit.changes, self._keys, commit.record.workflow_execution_id
+        ended = [*changes.settled, *changes.revoked]
+        if not ended:
+            return []
+        commands = _chunked(["ZREM", keys.leases], [lease_of(weid, step_id, step) for step_id, step in ended])
+        timers = [
+            timer_member("deadline", weid, step_id, step.token or "")
+            for step_id, step in ended
+            if step.deadline_ms is not None
+        ]
+        commands += _chunked(["ZREM", keys.timers], timers)
+        return commands
+
+    def _status_moves(self, commit: Commit) -> list[Command]:
+        """The indexes follow the status; an execution that ends gets its term, and who waits hears of it."""
+        record, keys, weid = commit.record, self._keys, commit.record.workflow_execution_id
+        status = commit.changes.fields.get("status", record.status)
+        commands: list[Command] = []
+        if not commit.creates:
+            commands.append(["ZREM", keys.index(record.status), weid])
+        commands.append(["ZADD", keys.index(status), commit.changes.at_ms, weid])
+        if _ends(commit):
+            commands += [
+                ["EXPIRE", keys.workflow(weid), self._retention_s],
+                ["EXPIRE", keys.history(weid), self._retention_s],
+                ["EXPIRE", keys.execution(record.execution_id), self._retention_s],
+                ["PUBLISH", keys.done(weid), status],
+            ]
+        return commands
+
+
+def writes(commit: Commit) -> bool:
+    """Whether the record itself changes; a stale result only counts and is acknowledged."""
+    return commit.creates or not commit.changes.is_empty
+
+
+def _ends(commit: Commit) -> bool:
+    return commit.changes.fields.get("status") in FINAL_WORKFLOWS
+
+
+def _chunked(head: Command, words: Sequence[str | int]) -> list[Command]:
+    """One command, or several when it has too many words; the pairs of HSET stay together."""
+    return [[*head, *words[at : at + WORDS_PER_COMMAND]] for at in range(0, len(words), WORDS_PER_COMMAND)]
+
+
+def _by_stream(commit: Commit) -> dict[str, list[str | int]]:
+    ids: dict[str, list[str | int]] = {}
+    for ref in commit.events:
+        ids.setdefault(ref.stream, []).append(ref.entry_id)
+    return ids
