@@ -289,9 +289,12 @@ class _Report:
             raise InvalidSpec(self.located(self._problems), self._source)
 
     def located(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        placed = [(parse_path(problem.path, self._data), problem) for problem in problems]
-        placed.sort(key=lambda entry: self._position(entry[0]))
-        return tuple(self._with_place(path, problem) for path, problem in placed)
+        placed = []
+        for problem in problems:
+            path = parse_path(problem.path, self._data)
+            problem = self._with_place(path, problem)
+            placed.append(((problem.line or 0, problem.column or 0, *self._position(path)), problem))
+        return tuple(problem for _, problem in sorted(placed, key=lambda entry: entry[0]))
 
     def _with_place(self, path: Path, problem: Problem) -> Problem:
         if problem.line is not None or self._places is None:
@@ -410,7 +413,7 @@ def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return "a number"
+        return f"the number {value}"
     if isinstance(value, str):
         return "a text"
     return "a list" if isinstance(value, list) else "a mapping"
