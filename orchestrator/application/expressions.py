@@ -142,14 +142,14 @@ class _Evaluation(Meter):
         self._compiled: set[str] = set()
 
     def compiles(self, pattern: Any) -> int:
-        """The work of a pattern: much when it is new, whatever a cache may know, so that all runs are alike."""
+        """The work of a pattern: much if it is new, whatever a cache may know, so that all runs are alike."""
         is_new = isinstance(pattern, str) and pattern not in self._compiled
         if is_new:
             self._compiled.add(pattern)
         return 2_000 if is_new else 20
 
     def is_constant(self, rule: Any) -> bool:
-        """Whether this part of the rule holds no expression: then it is its own value, however often asked."""
+        """Whether this part of the rule holds no expression, and so is its own value, however often asked."""
         if not isinstance(rule, _CONTAINERS):
             return not isinstance(rule, float) or isfinite(rule)
         if id(rule) not in self._constant:
@@ -240,6 +240,7 @@ def _apply(operator: str, given: list[Any], scope: _Scope) -> Any:
         wanted = least if least == most else f"at least {least}" if most == inf else f"{least} to {most}"
         raise ExpressionError(f"{operator} takes {wanted} arguments, got {len(given)}")
     try:
+        scope.evaluation.spend(len(given) // 2)
         if role == "form":
             return function(scope, *given)
         args = [_run(item, scope) for item in given]
@@ -260,7 +261,7 @@ def _reads(operator: str, args: list[Any], evaluation: _Evaluation) -> int:
         return evaluation.compiles(sized[-1]) + sum(map(len, sized)) * len(sized[-1]) // 32
     if operator in _WRITES or (operator in _COMPARES and len(sized) == len(args)):
         return sum(len(arg) if isinstance(arg, str) else weight(arg) for arg in sized) // 16
-    return sum(map(len, sized)) // (4 if operator in _LOOPS else 64)
+    return sum(map(len, sized)) // (2 if operator in _LOOPS else 64)
 
 
 def _sane(result: Any) -> Any:
@@ -507,7 +508,7 @@ _Place = Literal["data", "argument", "quoted"]
 
 
 def _problems(value: Any, path: str, depth: int, place: _Place) -> Iterator[Problem]:
-    if depth > MAX_DEPTH:
+    if depth >= MAX_DEPTH and isinstance(value, _CONTAINERS):
         yield Problem(path, "too_deep", f"nested more than {MAX_DEPTH} levels deep")
     elif isinstance(value, list):
         for index, item in enumerate(value):
@@ -530,7 +531,7 @@ def _problems(value: Any, path: str, depth: int, place: _Place) -> Iterator[Prob
 
 
 def _problems_of_expression(rule: dict[str, Any], path: str, depth: int, place: _Place) -> Iterator[Problem]:
-    if place == "data" and _is_big(rule):
+    if (place == "data" or depth == 0) and _is_big(rule):
         yield Problem(path, "too_big", f"the expression has more than {MAX_NODES:,} nodes")
         return
     [(operator, given)] = rule.items()

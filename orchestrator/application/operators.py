@@ -75,7 +75,8 @@ def text(value: Any) -> str:
 
 
 def _items(value: Any) -> list[Any]:
-    return list(want(value, "a list"))
+    items: list[Any] = want(value, "a list")
+    return items
 
 
 def bounded(size: int) -> None:
