@@ -1,0 +1,22 @@
+"""Layer 2: Backend composes a Store and a Runner, whichever they are."""
+
+from orchestrator.application.record import StepRecord, WorkflowRecord
+from orchestrator.backend.backend import Backend
+from orchestrator.backend.memory import InMemoryStore, InProcessRunner
+from orchestrator.backend.ports import Runner, Store
+from orchestrator.backend.sqlite_runner import SqliteRunner
+from orchestrator.backend.sqlite_store import SqliteStore
+from orchestrator.backend.worker import InProcessWorker
+
+__all__ = [
+    "Backend",
+    "InMemoryStore",
+    "InProcessRunner",
+    "InProcessWorker",
+    "Runner",
+    "SqliteRunner",
+    "SqliteStore",
+    "StepRecord",
+    "Store",
+    "WorkflowRecord",
+]

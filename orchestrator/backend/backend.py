@@ -1,0 +1,271 @@
+"""Backend: a Store and a Runner, and the only place where anything is written.
+
+    checkout -> (a pure function decides) -> commit -> dispatch
+
+Whoever decides checks a record out, and commits with it. A record that is checked out belongs to that one
+caller: another one who asks for it meanwhile gets a copy of its own, and the store refuses the second commit.
+Live records are kept in a cache, so that a commit costs what changed and not what the workflow holds; a stale
+one is noticed by the version that every commit compares, the empty one too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from threading import Lock
+from typing import Any, Protocol, runtime_checkable
+
+from orchestrator.application.decisions import DispatchJob, StateChangeEvent
+from orchestrator.application.errors import InvalidSpec, RecordExists, StoreError
+from orchestrator.application.events import LostEvent, Moment, ResultEvent, iso
+from orchestrator.application.record import Changes, StepStatus, WorkflowRecord
+from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
+from orchestrator.backend import identifiers
+from orchestrator.backend.isolation import copied
+from orchestrator.backend.legacy import LegacyMethods, committing
+from orchestrator.backend.memory import InMemoryStore, InProcessRunner
+from orchestrator.backend.ports import Commit, Committed, Runner, Store
+from orchestrator.backend.results import Pairs, carrying_results
+from orchestrator.backend.worker import Execute, InProcessWorker
+
+LIVE_RECORDS = 256
+LIVE_SPECS = 64
+ID_TRIES = 20
+
+Merge = tuple[str, dict[str, Any], dict[str, Any], StateChangeEvent | None]
+OnStateChange = Callable[..., None]
+"""Called with workflow_execution_id, the state before, the state after and, if it takes four, the event."""
+
+
+@runtime_checkable
+class Archive(Protocol):
+    """What a store may know beside its records."""
+
+    def full_id(self, execution_id: str) -> str: ...
+
+    def history(self, workflow_execution_id: str) -> list[dict[str, Any]]: ...
+
+
+class Backend(LegacyMethods):
+    def __init__(
+        self,
+        executor: Execute | None = None,
+        store: Store | None = None,
+        runner: Runner | None = None,
+        poll_interval: float = 0.1,
+        on_state_change: OnStateChange | None = None,
+        *,
+        clock: Callable[[], int] = identifiers.now_ms,
+        nonce: Callable[[], str] = identifiers.random_nonce,
+    ) -> None:
+        """`executor` is for an InProcessWorker of the backend's own; `poll_interval` is the longest pause
+        between two looks for results, in seconds."""
+        self._store = committing(store if store is not None else InMemoryStore())
+        self._runner = carrying_results(runner if runner is not None else InProcessRunner())
+        self.worker = InProcessWorker(self._runner, executor, clock=clock) if executor is not None else None
+        self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
+        self._on_state_change = on_state_change
+        self._takes_event = on_state_change is not None and _takes_four(on_state_change)
+        self._live: OrderedDict[str, WorkflowRecord] = OrderedDict()
+        self._specs: OrderedDict[tuple[type, str], LoadedSpec] = OrderedDict()
+        self._lock = Lock()
+        self._began_at = iso(clock())
+        self._undelivered: set[str] = set()
+
+    # ---- records
+
+    def create(
+        self,
+        spec: dict[str, Any] | str,
+        inputs: dict[str, Any] | None = None,
+        execution_id: str | None = None,
+    ) -> str:
+        """Start an execution of a spec, given as data or as YAML, and return its workflow_execution_id."""
+        loaded = self._loaded(spec)
+        filled, problems = check_inputs(loaded.spec, inputs)
+        if problems:
+            raise InvalidSpec(problems)
+        filled = copied(filled)
+        for candidate in self._execution_ids(execution_id):
+            record = WorkflowRecord(loaded, candidate, filled, created_at=iso(self.clock()))
+            [result] = self.commit([Commit(record, Changes(), creates=True)])
+            if result is Committed.YES:
+                return record.workflow_execution_id
+            if result is not Committed.EXISTS:
+                raise StoreError(f"{record.workflow_execution_id!r} was not created: {result.value}")
+        raise RecordExists(candidate)
+
+    def load(self, workflow_execution_id: str) -> WorkflowRecord:
+        """A copy of the record that is the caller's own."""
+        return self._store.load(workflow_execution_id)
+
+    def write(self, record: WorkflowRecord) -> None:
+        """Put a whole record, whatever was there: for repairs, not for decisions."""
+        self._store.write(record)
+        self._take_live(record.workflow_execution_id)
+
+    def find(self, execution_id: str) -> str:
+        """The workflow_execution_id behind an id of either kind; RecordNotFound when there is none."""
+        if isinstance(self._store, Archive):
+            return self._store.full_id(execution_id)
+        return self._store.load(execution_id).workflow_execution_id
+
+    def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
+        """One entry per transition, the oldest first; nothing when the store keeps none."""
+        return self._store.history(workflow_execution_id) if isinstance(self._store, Archive) else []
+
+    # ---- decisions
+
+    def moment(self, cause: str = "") -> Moment:
+        return Moment(self.clock(), self.nonce(), cause)
+
+    def checkout(self, workflow_execution_id: str) -> WorkflowRecord:
+        """The live record, to decide upon and to commit with."""
+        live = self._take_live(workflow_execution_id)
+        return live if live is not None else self._store.load(workflow_execution_id)
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        """Write decisions; records of refused ones are forgotten: check out again and decide again."""
+        results = self._store.commit(commits)
+        merges: list[Merge] = []
+        for commit, result in zip(commits, results, strict=True):
+            if result is Committed.YES:
+                if self._on_state_change is not None:
+                    merges += _merges(commit)
+                commit.record.apply(commit.changes)
+                self._keep_live(commit.record)
+        try:
+            for merge in merges:
+                self.report_merge(*merge)
+        except BaseException:  # a warning that is an error, or ^C: nobody is told what to dispatch
+            for commit in commits:
+                self.undelivered(commit.changes.jobs)
+            raise
+        return results
+
+    def report_merge(
+        self, weid: str, before: dict[str, Any], after: dict[str, Any], event: StateChangeEvent | None
+    ) -> None:
+        """Call on_state_change. What it raises becomes a warning: an observer must not stop a workflow."""
+        if self._on_state_change is None:
+            return
+        try:
+            if self._takes_event:
+                self._on_state_change(weid, before, after, event)
+            else:
+                self._on_state_change(weid, before, after)
+        except Exception as error:
+            warnings.warn(f"on_state_change failed: {error!r}", RuntimeWarning, stacklevel=2)
+
+    # ---- jobs and results
+
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
+        """Hand jobs to the runner. Pairs it returns were run on the spot; they are for on_step_result()."""
+        try:
+            return self._runner.dispatch(workflow_execution_id, jobs)
+        except BaseException:
+            self.undelivered(jobs)
+            raise
+
+    def gather(self, workflow_execution_id: str) -> Pairs:
+        return self._runner.gather(workflow_execution_id)
+
+    def results(self, workflow_execution_id: str) -> list[ResultEvent]:
+        """What gather() returns, with error, run_id, attempt and token."""
+        return self._runner.results(workflow_execution_id)
+
+    def list_pending_jobs(self) -> list[DispatchJob]:
+        return self._runner.list_pending_jobs()
+
+    def take_pending_jobs(self) -> list[DispatchJob]:
+        return self._runner.take_pending_jobs()
+
+    def submit_work_result(
+        self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
+    ) -> None:
+        self._runner.submit_work_result(workflow_execution_id, step_id, output, job)
+
+    def undelivered(self, jobs: Sequence[DispatchJob]) -> None:
+        """Remember that these dispatches never reached the runner."""
+        self._undelivered.update(job.token for job in jobs)
+
+    def orphans(self, record: WorkflowRecord) -> list[LostEvent]:
+        """Dispatches in a record that nobody will ever answer: their process died before this one began, or
+        they never reached the runner; and the runner, which can tell, does not have them."""
+        held = self._runner.held(record.workflow_execution_id) if record.readiness.in_flight else None
+        if held is None:
+            return []
+        reason = "its process ended before its result was written"
+        return [
+            LostEvent(record.workflow_execution_id, step_id, step.run_id, step.attempt, step.token, reason)
+            for step_id, step in record.steps.items()
+            if step.status is StepStatus.IN_PROGRESS and step.token is not None and step.token not in held
+            if step.token in self._undelivered or (step.dispatched_at or "") < self._began_at
+        ]
+
+    # ---- keys
+
+    def workflow_execution_id(self, record: WorkflowRecord) -> str:
+        return record.workflow_execution_id
+
+    def step_key(self, workflow_execution_id: str, step_id: str) -> str:
+        return identifiers.step_key(workflow_execution_id, step_id)
+
+    def step_run_key(self, workflow_execution_id: str, step_id: str, run_id: int) -> str:
+        return identifiers.step_run_key(workflow_execution_id, step_id, run_id)
+
+    # ---- what is kept in memory
+
+    def _take_live(self, workflow_execution_id: str) -> WorkflowRecord | None:
+        with self._lock:
+            return self._live.pop(workflow_execution_id, None)
+
+    def _keep_live(self, record: WorkflowRecord) -> None:
+        with self._lock:
+            self._live[record.workflow_execution_id] = record
+            if len(self._live) > LIVE_RECORDS:
+                self._live.popitem(last=False)
+
+    def _loaded(self, spec: Any) -> LoadedSpec:
+        """The checked spec; many executions of one spec check it once."""
+        key = (type(spec), spec if isinstance(spec, str) else repr(spec))
+        with self._lock:
+            loaded = self._specs.pop(key, None)
+        if loaded is None:
+            loaded = load_spec(spec) if isinstance(spec, str) else check_spec(deepcopy(spec))
+        with self._lock:
+            self._specs[key] = loaded
+            if len(self._specs) > LIVE_SPECS:
+                self._specs.popitem(last=False)
+        return loaded
+
+    def _execution_ids(self, given: str | None) -> Iterator[str]:
+        if given is not None:
+            yield identifiers.check_execution_id(given)
+            return
+        for _ in range(ID_TRIES):
+            yield identifiers.new_execution_id(self.clock(), self.nonce())
+
+
+def _merges(commit: Commit) -> list[Merge]:
+    """The state before and after each merge of a commit that is not applied yet, as copies."""
+    merges: list[Merge] = []
+    before = copied(commit.record.state) if commit.changes.merged else {}
+    for step_id, output in commit.changes.merged:
+        after = {**before, **copied(output)}
+        merges.append((commit.record.workflow_execution_id, before, after, StateChangeEvent(step_id)))
+        before = dict(after)
+    return merges
+
+
+def _takes_four(callback: OnStateChange) -> bool:
+    try:
+        inspect.signature(callback).bind(None, None, None, None)
+    except TypeError:
+        return False
+    except ValueError:
+        pass  # it tells nothing of itself: it gets everything
+    return True

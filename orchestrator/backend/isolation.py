@@ -1,0 +1,76 @@
+"""Copies that share nothing with the original, made where values enter or leave a record.
+
+Inside, values are shared and never changed. Outside, they belong to whoever holds them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from orchestrator.application.decisions import Dispatch, DispatchJob
+from orchestrator.application.record import StepRecord, WorkflowRecord
+
+Copy = Callable[[Any], Any]
+_D = TypeVar("_D")
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+class NotJson(ValueError):
+    """A value that JSON cannot say."""
+
+
+def dumps(value: Any) -> str:
+    try:
+        text = _encode(value)
+        text.encode()  # half a surrogate pair has no bytes, here or in any store
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from error
+    return text
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON brings it back; NotJson when it cannot."""
+    return json.loads(dumps(value))
+
+
+def copied(value: Any) -> Any:
+    """A copy of what is known to be JSON."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    return value
+
+
+def isolated_record(record: WorkflowRecord, copy: Copy = copied) -> WorkflowRecord:
+    """All but the spec, which nobody ever changes, is the copy's own."""
+    values = {name: copy(getattr(record, name)) for name in _VALUES}
+    steps = {step_id: _isolated_step(step, copy) for step_id, step in record.steps.items()}
+    return replace(record, steps=steps, **values)
+
+
+_SHARED = ("loaded", "steps", "status")
+_VALUES = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in _SHARED)
+
+
+def _isolated_step(step: StepRecord, copy: Copy) -> StepRecord:
+    if step.output is None and step.error is None:
+        return step  # frozen, and nothing else in it can be changed
+    return replace(step, output=copy(step.output), error=copy(step.error))
+
+
+def isolated_job(job: DispatchJob) -> DispatchJob:
+    return replace(job, inputs=copied(job.inputs))
+
+
+def isolated_decision(decision: _D) -> _D:
+    """A decision for a caller to keep: its jobs, outcome and error are the caller's own."""
+    if isinstance(decision, Dispatch):
+        return replace(decision, jobs=[isolated_job(job) for job in decision.jobs])
+    if decision is None:
+        return decision
+    return replace(decision, **{f.name: copied(getattr(decision, f.name)) for f in fields(decision)})  # type: ignore[type-var, arg-type]

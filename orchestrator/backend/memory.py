@@ -1,0 +1,153 @@
+"""Store and Runner in memory: for one process and for tests, and the easiest to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from threading import RLock
+from typing import Any
+
+from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.errors import RecordExists, RecordNotFound
+from orchestrator.application.events import ResultEvent
+from orchestrator.application.record import StepRecord, WorkflowRecord
+from orchestrator.backend.identifiers import next_version, random_nonce, step_run_key
+from orchestrator.backend.isolation import copied, isolated_job, isolated_record, plain
+from orchestrator.backend.ports import Commit, Committed
+from orchestrator.backend.results import Pairs, as_pairs, work_result
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One execution as it is kept. Values are shared with whoever committed them: nobody changes one."""
+
+    fields: dict[str, Any]
+    steps: dict[str, StepRecord]
+    state: dict[str, Any]
+    history: list[dict[str, Any]]
+
+    def record(self) -> WorkflowRecord:
+        return WorkflowRecord(**self.fields, steps=self.steps, state=self.state)
+
+
+class InMemoryStore:
+    def __init__(self, nonce: Callable[[], str] = random_nonce) -> None:
+        self._nonce = nonce
+        self._kept: dict[str, _Kept] = {}
+        self._full_ids: dict[str, str] = {}
+        self._lock = RLock()
+
+    def load(self, workflow_execution_id: str) -> WorkflowRecord:
+        with self._lock:
+            return isolated_record(self._kept[self.full_id(workflow_execution_id)].record())
+
+    def full_id(self, execution_id: str) -> str:
+        """The workflow_execution_id behind an execution id; a full id is its own."""
+        full_id = execution_id if execution_id in self._kept else self._full_ids.get(execution_id)
+        if full_id is None:
+            raise RecordNotFound(execution_id)
+        return full_id
+
+    def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
+        with self._lock:
+            return [copied(entry) for entry in self._kept[self.full_id(workflow_execution_id)].history]
+
+    def write(self, record: WorkflowRecord) -> None:
+        weid = record.workflow_execution_id
+        with self._lock:
+            if self._full_ids.get(record.execution_id, weid) != weid:
+                raise RecordExists(record.execution_id)
+            own = isolated_record(record, plain)
+            before = self._kept.get(weid)
+            own.version = next_version(record.version, self._nonce())
+            self._keep(own, before.history if before else [])
+            record.version = own.version
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        with self._lock:
+            return [self._commit(commit) for commit in commits]
+
+    def _commit(self, commit: Commit) -> Committed:
+        record, changes = commit.record, commit.changes
+        kept = self._kept.get(record.workflow_execution_id)
+        if commit.creates:
+            if record.execution_id in self._full_ids:
+                return Committed.EXISTS
+            kept = self._keep(record, [])
+        elif kept is None or kept.fields["version"] != record.version:
+            return Committed.CONFLICT
+        elif changes.is_empty:
+            return Committed.YES
+        record.version = next_version(record.version, self._nonce())
+        kept.fields.update(changes.fields, version=record.version)
+        kept.steps.update(changes.steps)
+        kept.state.update(changes.state)
+        kept.history.extend(changes.history)
+        return Committed.YES
+
+    def _keep(self, record: WorkflowRecord, history: list[dict[str, Any]]) -> _Kept:
+        weid = record.workflow_execution_id
+        values = {name: getattr(record, name) for name in _FIELDS}
+        kept = self._kept[weid] = _Kept(values, dict(record.steps), dict(record.state), history)
+        self._full_ids[record.execution_id] = weid
+        return kept
+
+
+_FIELDS = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in ("steps", "state"))
+
+
+class InProcessRunner:
+    """Jobs and results in two dictionaries, in the order of their dispatch and of their arrival."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, DispatchJob] = {}
+        self._results: dict[str, dict[str, ResultEvent]] = {}
+        self._lock = RLock()
+
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
+        with self._lock:
+            for job in jobs:
+                self._pending.setdefault(_key(job), isolated_job(job))
+        return []
+
+    def list_pending_jobs(self) -> list[DispatchJob]:
+        with self._lock:
+            return [isolated_job(job) for job in self._pending.values()]
+
+    def take_pending_jobs(self) -> list[DispatchJob]:
+        with self._lock:
+            taken, self._pending = self._pending, {}
+        return list(taken.values())
+
+    def give_back(self, jobs: Sequence[DispatchJob]) -> None:
+        with self._lock:
+            self._pending = {**{_key(job): job for job in jobs}, **self._pending}
+
+    def submit_work_result(
+        self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
+    ) -> None:
+        self.submit(work_result(workflow_execution_id, step_id, output, job))
+
+    def submit(self, result: ResultEvent) -> None:
+        key = step_run_key(result.workflow_execution_id, result.step_id, result.run_id)
+        with self._lock:
+            self._pending.pop(key, None)
+            self._results.setdefault(result.workflow_execution_id, {}).setdefault(key, result)
+
+    def gather(self, workflow_execution_id: str) -> Pairs:
+        return as_pairs(self.results(workflow_execution_id))
+
+    def results(self, workflow_execution_id: str) -> list[ResultEvent]:
+        with self._lock:
+            return list(self._results.pop(workflow_execution_id, {}).values())
+
+    def held(self, workflow_execution_id: str) -> set[str]:
+        with self._lock:
+            jobs = list(self._pending.values())
+            results = list(self._results.get(workflow_execution_id, {}).values())
+        pending = {job.token for job in jobs if job.workflow_execution_id == workflow_execution_id}
+        return pending | {result.token for result in results if result.token is not None}
+
+
+def _key(job: DispatchJob) -> str:
+    return step_run_key(job.workflow_execution_id, job.step_id, job.run_id)

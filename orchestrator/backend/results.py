@@ -1,0 +1,106 @@
+"""How results travel: whole, as ResultEvents, and as the bare pairs that gather() has always given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.events import ResultEvent, failure
+from orchestrator.backend.isolation import NotJson, plain
+from orchestrator.backend.ports import Runner
+
+Pairs = list[tuple[str, Any]]
+
+
+@runtime_checkable
+class ResultRunner(Runner, Protocol):
+    """A Runner that carries whole results: with error, run_id, attempt and token."""
+
+    def submit(self, result: ResultEvent) -> None:
+        """Bring the result of one dispatch; of two results of the same dispatch the first one counts."""
+        ...
+
+    def results(self, workflow_execution_id: str) -> list[ResultEvent]:
+        """What gather() returns, whole. Never waits; each result comes once."""
+        ...
+
+    def held(self, workflow_execution_id: str) -> set[str] | None:
+        """The tokens of the dispatches that are still on their way here; None when nobody can know."""
+        ...
+
+    def give_back(self, jobs: Sequence[DispatchJob]) -> None:
+        """Make jobs pending again that were taken and not run."""
+        ...
+
+
+def carrying_results(runner: Runner) -> ResultRunner:
+    return runner if isinstance(runner, ResultRunner) else PairRunner(runner)
+
+
+class PairRunner:
+    """Makes a ResultRunner of a Runner that knows pairs only: an error becomes an output, as in the seed."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
+        return self._runner.dispatch(workflow_execution_id, jobs)
+
+    def gather(self, workflow_execution_id: str) -> Pairs:
+        return self._runner.gather(workflow_execution_id)
+
+    def list_pending_jobs(self) -> list[DispatchJob]:
+        return self._runner.list_pending_jobs()
+
+    def take_pending_jobs(self) -> list[DispatchJob]:
+        return self._runner.take_pending_jobs()
+
+    def submit_work_result(
+        self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
+    ) -> None:
+        self._runner.submit_work_result(workflow_execution_id, step_id, output)
+
+    def submit(self, result: ResultEvent) -> None:
+        [(step_id, output)] = as_pairs([result])
+        self._runner.submit_work_result(result.workflow_execution_id, step_id, output)
+
+    def results(self, workflow_execution_id: str) -> list[ResultEvent]:
+        return as_results(workflow_execution_id, self._runner.gather(workflow_execution_id))
+
+    def held(self, workflow_execution_id: str) -> None:
+        return None
+
+    def give_back(self, jobs: Sequence[DispatchJob]) -> None:
+        for job in jobs:
+            self._runner.dispatch(job.workflow_execution_id, [job])
+
+
+def work_result(
+    workflow_execution_id: str,
+    step_id: str,
+    output: Any,
+    job: DispatchJob | None = None,
+    error: dict[str, Any] | None = None,
+) -> ResultEvent:
+    """A result as a caller hands it in: without a job it is fenced by the step's status alone."""
+    try:
+        output = plain(output)
+    except NotJson as fault:
+        output, error = None, error or failure("bad_output", f"the output is not JSON: {fault}")
+    if job is None:
+        return ResultEvent(workflow_execution_id, step_id, output, error)
+    return ResultEvent(workflow_execution_id, step_id, output, error, job.run_id, job.attempt, job.token)
+
+
+def as_results(workflow_execution_id: str, pairs: Pairs) -> list[ResultEvent]:
+    return [work_result(workflow_execution_id, step_id, output) for step_id, output in pairs]
+
+
+def as_pairs(results: Iterable[ResultEvent]) -> Pairs:
+    """An error in the shape in which branches see it."""
+    return [(one.step_id, one.output if one.error is None else _error_output(one.error)) for one in results]
+
+
+def _error_output(error: Mapping[str, Any]) -> dict[str, Any]:
+    return {"ok": False, "error": str(error.get("message", ""))}

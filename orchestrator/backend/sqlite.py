@@ -1,0 +1,158 @@
+"""A SQLite file with our tables: durable on one machine, for any number of its processes and threads.
+
+specs      workflow_id, document                                    one row per content of a spec
+workflows  workflow_execution_id, execution_id, status, version ... one row per execution
+steps      workflow_execution_id, step_id, status, record           steps that are not as they began
+state      workflow_execution_id, key, value
+history    workflow_execution_id, entry
+tasks      task_key, status, op, inputs, output, error ...          the runner's: one row per dispatch
+
+Values are JSON. The file is in WAL mode with `synchronous = NORMAL`: a killed process loses nothing, a power
+failure at most the last few commits.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from orchestrator.application.errors import StoreError
+
+SCHEMA = 1
+BUSY_S = 30.0
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS specs (workflow_id TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS workflows (
+    workflow_execution_id TEXT PRIMARY KEY,
+    workflow_id           TEXT NOT NULL,
+    execution_id          TEXT NOT NULL UNIQUE,
+    name                  TEXT,
+    status                TEXT NOT NULL,
+    version               TEXT NOT NULL,
+    inputs                TEXT NOT NULL,
+    fields                TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS steps (
+    workflow_execution_id TEXT NOT NULL,
+    step_id               TEXT NOT NULL,
+    status                TEXT NOT NULL,
+    record                TEXT NOT NULL,
+    PRIMARY KEY (workflow_execution_id, step_id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS state (
+    workflow_execution_id TEXT NOT NULL,
+    key                   TEXT NOT NULL,
+    value                 TEXT NOT NULL,
+    UNIQUE (workflow_execution_id, key)
+);
+CREATE TABLE IF NOT EXISTS history (workflow_execution_id TEXT NOT NULL, entry TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS history_of ON history (workflow_execution_id);
+CREATE TABLE IF NOT EXISTS tasks (
+    task_key              TEXT PRIMARY KEY,
+    workflow_execution_id TEXT NOT NULL,
+    step_id               TEXT NOT NULL,
+    op                    TEXT NOT NULL,
+    inputs                TEXT NOT NULL,
+    output                TEXT,
+    error                 TEXT,
+    status                TEXT NOT NULL DEFAULT 'PENDING',
+    created_at            TEXT NOT NULL,
+    updated_at            TEXT,
+    run_id                INTEGER,
+    attempt               INTEGER,
+    token                 TEXT,
+    job                   TEXT NOT NULL,
+    worker                TEXT,
+    started_at            TEXT
+);
+CREATE INDEX IF NOT EXISTS tasks_of ON tasks (workflow_execution_id, status);
+CREATE INDEX IF NOT EXISTS tasks_in ON tasks (status);
+"""
+
+
+class Database:
+    """A file, and the connections to it that are idle: each is used by one thread at a time."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = str(path)
+        self._idle: list[sqlite3.Connection] = []
+        self._abandoned: list[sqlite3.Connection] = []
+        self._pid, self._lock = os.getpid(), Lock()
+        with self._borrowed() as db:
+            self._prepare(db)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """One moment of the database, whatever others write meanwhile."""
+        with self._borrowed() as db:
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it, or nothing when anything is raised."""
+        with self._borrowed() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+        try:
+            connection = self._take()
+            try:
+                yield connection
+            finally:
+                with self._lock:
+                    self._idle.append(connection)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self._path}: {error}") from error
+
+    def _take(self) -> sqlite3.Connection:
+        with self._lock:
+            if self._pid != os.getpid():
+                # We are a forked child. The parent's connections must not even be closed here.
+                self._abandoned += self._idle
+                self._idle, self._pid = [], os.getpid()
+            if self._idle:
+                return self._idle.pop()
+        connection = sqlite3.connect(
+            self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            found = db.execute("PRAGMA user_version").fetchone()[0]
+            if found not in (0, SCHEMA):
+                raise StoreError(f"{self._path} has schema {found}; this release reads {SCHEMA}")
+            if found == 0 and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+                raise StoreError(f"{self._path} belongs to another program: give another file")
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {SCHEMA}")
+        finally:
+            db.execute("COMMIT")

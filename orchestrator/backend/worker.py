@@ -1,0 +1,96 @@
+"""The worker harness for one process: between a runner and plain functions.
+
+    take_pending_jobs -> execute(fn, inputs) -> submit
+
+What an executor is given and what it returns share nothing with any record: inputs are the job's own copy,
+and an output goes through JSON. Whatever an executor raises is the result of its attempt. A step's timeout
+is not enforced here: nobody can stop a function of one's own process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.errors import ExecutorNotFound
+from orchestrator.application.events import ResultEvent, failure, iso
+from orchestrator.backend.identifiers import now_ms
+from orchestrator.backend.isolation import NotJson, dumps
+from orchestrator.backend.ports import Runner
+from orchestrator.backend.results import carrying_results
+
+Inputs = dict[str, Any]
+Execute = Callable[[str, Inputs], Any] | Mapping[str, Callable[[Inputs], Any]]
+"""One function for all names, `(fn, inputs) -> dict`, or one for each: `{fn: (inputs) -> dict}`."""
+
+
+class InProcessWorker:
+    def __init__(
+        self, runner: Runner, execute: Execute, *, clock: Callable[[], int] = now_ms, name: str | None = None
+    ) -> None:
+        self._runner, self._clock = carrying_results(runner), clock
+        self._execute = execute if callable(execute) else _by_name(execute)
+        self._name = name or os.uname().nodename
+
+    def run(self, workflow_execution_id: str | None = None) -> None:
+        """Run every job that is pending now, of whichever execution, in the order of dispatch."""
+        jobs = self._runner.take_pending_jobs()
+        for position, job in enumerate(jobs):
+            try:
+                self._runner.submit(self._attempt(job))
+            except BaseException:  # we are asked to stop, and nobody else knows what was taken
+                self._runner.give_back(jobs[position:])
+                raise
+
+    def _attempt(self, job: DispatchJob) -> ResultEvent:
+        started_at = iso(self._clock())
+        output, error = None, None
+        try:
+            output = _checked(self._execute(job.fn, job.inputs), job.max_output_bytes)
+        except NotJson as fault:
+            error = failure("bad_output", str(fault))
+        except (Exception, SystemExit) as fault:
+            error = failure("exception", _message(fault), type(fault).__name__)
+        return ResultEvent(
+            workflow_execution_id=job.workflow_execution_id,
+            step_id=job.step_id,
+            output=output,
+            error=error,
+            run_id=job.run_id,
+            attempt=job.attempt,
+            token=job.token,
+            worker=self._name,
+            started_at=started_at,
+        )
+
+
+def _by_name(functions: Mapping[str, Callable[[Inputs], Any]]) -> Callable[[str, Inputs], Any]:
+    def execute(fn: str, inputs: Inputs) -> Any:
+        if fn not in functions:
+            raise ExecutorNotFound(fn, functions)
+        return functions[fn](inputs)
+
+    return execute
+
+
+def _checked(output: Any, max_bytes: int) -> Any:
+    """The output as JSON brings it back, so that the executor may keep what it returned."""
+    if output is None:
+        return None
+    try:
+        text = dumps(output)
+    except NotJson as fault:
+        raise NotJson(f"the output is not JSON: {fault}") from fault
+    if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
+        raise NotJson(f"the output has more than {max_bytes:,} bytes: pass large data by reference")
+    return json.loads(text)
+
+
+def _message(fault: BaseException) -> str:
+    try:
+        return str(fault)
+    except Exception:
+        return f"a {type(fault).__name__} that cannot be printed"

@@ -1,0 +1,218 @@
+"""Workflow: a handle on one execution. It holds an id and a backend, and nothing else.
+
+    run()             the loop for one process: decide, dispatch, work, gather, and again
+    advance()         what can run now, claimed and written down: the caller dispatches it
+    on_step_result()  what a step brought back
+
+Two handles with the same id are interchangeable. Whatever is decided is decided upon the record as it is
+kept: when somebody else commits first, it is loaded and decided upon again.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from orchestrator.application.decisions import (
+    Cancelled,
+    Complete,
+    Decision,
+    Dispatch,
+    Failed,
+    Final,
+    Halt,
+)
+from orchestrator.application.errors import RecordConflict
+from orchestrator.application.events import ResultEvent, StepEvent, iso
+from orchestrator.application.record import Changes, StepStatus, WorkflowRecord, WorkflowStatus
+from orchestrator.application.transitions import StepResult, advance, decide, on_step_result
+from orchestrator.backend.backend import Backend
+from orchestrator.backend.isolation import isolated_decision
+from orchestrator.backend.ports import Commit, Committed
+from orchestrator.backend.results import as_results, work_result
+
+TRIES = 100
+FIRST_PAUSE_S = 0.001
+
+_FINAL = (Complete, Halt, Failed, Cancelled)
+_R = TypeVar("_R")
+
+
+class Worker(Protocol):
+    """Whatever runs the jobs of a runner."""
+
+    def run(self, workflow_execution_id: str) -> None: ...
+
+
+class Workflow:
+    def __init__(self, workflow_execution_id: str, backend: Backend) -> None:
+        self.id, self.backend = workflow_execution_id, backend
+
+    @classmethod
+    def from_yaml(cls, text: str, backend: Backend, inputs: dict[str, Any] | None = None) -> Workflow:
+        """Create an execution of a spec in YAML or JSON; InvalidSpec with all that is wrong with it."""
+        return cls(backend.create(text, inputs), backend)
+
+    @classmethod
+    def from_dict(
+        cls, spec: dict[str, Any], backend: Backend, inputs: dict[str, Any] | None = None
+    ) -> Workflow:
+        return cls(backend.create(spec, inputs), backend)
+
+    @classmethod
+    def resume(cls, workflow_execution_id: str, backend: Backend) -> Workflow:
+        """A handle on an execution that exists, by its id or execution id; KeyError when there is none."""
+        return cls(backend.find(workflow_execution_id), backend)
+
+    # ---- moving
+
+    def run(self, worker: Worker | None = None) -> Final:
+        """Drive the execution to its end, with a worker of this process or with workers elsewhere.
+
+        Steps that a process before this one left in progress are dispatched again.
+        """
+        worker = worker if worker is not None else self.backend.worker
+        decision = self._decide(self.backend.orphans)
+        pause_s = FIRST_PAUSE_S
+        while not isinstance(decision, _FINAL):
+            results: list[ResultEvent] = []
+            if isinstance(decision, Dispatch):
+                results += as_results(self.id, self.backend.dispatch(self.id, decision.jobs))
+            if worker is not None:
+                worker.run(self.id)
+            results += self.backend.results(self.id)
+            if results:
+                pause_s = FIRST_PAUSE_S
+            else:
+                pause_s = min(pause_s * 2, self.backend.poll_interval)
+                time.sleep(pause_s)
+            decision = self._decide(lambda _, results=results: results)  # type: ignore[misc]
+        return isolated_decision(decision)
+
+    def advance(self) -> Decision:
+        """Claim every step that can run, or end the workflow. Nothing is dispatched: the caller does that."""
+        moment = self.backend.moment("advance")
+        return isolated_decision(self._commit(lambda record: advance(record, moment)))
+
+    def on_step_result(
+        self,
+        step_id: str,
+        output: Any,
+        *,
+        error: dict[str, Any] | None = None,
+        run_id: int | None = None,
+        attempt: int | None = None,
+        token: str | None = None,
+    ) -> StepResult:
+        """Write down what a step brought back; advance() finds what follows.
+
+        Halt or Failed when that ended the workflow, Pending when the step will be tried again, else None.
+        A result is dropped when the step is not in progress, or not under this run_id, attempt or token.
+        """
+        result = work_result(self.id, step_id, output, error=error)
+        event = ResultEvent(self.id, step_id, result.output, result.error, run_id, attempt, token)
+        moment = self.backend.moment("on_step_result")
+        return isolated_decision(self._commit(lambda record: on_step_result(record, event, moment)))
+
+    def _decide(self, events_for: Callable[[WorkflowRecord], list[Any]]) -> Decision:
+        """Apply a batch of results and advance, in one commit."""
+        moment = self.backend.moment("run")
+
+        def both(record: WorkflowRecord) -> tuple[Changes, Decision]:
+            events: list[StepEvent] = events_for(record)
+            decided = decide(record, events, moment)
+            for position, reason in decided.refused:
+                warnings.warn(f"result {position} was refused: {reason}", RuntimeWarning, stacklevel=4)
+            return decided.changes, decided.decision
+
+        return self._commit(both)
+
+    def _commit(self, decide_upon: Callable[[WorkflowRecord], tuple[Changes, _R]]) -> _R:
+        for _ in range(TRIES):
+            record = self.backend.checkout(self.id)
+            changes, decision = decide_upon(record)
+            [result] = self.backend.commit([Commit(record, changes)])
+            if result is Committed.YES:
+                return decision
+        raise RecordConflict(self.id, record.version)
+
+    # ---- looking
+
+    @property
+    def status(self) -> WorkflowStatus:
+        return self.backend.load(self.id).status
+
+    @property
+    def outcome(self) -> Any:
+        """The resolved outputs, or the result of a halt; None before the end."""
+        return self.backend.load(self.id).outcome
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return self.backend.load(self.id).error
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self.backend.load(self.id).state
+
+    @property
+    def step_statuses(self) -> dict[str, StepStatus]:
+        return {step_id: step.status for step_id, step in self.backend.load(self.id).steps.items()}
+
+    @property
+    def progress(self) -> dict[str, int]:
+        """How many steps are in each status, and in `total`; the statuses of runfox are always there."""
+        counts: dict[str, int] = dict.fromkeys(_ALWAYS_COUNTED, 0)
+        steps = self.backend.load(self.id).steps
+        for step in steps.values():
+            counts[step.status] = counts.get(step.status, 0) + 1
+        return {**counts, "total": len(steps)}
+
+    @property
+    def step_durations(self) -> dict[str, float]:
+        """Seconds from start to end, or to now, of each step that has started."""
+        now = datetime.fromisoformat(iso(self.backend.clock()))
+        return {
+            step_id: _seconds_between(step.start_time, step.end_time, now)
+            for step_id, step in self.backend.load(self.id).steps.items()
+            if step.start_time is not None
+        }
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the first start of a step to the last end, or to now while one has none; else 0.0."""
+        started = [s for s in self.backend.load(self.id).steps.values() if s.start_time is not None]
+        if not started:
+            return 0.0
+        ends = [step.end_time for step in started if step.end_time is not None]
+        last = max(ends) if len(ends) == len(started) else iso(self.backend.clock())
+        first = min(step.start_time for step in started if step.start_time is not None)
+        return _seconds_between(first, last, datetime.fromisoformat(last))
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per transition, the oldest first."""
+        return self.backend.history(self.id)
+
+    def __repr__(self) -> str:
+        try:
+            return f"Workflow(id={self.id!r}, status={self.status.value!r})"
+        except KeyError:
+            return f"Workflow(id={self.id!r}, status=None)"
+
+
+_ALWAYS_COUNTED = (
+    StepStatus.READY,
+    StepStatus.IN_PROGRESS,
+    StepStatus.COMPLETE,
+    StepStatus.HALTED,
+    StepStatus.RETRY,
+)
+
+
+def _seconds_between(start: str | None, end: str | None, now: datetime) -> float:
+    assert start is not None
+    return ((datetime.fromisoformat(end) if end else now) - datetime.fromisoformat(start)).total_seconds()

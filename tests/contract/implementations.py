@@ -1,0 +1,55 @@
+"""Every implementation of a port, by name: what the contract suites run on. A new one is one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
+from orchestrator.backend.ports import Store
+from orchestrator.backend.results import ResultRunner
+
+
+class KeepingStore(Store, Protocol):
+    """A Store with what each of ours knows besides."""
+
+    def full_id(self, execution_id: str) -> str: ...
+
+    def history(self, workflow_execution_id: str) -> list[dict[str, Any]]: ...
+
+
+@contextmanager
+def in_memory_store(folder: Path) -> Iterator[KeepingStore]:
+    yield InMemoryStore()
+
+
+@contextmanager
+def sqlite_store(folder: Path) -> Iterator[KeepingStore]:
+    store = SqliteStore(folder / "orchestrator.db")
+    yield store
+    store.close()
+
+
+@contextmanager
+def in_process_runner(folder: Path) -> Iterator[ResultRunner]:
+    yield InProcessRunner()
+
+
+@contextmanager
+def sqlite_runner(folder: Path) -> Iterator[ResultRunner]:
+    runner = SqliteRunner(folder / "orchestrator.db")
+    yield runner
+    runner.close()
+
+
+STORES: dict[str, Callable[[Path], Any]] = {
+    "memory": in_memory_store,
+    "sqlite": sqlite_store,
+}
+
+RUNNERS: dict[str, Callable[[Path], Any]] = {
+    "memory": in_process_runner,
+    "sqlite": sqlite_runner,
+}
