@@ -26,12 +26,12 @@ from orchestrator.application.validation import LoadedSpec, check_inputs, check_
 from orchestrator.backend import identifiers
 from orchestrator.backend.isolation import copied
 from orchestrator.backend.legacy import LegacyMethods, committing
+from orchestrator.backend.live import LiveRecords
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed, Runner, Store
 from orchestrator.backend.results import Pairs, carrying_results
 from orchestrator.backend.worker import Execute, InProcessWorker
 
-LIVE_RECORDS = 256
 LIVE_SPECS = 64
 ID_TRIES = 20
 
@@ -47,6 +47,13 @@ class Archive(Protocol):
     def full_id(self, execution_id: str) -> str: ...
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]: ...
+
+
+@runtime_checkable
+class BulkLoad(Protocol):
+    """A store that loads many records in one round trip."""
+
+    def load_many(self, ids: Sequence[str]) -> list[WorkflowRecord | StoreError]: ...
 
 
 class Backend(LegacyMethods):
@@ -69,7 +76,7 @@ class Backend(LegacyMethods):
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change
         self._takes_event = on_state_change is not None and _takes_four(on_state_change)
-        self._live: OrderedDict[str, WorkflowRecord] = OrderedDict()
+        self._live = LiveRecords()
         self._specs: OrderedDict[tuple[type, str], LoadedSpec] = OrderedDict()
         self._lock = Lock()
         self._began_at = iso(clock())
@@ -105,7 +112,7 @@ class Backend(LegacyMethods):
     def write(self, record: WorkflowRecord) -> None:
         """Put a whole record, whatever was there: for repairs, not for decisions."""
         self._store.write(record)
-        self._take_live(record.workflow_execution_id)
+        self._live.take(record.workflow_execution_id)
 
     def find(self, execution_id: str) -> str:
         """The workflow_execution_id behind an id of either kind; RecordNotFound when there is none."""
@@ -124,8 +131,32 @@ class Backend(LegacyMethods):
 
     def checkout(self, workflow_execution_id: str) -> WorkflowRecord:
         """The live record, to decide upon and to commit with."""
-        live = self._take_live(workflow_execution_id)
+        live = self._live.take(workflow_execution_id)
         return live if live is not None else self._store.load(workflow_execution_id)
+
+    def checkout_many(self, ids: Sequence[str]) -> dict[str, WorkflowRecord | StoreError]:
+        """As checkout(), of many at once; what cannot be loaded is its error."""
+        found: dict[str, WorkflowRecord | StoreError] = {}
+        for one in ids:
+            live = self._live.take(one)
+            if live is not None:
+                found[one] = live
+        cold = [one for one in ids if one not in found]
+        if isinstance(self._store, BulkLoad):
+            found.update(zip(cold, self._store.load_many(cold) if cold else (), strict=True))
+        else:
+            found.update((one, self._load_or_error(one)) for one in cold)
+        return found
+
+    def _load_or_error(self, workflow_execution_id: str) -> WorkflowRecord | StoreError:
+        try:
+            return self._store.load(workflow_execution_id)
+        except StoreError as error:
+            return error
+
+    def forget(self) -> None:
+        """Drop what is kept in memory: after an outage nothing of it is sure."""
+        self._live.clear()
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         """Write decisions; records of refused ones are forgotten: check out again and decide again."""
@@ -136,7 +167,7 @@ class Backend(LegacyMethods):
                 if self._on_state_change is not None:
                     merges += _merges(commit)
                 commit.record.apply(commit.changes)
-                self._keep_live(commit.record)
+                self._live.keep(commit.record)
         try:
             for merge in merges:
                 self.report_merge(*merge)
@@ -218,16 +249,6 @@ class Backend(LegacyMethods):
         return identifiers.step_run_key(workflow_execution_id, step_id, run_id)
 
     # ---- what is kept in memory
-
-    def _take_live(self, workflow_execution_id: str) -> WorkflowRecord | None:
-        with self._lock:
-            return self._live.pop(workflow_execution_id, None)
-
-    def _keep_live(self, record: WorkflowRecord) -> None:
-        with self._lock:
-            self._live[record.workflow_execution_id] = record
-            if len(self._live) > LIVE_RECORDS:
-                self._live.popitem(last=False)
 
     def _loaded(self, spec: Any) -> LoadedSpec:
         """The checked spec; many executions of one spec check it once."""
