@@ -1,0 +1,162 @@
+"""What several commands read in the same way: where Redis is, inputs, documents."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from orchestrator.application.validation import LoadedSpec
+    from orchestrator.client import Client
+    from orchestrator.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Target:
+    """Which Redis, and under which prefix, as far as the user said so."""
+
+    redis_url: str | None = None
+    prefix: str | None = None
+
+    def settings(self) -> Settings:
+        """The settings of the environment, with what the command line said on top."""
+        from orchestrator.settings import Settings
+
+        settings = Settings.from_environment()
+        if self.redis_url is not None:
+            settings = replace(settings, redis_url=self.redis_url)
+        if self.prefix is not None:
+            settings = replace(settings, prefix=self.prefix)
+        return settings
+
+    def client(self) -> Client:
+        from orchestrator.client import Client
+
+        settings = self.settings()
+        check_url(settings.redis_url)
+        return Client(settings.redis_url, settings.keys)
+
+
+def connection_options(command: F) -> F:
+    """--redis-url and --prefix behind the name of a command."""
+    return _connection_options(command, from_environment=False)
+
+
+def global_connection_options(command: F) -> F:
+    """The same before it. Only here is the environment read, or it would win over what stands here."""
+    return _connection_options(command, from_environment=True)
+
+
+def _connection_options(command: F, from_environment: bool) -> F:
+    def remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            _CHECKS[str(param.name)](value)
+            setattr(ctx.ensure_object(Target), str(param.name), value)
+
+    url = click.option(
+        "--redis-url",
+        metavar="URL",
+        expose_value=False,
+        callback=remember,
+        envvar="ORCHESTRATOR_REDIS_URL" if from_environment else None,
+        help="redis://, rediss:// or unix://; or ORCHESTRATOR_REDIS_URL.",
+    )
+    prefix = click.option(
+        "--prefix",
+        metavar="NAME",
+        expose_value=False,
+        callback=remember,
+        envvar="ORCHESTRATOR_PREFIX" if from_environment else None,
+        help="What our keys and queues begin with (orchestrator); or ORCHESTRATOR_PREFIX.",
+    )
+    return url(prefix(command))
+
+
+def check_url(url: str) -> None:
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise click.UsageError(
+            f"{without_password(url)!r} is no Redis URL: write redis://HOST:6379/0, rediss://... or unix:///path"
+        )
+
+
+def check_prefix(prefix: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", prefix):
+        raise click.UsageError(f"the prefix {prefix!r}: 1 to 64 letters, digits, '_', '-', '.' or ':'")
+
+
+_CHECKS = {"redis_url": check_url, "prefix": check_prefix}
+
+
+def _read_inputs(ctx: click.Context, param: click.Parameter, value: str) -> dict[str, Any]:
+    """A JSON object, written out or in a file: '{"sku": "a1"}', @inputs.json, @- for the standard input."""
+    text, place = value, ""
+    if value.startswith("@"):
+        text, place = read_document(value[1:]), f"{value[1:]}: "
+    try:
+        inputs = json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        problem = f"{place}not JSON: {error.msg} at {error.lineno}:{error.colno}"
+        raise click.BadParameter(problem, ctx, param) from None
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"{place}not JSON: {error}", ctx, param) from None
+    if not isinstance(inputs, dict):
+        raise click.BadParameter(f'{place}must be a JSON object, such as {{"sku": "a1"}}', ctx, param)
+    return inputs
+
+
+inputs_option = click.option(
+    "--inputs",
+    metavar="JSON|@FILE",
+    default="{}",
+    callback=_read_inputs,
+    help="The inputs: a JSON object, or @FILE with one.",
+)
+executors_option = click.option(
+    "--executors",
+    metavar="MODULE",
+    multiple=True,
+    help="A module with executors; may be repeated. Or ORCHESTRATOR_EXECUTORS, separated by commas.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
+
+
+def read_document(name: str) -> str:
+    """The text of a file, or of the standard input for '-'."""
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"cannot read {name!r}: {_reason(error)}") from error
+
+
+def read_spec(name: str) -> LoadedSpec:
+    """The spec in a file; its warnings go to the standard error."""
+    from orchestrator.application.validation import load_spec
+
+    text = read_document(name)
+    loaded = load_spec(text, name)
+    for warning in loaded.warnings:
+        click.echo(f"{name}:{warning} (warning)", err=True)
+    return loaded
+
+
+def without_password(url: str) -> str:
+    return re.sub(r"//[^@/]*@", "//***@", url)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "it is not UTF-8 text"

@@ -1,0 +1,97 @@
+"""What a service does before it serves: log, load its executors, look at its Redis."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.failures import Failure, Refusal
+from orchestrator.cli.options import without_password
+
+if TYPE_CHECKING:
+    from orchestrator.redis_rq.connection import Client
+    from orchestrator.settings import Settings
+
+logger = logging.getLogger("orchestrator")
+
+
+def load_executors(modules: tuple[str, ...]) -> None:
+    """Import the executors once, before any work-horse is forked; modules may lie where we were started."""
+    from orchestrator.worker.harness import EXECUTORS_VARIABLE, executors_from_environment
+    from orchestrator.worker.lookup import BadExecutors
+
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    if modules:
+        os.environ[EXECUTORS_VARIABLE] = ",".join(modules)
+    try:
+        found = executors_from_environment()
+    except BadExecutors:
+        raise
+    except Exception as error:  # whatever a module does when it is imported
+        named = os.environ.get(EXECUTORS_VARIABLE, "")
+        problem = f"{type(error).__name__}: {error}"
+        raise Refusal(f"the executors ({named}) cannot be imported: {problem}") from error
+    logger.info("executors: %s", ", ".join(found.names) or "none; name a module with --executors")
+
+
+def wait_for_redis(client: Client, settings: Settings, wait: Callable[[float], Any]) -> bool:
+    """Wait until Redis answers and is new enough; False when `wait` was told to stop."""
+    from redis.exceptions import AuthenticationError
+
+    from orchestrator.application.errors import Unavailable
+    from orchestrator.redis_rq.connection import MINIMUM_REDIS, back_off, redis_version, translated
+
+    place = without_password(settings.redis_url)
+    for tries, pause in enumerate(back_off()):
+        try:
+            with translated():
+                version = redis_version(client)
+            break
+        except Unavailable as error:
+            if isinstance(error.__cause__, AuthenticationError):
+                raise
+            if tries == 0:
+                logger.warning("cannot use Redis at %s, waiting for it: %s", place, error)
+            if wait(pause):
+                return False
+    if version < MINIMUM_REDIS:
+        have, need = (".".join(map(str, numbers)) for numbers in (version, MINIMUM_REDIS))
+        raise Failure(f"Redis at {place} is version {have}: {need} or newer is needed; upgrade it")
+    return True
+
+
+def durability_warnings(client: Client) -> list[str]:
+    """What is wrong with the configuration of this Redis, and what to do."""
+    persistence: Any = client.info("persistence")
+    memory: Any = client.info("memory")
+    warnings = []
+    if not persistence.get("aof_enabled"):
+        warnings.append(
+            "this Redis has no append-only file: what it holds is lost when it dies;"
+            " start it with --appendonly yes (redis.conf: appendonly yes)"
+        )
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        warnings.append(
+            f"this Redis evicts keys when it is full ({policy}), workflows too;"
+            " start it with --maxmemory-policy noeviction (redis.conf: maxmemory-policy noeviction)"
+        )
+    return warnings
+
+
+class OneLine(logging.Formatter):
+    """One event, one line: a reason with several lines is joined."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).replace("\n", " | ")
+
+
+def log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,0 +1,106 @@
+"""An execution as JSON, and as a few lines for people."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.application.record import StepRecord, WorkflowRecord
+
+STEPS_SHOWN = 50
+WIDEST_VALUE = 2_000
+
+
+def as_json(record: WorkflowRecord) -> str:
+    return json.dumps(as_dict(record), indent=2, ensure_ascii=False)
+
+
+def as_dict(record: WorkflowRecord) -> dict[str, Any]:
+    return {
+        "workflow_execution_id": record.workflow_execution_id,
+        "execution_id": record.execution_id,
+        "workflow_id": record.workflow_id,
+        "name": record.spec.name,
+        "status": record.status.value,
+        "outcome": record.outcome,
+        "error": record.error,
+        "inputs": record.inputs,
+        "state": record.state,
+        "created_at": record.created_at,
+        "ended_at": record.ended_at,
+        "steps": {step_id: _step(step) for step_id, step in record.steps.items()},
+    }
+
+
+def _step(step: StepRecord) -> dict[str, Any]:
+    return {
+        "status": step.status.value,
+        "run_id": step.run_id,
+        "attempt": step.attempt,
+        "output": step.output,
+        "error": step.error,
+        "reason": step.reason,
+        "worker": step.worker,
+        "started_at": step.started_at,
+        "ended_at": step.ended_at,
+    }
+
+
+def summary(record: WorkflowRecord) -> str:
+    """How it stands: one line for the execution, one for each step, and what came of it."""
+    title = f"{record.spec.name or 'workflow'} {record.execution_id}: {words(record.status.value)}"
+    took = duration(record.created_at, record.ended_at)
+    lines = [f"{title} in {took}" if took else title]
+    width = max((len(step_id) for step_id in record.steps), default=0)
+    shown = list(record.steps.items())[:STEPS_SHOWN]
+    lines += [f"  {step_id:<{width}}  {_step_line(step)}".rstrip() for step_id, step in shown]
+    if len(record.steps) > STEPS_SHOWN:
+        lines.append(f"  and {len(record.steps) - STEPS_SHOWN} more; --json shows all")
+    if record.error is not None:
+        lines.append(f"error: {_error(record.error)}")
+    if record.outcome is not None:
+        lines.append(f"outcome: {_value(record.outcome)}")
+    return "\n".join(lines)
+
+
+def _step_line(step: StepRecord) -> str:
+    tries = f"attempt {step.attempt}" if step.attempt > 1 else ""
+    took = duration(step.started_at, step.ended_at) or ""
+    line = f"{words(step.status.value):<11}  {took:>8}  {tries}"
+    if step.error is not None:
+        line = f"{line}  {_error(step.error)}"
+    elif step.reason:
+        line = f"{line}  {step.reason}"
+    return line
+
+
+def words(status: str) -> str:
+    return status.replace("_", " ")
+
+
+def duration(started_at: str | None, ended_at: str | None) -> str | None:
+    if started_at is None or ended_at is None:
+        return None
+    taken = datetime.fromisoformat(ended_at) - datetime.fromisoformat(started_at)
+    return seconds(max(taken.total_seconds(), 0.0))
+
+
+def seconds(taken: float) -> str:
+    if taken < 1:
+        return f"{taken * 1000:.0f} ms"
+    if taken < 60:
+        return f"{taken:.1f} s"
+    return f"{taken // 60:.0f} m {taken % 60:.0f} s"
+
+
+def _error(error: dict[str, Any]) -> str:
+    """The first line of it: a traceback is for --json."""
+    message = str(error.get("message") or error.get("kind") or error).strip().partition("\n")[0]
+    return f"{error['type']}: {message}" if error.get("type") else message
+
+
+def _value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= WIDEST_VALUE else f"{text[:WIDEST_VALUE]} ... (--json shows all)"

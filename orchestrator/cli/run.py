@@ -1,0 +1,212 @@
+"""orchestrator run: one workflow, from its document to its end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.failures import EXIT_CODES, Failure
+from orchestrator.cli.options import (
+    Target,
+    connection_options,
+    executors_option,
+    inputs_option,
+    json_option,
+    read_spec,
+)
+from orchestrator.cli.progress import Progress, progress_on
+
+if TYPE_CHECKING:
+    from orchestrator.application.record import WorkflowRecord
+    from orchestrator.application.validation import LoadedSpec
+    from orchestrator.client import Client, Started
+    from orchestrator.embedded import Stack
+
+WORKERS = 2
+COMES_UP_WITHIN_S = 60.0
+LOOK_EVERY_S = 0.1
+FINISH_WITHIN_S = 30.0
+
+
+@click.command()
+@click.argument("file")
+@inputs_option
+@executors_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help=f"How many workers to start: {WORKERS} unless given, none where a Redis is named.",
+)
+@json_option
+@connection_options
+@click.pass_context
+def run(
+    ctx: click.Context,
+    file: str,
+    inputs: dict[str, Any],
+    executors: tuple[str, ...],
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Run the workflow in FILE to its end, and show what came of it.
+
+    Without a Redis it starts a private one, a coordinator and workers, and leaves nothing behind. With
+    --redis-url the workflow runs there, by the coordinators and workers that are there; --workers N starts N
+    more for the time of this run.
+    """
+    from orchestrator.cli import report
+
+    target = ctx.ensure_object(Target)
+    loaded = read_spec(file)
+    _check_inputs(loaded, inputs)
+    progress = progress_on()
+    with _interruptible(), _stack(target, loaded, executors, workers, progress) as stack:
+        started = _start(stack, loaded, inputs)
+        try:
+            record = _follow(stack.client, started.execution_id, progress, stack.check)
+        except Interrupted as error:
+            raise Failure(_what_is_left(error, started, target)) from None
+    click.echo(report.as_json(record) if as_json else report.summary(record))
+    ctx.exit(EXIT_CODES[record.status.value])
+
+
+def _check_inputs(loaded: LoadedSpec, inputs: dict[str, Any]) -> None:
+    """Before anything is started."""
+    from orchestrator.application.errors import StartRefused
+    from orchestrator.application.validation import check_inputs
+
+    _, problems = check_inputs(loaded.spec, inputs)
+    if problems:
+        raise StartRefused("\n".join(map(str, problems)))
+
+
+@contextmanager
+def _stack(
+    target: Target,
+    loaded: LoadedSpec,
+    executors: Sequence[str],
+    workers: int | None,
+    progress: Progress,
+) -> Iterator[Stack]:
+    """What the workflow runs on: a system of our own, or the one that was named."""
+    from orchestrator.embedded import Processes, Stack, embedded_stack, start_workers
+
+    queues = sorted({step.queue for step in loaded.spec.steps}) or ["default"]
+    settings = target.settings()
+    modules = list(executors or settings.executors)
+    if target.redis_url is None:
+        _add_current_directory()
+        with embedded_stack(modules, workers or WORKERS, queues, settings, progress.say) as stack:
+            yield stack
+        return
+    client = target.client()
+    if workers is None:
+        yield Stack(client, target.redis_url)
+        return
+    environment = {
+        "ORCHESTRATOR_REDIS_URL": settings.redis_url,
+        "ORCHESTRATOR_PREFIX": settings.prefix,
+        "ORCHESTRATOR_EXECUTORS": ",".join(modules),
+    }
+    processes = Processes(environment, progress.say)
+    try:
+        start_workers(processes, workers, queues)
+        yield Stack(client, target.redis_url, processes.check)
+        # They may be busy with steps of other executions by now.
+        processes.finish(FINISH_WITHIN_S)
+    finally:
+        processes.end()
+
+
+def _start(stack: Stack, loaded: LoadedSpec, inputs: dict[str, Any]) -> Started:
+    """Send the start, and wait for the answer for as long as everything is still coming up."""
+    from orchestrator.application.errors import StartRefused
+    from orchestrator.client import NoAnswer, Started
+
+    (entry_id,) = stack.client.start_many([loaded], [inputs])
+    deadline = time.monotonic() + COMES_UP_WITHIN_S
+    while True:
+        stack.check()
+        try:
+            answer = stack.client.answer(entry_id, 0.25)
+        except NoAnswer:
+            if time.monotonic() > deadline:
+                raise
+            continue
+        if not answer["ok"]:
+            raise StartRefused(answer["reason"], answer.get("problems", ()))
+        return Started(answer["workflow_execution_id"], answer["execution_id"])
+
+
+def _follow(
+    client: Client, execution_id: str, progress: Progress, check: Callable[[], None]
+) -> WorkflowRecord:
+    """Show how it goes until it has ended. A Redis that goes away meanwhile is waited for."""
+    from orchestrator.application.errors import Unavailable
+    from orchestrator.client import StillRunning
+
+    is_away = False
+    while True:
+        began = time.monotonic()
+        try:
+            record = client.record(execution_id)
+            progress.show(record, client.history(execution_id))
+            if record.is_final:
+                return record
+            is_away = False
+            check()
+            # Looking costs more in a large workflow: never more than a tenth of the time.
+            pause = max(LOOK_EVERY_S, 10 * (time.monotonic() - began))
+            with suppress(StillRunning):
+                client.wait(execution_id, pause)
+        except Unavailable as error:
+            check()
+            if not is_away:
+                progress.say(f"Redis is away, waiting for it: {error}")
+            is_away = True
+            time.sleep(LOOK_EVERY_S * 5)
+
+
+def _add_current_directory() -> None:
+    """For the demonstration, which imports executors into this process."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+class Interrupted(Exception):
+    """A signal asked us to stop."""
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run like ^C does: by an exception, so that everything is taken down."""
+
+    def interrupt(number: int, _: object) -> None:
+        raise Interrupted(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
+    try:
+        yield
+    except Interrupted as error:
+        raise Failure(f"interrupted by {error}; nothing was left running") from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _what_is_left(error: Interrupted, started: Started, target: Target) -> str:
+    if target.redis_url is None:
+        return f"interrupted by {error}; nothing was left running"
+    return (
+        f"interrupted by {error}; the execution goes on where it is:"
+        f" orchestrator status {started.execution_id}"
+    )

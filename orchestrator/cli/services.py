@@ -1,0 +1,147 @@
+"""Commands that run until they are told to stop: coordinator, worker."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import Target, check_url, connection_options, executors_option
+from orchestrator.cli.preparations import (
+    durability_warnings,
+    load_executors,
+    log_to_stderr,
+    logger,
+    wait_for_redis,
+)
+
+if TYPE_CHECKING:
+    from orchestrator.settings import Settings
+
+LEVELS = ("debug", "info", "warning", "error")
+log_level_option = click.option(
+    "--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True
+)
+lifeline_option = click.option("--lifeline", type=int, hidden=True)
+"""A pipe whose other end is held by an `orchestrator run`: when it closes, we end at once."""
+
+
+@click.command()
+@log_level_option
+@lifeline_option
+@connection_options
+@click.pass_obj
+def coordinator(target: Target, log_level: str, lifeline: int | None) -> None:
+    """Serve events until SIGTERM: start workflows, and move them on.
+
+    Any number of coordinators may run on one Redis; they share the work and take over from each other.
+    """
+    from orchestrator.embedded import hang_on, make_coordinator, process_name
+    from orchestrator.redis_rq.connection import connect
+
+    log_to_stderr(log_level)
+    settings = target.settings()
+    check_url(settings.redis_url)
+    client = connect(settings.redis_url)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if lifeline is not None:
+        hang_on(lifeline)
+    if not wait_for_redis(client, settings, stop.wait):
+        return
+    if lifeline is None:
+        for warning in durability_warnings(client):
+            logger.warning(warning)
+    name = process_name()
+    logger.info("coordinator %s serves %r", name, settings.prefix)
+    make_coordinator(client, name, settings).run(stop)
+    logger.info("coordinator %s has stopped", name)
+
+
+@click.command()
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@executors_option
+@click.option("--burst", is_flag=True, help="End when the queues are empty.")
+@log_level_option
+@lifeline_option
+@connection_options
+@click.pass_obj
+def worker(
+    target: Target,
+    queues: tuple[str, ...],
+    executors: tuple[str, ...],
+    burst: bool,
+    log_level: str,
+    lifeline: int | None,
+) -> None:
+    """Run steps from QUEUEs ("default" unless named) until SIGTERM; a step that runs is finished first.
+
+    It is an RQ worker, seen by `rq info`; the queue "default" is RQ's queue "orchestrator.default".
+    """
+    log_to_stderr(log_level)
+    settings = target.settings()
+    check_url(settings.redis_url)
+    if lifeline is not None:
+        from orchestrator.embedded import hang_on
+
+        hang_on(lifeline)
+    load_executors(executors)
+    names = [settings.keys.queue(_checked_queue(name, settings.prefix)) for name in queues or ("default",)]
+    signal.signal(signal.SIGTERM, _leave)
+    _work_on(settings, names, burst)
+
+
+def _work_on(settings: Settings, queues: list[str], burst: bool) -> None:
+    """Work until told to stop. RQ ends its worker when Redis goes away: then wait, and make a new one."""
+    from rq.exceptions import StopRequested
+
+    from orchestrator.redis_rq.connection import connect
+    from orchestrator.worker.rq_worker import connect_for_rq, make_worker
+
+    checking = connect(settings.redis_url)
+    while True:
+        try:
+            wait_for_redis(checking, settings, threading.Event().wait)
+            made = make_worker(connect_for_rq(settings.redis_url), queues, _worker_name())
+            made.max_connection_wait_time = 2.0
+            made.work(burst=burst, logging_level=logging.getLevelName(logger.getEffectiveLevel()))
+        except StopRequested:
+            return
+        except _redis_errors() as error:
+            logger.debug("the worker ended: %s", error)
+        else:
+            if burst or made._shutdown_requested_date is not None:
+                return
+        signal.signal(signal.SIGTERM, _leave)
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _worker_name() -> str:
+    from orchestrator.embedded import process_name
+
+    return process_name()
+
+
+def _redis_errors() -> type[Exception]:
+    from redis.exceptions import RedisError
+
+    return RedisError
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(0)
+
+
+def _checked_queue(name: str, prefix: str) -> str:
+    from orchestrator.application.spec import ID_RULE, is_id
+
+    if not is_id(name):
+        raise click.UsageError(f"the queue {name!r}: a queue {ID_RULE}")
+    if name.startswith(f"{prefix}."):
+        short = name.removeprefix(f"{prefix}.")
+        raise click.UsageError(f"the queue {name!r}: say {short!r}, the prefix is added by itself")
+    return name

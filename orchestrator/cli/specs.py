@@ -1,0 +1,74 @@
+"""Commands about documents: validate, register."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from orchestrator.cli.failures import INVALID
+from orchestrator.cli.options import Target, connection_options, json_option, read_document, read_spec
+
+
+@click.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@json_option
+def validate(files: tuple[str, ...], as_json: bool) -> None:
+    """Say everything that is wrong with these workflows, and where."""
+    reports = [_report(name) for name in files]
+    if as_json:
+        click.echo(json.dumps(reports, indent=2))
+    else:
+        for report in reports:
+            click.echo("\n".join(_lines(report)))
+    if not all(report["valid"] for report in reports):
+        raise click.exceptions.Exit(INVALID)
+
+
+def _report(name: str) -> dict[str, Any]:
+    from orchestrator.application.errors import InvalidSpec
+    from orchestrator.application.validation import load_spec
+
+    report: dict[str, Any] = {"file": name, "valid": False, "problems": [], "warnings": []}
+    try:
+        loaded = load_spec(read_document(name), name)
+    except click.UsageError as error:
+        return {**report, "problems": [{"path": "", "code": "unreadable", "message": error.message}]}
+    except InvalidSpec as error:
+        return {**report, "problems": [problem.as_dict() for problem in error.problems]}
+    warnings = [problem.as_dict() for problem in loaded.warnings]
+    facts = {
+        "workflow_id": loaded.workflow_id,
+        "name": loaded.spec.name,
+        "steps": [step.id for step in loaded.spec.steps],
+    }
+    return {**report, "valid": True, "warnings": warnings, **facts}
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    """One line for each problem and warning, as compilers write them; one for a file without problems."""
+    from orchestrator.application.errors import Problem
+
+    name = report["file"]
+    lines = [f"{name}:{Problem(**problem)}" for problem in report["problems"]]
+    lines += [f"{name}:{Problem(**problem)} (warning)" for problem in report["warnings"]]
+    if report["valid"]:
+        count = len(report["steps"])
+        lines.append(f"{name}: valid, {count} step{'' if count == 1 else 's'}")
+    return lines
+
+
+@click.command()
+@click.argument("file")
+@click.option("--name", help="What to register it as; the document's own name unless given.")
+@connection_options
+@click.pass_obj
+def register(target: Target, file: str, name: str | None) -> None:
+    """Keep the workflow in FILE under a name, so that `start NAME` and producers find it."""
+    loaded = read_spec(file)
+    name = name or loaded.spec.name
+    if not name:
+        raise click.UsageError(f"{file} has no name of its own: give it one, or say --name NAME")
+    workflow_id = target.client().register(name, loaded.document)
+    click.echo(f"{name} is now {workflow_id}")
