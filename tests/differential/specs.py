@@ -1,8 +1,8 @@
 """Random workflows that runfox and this project must run alike: `random_case(seed)`, a pure function.
 
 A case is a document, its inputs and, for each step, the script its executor follows: data only, so the same
-case can be run in memory, by runfox, or through Redis. An output depends on the step, on its inputs and on how
-often the step was called before, and on nothing else.
+case can be run in memory, by runfox, or through Redis. An output depends on the step, its inputs and how often
+the step was called before, and on nothing else.
 
 What is left out, and why (D: the deviations of language.md section 1; U20: of seed-features.md):
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -170,8 +170,8 @@ class _Author:
         if self.chance(0.3):
             self.draw.shuffle(self.ids)  # the order of a spec need not be topological
 
-    def _below(self, seeds: Any) -> set[str]:
-        seeds = set(seeds)
+    def _below(self, targets: Iterable[str]) -> set[str]:
+        seeds = set(targets)
         return seeds | {one for one in self.ids if self.above[one] & seeds}
 
     def _keys(self) -> tuple[str, ...]:
@@ -233,7 +233,9 @@ class _Author:
             null = tuple(range(self.draw.randint(1, 3)))
             self.features.add("null_output")
         if self.chance(0.25):
-            branches.append(self._plain_branch(self._condition(one), "halt" if self.chance(0.45) else "complete"))
+            branches.append(
+                self._plain_branch(self._condition(one), "halt" if self.chance(0.45) else "complete")
+            )
         if self.chance(0.2):
             inputs["passed"] = self._number(one)
             echo.append((f"passed_{one}", "passed"))
@@ -245,7 +247,9 @@ class _Author:
             written["branch"] = branches
         return written, Script(self.keys[one], tuple(echo), count, null, raises)
 
-    def _loop_branches(self, one: str, targets: list[str], inputs: Json, echo: list[tuple[str, str]]) -> list[Json]:
+    def _loop_branches(
+        self, one: str, targets: list[str], inputs: Json, echo: list[tuple[str, str]]
+    ) -> list[Json]:
         """Bounded in one of three ways: a counter in the output, in the state, or carried by the state."""
         times = self.draw.randint(1, 4)
         way = self.draw.random()
@@ -275,7 +279,9 @@ class _Author:
         if self.chance(0.3):
             spelled = [named, *([one] if self.chance(0.5) else [])]
         elif self.chance(0.3):
-            spelled = {"if": [self._condition(one), named, target]}  # both are the same step: the loop is bounded
+            spelled = {
+                "if": [self._condition(one), named, target]
+            }  # both are the same step: the loop is bounded
             self.features.add("dynamic_target")
         return {"set": spelled, **({"value": "ready"} if self.chance(0.8) else {})}
 
@@ -283,7 +289,9 @@ class _Author:
         self.features.add(action)
         branch = {"condition": condition, "action": action}
         if action == "halt" and self.chance(0.8):  # without one, the result is {}
-            branch["result"] = self.draw.choice([{"why": "stop"}, {"quoted": {"var": "input.n"}}, "text", None, [1, 2]])
+            branch["result"] = self.draw.choice(
+                [{"why": "stop"}, {"quoted": {"var": "input.n"}}, "text", None, [1, 2]]
+            )
         return branch
 
     # ---- expressions
@@ -324,7 +332,11 @@ class _Author:
         if self.chance(0.5):
             return {"var": [f"steps.{self.draw.choice(self.ids)}.output.{key}", "none yet"]}
         self.features.add("state")
-        return {"var": self.draw.choice([path, "input.list.1", "input.list.9", "input.none", "state", f"state.{key}"])}
+        return {
+            "var": self.draw.choice(
+                [path, "input.list.1", "input.list.9", "input.none", "state", f"state.{key}"]
+            )
+        }
 
     def _number(self, one: str | None, depth: int = 0) -> Any:
         """An expression that is a number; never null, so that arithmetic is defined."""
@@ -343,7 +355,9 @@ class _Author:
             lambda: {"-": [self._number(one, depth + 1)]},
             lambda: {"/": [self._number(one, depth + 1), self.draw.randint(1, 4)]},
             lambda: {"%": [self._whole_number(one), self.draw.randint(2, 5)]},
-            lambda: {self.draw.choice(["min", "max"]): [self._number(one, depth + 1), self._number(one, depth + 1)]},
+            lambda: {
+                self.draw.choice(["min", "max"]): [self._number(one, depth + 1), self._number(one, depth + 1)]
+            },
             lambda: {
                 self.draw.choice(["if", "?:"]): [
                     self._condition(one, depth + 1),
@@ -376,7 +390,9 @@ class _Author:
 
     def _condition(self, one: str | None, depth: int = 0) -> Any:
         plain: list[Callable[[], Any]] = [
-            lambda: {self.draw.choice(["<", "<=", ">", ">="]): [self._number(one, 2), self.draw.randint(1, 20)]},
+            lambda: {
+                self.draw.choice(["<", "<=", ">", ">="]): [self._number(one, 2), self.draw.randint(1, 20)]
+            },
             lambda: {self.draw.choice(["==", "!="]): [{"var": ["state.s", "-"]}, self.draw.choice(_WORDS)]},
             lambda: {self.draw.choice(["===", "!=="]): [{"var": ["s", "-"]}, self.draw.choice(_WORDS)]},
             lambda: {"in": [{"var": ["state.s", "-"]}, list(_WORDS[:2])]},
@@ -391,7 +407,12 @@ class _Author:
         if depth >= 2:
             return self.draw.choice(plain)()
         deeper: list[Callable[[], Any]] = [
-            lambda: {self.draw.choice(["and", "or"]): [self._condition(one, depth + 1), self._condition(one, depth + 1)]},
+            lambda: {
+                self.draw.choice(["and", "or"]): [
+                    self._condition(one, depth + 1),
+                    self._condition(one, depth + 1),
+                ]
+            },
             lambda: {"!": [self._condition(one, depth + 1)]},
             lambda: {">": [{"count": [self._list(one, depth + 1)]}, 2]},
             lambda: self._vars(),
@@ -422,7 +443,13 @@ class _Author:
 
     def _vars(self, *, only_numbers: bool = False) -> Json:
         self.features.add("vars")
-        numbers = ["steps[*].output.n", "steps.*.output.n", "$.steps[*].output.n", "state.items[*]", "input.list[0:2]"]
+        numbers = [
+            "steps[*].output.n",
+            "steps.*.output.n",
+            "$.steps[*].output.n",
+            "state.items[*]",
+            "input.list[0:2]",
+        ]
         numbers += ["input.list[*]", "input.list[-1]", "steps[*].output.items[0]", "steps[*].output.obj.k"]
         others = ["steps[*].output.s", "steps[*].output.maybe", "steps[*].output", "steps[*].output.obj.deep"]
         others += ["state.none[*]", "input.s", "steps[*].output['s']", "state.obj.deep.t"]

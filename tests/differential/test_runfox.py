@@ -4,7 +4,7 @@ Random workflows (specs.py names what is left out, and why) and the examples of 
 results applied in the order of dispatch. Compared are the type of the result, the outcome, the state, the
 statuses and run_ids of all steps, and every job with its inputs, in order.
 
-ORCHESTRATOR_DIFFERENTIAL_SPECS sets how many random workflows (500), ORCHESTRATOR_DIFFERENTIAL_SEED the first.
+ORCHESTRATOR_DIFFERENTIAL_SPECS sets how many workflows (500); ORCHESTRATOR_DIFFERENTIAL_SEED, the first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import runfox
+
 from coreworld import Execute, Json, World, run, same_numbers
 from differential.specs import FEATURES, Case, random_case
 
@@ -45,7 +46,7 @@ class Told:
 
 
 def told_by_runfox(document: Json, inputs: Json, execute: Execute) -> Told:
-    """runfox's own run(), spelled out, because D2 must be stopped: after a halt it goes on applying results."""
+    """runfox's own run(), spelled out because of D2: after a halt it would go on applying results."""
     backend = runfox.Backend()
     workflow = runfox.Workflow.from_dict(deepcopy(document), backend, deepcopy(inputs))
     told, calls = Told(), Counter[str]()
@@ -133,8 +134,12 @@ def what_happened(case: Case, told: Told) -> set[str]:
     return happened
 
 
-def test_the_random_workflows_use_every_feature_often_enough(record_property: Callable[[str, object], None]) -> None:
-    used = Counter(one for seed in range(FIRST_SEED, FIRST_SEED + SPECS) for one in random_case(seed).features)
+def test_the_random_workflows_use_every_feature_often_enough(
+    record_property: Callable[[str, object], None],
+) -> None:
+    used = Counter(
+        one for seed in range(FIRST_SEED, FIRST_SEED + SPECS) for one in random_case(seed).features
+    )
     for feature in FEATURES:
         record_property(feature, used[feature])
 
@@ -148,3 +153,290 @@ def test_a_case_is_a_pure_function_of_its_seed() -> None:
 
     assert first == again
     assert random_case(8) != first
+
+
+# ---- what the seed and its examples are known to do
+
+
+@dataclass(frozen=True)
+class Known:
+    """A workflow, what its executors return, and how it is known to end on runfox's own run()."""
+
+    name: str
+    steps: list[Json]
+    execute: Execute
+    outcome: Any
+    executions: dict[str, int]
+    result: str = "Complete"
+    outputs: Json = field(default_factory=dict)
+    inputs: Json = field(default_factory=dict)
+    statuses: dict[str, str] | None = None
+    run_ids: dict[str, int] | None = None
+
+    @property
+    def document(self) -> Json:
+        return {"name": self.name, "steps": self.steps, "outputs": self.outputs}
+
+
+def fibonacci(fn: str, inputs: Json, calls: int) -> Json:
+    if fn == "seed":
+        return {"fib_n": 0, "fib_n1": 1}
+    return {"fib_n": inputs["b"], "fib_n1": inputs["a"] + inputs["b"]}
+
+
+def raises_twice(fn: str, inputs: Json, calls: int) -> Json:
+    if calls < 2:
+        raise ValueError(f"call {calls}")
+    return {"calls": calls}
+
+
+def counts(fn: str, inputs: Json, calls: int) -> Json:
+    return {"calls": calls, fn: inputs.get("n", 0)}
+
+
+STATE = {"state": {"var": "state"}}
+KNOWN = [
+    Known(
+        "the Fibonacci loop ends at 233 after 13 runs, because branches see the state before the merge",
+        [
+            {"op": "seed"},
+            {
+                "op": "iterate",
+                "depends_on": ["seed"],
+                "input": {"a": {"var": "state.fib_n"}, "b": {"var": "state.fib_n1"}},
+                "branch": [
+                    {
+                        "condition": {"<": [{"var": "state.fib_n"}, 100]},
+                        "action": {"set": "steps.iterate.status", "value": "ready"},
+                    },
+                    {"condition": {">=": [{"var": "state.fib_n"}, 100]}, "action": "complete"},
+                ],
+            },
+        ],
+        fibonacci,
+        {"n": 233},
+        {"seed": 1, "iterate": 13},
+        outputs={"n": {"var": "state.fib_n"}},
+        run_ids={"seed": 0, "iterate": 12},
+    ),
+    Known(
+        "a workflow without steps is complete",
+        [],
+        counts,
+        {"n": 3, "literal": [1], "nothing": None},
+        {},
+        inputs={"n": 3},
+        outputs={"n": {"var": "input.n"}, "literal": [1], "nothing": {"var": "steps.a.output"}},
+    ),
+    Known(
+        "outputs accumulate in the state, the last write wins",
+        [{"op": "a"}, {"op": "b", "depends_on": ["a"], "input": {"n": {"+": [{"var": "state.a"}, 5]}}}],
+        counts,
+        {"state": {"calls": 0, "a": 0, "b": 5}},
+        {"a": 1, "b": 1},
+        outputs=STATE,
+    ),
+    Known(
+        "a fan out and in, declared from the end",
+        [
+            {"op": "last", "depends_on": ["b", "c"], "input": {"n": {"vars": "steps[*].output.calls"}}},
+            {"op": "b", "depends_on": ["a"]},
+            {"op": "c", "depends_on": ["a"]},
+            {"op": "a"},
+        ],
+        counts,
+        {"seen": [0, 0, 0]},
+        {"last": 1, "b": 1, "c": 1, "a": 1},
+        outputs={"seen": {"var": "steps.last.output.last"}},
+    ),
+    Known(
+        "a halt returns its result verbatim and leaves what was not started ready",
+        [
+            {
+                "op": "a",
+                "branch": [{"condition": True, "action": "halt", "result": {"q": {"var": "input.n"}}}],
+            },
+            {"op": "b", "depends_on": ["a"]},
+        ],
+        counts,
+        {"q": {"var": "input.n"}},
+        {"a": 1},
+        result="Halt",
+        statuses={"a": "halted", "b": "ready"},
+    ),
+    Known(
+        "a halt without a result gives an empty object",
+        [{"op": "a", "branch": [{"condition": {"==": [{"var": "calls"}, 0]}, "action": "halt"}]}],
+        counts,
+        {},
+        {"a": 1},
+        result="Halt",
+    ),
+    Known(
+        "max_attempts repeats until the budget is used up (D8: here only with attempts_on any)",
+        [{"op": "a", "max_attempts": 3, "attempts_on": "any"}],
+        counts,
+        {"state": {"calls": 2, "a": 0}},
+        {"a": 3},
+        outputs=STATE,
+        run_ids={"a": 2},
+    ),
+    Known(
+        "a retried error is merged into the state, and the success over it",
+        [{"op": "a", "max_attempts": 3, "attempts_on": "any"}],
+        raises_twice,
+        {"state": {"error": "call 1", "ok": False, "calls": 2}},
+        {"a": 3},
+        outputs=STATE,
+    ),
+    Known(
+        "a complete branch ends the attempts",
+        [
+            {
+                "op": "a",
+                "max_attempts": 9,
+                "attempts_on": "any",
+                "branch": [{"condition": {">=": [{"var": "calls"}, 1]}, "action": "complete"}],
+            }
+        ],
+        counts,
+        {},
+        {"a": 2},
+    ),
+    Known(
+        "a set increments the run_id of dependents that never ran",
+        [
+            {
+                "op": "a",
+                "branch": [
+                    {"condition": {"<": [{"var": "calls"}, 2]}, "action": {"set": "a"}},
+                    {"condition": True, "action": "complete"},
+                ],
+            },
+            {"op": "b", "depends_on": ["a"]},
+            {"op": "c", "depends_on": ["b"]},
+        ],
+        counts,
+        {},
+        {"a": 3, "b": 1, "c": 1},
+        run_ids={"a": 2, "b": 2, "c": 2},
+    ),
+    Known(
+        "a set to an ancestor runs all between again",
+        [
+            {"op": "a"},
+            {"op": "b", "depends_on": ["a"]},
+            {
+                "op": "c",
+                "depends_on": ["b"],
+                "branch": [
+                    {"condition": {"<": [{"var": "calls"}, 1]}, "action": {"set": ["steps.a.status"]}},
+                    {"condition": True, "action": "complete"},
+                ],
+            },
+        ],
+        counts,
+        {"calls": [1, 1, 1]},
+        {"a": 2, "b": 2, "c": 2},
+        outputs={"calls": {"vars": "steps.*.output.calls"}},
+        run_ids={"a": 1, "b": 1, "c": 1},
+    ),
+    Known(
+        "a target may be an expression, evaluated without the fresh output",
+        [
+            {"op": "a"},
+            {
+                "op": "b",
+                "depends_on": ["a"],
+                "branch": [
+                    {
+                        "condition": {"<": [{"var": "calls"}, 1]},
+                        "action": {
+                            "set": {"if": [{"var": "fresh"}, "b", {"cat": ["steps.", "a", ".status"]}]}
+                        },
+                    },
+                    {"condition": True, "action": "complete"},
+                ],
+            },
+        ],
+        lambda fn, inputs, calls: {"fresh": True, "calls": calls},
+        {},
+        {"a": 2, "b": 2},
+    ),
+    Known(
+        "null is not merged, is absent from steps, and completes",
+        [{"op": "a"}, {"op": "b", "depends_on": ["a"]}],
+        lambda fn, inputs, calls: None if fn == "a" else {"n": 1},
+        {"a": None, "or": "absent", "all": [{"n": 1}]},
+        {"a": 1, "b": 1},
+        outputs={
+            "a": {"var": "steps.a"},
+            "or": {"var": ["steps.a.output.n", "absent"]},
+            "all": {"vars": "steps[*].output"},
+        },
+    ),
+    Known(
+        "an output key shadows a root inside the branches of its step",
+        [
+            {
+                "op": "a",
+                "branch": [
+                    {"condition": {"==": [{"var": "state.k"}, "mine"]}, "action": "halt", "result": "shadow"}
+                ],
+            }
+        ],
+        lambda fn, inputs, calls: {"state": {"k": "mine"}},
+        "shadow",
+        {"a": 1},
+        result="Halt",
+    ),
+    Known(
+        "objects in an input are searched, one-key objects that are no expression too",
+        [{"op": "a", "input": {"n": {"timeout": {"deep": {"var": "input.n"}}}}}],
+        counts,
+        {"a": {"timeout": {"deep": 4}}},
+        {"a": 1},
+        inputs={"n": 4},
+        outputs={"a": {"var": "steps.a.output.a"}},
+    ),
+]
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.name)
+def test_a_known_workflow_ends_as_it_does_on_runfox(known: Known) -> None:
+    calls: Counter[str] = Counter()
+
+    def executor(op: str, inputs: Json) -> Any:
+        calls[op] += 1
+        return known.execute(op, inputs, calls[op] - 1)
+
+    workflow = runfox.Workflow.from_dict(known.document, runfox.Backend(executor=executor), known.inputs)
+    by_run = workflow.run()
+    ours = told_by_us(known.document, known.inputs, known.execute)
+
+    assert (type(by_run).__name__, same_numbers(workflow.outcome), dict(calls)) == (
+        known.result,
+        known.outcome,
+        known.executions,
+    )
+    assert (ours.result, ours.outcome, dict(ours.executions)) == (
+        known.result,
+        known.outcome,
+        known.executions,
+    )
+    assert ours == told_by_runfox(known.document, known.inputs, known.execute)
+    assert known.statuses in (None, ours.statuses)
+    assert known.run_ids in (None, ours.run_ids)
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.name)
+def test_a_known_workflow_ends_alike_in_the_older_spelling(known: Known) -> None:
+    """runfox 0.0.2 wrote `id` and `fn`, and one fn could serve many steps; 0.0.7 cannot read that."""
+    renamed = [
+        {"id": one["op"], "fn": one["op"], **{k: v for k, v in one.items() if k != "op"}}
+        for one in known.steps
+    ]
+
+    older = told_by_us(known.document | {"steps": renamed}, known.inputs, known.execute)
+
+    assert older == told_by_us(known.document, known.inputs, known.execute)
