@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 
 LONGEST_SOCKET_PATH = 100  # the kernel allows 108 bytes on Linux and 104 elsewhere
 UP_WITHIN_S = 10.0
+WORK_WITHIN_S = 30.0
 GONE_WITHIN_S = 5.0
+RQ_WORKERS = "rq:workers"
 DEMONSTRATION = "demo: no isolation, nothing kept (no redis-server was found: fakeredis and threads)"
 
 Say = Callable[[str], None]
@@ -260,10 +262,10 @@ def _watch(lifeline: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A running system: its client, where it is, and a look whether all of it still runs."""
+    """A running system: its client, its Redis, and a look whether all of it still runs."""
 
     client: Client
-    redis_url: str | None
+    redis: RedisClient
     check: Callable[[], None] = lambda: None
 
 
@@ -279,9 +281,10 @@ def embedded_stack(
     settings = settings or Settings()
     binary = find_redis_server()
     if binary is None:
-        with _demonstration(executors, workers, settings, say) as client:
-            yield Stack(client, None)
+        with _demonstration(executors, workers, settings, say) as redis:
+            yield Stack(Client(redis, settings.keys), redis)
         return
+    say(f"embedded: {binary}, a coordinator and {workers} workers; nothing is kept")
     with embedded_redis(binary) as url:
         settings = replace(settings, redis_url=url)
         environment = {**_environment(settings), "ORCHESTRATOR_EXECUTORS": ",".join(executors)}
@@ -289,9 +292,20 @@ def embedded_stack(
         try:
             processes.start("coordinator", "coordinator", "--log-level", "warning")
             start_workers(processes, workers, queues)
-            yield Stack(Client(url, settings.keys), url, processes.check)
+            _wait_until_they_work(url, workers, processes)
+            redis = connect(url)
+            yield Stack(Client(redis, settings.keys), redis, processes.check)
         finally:
             processes.end()
+
+
+def _wait_until_they_work(url: str, workers: int, processes: Processes) -> None:
+    """Until all workers are registered with RQ, so that no step seems to take as long as their start."""
+    client, deadline = connect(url), time.monotonic() + WORK_WITHIN_S
+    while int(client.scard(RQ_WORKERS)) < workers and time.monotonic() < deadline:
+        processes.check()
+        time.sleep(0.02)
+    client.close()
 
 
 def start_workers(processes: Processes, count: int, queues: Sequence[str]) -> None:
@@ -311,7 +325,9 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 @contextmanager
-def _demonstration(executors: Sequence[str], workers: int, settings: Settings, say: Say) -> Iterator[Client]:
+def _demonstration(
+    executors: Sequence[str], workers: int, settings: Settings, say: Say
+) -> Iterator[RedisClient]:
     """The real coordinator and the real harness, as threads of this process, on a Redis inside it."""
     try:
         from fakeredis import FakeRedis, FakeServer
@@ -339,7 +355,8 @@ def _demonstration(executors: Sequence[str], workers: int, settings: Settings, s
     for thread in threads:
         thread.start()
     try:
-        yield Client(client(), settings.keys)
+        with redirect_stdout(sys.stderr):  # what executors print is not the result of the command
+            yield client()
     finally:
         stop.set()
         for thread in threads:

@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from orchestrator.cli.failures import EXIT_CODES
-from orchestrator.cli.options import Target, connection_options, inputs_option, json_option, read_spec
+from orchestrator.cli.options import (
+    Target,
+    connection_options,
+    inputs_option,
+    json_option,
+    pass_target,
+    read_spec,
+)
 
 
 @click.command()
@@ -18,7 +25,7 @@ from orchestrator.cli.options import Target, connection_options, inputs_option, 
 @click.option("--execution-id", help="What to call the execution; made from the time unless given.")
 @json_option
 @connection_options
-@click.pass_obj
+@pass_target
 def start(
     target: Target, workflow: str, inputs: dict[str, Any], execution_id: str | None, as_json: bool
 ) -> None:
@@ -48,14 +55,14 @@ def _is_file(workflow: str) -> bool:
 @click.argument("execution_id", metavar="ID")
 @json_option
 @connection_options
-@click.pass_context
-def status(ctx: click.Context, execution_id: str, as_json: bool) -> None:
+@pass_target
+def status(target: Target, execution_id: str, as_json: bool) -> None:
     """Show an execution, by its execution id or its full id.
 
     The exit code is that of `run` for an execution that has ended, and 0 while it runs.
     """
     from orchestrator.cli import report
 
-    record = ctx.ensure_object(Target).client().record(execution_id)
+    record = target.client().record(execution_id)
     click.echo(report.as_json(record) if as_json else report.summary(record))
-    ctx.exit(EXIT_CODES.get(record.status.value, 0))
+    raise click.exceptions.Exit(EXIT_CODES.get(record.status.value, 0))

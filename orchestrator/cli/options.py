@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -44,6 +45,9 @@ class Target:
         settings = self.settings()
         check_url(settings.redis_url)
         return Client(settings.redis_url, settings.keys)
+
+
+pass_target = click.make_pass_decorator(Target, ensure=True)
 
 
 def connection_options(command: F) -> F:
@@ -146,6 +150,13 @@ def read_spec(name: str) -> LoadedSpec:
     for warning in loaded.warnings:
         click.echo(f"{name}:{warning} (warning)", err=True)
     return loaded
+
+
+def add_current_directory() -> None:
+    """Executors may lie where the command was started, as for `python -m` and for `rq worker`."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
 
 
 def without_password(url: str) -> str:

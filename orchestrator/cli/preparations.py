@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.failures import Failure, Refusal
-from orchestrator.cli.options import without_password
+from orchestrator.cli.options import add_current_directory, without_password
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.connection import Client
@@ -23,9 +22,7 @@ def load_executors(modules: tuple[str, ...]) -> None:
     from orchestrator.worker.harness import EXECUTORS_VARIABLE, executors_from_environment
     from orchestrator.worker.lookup import BadExecutors
 
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    add_current_directory()
     if modules:
         os.environ[EXECUTORS_VARIABLE] = ",".join(modules)
     try:

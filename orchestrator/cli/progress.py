@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
-from orchestrator.cli.report import seconds, words
+from orchestrator.cli.report import error_line, seconds, words
 
 if TYPE_CHECKING:
     from orchestrator.application.record import StepRecord, WorkflowRecord
@@ -53,7 +53,8 @@ class PlainProgress:
     def _line(self, record: WorkflowRecord, entry: dict[str, Any]) -> str:
         at = datetime.fromisoformat(entry["at"]) - datetime.fromisoformat(record.created_at)
         attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
-        return f"{at.total_seconds():8.3f} s  {entry['step']}: {words(entry['to'])}{attempt}"
+        why = f": {error_line(entry['error'])}" if entry.get("error") else ""
+        return f"{at.total_seconds():8.3f} s  {entry['step']}: {words(entry['to'])}{attempt}{why}"
 
 
 class LiveProgress:

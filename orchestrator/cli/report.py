@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.application.record import StepRecord, WorkflowRecord
+    from orchestrator.redis_rq.connection import Client
+    from orchestrator.redis_rq.keys import Keys
 
 STEPS_SHOWN = 50
 WIDEST_VALUE = 2_000
@@ -59,7 +61,7 @@ def summary(record: WorkflowRecord) -> str:
     if len(record.steps) > STEPS_SHOWN:
         lines.append(f"  and {len(record.steps) - STEPS_SHOWN} more; --json shows all")
     if record.error is not None:
-        lines.append(f"error: {_error(record.error)}")
+        lines.append(f"error: {error_line(record.error)}")
     if record.outcome is not None:
         lines.append(f"outcome: {_value(record.outcome)}")
     return "\n".join(lines)
@@ -70,10 +72,25 @@ def _step_line(step: StepRecord) -> str:
     took = duration(step.started_at, step.ended_at) or ""
     line = f"{words(step.status.value):<11}  {took:>8}  {tries}"
     if step.error is not None:
-        line = f"{line}  {_error(step.error)}"
+        line = f"{line}  {error_line(step.error)}"
     elif step.reason:
         line = f"{line}  {step.reason}"
     return line
+
+
+def as_redis_holds_it(record: WorkflowRecord, redis: Client, keys: Keys) -> str:
+    """The record and its history, with the commands that show them; the fields of the record in order."""
+    stored, entries = keys.workflow(record.workflow_execution_id), keys.history(record.workflow_execution_id)
+    fields: dict[str, str] = redis.hgetall(stored)  # type: ignore[assignment]
+    lines: list[str] = redis.lrange(entries, 0, -1)  # type: ignore[assignment]
+    return "\n".join(
+        [
+            f"\n$ redis-cli HGETALL '{stored}'",
+            *(f"{name}\n{value}" for name, value in sorted(fields.items())),
+            f"\n$ redis-cli LRANGE '{entries}' 0 -1",
+            *lines,
+        ]
+    )
 
 
 def words(status: str) -> str:
@@ -95,7 +112,7 @@ def seconds(taken: float) -> str:
     return f"{taken // 60:.0f} m {taken % 60:.0f} s"
 
 
-def _error(error: dict[str, Any]) -> str:
+def error_line(error: dict[str, Any]) -> str:
     """The first line of it: a traceback is for --json."""
     message = str(error.get("message") or error.get("kind") or error).strip().partition("\n")[0]
     return f"{error['type']}: {message}" if error.get("type") else message

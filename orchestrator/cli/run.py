@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.failures import EXIT_CODES, Failure
+from orchestrator.cli.failures import EXIT_CODES, Failure, Refusal
 from orchestrator.cli.options import (
     Target,
+    add_current_directory,
     connection_options,
     executors_option,
     inputs_option,
     json_option,
+    pass_target,
     read_spec,
 )
 from orchestrator.cli.progress import Progress, progress_on
@@ -44,15 +46,17 @@ FINISH_WITHIN_S = 30.0
     help=f"How many workers to start: {WORKERS} unless given, none where a Redis is named.",
 )
 @json_option
+@click.option("--show-redis", is_flag=True, help="Print what Redis holds of it too, as redis-cli shows it.")
 @connection_options
-@click.pass_context
+@pass_target
 def run(
-    ctx: click.Context,
+    target: Target,
     file: str,
     inputs: dict[str, Any],
     executors: tuple[str, ...],
     workers: int | None,
     as_json: bool,
+    show_redis: bool,
 ) -> None:
     """Run the workflow in FILE to its end, and show what came of it.
 
@@ -62,7 +66,6 @@ def run(
     """
     from orchestrator.cli import report
 
-    target = ctx.ensure_object(Target)
     loaded = read_spec(file)
     _check_inputs(loaded, inputs)
     progress = progress_on()
@@ -72,8 +75,13 @@ def run(
             record = _follow(stack.client, started.execution_id, progress, stack.check)
         except Interrupted as error:
             raise Failure(_what_is_left(error, started, target)) from None
+        held = report.as_redis_holds_it(record, stack.redis, target.settings().keys) if show_redis else ""
     click.echo(report.as_json(record) if as_json else report.summary(record))
-    ctx.exit(EXIT_CODES[record.status.value])
+    if held:
+        click.echo(held, err=as_json)
+    if (record.error or {}).get("type") == "ExecutorNotFound":
+        click.echo("Name the module that defines it with --executors MODULE.", err=True)
+    raise click.exceptions.Exit(EXIT_CODES[record.status.value])
 
 
 def _check_inputs(loaded: LoadedSpec, inputs: dict[str, Any]) -> None:
@@ -96,18 +104,20 @@ def _stack(
 ) -> Iterator[Stack]:
     """What the workflow runs on: a system of our own, or the one that was named."""
     from orchestrator.embedded import Processes, Stack, embedded_stack, start_workers
+    from orchestrator.redis_rq.connection import connect
 
     queues = sorted({step.queue for step in loaded.spec.steps}) or ["default"]
     settings = target.settings()
     modules = list(executors or settings.executors)
+    if target.redis_url is None or workers is not None:
+        _check_modules(modules)
     if target.redis_url is None:
-        _add_current_directory()
         with embedded_stack(modules, workers or WORKERS, queues, settings, progress.say) as stack:
             yield stack
         return
-    client = target.client()
+    client, redis = target.client(), connect(target.redis_url)
     if workers is None:
-        yield Stack(client, target.redis_url)
+        yield Stack(client, redis)
         return
     environment = {
         "ORCHESTRATOR_REDIS_URL": settings.redis_url,
@@ -117,7 +127,7 @@ def _stack(
     processes = Processes(environment, progress.say)
     try:
         start_workers(processes, workers, queues)
-        yield Stack(client, target.redis_url, processes.check)
+        yield Stack(client, redis, processes.check)
         # They may be busy with steps of other executions by now.
         processes.finish(FINISH_WITHIN_S)
     finally:
@@ -173,10 +183,18 @@ def _follow(
             time.sleep(LOOK_EVERY_S * 5)
 
 
-def _add_current_directory() -> None:
-    """For the demonstration, which imports executors into this process."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+def _check_modules(names: Sequence[str]) -> None:
+    """Find the modules before anything is started; importing them is left to the workers."""
+    add_current_directory()
+    for name in names:
+        try:
+            found = find_spec(name)
+        except (ImportError, ValueError) as error:
+            raise Refusal(f"the executors module {name!r} cannot be imported: {error}") from None
+        if found is None:
+            raise Refusal(
+                f"there is no module {name!r} for --executors: is it installed, or in the current directory?"
+            )
 
 
 class Interrupted(Exception):

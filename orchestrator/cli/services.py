@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import Target, check_url, connection_options, executors_option
+from orchestrator.cli.options import Target, check_url, connection_options, executors_option, pass_target
 from orchestrator.cli.preparations import (
     durability_warnings,
     load_executors,
@@ -33,7 +33,7 @@ lifeline_option = click.option("--lifeline", type=int, hidden=True)
 @log_level_option
 @lifeline_option
 @connection_options
-@click.pass_obj
+@pass_target
 def coordinator(target: Target, log_level: str, lifeline: int | None) -> None:
     """Serve events until SIGTERM: start workflows, and move them on.
 
@@ -69,7 +69,7 @@ def coordinator(target: Target, log_level: str, lifeline: int | None) -> None:
 @log_level_option
 @lifeline_option
 @connection_options
-@click.pass_obj
+@pass_target
 def worker(
     target: Target,
     queues: tuple[str, ...],

@@ -8,7 +8,14 @@ from typing import Any
 import click
 
 from orchestrator.cli.failures import INVALID
-from orchestrator.cli.options import Target, connection_options, json_option, read_document, read_spec
+from orchestrator.cli.options import (
+    Target,
+    connection_options,
+    json_option,
+    pass_target,
+    read_document,
+    read_spec,
+)
 
 
 @click.command()
@@ -63,7 +70,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
 @click.argument("file")
 @click.option("--name", help="What to register it as; the document's own name unless given.")
 @connection_options
-@click.pass_obj
+@pass_target
 def register(target: Target, file: str, name: str | None) -> None:
     """Keep the workflow in FILE under a name, so that `start NAME` and producers find it."""
     loaded = read_spec(file)
