@@ -1,0 +1,573 @@
+"""The handle on one execution."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import orchestrator
+from builders import NOW_MS, document
+from orchestrator import Complete, Dispatch, Failed, Halt, InvalidSpec, Pending, RecordConflict, Workflow
+from orchestrator.application.events import failure
+from orchestrator.application.record import StepStatus, WorkflowStatus
+from orchestrator.backend import (
+    Backend,
+    InMemoryStore,
+    InProcessRunner,
+    InProcessWorker,
+    SqliteRunner,
+    SqliteStore,
+    Store,
+)
+from orchestrator.backend.ports import Committed
+
+DIAMOND = document(
+    {
+        "a": {"input": {"n": {"var": "input.n"}}},
+        "b": {"depends_on": ["a"], "input": {"n": {"var": "steps.a.output.n"}}},
+        "c": {"depends_on": ["a"], "input": {"n": {"var": "steps.a.output.n"}}},
+        "d": {"input": {"all": [{"var": "steps.b.output.n"}, {"var": "steps.c.output.n"}]}},
+    },
+    outputs={"all": {"var": "steps.d.output.all"}},
+)
+CHAIN = document({"a": {}, "b": {"depends_on": ["a"]}})
+
+
+def increment(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    return inputs if "all" in inputs else {"n": inputs.get("n", 0) + 1}
+
+
+def fail(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError("boom")
+
+
+def start(spec: dict[str, Any], inputs: dict[str, Any] | None = None, **backend: Any) -> Workflow:
+    return Workflow.from_dict(spec, Backend(**backend), inputs)
+
+
+def claim(workflow: Workflow) -> list[orchestrator.DispatchJob]:
+    decision = workflow.advance()
+    assert isinstance(decision, Dispatch)
+    return decision.jobs
+
+
+class Clock:
+    """Seconds go by when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def pass_s(self, seconds: float) -> None:
+        self.now_ms += round(seconds * 1000)
+
+
+# ---- a new one, and one that exists
+
+
+def test_a_spec_may_be_yaml_or_data() -> None:
+    backend = Backend(increment)
+
+    from_yaml = Workflow.from_yaml("steps: [{id: a, fn: a}, {id: b, fn: b, depends_on: [a]}]", backend)
+    from_dict = Workflow.from_dict(CHAIN, backend)
+
+    assert from_yaml.id.partition("#")[0] == from_dict.id.partition("#")[0]
+    assert from_yaml.run() == from_dict.run() == Complete({})
+
+
+@pytest.mark.parametrize("make", [Workflow.from_yaml, Workflow.from_dict])
+def test_an_invalid_spec_is_refused_with_all_its_problems(make: Any) -> None:
+    spec = document({"a": {"depends_on": ["x"]}, "b": {"max_attempts": 0}})
+    text = str(spec) if make == Workflow.from_yaml else spec
+
+    with pytest.raises(InvalidSpec) as caught:
+        make(text, Backend())
+
+    assert [problem.code for problem in caught.value.problems] == ["unknown_dependency", "bad_type"]
+
+
+def test_an_execution_is_resumed_by_its_id_or_its_execution_id() -> None:
+    workflow = start(CHAIN)
+    execution_id = workflow.id.partition("#")[2]
+
+    assert Workflow.resume(workflow.id, workflow.backend).id == workflow.id
+    assert Workflow.resume(execution_id, workflow.backend).id == workflow.id
+
+
+@pytest.mark.parametrize("unknown", ["nobody", "nobody#1"])
+def test_resuming_an_unknown_execution_is_a_key_error(unknown: str) -> None:
+    with pytest.raises(KeyError):
+        Workflow.resume(unknown, Backend())
+
+
+def test_two_handles_on_one_execution_are_interchangeable() -> None:
+    first = start(CHAIN)
+    second = Workflow.resume(first.id, first.backend)
+
+    claim(first)
+    second.on_step_result("a", {"n": 1})
+    assert [job.step_id for job in claim(first)] == ["b"]
+    first.on_step_result("b", {"n": 2})
+
+    assert second.advance() == first.advance() == Complete({})
+    assert first.state == second.state == {"n": 2}
+
+
+# ---- run
+
+
+def test_run_drives_an_execution_to_its_end() -> None:
+    assert start(DIAMOND, {"n": 1}, executor=increment).run() == Complete({"all": [3, 3]})
+
+
+def test_a_workflow_without_steps_is_complete() -> None:
+    assert start({"steps": [], "outputs": {"n": 1}}).run() == Complete({"n": 1})
+
+
+def test_running_what_has_ended_gives_its_end_again() -> None:
+    workflow = start(DIAMOND, {"n": 1}, executor=increment)
+
+    assert workflow.run() == workflow.run() == Complete({"all": [3, 3]})
+
+
+def test_a_step_that_raises_fails_the_workflow_and_run_returns_it() -> None:
+    workflow = start(CHAIN, executor=fail)
+
+    result = workflow.run()
+
+    error = {"kind": "exception", "type": "ValueError", "message": "boom", "step": "a"}
+    assert result == Failed(error)
+    assert (workflow.status, workflow.error) == (WorkflowStatus.FAILED, error)
+    assert workflow.step_statuses == {"a": StepStatus.FAILED, "b": StepStatus.SKIPPED}
+
+
+def test_a_step_that_raises_is_tried_again_as_often_as_it_may() -> None:
+    failures = iter([ValueError("first"), ValueError("second")])
+
+    def flaky(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        for error in failures:
+            raise error
+        return {"n": 1}
+
+    workflow = start(document({"a": {"max_attempts": 3}}), executor=flaky)
+
+    assert workflow.run() == Complete({})
+    assert workflow.backend.load(workflow.id).steps["a"].attempt == 3
+
+
+def test_one_round_of_the_loop_is_one_commit() -> None:
+    class CountingStore(InMemoryStore):
+        commits = 0
+
+        def commit(self, commits: Any) -> list[Committed]:
+            CountingStore.commits += 1
+            return super().commit(commits)
+
+    wide = {f"b{n}": {"depends_on": ["a"]} for n in range(50)}
+    start(document({"a": {}, **wide}), executor=increment, store=CountingStore()).run()
+
+    assert CountingStore.commits == 4  # create; claim a; a and all b; the end
+
+
+def test_results_are_applied_in_the_order_of_dispatch() -> None:
+    steps: dict[str, dict[str, Any]] = {name: {"input": {"by": name}} for name in "zam"}
+    workflow = start(document(steps), executor=lambda fn, inputs: {"last": inputs["by"]})
+
+    workflow.run()
+
+    assert workflow.state == {"last": "m"}
+    assert [e["step"] for e in workflow.history if e.get("to") == "complete"] == ["z", "a", "m"]
+
+
+def test_an_explicit_worker_is_preferred_to_the_backends_own() -> None:
+    runner = InProcessRunner()
+    workflow = start(document({"a": {}}), executor=fail, runner=runner)
+
+    assert workflow.run(worker=InProcessWorker(runner, increment)) == Complete({})
+
+
+def test_run_waits_for_workers_elsewhere() -> None:
+    runner = InProcessRunner()
+    workflow = start(CHAIN, runner=runner, poll_interval=0.002)
+    worker, stop = InProcessWorker(runner, increment), threading.Event()
+
+    def work() -> None:
+        while not stop.wait(0.001):
+            worker.run()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert workflow.run() == Complete({})
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_result_for_a_step_that_does_not_exist_is_a_warning_and_stops_nothing() -> None:
+    workflow = start(CHAIN, executor=increment)
+    workflow.backend.submit_work_result(workflow.id, "typo", {"n": 1})
+
+    with pytest.warns(RuntimeWarning, match="has no step 'typo'"):
+        assert workflow.run() == Complete({})
+
+
+def test_many_threads_may_run_one_execution_and_each_step_runs_once() -> None:
+    runs: list[str] = []
+
+    def execute(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        runs.append(fn)
+        return {"n": 1}
+
+    steps = {f"s{n}": {"depends_on": [f"s{n - 5}"] if n >= 5 else []} for n in range(40)}
+    workflow = start(document(steps), executor=execute, poll_interval=0.002)
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: workflow.run(), range(4)))
+
+    assert results == [Complete({})] * 4
+    assert sorted(runs) == sorted(steps)
+
+
+# ---- a process before this one died
+
+
+@pytest.mark.parametrize("died", ["before dispatch", "while working", "before the result was written"])
+def test_what_a_dead_process_left_in_progress_is_dispatched_again(tmp_path: Path, died: str) -> None:
+    clock = Clock()
+    before = Backend(store=SqliteStore(tmp_path / "w.db"), runner=InProcessRunner(), clock=clock)
+    left = Workflow.from_dict(CHAIN, before)
+    jobs = claim(left)
+    if died != "before dispatch":
+        before.dispatch(left.id, jobs)
+        before.take_pending_jobs()
+    if died == "before the result was written":
+        before.submit_work_result(left.id, "a", {"n": 1})
+        before.gather(left.id)
+    clock.pass_s(1)
+
+    after = Backend(increment, store=SqliteStore(tmp_path / "w.db"), clock=clock)
+    workflow = Workflow.resume(left.id, after)
+
+    assert workflow.run() == Complete({})
+    step = after.load(left.id).steps["a"]
+    assert (step.run_id, step.attempt, step.lost) == (1, 1, 1)
+
+
+def test_what_a_sqlite_runner_still_holds_is_not_dispatched_again(tmp_path: Path) -> None:
+    clock, path = Clock(), tmp_path / "w.db"
+    before = Backend(store=SqliteStore(path), runner=SqliteRunner(path), clock=clock)
+    left = Workflow.from_dict(document({"a": {}, "b": {}}), before)
+    before.dispatch(left.id, claim(left)[:1])  # died before b was dispatched
+    clock.pass_s(1)
+
+    runner = SqliteRunner(path)
+    after = Backend(store=SqliteStore(path), runner=runner, clock=clock)
+
+    assert Workflow.resume(left.id, after).run(InProcessWorker(runner, increment)) == Complete({})
+    assert {name: step.run_id for name, step in after.load(left.id).steps.items()} == {"a": 0, "b": 1}
+
+
+def test_a_dispatch_that_failed_is_made_again_by_the_next_run() -> None:
+    class FullRunner(InProcessRunner):
+        is_full = True
+
+        def dispatch(self, workflow_execution_id: str, jobs: Any) -> Any:
+            if self.is_full:
+                raise OSError("disk full")
+            return super().dispatch(workflow_execution_id, jobs)
+
+    runner = FullRunner()
+    workflow = start(CHAIN, executor=increment, runner=runner)
+    with pytest.raises(OSError, match="disk full"):
+        workflow.run()
+
+    runner.is_full = False
+
+    assert workflow.run() == Complete({})
+
+
+# ---- advance and on_step_result
+
+
+def test_advance_claims_what_can_run_and_then_has_nothing_more() -> None:
+    workflow = start(DIAMOND, {"n": 1})
+
+    [job] = claim(workflow)
+
+    assert (job.workflow_execution_id, job.step_id, job.fn, job.inputs) == (workflow.id, "a", "a", {"n": 1})
+    assert (job.run_id, job.attempt, job.op) == (0, 1, "a")
+    assert workflow.advance() == Pending()
+    assert workflow.status is WorkflowStatus.IN_PROGRESS
+
+
+def test_of_many_threads_that_advance_one_gets_the_jobs() -> None:
+    workflow = start(document({f"s{n}": {} for n in range(10)}))
+
+    with ThreadPoolExecutor(8) as pool:
+        decisions = list(pool.map(lambda _: workflow.advance(), range(16)))
+
+    dispatched = [decision for decision in decisions if isinstance(decision, Dispatch)]
+    assert [len(decision.jobs) for decision in dispatched] == [10]
+    assert decisions.count(Pending()) == 15
+
+
+def test_results_that_come_at_once_are_all_written(tmp_path: Path) -> None:
+    workflow = start(document({f"s{n}": {} for n in range(24)}), store=SqliteStore(tmp_path / "w.db"))
+    jobs = claim(workflow)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda job: workflow.on_step_result(job.step_id, {job.step_id: 1}), jobs))
+
+    assert workflow.advance() == Complete({})
+    assert len(workflow.state) == 24
+
+
+def test_processes_see_what_the_others_have_committed(tmp_path: Path) -> None:
+    """Two backends on one file are two processes: what one has kept is stale once the other commits."""
+    mine, theirs = (Backend(store=SqliteStore(tmp_path / "w.db")) for _ in range(2))
+    workflow = Workflow.from_dict(CHAIN, mine)
+    elsewhere = Workflow.resume(workflow.id, theirs)
+
+    claim(elsewhere)
+    assert workflow.advance() == Pending()
+    workflow.on_step_result("a", {"n": 1})
+    assert [job.step_id for job in claim(elsewhere)] == ["b"]
+    workflow.on_step_result("b", {"n": 2})
+
+    assert elsewhere.advance() == Complete({})
+
+
+def test_on_step_result_says_what_came_of_it() -> None:
+    halts = {"condition": {"==": [{"var": "n"}, 3]}, "action": "halt", "result": {"why": "three"}}
+    workflow = start(document({"a": {"max_attempts": 2}, "b": {"branch": [halts]}, "c": {}}))
+    claim(workflow)
+
+    assert workflow.on_step_result("c", {"n": 1}) is None
+    assert workflow.on_step_result("a", None, error=failure("exception", "boom")) == Pending()
+    assert workflow.on_step_result("b", {"n": 3}) == Halt({"why": "three"})
+    assert workflow.on_step_result("b", {"n": 3}) is None
+    assert workflow.advance() == Halt({"why": "three"})
+
+
+def test_an_error_without_another_attempt_fails_the_workflow() -> None:
+    workflow = start(CHAIN)
+    claim(workflow)
+
+    result = workflow.on_step_result("a", None, error=failure("exception", "boom"))
+
+    assert result == Failed({"kind": "exception", "message": "boom", "step": "a"})
+
+
+def test_an_output_that_looks_like_an_error_is_an_output() -> None:
+    workflow = start(CHAIN)
+    claim(workflow)
+
+    assert workflow.on_step_result("a", {"ok": False, "error": "handled"}) is None
+
+    assert workflow.step_statuses["a"] is StepStatus.COMPLETE
+
+
+def test_an_output_that_is_not_json_fails_the_step() -> None:
+    workflow = start(CHAIN)
+    claim(workflow)
+
+    result = workflow.on_step_result("a", {"when": object()})
+
+    assert isinstance(result, Failed)
+    assert result.error["kind"] == "bad_output"
+
+
+@pytest.mark.parametrize("wrong", [{"run_id": 1}, {"attempt": 2}, {"token": "another"}])
+def test_a_result_of_another_dispatch_is_dropped(wrong: dict[str, Any]) -> None:
+    workflow = start(CHAIN)
+    [job] = claim(workflow)
+    right: dict[str, Any] = {"run_id": job.run_id, "attempt": job.attempt, "token": job.token}
+
+    assert workflow.on_step_result("a", {"n": 1}, **{**right, **wrong}) is None
+    assert workflow.step_statuses == {"a": "in_progress", "b": "ready"}
+
+    workflow.on_step_result("a", {"n": 1}, **right)
+    assert workflow.step_statuses == {"a": "complete", "b": "ready"}
+
+
+def test_a_result_for_a_step_that_is_not_in_progress_is_dropped() -> None:
+    workflow = start(CHAIN)
+
+    assert workflow.on_step_result("b", {"n": 1}) is None
+
+    assert (workflow.state, workflow.step_statuses["b"]) == ({}, StepStatus.READY)
+
+
+def test_a_result_for_a_step_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(orchestrator.InvalidEvent, match="has no step 'typo'"):
+        start(CHAIN).on_step_result("typo", {})
+
+
+def test_what_a_caller_is_given_is_the_callers_own() -> None:
+    literal = {"list": [1]}
+    halts = {"condition": True, "action": "halt", "result": literal}
+    workflow = start(document({"a": {"input": {"x": literal}, "branch": [halts]}}))
+
+    [job] = claim(workflow)
+    job.inputs["x"]["list"].append("mine")
+    output: dict[str, Any] = {"list": [1]}
+    halt = workflow.on_step_result("a", output)
+    assert isinstance(halt, Halt)
+    halt.result["list"].append("mine")
+    output["list"].append("mine")
+    end = workflow.advance()
+    assert isinstance(end, Halt)
+    end.result["list"].append("mine")
+
+    assert workflow.run() == Halt({"list": [1]})
+    assert workflow.state == {"list": [1]}
+    again = start(document({"a": {"input": {"x": literal}, "branch": [halts]}}))
+    assert claim(again)[0].inputs == {"x": {"list": [1]}}
+
+
+# ---- conflicts
+
+
+class ContendedStore(InMemoryStore):
+    """Somebody else commits first, so many times."""
+
+    def __init__(self, conflicts: int) -> None:
+        super().__init__()
+        self.conflicts = conflicts
+
+    def commit(self, commits: Any) -> list[Committed]:
+        [commit] = commits
+        if not commit.creates and self.conflicts:
+            self.conflicts -= 1
+            theirs = self.load(commit.record.workflow_execution_id)
+            theirs.state["contention"] = self.conflicts
+            self.write(theirs)
+        return super().commit(commits)
+
+
+def test_when_somebody_commits_first_it_is_decided_again() -> None:
+    workflow = start(CHAIN, executor=increment, store=ContendedStore(20))
+
+    assert workflow.run() == Complete({})
+
+    assert workflow.state == {"contention": 0, "n": 1}
+
+
+def test_what_never_stops_changing_is_given_up() -> None:
+    workflow = start(CHAIN, store=ContendedStore(10**9))
+
+    with pytest.raises(RecordConflict, match="no longer at version"):
+        workflow.advance()
+
+
+# ---- looking
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return InMemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "w.db")
+
+
+def test_progress_counts_every_status(store: Store) -> None:
+    workflow = start(DIAMOND, {"n": 1}, store=store)
+    none = {"ready": 0, "in_progress": 0, "complete": 0, "halted": 0, "retry": 0}
+
+    assert workflow.progress == {**none, "ready": 4, "total": 4}
+
+    claim(workflow)
+    workflow.on_step_result("a", {"n": 1})
+    claim(workflow)
+    assert workflow.progress == {**none, "ready": 1, "in_progress": 2, "complete": 1, "total": 4}
+
+    workflow.on_step_result("b", None, error=failure("exception", "boom"))
+    counted = {"complete": 1, "failed": 1, "cancelled": 1, "skipped": 1, "total": 4}
+    assert workflow.progress == {**none, **counted}
+
+
+def test_durations_run_from_start_to_end_or_to_now(store: Store) -> None:
+    clock = Clock()
+    workflow = start(DIAMOND, {"n": 1}, store=store, clock=clock)
+    assert (workflow.step_durations, workflow.elapsed) == ({}, 0.0)
+
+    claim(workflow)
+    clock.pass_s(1.5)
+    assert (workflow.step_durations, workflow.elapsed) == ({"a": 1.5}, 1.5)
+
+    workflow.on_step_result("a", {"n": 1})
+    clock.pass_s(10)
+    assert (workflow.step_durations, workflow.elapsed) == ({"a": 1.5}, 1.5)
+
+    claim(workflow)
+    clock.pass_s(2)
+    workflow.on_step_result("b", {"n": 1})
+    clock.pass_s(1)
+    assert (workflow.step_durations, workflow.elapsed) == ({"a": 1.5, "b": 2.0, "c": 3.0}, 14.5)
+
+
+def test_looking_at_state_outcome_and_history(store: Store) -> None:
+    clock = Clock()
+    workflow = start(CHAIN, executor=lambda fn, inputs: {fn: 1}, store=store, clock=clock)
+    assert (workflow.status, workflow.outcome, workflow.error) == (WorkflowStatus.PENDING, None, None)
+
+    workflow.run()
+
+    assert (workflow.status, workflow.outcome, workflow.state) == ("complete", {}, {"a": 1, "b": 1})
+    moves = [(e["step"], e["from"], e["to"]) for e in workflow.history if "to" in e]
+    assert moves == [
+        ("a", "ready", "in_progress"),
+        ("a", "in_progress", "complete"),
+        ("b", "ready", "in_progress"),
+        ("b", "in_progress", "complete"),
+    ]
+    assert [e["workflow"] for e in workflow.history if "workflow" in e] == ["in_progress", "complete"]
+
+
+def test_a_handle_shows_its_id_and_status() -> None:
+    workflow = start(CHAIN)
+
+    assert repr(workflow) == f"Workflow(id='{workflow.id}', status='pending')"
+    assert repr(Workflow("nobody#1", workflow.backend)) == "Workflow(id='nobody#1', status=None)"
+
+
+# ---- what it costs
+
+
+def commits_and_sizes(steps: int) -> tuple[int, int]:
+    """How many commits a chain takes, and how many steps the largest of them touches."""
+    sizes: list[int] = []
+
+    class MeasuringStore(InMemoryStore):
+        def load(self, workflow_execution_id: str) -> Any:
+            raise AssertionError("nothing is copied whole while a workflow runs")
+
+        def commit(self, commits: Any) -> list[Committed]:
+            sizes.extend(len(commit.changes.steps) for commit in commits)
+            return super().commit(commits)
+
+    chain = {f"s{n}": {"depends_on": [f"s{n - 1}"] if n else []} for n in range(steps)}
+    start(document(chain), executor=increment, store=MeasuringStore()).run()
+    return len(sizes), max(sizes)
+
+
+def test_a_step_of_a_long_chain_costs_what_one_of_a_short_chain_does() -> None:
+    assert commits_and_sizes(10) == (12, 2)
+    assert commits_and_sizes(1000) == (1002, 2)
+
+
+def test_a_record_of_the_live_cache_is_not_shared_with_the_store() -> None:
+    backend = Backend(store=InMemoryStore())
+    weid = backend.create(CHAIN)
+    live = backend.checkout(weid)
+
+    live.state["never committed"] = True
+    live.steps.clear()
+
+    assert backend.load(weid).state == {}
+    assert list(backend.load(weid).steps) == ["a", "b"]
