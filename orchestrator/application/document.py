@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
 import yaml
@@ -32,6 +33,10 @@ class DocumentLimits:
 
 
 DEFAULT_LIMITS = DocumentLimits()
+MAX_PROBLEMS = 1_000
+TOO_MANY_PROBLEMS = Problem(
+    "", "too_big", f"there are more than {MAX_PROBLEMS} problems; these are the first"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,8 @@ def check_data(data: Any, path: Path = (), limits: DocumentLimits = DEFAULT_LIMI
     while todo:
         value, at = todo.pop()
         nodes += 1
+        if len(problems) > MAX_PROBLEMS:
+            return [*problems[:MAX_PROBLEMS], TOO_MANY_PROBLEMS]
         if nodes > limits.max_nodes:
             return [*problems, Problem(render_path(path), "too_big", _too_many(limits))]
         if isinstance(value, dict | list):
@@ -163,8 +170,9 @@ def parse_path(text: str, data: Any) -> Path:
         elif number := _NUMBER.match(text, at):
             segment, at = int(number[1]), number.end()
         else:
-            ends = [found.start() for found in _END.finditer(text, at + 1)] + [len(text)]
             known = data if isinstance(data, dict) else {}
+            ends = [found.start() for found in islice(_END.finditer(text, at + 1), _MAX_DOTS if known else 1)]
+            ends.append(len(text))
             end = next((end for end in reversed(ends) if text[at:end] in known), ends[0])
             segment, at = text[at:end], end
         path.append(segment)
@@ -185,6 +193,7 @@ _PLAIN_KEY = re.compile(r"[^.\[\]\"\s]+")
 _QUOTED = re.compile(r'\[("(?:[^"\\]|\\.)*")\]')
 _NUMBER = re.compile(r"\[([0-9]{1,9})\]")
 _END = re.compile(r"[.\[]")
+_MAX_DOTS = 64  # in a key without quotes; with more, only the place of its mapping is found
 
 _MAX_INT_BITS = 1024  # as far as a float reaches; json.dumps() refuses far longer ones
 
@@ -483,6 +492,8 @@ class _Reader:
         segments = (open_.segment() for open_ in self._stack)
         path = render_path(tuple(segment for segment in segments if segment is not None))
         line, column = at or (None, None)
+        if len(self.problems) == MAX_PROBLEMS:
+            raise InvalidSpec([*self.problems, TOO_MANY_PROBLEMS], self._source)
         self.problems.append(Problem(path, code, message, None, line, column))
 
     def _stop(self, code: str, message: str, at: tuple[int, int] | None) -> NoReturn:

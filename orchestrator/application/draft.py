@@ -10,6 +10,7 @@ from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
+from types import MappingProxyType
 from typing import Any
 
 from orchestrator.application.context import Context
@@ -33,11 +34,14 @@ from orchestrator.application.spec import StepSpec
 
 
 class Draft:
+    """`dead_ends` are parent and child of edges that may keep the child from ever running."""
+
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
         self.changes = Changes(at_ms=moment.at_ms)
         self._steps, self._readiness = self.changes.steps, ReadinessChanges()
         self.changes.readiness = self._readiness
+        self.dead_ends: list[tuple[str, str]] = []
         self._agenda_at = 0
         self._heap: list[int] = []
 
@@ -63,7 +67,10 @@ class Draft:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        return ChainMap(self.changes.state, self.record.state) if self.changes.state else self.record.state
+        """Read-only, and not the record's own dict: who keeps it must not see it change."""
+        if self.changes.state:
+            return ChainMap(self.changes.state, self.record.state)
+        return MappingProxyType(self.record.state)
 
     @property
     def open(self) -> int:
@@ -107,6 +114,7 @@ class Draft:
         self._steps[step_id] = after
         self._recount(step_id, before.status, StepStatus.READY)
         self._note_move(step_id, before.status, after)
+        self.dead_ends += ((parent, step_id) for parent in self.graph.parents[step_id])
 
     def amend(self, step_id: str, **changes: Any) -> None:
         """Change what is known of a step without moving it."""
@@ -214,6 +222,8 @@ class Draft:
         if self._heap and (at >= len(agenda) or self._heap[0] <= agenda[at]):
             position = heappop(self._heap)
             self._readiness.added.discard(position)
+            if at < len(agenda) and agenda[at] == position:
+                self._agenda_at = at + 1  # it stands on both: it is taken once
         elif at < len(agenda):
             position = agenda[at]
             self._agenda_at = at + 1
@@ -221,10 +231,6 @@ class Draft:
             return None
         self._readiness.taken.add(position)
         return self.graph.order[position]
-
-    @property
-    def has_agenda(self) -> bool:
-        return bool(self._heap) or self._agenda_at < len(self.record.readiness.agenda)
 
     def _recount(self, step_id: str, before: StepStatus, after: StepStatus) -> None:
         """Keep the counters in step, and put on the agenda whom this move concerns."""
@@ -238,7 +244,9 @@ class Draft:
             for child in self.graph.children[step_id]:
                 unmet = self.unmet(child) + change
                 readiness.unmet[child] = unmet
-                if is_final and (dead_end or not unmet) and self.step(child).status is StepStatus.READY:
+                if dead_end:
+                    self.dead_ends.append((step_id, child))
+                if not unmet and self.step(child).status is StepStatus.READY:
                     self.look_at(child)
         if after is StepStatus.RETRY or (after is StepStatus.READY and not self.unmet(step_id)):
             self.look_at(step_id)

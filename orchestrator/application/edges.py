@@ -37,6 +37,18 @@ def _after_failure(parent: StepSpec, child: StepSpec) -> Edge:
     return Edge.OK if policy == "continue" else Edge.SKIP
 
 
+def skip_dead_ends(draft: Draft) -> None:
+    """Skip, transitively, what a skipped or failed parent keeps from running."""
+    while draft.dead_ends:
+        parent, child = draft.dead_ends.pop()
+        if draft.step(child).status is StepStatus.READY:
+            found = edge(draft.step(parent), draft.spec(parent), draft.spec(child))
+            if found is Edge.SKIP:
+                verb = "failed" if draft.step(parent).error is not None else "skipped"
+                reason = f"parent {parent} {verb}"
+                draft.move(child, StepStatus.SKIPPED, reason=reason, ended_at=draft.moment.iso)
+
+
 def failure_stops(draft: Draft, step_id: str) -> bool:
     """Whether the failure of this step, for good, fails the whole workflow at once."""
     spec = draft.spec(step_id)

@@ -130,6 +130,13 @@ class StepRecord:
     def is_final(self) -> bool:
         return self.status in FINAL_STEPS
 
+    @property
+    def awaits_dispatch(self) -> bool:
+        """Whether advance() may dispatch it; in progress without a token is a step whose worker was lost."""
+        if self.status is S.IN_PROGRESS:
+            return self.token is None
+        return self.status is S.READY or self.status is S.RETRY
+
     def as_dict(self) -> dict[str, Any]:
         """What is stored: the status and the counters, and whatever differs from a step that never ran."""
         stored: dict[str, Any] = {"status": self.status.value, "run_id": self.run_id, "attempt": self.attempt}
@@ -218,15 +225,10 @@ class Readiness:
             step_id: sum(1 for parent in graph.parents[step_id] if parent not in final)
             for step_id in graph.order
         }
-        # A ready step with a skipped or failed parent may be skippable before its other parents are
-        # final: advance() knows, so it is asked to look.
-        dead = {s for s in final if steps[s].status in (S.SKIPPED, S.FAILED)}
-        below_dead = {child for parent in dead for child in graph.children[parent]}
         agenda = [
             position
             for position, step_id in enumerate(graph.order)
-            if steps[step_id].status is S.RETRY
-            or (steps[step_id].status is S.READY and (not unmet[step_id] or step_id in below_dead))
+            if steps[step_id].awaits_dispatch and not unmet[step_id]
         ]
         in_flight = sum(1 for step in steps.values() if step.status is S.IN_PROGRESS)
         return cls(unmet, len(steps) - len(final), in_flight, agenda)

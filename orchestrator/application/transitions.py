@@ -26,7 +26,7 @@ from orchestrator.application.decisions import (
     Pending,
 )
 from orchestrator.application.draft import Draft
-from orchestrator.application.edges import Edge, edge, failure_stops
+from orchestrator.application.edges import Edge, edge, failure_stops, skip_dead_ends
 from orchestrator.application.errors import ExpressionError, InvalidEvent
 from orchestrator.application.events import (
     ContinueEvent,
@@ -68,7 +68,6 @@ def on_step_result(record: WorkflowRecord, event: StepEvent, moment: Moment) -> 
     """Write down what an attempt brought back; advance() decides what follows."""
     draft = Draft(record, moment)
     result = _apply(draft, event)
-    _settle_dead_ends(draft)
     return draft.changes, result
 
 
@@ -105,6 +104,12 @@ def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment)
 
 
 def _apply(draft: Draft, event: StepEvent) -> StepResult:
+    result = _take_in(draft, event)
+    skip_dead_ends(draft)
+    return result
+
+
+def _take_in(draft: Draft, event: StepEvent) -> StepResult:
     if isinstance(event, ContinueEvent):
         return None
     if event.step_id not in draft.graph.index:
@@ -330,56 +335,47 @@ def _advance(draft: Draft, limit: int | None) -> Decision:
             claims.append((step_id, _inputs(draft, step_id)))
         except ExpressionError as error:
             _fail_for_good(draft, step_id, failure("expression", f"input cannot be resolved: {error}"))
+            skip_dead_ends(draft)
             if draft.is_final:
                 return _ended(draft)
     for step_id, inputs in claims:
         draft.claim(step_id, inputs)
     if claims:
-        draft.changes.more = draft.has_agenda
+        draft.changes.more = _has_more(draft)
         return Dispatch(draft.changes.jobs)
     return _finish(draft)
 
 
-def _settle_dead_ends(draft: Draft) -> None:
-    """Skip what can no longer run; the steps that can are left for advance()."""
-    if draft.is_final:
-        return
-    waiting = []
-    while (step_id := draft.take_next()) is not None:
-        if _may_run(draft, step_id):
-            waiting.append(step_id)
-    for step_id in waiting:
-        draft.look_at(step_id)
-
-
 def _may_run(draft: Draft, step_id: str) -> bool:
-    """Judge a step on the agenda by its parents; skip or filter it when they say so."""
-    step = draft.step(step_id)
-    if step.status is StepStatus.RETRY:
+    """Judge a step on the agenda by its parents; it is skipped or filtered when they say so."""
+    if not _is_eligible(draft, step_id):
+        return False
+    if draft.step(step_id).status is not StepStatus.READY:
         return True
-    if step.status is StepStatus.IN_PROGRESS:
-        return step.token is None
-    if step.status is not StepStatus.READY:
+    spec, parents = draft.spec(step_id), draft.graph.parents[step_id]
+    seen = {edge(draft.step(one), draft.spec(one), spec) for one in parents}
+    if Edge.SKIP in seen:
+        draft.dead_ends += ((parent, step_id) for parent in parents)
+        skip_dead_ends(draft)
         return False
-    spec = draft.spec(step_id)
-    seen = set()
-    for parent in draft.graph.parents[step_id]:
-        found = edge(draft.step(parent), draft.spec(parent), spec)
-        if found is Edge.SKIP:
-            reason = f"parent {parent} {_what_happened(draft.step(parent))}"
-            draft.move(step_id, StepStatus.SKIPPED, reason=reason, ended_at=draft.moment.iso)
-            return False
-        seen.add(found)
     if seen == {Edge.SOFT}:
-        draft.move(
-            step_id, StepStatus.FILTERED, reason="every parent was filtered", ended_at=draft.moment.iso
-        )
+        reason = "every parent was filtered"
+        draft.move(step_id, StepStatus.FILTERED, reason=reason, ended_at=draft.moment.iso)
         return False
-    return Edge.WAIT not in seen
+    return True
 
 
-def _what_happened(parent: StepRecord) -> str:
-    return "failed" if parent.error is not None else "skipped"
+def _is_eligible(draft: Draft, step_id: str) -> bool:
+    """The agenda is a hint: what stood on it may have moved on, or wait for a parent again."""
+    return draft.step(step_id).awaits_dispatch and not draft.unmet(step_id)
+
+
+def _has_more(draft: Draft) -> bool:
+    while (step_id := draft.take_next()) is not None:
+        if _is_eligible(draft, step_id):
+            draft.look_at(step_id)
+            return True
+    return False
 
 
 def _inputs(draft: Draft, step_id: str) -> dict[str, Any]:

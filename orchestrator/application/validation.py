@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.application.document import (
+    MAX_PROBLEMS,
+    TOO_MANY_PROBLEMS,
     Path,
     Places,
     check_data,
@@ -273,7 +275,11 @@ class _Report:
         self.extend([Problem(render_path(path), code, message, hint)])
 
     def extend(self, problems: Iterable[Problem]) -> None:
-        self._problems.extend(problem for problem in problems if problem.path not in self._unreadable)
+        for problem in problems:
+            if len(self._problems) == MAX_PROBLEMS:
+                raise InvalidSpec([*self.located(self._problems), TOO_MANY_PROBLEMS], self._source)
+            if problem.path not in self._unreadable:
+                self._problems.append(problem)
 
     def likely(self, word: Any, known: Sequence[str]) -> str | None:
         """The hint that names what was probably meant."""
