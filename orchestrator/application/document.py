@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn
 
 import yaml
@@ -171,8 +171,8 @@ def parse_path(text: str, data: Any) -> Path:
             segment, at = int(number[1]), number.end()
         else:
             known = data if isinstance(data, dict) else {}
-            ends = [found.start() for found in islice(_END.finditer(text, at + 1), _MAX_DOTS if known else 1)]
-            ends.append(len(text))
+            dots = (found.start() for found in _END.finditer(text, at + 1))
+            ends = list(islice(chain(dots, [len(text)]), _MAX_DOTS if known else 1))
             end = next((end for end in reversed(ends) if text[at:end] in known), ends[0])
             segment, at = text[at:end], end
         path.append(segment)

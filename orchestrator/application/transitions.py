@@ -362,7 +362,7 @@ def _may_run(draft: Draft, step_id: str) -> bool:
         reason = "every parent was filtered"
         draft.move(step_id, StepStatus.FILTERED, reason=reason, ended_at=draft.moment.iso)
         return False
-    return True
+    return Edge.WAIT not in seen
 
 
 def _is_eligible(draft: Draft, step_id: str) -> bool:
