@@ -159,10 +159,13 @@ def render_path(path: Path) -> str:
 
 
 def parse_path(text: str, data: Any) -> Path:
-    """What render_path was given. Keys with dots need no quotes if `data` has them: the longest one wins."""
+    """The path that render_path made a text of, as far as `data` has it, and one segment more.
+
+    A key with dots needs no quotes here: the longest key that fits wins.
+    """
     path: list[str | int] = []
     at = 0
-    while at < len(text):
+    while at < len(text) and data is not None:
         at += text[at] == "."
         segment: str | int
         if quoted := _QUOTED.match(text, at):
@@ -172,7 +175,7 @@ def parse_path(text: str, data: Any) -> Path:
         else:
             known = data if isinstance(data, dict) else {}
             dots = (found.start() for found in _END.finditer(text, at + 1))
-            ends = list(islice(chain(dots, [len(text)]), _MAX_DOTS if known else 1))
+            ends = list(islice(chain(dots, [len(text)]), _MAX_DOTS))
             end = next((end for end in reversed(ends) if text[at:end] in known), ends[0])
             segment, at = text[at:end], end
         path.append(segment)

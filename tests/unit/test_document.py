@@ -129,6 +129,14 @@ def test_reading_goes_on_after_a_problem() -> None:
     assert codes == ["not_json", "duplicate_key", "not_json", "duplicate_key"]
 
 
+def test_endless_problems_end_after_a_thousand() -> None:
+    problems = problems_of("a: 1\n" * 5_000)
+
+    assert [problem.line for problem in problems] == [*range(2, 1_002), None]
+    assert problems[-1].code == "too_big"
+    assert len(check_data([float("nan")] * 5_000)) == 1_001
+
+
 def test_a_bomb_of_aliases_is_refused_before_it_expands() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
@@ -236,13 +244,17 @@ def test_data_made_in_python_is_checked_like_json() -> None:
     assert [problem.code for problem in check_data([0] * 1_000_000)] == ["too_big"]
 
 
-KEYS = st.text(min_size=1, max_size=5)
-PATHS = st.lists(KEYS | st.integers(0, 10**6), max_size=6).map(tuple)
+SEGMENTS = st.text(min_size=1, max_size=5) | st.integers(0, 3)
 
 
-@given(PATHS)
+@given(st.lists(SEGMENTS, max_size=6).map(tuple))
 def test_a_rendered_path_can_be_read_back(path: tuple[str | int, ...]) -> None:
-    assert parse_path(render_path(path), None) == path
+    data: object = "end"
+    for segment in reversed(path):
+        data = {segment: data, "other": 1} if isinstance(segment, str) else [data] * 4
+
+    assert parse_path(render_path(path), data) == path
+    assert parse_path(render_path((*path, "missing", "more")), data) == (*path, "missing")
 
 
 NUMBERS = st.integers(-(2**64), 2**64) | st.floats(allow_nan=False, allow_infinity=False)

@@ -535,16 +535,26 @@ def test_a_spec_that_does_not_repeat_success_for_nothing_has_no_warning(more: st
     assert load_spec(f"steps: [{{op: a, {more}}}]").warnings == ()
 
 
-def test_hints_do_not_make_a_wrong_document_expensive() -> None:
+def test_a_document_with_endless_problems_is_answered_with_the_first_thousand() -> None:
     steps = [{"op": f"step_{n}", "depends_on": [f"stap_{n}"]} for n in range(5_000)]
 
     with pytest.raises(InvalidSpec) as refused:
         check_spec({"steps": steps})
 
-    hints = [problem.hint for problem in refused.value.problems]
-    assert len(hints) == 5_000
-    assert hints[0] == "did you mean 'step_0'?"
-    assert hints[-1] is None
+    *problems, last = refused.value.problems
+    assert [problem.path for problem in problems] == [f"steps[{n}].depends_on[0]" for n in range(1_000)]
+    assert last == Problem("", "too_big", "there are more than 1000 problems; these are the first")
+    assert problems[0].hint == "did you mean 'step_0'?"
+    assert problems[-1].hint is None  # hints cost more than all the rest
+
+
+def test_a_key_of_thousands_of_dots_in_an_expression_is_only_a_bad_name() -> None:
+    keys = [".".join("a" * 10_000) + str(n) for n in range(20)]
+
+    with pytest.raises(InvalidSpec) as refused:
+        check_spec({"steps": [{"op": "a", "input": {"x": {key: {"vars": "b[["} for key in keys}}}]})
+
+    assert [problem.code for problem in refused.value.problems] == ["bad_path"] * 20
 
 
 def test_a_large_document_is_loaded() -> None:
