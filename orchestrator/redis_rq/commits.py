@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from orchestrator.application.record import FINAL_WORKFLOWS
 from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.ports import Commit
-from orchestrator.redis_rq.codec import changed_fields, created_fields, dumps
+from orchestrator.redis_rq.codec import dumps
 from orchestrator.redis_rq.jobs import job_words, lease_of
 from orchestrator.redis_rq.keys import GROUP, Keys, timer_member
+from orchestrator.redis_rq.record_codec import changed_fields, created_fields
 from orchestrator.redis_rq.scripts import Call
 
 ANSWER_S = 3_600

@@ -11,10 +11,11 @@ from orchestrator.application.errors import OrchestratorError, RecordNotFound, S
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.redis_rq.codec import created_fields, dumps, loads, read_record
+from orchestrator.redis_rq.codec import dumps, loads
 from orchestrator.redis_rq.commits import CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.record_codec import created_fields, read_record
 from orchestrator.redis_rq.scripts import Script
 
 RETENTION_S = 7 * 86_400

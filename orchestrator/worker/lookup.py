@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.errors import ExecutorNotFound, OrchestratorError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Executor = Callable[[dict[str, Any]], Any]
 ENTRY_POINTS = "orchestrator.executors"
@@ -31,7 +33,6 @@ class Executors:
     def __init__(self, modules: Iterable[str] = (), mapping: Mapping[str, Executor] | None = None) -> None:
         self._functions: dict[str, Executor] = {}
         self._catch_all: Callable[[str, dict[str, Any]], Any] | None = None
-        self._installed = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
         for name in modules:
             self._add(_imported(name))
         self._functions.update(mapping or {})
@@ -45,6 +46,13 @@ class Executors:
             return partial(self._catch_all, fn)
         close = get_close_matches(fn, self.names, n=1)
         raise ExecutorNotFound(fn, self.names, f"; did you mean {close[0]!r}?" if close else "")
+
+    @cached_property
+    def _installed(self) -> dict[str, EntryPoint]:
+        """Read only when a name is found nowhere else: it means looking at every installed package."""
+        from importlib.metadata import entry_points
+
+        return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
     @property
     def names(self) -> list[str]:

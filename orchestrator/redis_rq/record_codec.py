@@ -1,0 +1,74 @@
+"""Records as the fields of their hash, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.application.record import (
+    SCHEMA,
+    Changes,
+    StepRecord,
+    WorkflowRecord,
+    WorkflowStatus,
+)
+from orchestrator.application.validation import LoadedSpec
+from orchestrator.redis_rq.codec import dumps, loads
+
+
+def created_fields(record: WorkflowRecord) -> dict[str, str]:
+    """A whole new record, as the fields of its hash."""
+    stored = {
+        "schema": str(SCHEMA),
+        "workflow_id": record.workflow_id,
+        "execution_id": record.execution_id,
+        "status": record.status.value,
+        "inputs": dumps(record.inputs),
+        "created_at": record.created_at,
+    }
+    if record.spec.name is not None:
+        stored["name"] = record.spec.name
+    if record.start_event is not None:
+        stored["start_event"] = record.start_event
+    stored.update((f"step:{step_id}", dumps(step.as_dict())) for step_id, step in record.steps.items())
+    stored.update((f"state:{key}", dumps(value)) for key, value in record.state.items())
+    for name in ("outcome", "error"):
+        if getattr(record, name) is not None:
+            stored[name] = dumps(getattr(record, name))
+    if record.ended_at is not None:
+        stored["ended_at"] = record.ended_at
+    return stored
+
+
+def changed_fields(changes: Changes) -> dict[str, str]:
+    """What a commit writes: only what changed."""
+    stored = {f"step:{step_id}": dumps(step.as_dict()) for step_id, step in changes.steps.items()}
+    stored.update((f"state:{key}", dumps(value)) for key, value in changes.state.items())
+    for name, value in changes.fields.items():
+        stored[name] = value if name in _PLAIN_FIELDS else dumps(value)
+    return stored
+
+
+_PLAIN_FIELDS = frozenset({"status", "ended_at"})
+
+
+def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord:
+    steps = {
+        step_id: StepRecord.from_dict(loads(stored[f"step:{step_id}"]))
+        for step_id in loaded.graph.order
+        if f"step:{step_id}" in stored
+    }
+    state = {name[6:]: loads(value) for name, value in stored.items() if name.startswith("state:")}
+    return WorkflowRecord(
+        loaded=loaded,
+        execution_id=stored["execution_id"],
+        inputs=loads(stored["inputs"]),
+        created_at=stored["created_at"],
+        status=WorkflowStatus(stored["status"]),
+        state=state,
+        steps=steps,
+        outcome=loads(stored["outcome"]) if "outcome" in stored else None,
+        error=loads(stored["error"]) if "error" in stored else None,
+        ended_at=stored.get("ended_at"),
+        start_event=stored.get("start_event"),
+        version=stored["version"],
+    )

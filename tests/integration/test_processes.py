@@ -1,0 +1,110 @@
+"""Everything at once on real processes: workflows end, each step accepted once, whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.client import Client
+from orchestrator.redis_rq.connection import Client as RedisClient
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.keys import GROUP, Keys
+from processes import Stack, stack, wait_until
+
+KEYS = Keys()
+DIAMOND = {
+    "name": "diamond",
+    "steps": [
+        {"id": "a", "fn": "slow_add", "input": {"a": {"var": "input.n"}, "b": 1}},
+        {"id": "b", "fn": "slow_add", "input": {"a": {"var": "steps.a.output.sum"}, "b": 10}},
+        {"id": "c", "fn": "slow_add", "input": {"a": {"var": "steps.a.output.sum"}, "b": 100}},
+        {
+            "id": "d",
+            "fn": "slow_add",
+            "input": {"a": {"var": "steps.b.output.sum"}, "b": {"var": "steps.c.output.sum"}},
+        },
+    ],
+    "outputs": {"sum": {"var": "steps.d.output.sum"}},
+}
+WORKFLOWS = 200
+
+
+def expected(n: int) -> dict[str, int]:
+    return {"sum": (n + 1 + 10) + (n + 1 + 100)}
+
+
+@pytest.fixture
+def redis(redis_url: str) -> RedisClient:
+    return connect(redis_url)
+
+
+def accepted(redis: RedisClient, workflow_execution_id: str) -> dict[str, int]:
+    """How often each step of an execution moved to complete, by its history."""
+    counts: dict[str, int] = {}
+    entries: Any = redis.lrange(KEYS.history(workflow_execution_id), 0, -1)
+    for entry in map(json.loads, entries):
+        if entry.get("to") == "complete":
+            counts[entry["step"]] = counts.get(entry["step"], 0) + 1
+    return counts
+
+
+def nothing_is_left(redis: RedisClient) -> bool:
+    """No event unacknowledged or unread, no lease, no timer, no job waiting."""
+    streams = [KEYS.starts, *(KEYS.events(n) for n in range(KEYS.partitions))]
+    for stream in streams:
+        groups: Any = redis.xinfo_groups(stream)
+        [group] = groups
+        if group["pending"] or redis.xrange(stream, f"({group['last-delivered-id']}", "+", 1):
+            return False
+        pending: Any = redis.xpending(stream, GROUP)
+        if pending["pending"]:
+            return False
+    queue = KEYS.rq_queue(KEYS.queue("default"))
+    return not (redis.zcard(KEYS.leases) or redis.zcard(KEYS.timers) or redis.llen(queue))
+
+
+def kill_some(world: Stack, running: dict[str, list[Any]], rng: random.Random) -> None:
+    """One coordinator, one worker and one work-horse die; what a supervisor would do is done."""
+    coordinator = running["coordinators"].pop(0)
+    world.kill(coordinator)
+    running["coordinators"].append(world.coordinator())
+    worker = running["rq"].pop(0)
+    horse = world.horse_of(worker)
+    world.kill(worker)
+    if horse is not None and rng.random() < 0.5:
+        world.kill_pid(horse)
+    running["rq"].append(world.rq_worker())
+    busy = [*running["rq"], *running["own"]]
+    wait_until(lambda: any(world.kill_horse(one) for one in busy), what="a work-horse to kill")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_hundred_workflows_end_whoever_is_killed(redis: RedisClient, redis_url: str, tmp_path: Path) -> None:
+    rng = random.Random(20261116)
+    client = Client(redis_url)
+    with stack(redis_url, "step_functions", tmp_path, ORCHESTRATOR_LEASE_S="4") as world:
+        running = {
+            "coordinators": [world.coordinator(), world.coordinator()],
+            "rq": [world.rq_worker(), world.rq_worker()],
+            "own": [world.worker()],
+        }
+        sent = client.start_many([DIAMOND] * WORKFLOWS, [{"n": n} for n in range(WORKFLOWS)])
+        done = KEYS.index("complete")
+        for share in (0.2, 0.5):
+            wait_until(lambda share=share: redis.zcard(done) >= WORKFLOWS * share, 120, "some to be done")
+            kill_some(world, running, rng)
+        wait_until(lambda: redis.zcard(done) == WORKFLOWS, 180, f"all to be done\n{world.log()}")
+        wait_until(lambda: nothing_is_left(redis), 30, "nothing pending")
+
+        for n, entry_id in enumerate(sent):
+            execution = client.answer(entry_id)["workflow_execution_id"]
+            assert client.record(execution).outcome == expected(n)
+            assert accepted(redis, execution) == {"a": 1, "b": 1, "c": 1, "d": 1}
+        assert not redis.xlen(KEYS.dead)
+        counters: Any = redis.hgetall(KEYS.counters)
+        assert int(counters["lost"]) >= 2, "the kills were meant to hit something"

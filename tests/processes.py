@@ -1,0 +1,115 @@
+"""Real processes for a test: coordinators, stock RQ workers and our own, to be killed at will.
+
+Every process is started here, ends with the test, and is ended by its pid.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PATIENCE_S = 60.0
+
+
+def wait_until(fact: Callable[[], object], patience_s: float = PATIENCE_S, what: str = "") -> None:
+    """Wait for a fact, not for a duration."""
+    until = time.monotonic() + patience_s
+    while not fact():
+        if time.monotonic() > until:
+            raise AssertionError(f"did not become true within {patience_s:g} s: {what or fact}")
+        time.sleep(0.01)
+
+
+@dataclass
+class Stack:
+    """The processes around one Redis."""
+
+    url: str
+    executors: str
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def coordinator(self) -> subprocess.Popen[bytes]:
+        return self._spawn(sys.executable, "-m", "orchestrator", "coordinator", "--log-level", "WARNING")
+
+    def worker(self, *queues: str) -> subprocess.Popen[bytes]:
+        """Our own worker."""
+        return self._spawn(sys.executable, "-m", "orchestrator", "worker", *(queues or ("default",)))
+
+    def rq_worker(self, *queues: str, worker_class: str = "rq.worker.Worker") -> subprocess.Popen[bytes]:
+        """A worker as RQ ships it: nothing of ours but the function it calls."""
+        names = queues or ("orchestrator.default",)
+        rq = (sys.executable, "-m", "rq.cli", "worker", "--url", self.url, "--serializer", "json")
+        return self._spawn(*rq, "--worker-class", worker_class, "--worker-ttl", "30", *names)
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def horse_of(self, process: subprocess.Popen[bytes]) -> int | None:
+        """The work-horse that an RQ worker has forked, if it is busy."""
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        try:
+            pids = children.read_text().split()
+        except OSError:
+            return None
+        return int(pids[0]) if pids else None
+
+    def kill_horse(self, process: subprocess.Popen[bytes]) -> bool:
+        horse = self.horse_of(process)
+        return horse is not None and self.kill_pid(horse)
+
+    def kill_pid(self, pid: int) -> bool:
+        """Kill a child of one of our processes; False when it has just ended."""
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill(process)
+
+    def log(self) -> str:
+        return "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
+
+    def _spawn(self, *command: str) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+            "ORCHESTRATOR_REDIS_URL": self.url,
+            "ORCHESTRATOR_EXECUTORS": self.executors,
+            **self.environment,
+        }
+        log = self.folder / f"{len(self.processes):03}.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink
+            )
+        self.processes.append(process)
+        return process
+
+
+@contextmanager
+def stack(url: str, executors: str, folder: Path, **environment: str) -> Iterator[Stack]:
+    made = Stack(url, executors, folder, environment)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield made
+    finally:
+        made.end()
