@@ -1,0 +1,448 @@
+"""A world in one process: a Redis, coordinators that turn when told to, and a worker that pops jobs by hand.
+
+    one = world.coordinator("one")
+    entry = world.start(document(step("a"), step("b", after="a")))
+    world.settle(one)                      # turns and work until nothing is left to do
+    world.answer(entry)["ok"]
+
+Nothing here waits: a coordinator reads without blocking, and what must be old is made old (`age_leases`).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.application.events import LostEvent, Moment, ResultEvent, StartedEvent, StepEvent
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.transitions import decide
+from orchestrator.application.validation import check_spec
+from orchestrator.backend.backend import Backend
+from orchestrator.backend.ports import Commit, Committed, EventRef
+from orchestrator.coordinator import Coordinator, Pace
+from orchestrator.redis_rq.codec import event_fields
+from orchestrator.redis_rq.connection import Client
+from orchestrator.redis_rq.events import RedisEventLog
+from orchestrator.redis_rq.jobs import read_payload
+from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.runner import RqRunner
+from orchestrator.redis_rq.store import GRACE_MS, RETENTION_S, RedisStore
+from orchestrator.worker.harness import Harness
+from orchestrator.worker.lookup import Executor, Executors
+
+Json = dict[str, Any]
+PATIENCE_S = 20.0
+MOST_ROUNDS = 2_000
+
+
+class World:
+    def __init__(
+        self,
+        connect: Callable[[], Client],
+        keys: Keys | None = None,
+        grace_ms: int = GRACE_MS,
+        retention_s: int = RETENTION_S,
+        is_fake: bool = False,
+    ) -> None:
+        self._connect, self._clients, self.is_fake = connect, list[Client](), is_fake
+        self.keys, self.grace_ms, self.retention_s = keys or Keys(), grace_ms, retention_s
+        self.client = self.connect()
+        self.store = self.store_on(self.client)
+
+    # ---- making parts
+
+    def connect(self) -> Client:
+        self._clients.append(self._connect())
+        return self._clients[-1]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def store_on(self, client: Client) -> RedisStore:
+        return RedisStore(client, self.keys, self.grace_ms, self.retention_s)
+
+    def log(self, name: str = "one", client: Client | None = None) -> RedisEventLog:
+        return RedisEventLog(client or self.client, name, self.keys, self.grace_ms)
+
+    def coordinator(self, name: str = "one", client: Client | None = None, **pace: Any) -> Coordinator:
+        """A coordinator that has begun. It does its chores in every turn and reads without blocking."""
+        client = client or self.client
+        store = self.store_on(client)
+        chores = {"tend_every_s": 0.0, "reclaim_every_s": 0.0, "trim_every_s": 0.0}
+        coordinator = Coordinator(
+            Backend(store=store, runner=RqRunner(client, self.keys)),
+            self.log(name, client),
+            store,
+            Pace(**{"block_ms": 0, **chores, **pace}),
+        )
+        coordinator.begin()
+        return coordinator
+
+    # ---- what producers and workers do
+
+    def start(self, spec: Json | str, inputs: Json | None = None, execution_id: str | None = None) -> str:
+        """XADD a start, as redis-cli would; a text is a registered name."""
+        fields = {"workflow": spec} if isinstance(spec, str) else {"spec": json.dumps(spec)}
+        if inputs is not None:
+            fields["inputs"] = json.dumps(inputs)
+        if execution_id is not None:
+            fields["execution_id"] = execution_id
+        return self.send(self.keys.starts, fields)
+
+    def send(self, stream: str, fields: Mapping[Any, Any], entry_id: str = "*") -> str:
+        return str(self.client.xadd(stream, dict(fields), id=entry_id))
+
+    def send_event(self, event: ResultEvent | StartedEvent | LostEvent) -> str:
+        return self.send(self.keys.events_of(event.workflow_execution_id), event_fields(event))
+
+    def answer(self, entry_id: str) -> Json:
+        [found] = self.client.lrange(self.keys.answer(entry_id), 0, -1)
+        answer: Json = json.loads(str(found))
+        return answer
+
+    def begin(self, coordinator: Coordinator, spec: Json | str, **start: Any) -> str:
+        """Start an execution and have it accepted; returns its workflow_execution_id."""
+        entry = self.start(spec, **start)
+        coordinator.turn()
+        return str(self.answer(entry)["workflow_execution_id"])
+
+    def pop(self) -> Json | None:
+        """Take the next job as RQ does: off its queue, and its hash with it."""
+        for queue in self.queues():
+            while token := self.client.lpop(self.keys.rq_queue(queue)):
+                data = self.client.hget(self.keys.rq_job(str(token)), "data")
+                self.client.delete(self.keys.rq_job(str(token)))
+                if data is not None:
+                    return read_payload(str(data))
+        return None
+
+    def work(self, executors: Mapping[str, Executor] | None = None, most: int | None = None) -> int:
+        """Run waiting jobs through the harness; a function without an executor returns its inputs."""
+        harness = Harness(self.client, AnyExecutor(mapping=executors), worker="tester")
+        done = 0
+        while (most is None or done < most) and (payload := self.pop()) is not None:
+            harness.run(payload)
+            done += 1
+        return done
+
+    def settle(self, *coordinators: Coordinator, executors: Mapping[str, Executor] | None = None) -> None:
+        """Turn and work until nothing is left to do."""
+        for _ in range(MOST_ROUNDS):
+            events = [one.turn() for one in coordinators]
+            if not sum(events) + self.work(executors):
+                return
+        raise AssertionError(f"no end after {MOST_ROUNDS} rounds")
+
+    # ---- looking
+
+    def queues(self) -> list[str]:
+        return sorted(self.client.hkeys(self.keys.sequences))  # type: ignore[arg-type]
+
+    def waiting(self) -> list[str]:
+        """The tokens on all queues, in order."""
+        found: list[str] = []
+        for queue in self.queues():
+            found += self.client.lrange(self.keys.rq_queue(queue), 0, -1)  # type: ignore[arg-type]
+        return found
+
+    def payloads(self) -> list[Json]:
+        """The jobs on all queues, in order; they stay there."""
+        data = [self.client.hget(self.keys.rq_job(token), "data") for token in self.waiting()]
+        found = [read_payload(str(one)) for one in data if one is not None]
+        return [payload for payload in found if payload is not None]
+
+    def record(self, workflow_execution_id: str) -> WorkflowRecord:
+        return self.store.load(workflow_execution_id)
+
+    def status(self, workflow_execution_id: str) -> str:
+        return str(self.client.hget(self.keys.workflow(workflow_execution_id), "status"))
+
+    def streams(self) -> list[str]:
+        return [self.keys.starts, *map(self.keys.events, range(self.keys.partitions))]
+
+    def pending(self) -> list[str]:
+        """Every entry that somebody has read and nobody has acknowledged."""
+        found: list[str] = []
+        for stream in self.streams():
+            if self.client.exists(stream):
+                rows: Any = self.client.xpending_range(stream, GROUP, "-", "+", 10_000)
+                found += [row["message_id"] for row in rows]
+        return found
+
+    def events(self) -> list[tuple[str, dict[str, str]]]:
+        """All entries of the event streams, acknowledged or not, except starts."""
+        found: list[tuple[str, dict[str, str]]] = []
+        for stream in self.streams()[1:]:
+            entries: Any = self.client.xrange(stream)
+            found += entries
+        return sorted(found, key=lambda entry: [int(part) for part in entry[0].split("-")])
+
+    def dead(self) -> list[dict[str, str]]:
+        entries: Any = self.client.xrange(self.keys.dead)
+        return [fields for _, fields in entries]
+
+    def counter(self, name: str) -> int:
+        return int(str(self.client.hget(self.keys.counters, name) or 0))
+
+    def leases(self) -> dict[str, float]:
+        return dict(self.client.zrange(self.keys.leases, 0, -1, withscores=True))  # type: ignore[arg-type]
+
+    def timers(self) -> dict[str, float]:
+        return dict(self.client.zrange(self.keys.timers, 0, -1, withscores=True))  # type: ignore[arg-type]
+
+    def history(self, workflow_execution_id: str) -> list[Json]:
+        return self.store.history(workflow_execution_id)
+
+    def moves(self, workflow_execution_id: str, to: str) -> list[str]:
+        """The steps that moved to a status, as often as they did."""
+        return [one["step"] for one in self.history(workflow_execution_id) if one.get("to") == to]
+
+    # ---- time
+
+    def age_leases(self, ms: int) -> None:
+        """As if this much time had passed for every dispatch that is out."""
+        self._age(self.keys.leases, ms)
+
+    def age_timers(self, ms: int) -> None:
+        self._age(self.keys.timers, ms)
+
+    def _age(self, key: str, ms: int) -> None:
+        for member in self.client.zrange(key, 0, -1):
+            self.client.zincrby(key, -ms, str(member))
+
+    def age_pending(self, ms: int, reader: str = "dead") -> None:
+        """As if this much time had passed since every pending event was read, by a reader that is gone."""
+        for stream in self.streams():
+            rows: Any = self.client.xpending_range(stream, GROUP, "-", "+", 10_000)
+            for row in rows:
+                self.client.xclaim(
+                    stream,
+                    GROUP,
+                    reader,
+                    0,
+                    [row["message_id"]],
+                    idle=ms,
+                    retrycount=row["times_delivered"],
+                    justid=True,
+                )
+
+
+class AnyExecutor(Executors):
+    """Executors given by name; any other name is a function that returns its inputs."""
+
+    def find(self, fn: str) -> Executor:
+        return self._functions.get(fn, lambda inputs: inputs)
+
+
+# ---- commits by hand
+
+
+def creation(
+    spec: Json,
+    execution_id: str = "x1",
+    inputs: Json | None = None,
+    refs: Sequence[EventRef] = (),
+    limit: int | None = None,
+) -> Commit:
+    """The commit that a start becomes."""
+    moment = now()
+    loaded = check_spec(spec)
+    record = WorkflowRecord(loaded, execution_id, dict(inputs or {}), created_at=moment.iso)
+    changes = decide(record, [], moment, limit).changes
+    return Commit(record, changes, events=refs, once=refs, creates=True)
+
+
+def decision(record: WorkflowRecord, *events: StepEvent, refs: Sequence[EventRef] = ()) -> Commit:
+    """The commit that events become."""
+    decided = decide(record, events, now())
+    assert not decided.refused, decided.refused
+    return Commit(record, decided.changes, events=refs)
+
+
+def commit(store: RedisStore, *commits: Commit) -> list[Committed]:
+    """Commit, and do what the owner of the records does: write down what was written."""
+    results = store.commit(commits)
+    for one, result in zip(commits, results, strict=True):
+        if result is Committed.YES:
+            one.record.apply(one.changes)
+    return results
+
+
+def written(store: RedisStore, one: Commit) -> WorkflowRecord:
+    assert commit(store, one) == [Committed.YES]
+    return one.record
+
+
+def result(record: WorkflowRecord, step_id: str, output: Any = None, **changes: Any) -> ResultEvent:
+    """The result of the dispatch that is out."""
+    step = record.steps[step_id]
+    assert step.token is not None, f"{step_id} is not out: {step}"
+    return ResultEvent(
+        record.workflow_execution_id,
+        step_id,
+        output,
+        changes.get("error"),
+        step.run_id,
+        step.attempt,
+        step.token,
+    )
+
+
+def result_fields(payload: Json, output: Any = None) -> dict[str, str]:
+    """The fields of a result event, as a worker in any language would write them."""
+    return {
+        "type": "result",
+        "execution": payload["execution"],
+        "step": payload["step"],
+        "run_id": str(payload["run_id"]),
+        "attempt": str(payload["attempt"]),
+        "token": payload["token"],
+        "output": json.dumps(output),
+    }
+
+
+def now() -> Moment:
+    return Moment(int(time.time() * 1000), secrets.token_hex(8), "test")
+
+
+def snapshot(client: Client, *without: str) -> Json:
+    """Everything in a Redis, but the keys that begin with one of these."""
+    found: Json = {}
+    for key in sorted(client.scan_iter()):
+        if not key.startswith(without or ("\0",)):
+            found[key] = _content(client, key)
+    return found
+
+
+def _content(client: Client, key: str) -> Any:
+    match client.type(key):
+        case "string":
+            return client.get(key)
+        case "hash":
+            return client.hgetall(key)
+        case "list":
+            return client.lrange(key, 0, -1)
+        case "set":
+            return sorted(client.smembers(key))
+        case "zset":
+            return client.zrange(key, 0, -1, withscores=True)
+        case "stream":
+            return client.xrange(key)
+    raise AssertionError(f"{key} is of a type that nobody expected")
+
+
+def wait_until(fact: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
+    """Wait for a fact; what it says is returned."""
+    until = time.monotonic() + within_s
+    while not (found := fact()):
+        assert time.monotonic() < until, f"not within {within_s:g} s: {fact}"
+        time.sleep(0.005)
+    return found
+
+
+def calls(client: Client) -> dict[str, int]:
+    """How often each command was called since CONFIG RESETSTAT, inside scripts too."""
+    stats: Any = client.info("commandstats")
+    return {name.removeprefix("cmdstat_"): int(one["calls"]) for name, one in stats.items()}
+
+
+@contextmanager
+def in_thread(run: Callable[[], Any]) -> Iterator[threading.Thread]:
+    """Run beside the block; what it raises is raised at the end of the block."""
+    raised: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            run()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive(), "the thread does not end"
+    if raised:
+        raise raised[0]
+
+
+def known_defect(request: pytest.FixtureRequest, reason: str) -> None:
+    """This test shows a defect that is not repaired yet; when it is, this line must go."""
+    request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+
+
+# ---- a line that fails
+
+
+class Proxy:
+    """A socket in front of a Redis. `drop_reply_of` lets a command through and then cuts the line."""
+
+    def __init__(self, target: Path, path: Path) -> None:
+        self._target, self.path = target, path
+        self._armed, self._lock, self._is_open = list[bytes](), threading.Lock(), True
+        self.dropped = 0
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def drop_reply_of(self, command: str) -> None:
+        self._armed.append(command.encode())
+
+    def close(self) -> None:
+        self._is_open = False
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+
+    def _accept(self) -> None:
+        while self._is_open:
+            try:
+                line, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._carry, args=[line])
+            self._threads.append(thread)
+            thread.start()
+
+    def _carry(self, line: socket.socket) -> None:
+        with line, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
+            server.connect(str(self._target))
+            is_cut = False
+            while self._is_open:
+                ready, _, _ = select.select([line, server], [], [], 0.05)
+                if line in ready:
+                    data = line.recv(1 << 20)
+                    is_cut = is_cut or self._fires(data)
+                    if not data:
+                        return
+                    server.sendall(data)
+                if server in ready:
+                    data = server.recv(1 << 20)
+                    if is_cut or not data:
+                        self.dropped += is_cut
+                        return
+                    line.sendall(data)
+
+    def _fires(self, data: bytes) -> bool:
+        with self._lock:
+            found = next((command for command in self._armed if command in data), None)
+            if found is not None:
+                self._armed.remove(found)
+            return found is not None
