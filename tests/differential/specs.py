@@ -1,7 +1,7 @@
 """Random workflows that runfox and this project must run alike: `random_case(seed)`, a pure function.
 
 A case is a document, its inputs and, for each step, the script its executor follows: data only, so the same
-case can be run in memory, by runfox, or through Redis. An output depends on the step, its inputs and how often
+case can be run in memory, by runfox, or through Redis. An output depends on step, inputs and how often
 the step was called before, and on nothing else.
 
 What is left out, and why (D: the deviations of language.md section 1; U20: of seed-features.md):

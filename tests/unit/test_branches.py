@@ -409,9 +409,6 @@ def test_set_on_a_running_step_below_the_target_waits_for_its_parents_again() ->
     assert world.dispatched(world.finish("a", {})) == ["b"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="draft.py: take_next() gives a step twice that is on the agenda and looked at again"
-)
 def test_set_on_a_step_in_retry() -> None:
     world = World(document(step("a", branch=loops("b")), step("b", max_attempts=3)))
     world.advance()
@@ -471,9 +468,6 @@ def test_set_fired_by_a_failed_result() -> None:
     assert world.finish("a", {"ok": True}) == Complete({})
 
 
-@pytest.mark.xfail(
-    strict=True, reason="draft.py: reset() does not look at a step that waits below a dead parent"
-)
 def test_a_step_below_a_skipped_parent_is_skipped_again_at_once_after_a_reset() -> None:
     """7.2 step 3: the rule reads the record alone, so that every process gives the same answer."""
     world = World(

@@ -131,14 +131,7 @@ def random_event(draw: Random, world: World, again: Counter[str], *, failures: b
 KINDS = [
     pytest.param(True, False, id="loops"),
     pytest.param(False, True, id="failures"),
-    pytest.param(
-        True,
-        True,
-        id="loops and failures",
-        marks=pytest.mark.xfail(
-            strict=True, reason="draft.py: reset() does not look at a step that waits below a dead parent"
-        ),
-    ),
+    pytest.param(True, True, id="loops and failures"),
 ]
 
 
@@ -173,19 +166,7 @@ def test_every_decision_claims_and_settles_what_the_definition_says(loops: bool,
     assert ended["complete"] > len(SEEDS) / 10, ended
 
 
-TWICE = pytest.mark.xfail(
-    strict=True, reason="draft.py: take_next() gives a step twice that is on the agenda and looked at again"
-)
-
-
-@pytest.mark.parametrize(
-    ("loops", "failures"),
-    [
-        pytest.param(True, False, id="loops"),
-        pytest.param(False, True, id="failures", marks=TWICE),
-        pytest.param(True, True, id="loops and failures", marks=TWICE),
-    ],
-)
+@pytest.mark.parametrize(("loops", "failures"), KINDS)
 def test_results_limits_pauses_and_reloads_in_any_order_claim_what_the_definition_says(
     loops: bool, failures: bool
 ) -> None:
@@ -218,7 +199,7 @@ def test_results_limits_pauses_and_reloads_in_any_order_claim_what_the_definitio
             decision = world.advance(limit)
             claimed = world.dispatched(decision) if isinstance(decision, Dispatch) else []
             assert claimed == (candidates[:limit] if is_open else []), f"seed {seed}"
-            assert world.last.more == (is_open and len(candidates) > len(claimed)) or not claimed
+            assert not claimed or world.last.more == (len(candidates) > len(claimed)), f"seed {seed}"
             check(world, spec)
         assert world.record.is_final, f"seed {seed}: {world.statuses}"
 
@@ -324,9 +305,6 @@ def middle_of_a_fan(size: int, **keys: Any) -> World:
             lambda size: middle_of_a_fan(size, on_error="continue"),
             lambda world: world.error("s20"),
             id="a tolerated failure in a fan",
-            marks=pytest.mark.xfail(
-                strict=True, reason="draft.py: each failed parent has a join look at all of its parents"
-            ),
         ),
     ],
 )

@@ -38,8 +38,8 @@ STEP_TABLE = {
     "halted": "",
 }
 
-# "pending" may end before any claim: an empty workflow, or inputs that cannot be resolved. language.md is silent
-# on two moves: a pending workflow that is paused, and a cancelled one that is re-driven.
+# "pending" may end before any claim: an empty workflow, or inputs that cannot be resolved. language.md is
+# silent on two moves: a pending workflow that is paused, and a cancelled one that is re-driven.
 WORKFLOW_TABLE = {
     "pending": "in_progress paused complete halted failed cancelled",
     "in_progress": "paused compensating complete halted failed cancelled",
