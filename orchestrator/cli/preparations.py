@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,33 @@ class OneLine(logging.Formatter):
         return super().formatMessage(record).replace("\n", " | ")
 
 
+class OneOutage(logging.Filter):
+    """RQ reports every try to reach a Redis that is away, some with a traceback: say it once, in one line."""
+
+    FORGET_AFTER_S = 30.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        from redis.exceptions import ConnectionError, TimeoutError
+
+        words = record.getMessage()
+        cause = record.exc_info[1] if record.exc_info else None
+        told = "could not connect to Redis" in words or "Redis connection timeout" in words
+        if not told and not isinstance(cause, ConnectionError | TimeoutError):
+            return True
+        is_new = record.created - self._last > self.FORGET_AFTER_S
+        self._last = record.created
+        record.exc_info, record.exc_text = None, None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg, record.args = f"Redis is away, waiting for it: {cause or words}", None
+        return is_new
+
+
 def log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("rq.worker").addFilter(OneOutage())

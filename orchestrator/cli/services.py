@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -91,45 +92,38 @@ def worker(
         hang_on(lifeline)
     load_executors(executors)
     names = [settings.keys.queue(_checked_queue(name, settings.prefix)) for name in queues or ("default",)]
-    signal.signal(signal.SIGTERM, _leave)
     _work_on(settings, names, burst)
 
 
 def _work_on(settings: Settings, queues: list[str], burst: bool) -> None:
     """Work until told to stop. RQ ends its worker when Redis goes away: then wait, and make a new one."""
+    from redis.exceptions import RedisError
     from rq.exceptions import StopRequested
 
+    from orchestrator.embedded import process_name
     from orchestrator.redis_rq.connection import connect
     from orchestrator.worker.rq_worker import connect_for_rq, make_worker
 
     checking = connect(settings.redis_url)
     while True:
-        try:
-            wait_for_redis(checking, settings, threading.Event().wait)
-            made = make_worker(connect_for_rq(settings.redis_url), queues, _worker_name())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _leave)  # while it works, RQ's own handlers are in place
+        wait_for_redis(checking, settings, threading.Event().wait)
+        with suppress(RedisError, StopRequested):
+            made = make_worker(connect_for_rq(settings.redis_url), queues, process_name())
             made.max_connection_wait_time = 2.0
-            made.work(burst=burst, logging_level=logging.getLevelName(logger.getEffectiveLevel()))
-        except StopRequested:
-            return
-        except _redis_errors() as error:
-            logger.debug("the worker ended: %s", error)
-        else:
-            if burst or made._shutdown_requested_date is not None:
-                return
-        signal.signal(signal.SIGTERM, _leave)
-        signal.signal(signal.SIGINT, _leave)
+            try:
+                made.work(burst=burst, logging_level=_level_of_rq())
+                if burst:
+                    return
+            finally:
+                if made._shutdown_requested_date is not None:
+                    raise SystemExit(0)
 
 
-def _worker_name() -> str:
-    from orchestrator.embedded import process_name
-
-    return process_name()
-
-
-def _redis_errors() -> type[Exception]:
-    from redis.exceptions import RedisError
-
-    return RedisError
+def _level_of_rq() -> str:
+    """RQ says five lines about a job that the harness sums up in one: only who debugs wants them."""
+    return "DEBUG" if logger.isEnabledFor(logging.DEBUG) else "WARNING"
 
 
 def _leave(*_: object) -> None:
