@@ -40,6 +40,23 @@ class StepsView(Mapping[str, Any]):
         return step_id in self._draft.graph.index and self._draft.step(str(step_id)).output is not None
 
 
+class StateView(Mapping[str, Any]):
+    """The root `state`: what is kept, under what a decision has merged so far. Its keys come sorted, since
+    a store need not remember which came first, and who copies it must not see it change."""
+
+    def __init__(self, kept: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+        self._kept, self._merged = kept, merged
+
+    def __getitem__(self, key: str) -> Any:
+        return self._merged[key] if key in self._merged else self._kept[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._kept, *self._merged}))
+
+    def __len__(self) -> int:
+        return len({*self._kept, *self._merged})
+
+
 class StatusView(Mapping[str, Any]):
     """The root `ctx.status` or `ctx.error`: one value for each step."""
 

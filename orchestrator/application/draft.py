@@ -6,14 +6,12 @@ Every status is written here, by `move` and `end_workflow`, and nowhere else.
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
-from types import MappingProxyType
 from typing import Any
 
-from orchestrator.application.context import Context
+from orchestrator.application.context import Context, StateView
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Moment
 from orchestrator.application.record import (
@@ -67,10 +65,7 @@ class Draft:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Read-only, and not the record's own dict: who keeps it must not see it change."""
-        if self.changes.state:
-            return ChainMap(self.changes.state, self.record.state)
-        return MappingProxyType(self.record.state)
+        return StateView(self.record.state, self.changes.state)
 
     @property
     def open(self) -> int:

@@ -1,7 +1,7 @@
 -- Write one decision whole, or nothing of it.
 --
 -- KEYS[1] the record        KEYS[2] the leases        KEYS[3] the sequences of the queues
--- ARGV    the version the decision was made upon, "" for a record that must not exist
+-- ARGV    the version the decision was made upon
 --         1 for a new execution and then its key, its spec's key and document; else 0
 --         n, then n times: stream, group, entry id, each of which must still be pending
 --         the grace in ms before a dispatch counts as overdue
@@ -30,7 +30,8 @@ if creates then
     return -3
   end
 end
-if (redis.call("HGET", KEYS[1], "version") or "") ~= version then
+-- What is not there has the version false: demanded of a new execution, and of no other.
+if redis.call("HGET", KEYS[1], "version") ~= (not creates and version) then
   return 0
 end
 for _ = 1, tonumber(word()) do

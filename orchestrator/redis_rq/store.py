@@ -7,7 +7,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.application.errors import OrchestratorError, RecordNotFound, StoreError, Unavailable
+from orchestrator.application.errors import (
+    OrchestratorError,
+    RecordExists,
+    RecordNotFound,
+    StoreError,
+    Unavailable,
+)
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed
@@ -132,6 +138,10 @@ class RedisStore:
 
     def write(self, record: WorkflowRecord) -> None:
         """Put a whole record, whatever was there: for imports and repairs, not for decisions."""
+        with translated():
+            owner = self._client.get(self._keys.execution(record.execution_id))
+        if owner not in (None, record.workflow_execution_id):
+            raise RecordExists(record.execution_id)
         record.version = _next_version(record.version)
         key = self._keys.workflow(record.workflow_execution_id)
         with translated(), self._client.pipeline(transaction=True) as pipe:

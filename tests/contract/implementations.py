@@ -7,9 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from fakeredis import FakeRedis, FakeServer
+
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.backend.ports import Store
 from orchestrator.backend.results import ResultRunner
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.store import RedisStore
+from redis_server import own_redis
 
 
 class KeepingStore(Store, Protocol):
@@ -44,9 +49,22 @@ def sqlite_runner(folder: Path) -> Iterator[ResultRunner]:
     runner.close()
 
 
+@contextmanager
+def redis_store(folder: Path) -> Iterator[KeepingStore]:
+    with own_redis(folder) as server:
+        yield RedisStore(connect(server.url))
+
+
+@contextmanager
+def fakeredis_store(folder: Path) -> Iterator[KeepingStore]:
+    yield RedisStore(FakeRedis(server=FakeServer(), protocol=2, decode_responses=True))
+
+
 STORES: dict[str, Callable[[Path], Any]] = {
     "memory": in_memory_store,
     "sqlite": sqlite_store,
+    "redis": redis_store,
+    "fakeredis": fakeredis_store,
 }
 
 RUNNERS: dict[str, Callable[[Path], Any]] = {
