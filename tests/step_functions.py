@@ -11,7 +11,7 @@ def add(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def slow_add(inputs: dict[str, Any]) -> dict[str, Any]:
-    time.sleep(float(inputs.get("seconds", 0.05)))
+    time.sleep(float(inputs.get("seconds", 0.02)))
     return {"sum": inputs["a"] + inputs["b"]}
 
 

@@ -1,0 +1,50 @@
+"""Large workflows on real processes: 10,000 steps side by side, 2,000 in a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.application.decisions import Complete
+from orchestrator.client import Client
+from processes import stack
+
+
+def fan(size: int) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [{"id": f"s{i}", "fn": "add", "input": {"n": i}} for i in range(size)]
+    sums = {f"s{i}": {"var": f"steps.s{i}.output.sum"} for i in range(size)}
+    steps.append({"id": "all", "fn": "add", "input": sums})
+    return {"steps": steps, "outputs": {"sum": {"var": "steps.all.output.sum"}}}
+
+
+def chain(size: int) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [{"id": "s0", "fn": "add", "input": {"n": 1}}]
+    steps += [
+        {"id": f"s{i}", "fn": "add", "input": {"n": {"var": f"steps.s{i - 1}.output.sum"}, "one": 1}}
+        for i in range(1, size)
+    ]
+    return {"steps": steps, "outputs": {"sum": {"var": f"steps.s{size - 1}.output.sum"}}}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        pytest.param(fan(10_000), sum(range(10_000)), id="10,000 side by side"),
+        pytest.param(chain(2_000), 2_000, id="2,000 in a row"),
+    ],
+)
+def test_a_large_workflow_completes(
+    document: dict[str, Any], expected: int, redis_url: str, tmp_path: Path
+) -> None:
+    client = Client(redis_url)
+    with stack(redis_url, "step_functions", tmp_path) as world:
+        world.coordinator()
+        for _ in range(2):
+            world.rq_worker(worker_class="rq.worker.SimpleWorker")  # without a fork for each of so many steps
+        started = client.start(document, answer_within_s=60)
+
+        assert client.wait(started.execution_id, 500) == Complete({"sum": expected}), world.log()
