@@ -89,6 +89,10 @@ class World:
         coordinator.begin()
         return coordinator
 
+    def killed(self, name: str) -> None:
+        """As if this coordinator had died and the others had noticed: it has no streams any more."""
+        self.client.zrem(self.keys.coordinators, name)
+
     # ---- what producers and workers do
 
     def start(self, spec: Json | str, inputs: Json | None = None, execution_id: str | None = None) -> str:
