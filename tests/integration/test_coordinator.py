@@ -1,4 +1,4 @@
-"""The coordinator on Redis: every start is answered, every step counts once, and nobody's trouble is another's."""
+"""The coordinator on Redis: every start is answered, every step counts once, and trouble stays where it is."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 import orchestrator.coordinator
 from coreworld import document, step
 from integration.world import Json, World, calls, in_thread, result_fields, wait_until
+from orchestrator.application.errors import Unavailable
 from orchestrator.application.events import StartedEvent
 from orchestrator.application.transitions import decide
+from orchestrator.application.validation import check_spec
 from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator import Coordinator
 from orchestrator.redis_rq.connection import connect
@@ -95,7 +97,7 @@ def test_two_starts_with_one_id_in_one_batch_make_one_execution(world: World) ->
 
 def test_a_registered_workflow_is_started_by_its_name(world: World) -> None:
     one = world.coordinator()
-    world.store.register("order", orchestrator.coordinator.load_spec(json.dumps(ONE)))
+    world.store.register("order", check_spec(ONE))
     weid = world.begin(one, "order")
     world.settle(one)
     assert world.status(weid) == "complete"
@@ -564,7 +566,7 @@ def test_redis_away_in_the_middle_of_a_turn_loses_nothing(tmp_path: Path) -> Non
         entries = [world.start(ONE) for _ in range(5)]
         deliveries = world.log("one").read(10, 0)
         server.kill()
-        with pytest.raises(orchestrator.coordinator.Unavailable):
+        with pytest.raises(Unavailable):
             one.handle(deliveries)
         server.start()
 
