@@ -97,6 +97,16 @@ def test_branches_of_a_null_output_see_the_bare_context() -> None:
     assert world.play(a=None) == Halt({})
 
 
+def test_a_branch_sees_which_run_and_attempt_it_judges() -> None:
+    condition = {"and": [{"==": [{"var": "ctx.step.id"}, "a"]}, {"==": [{"var": "ctx.step.attempt"}, 2]}]}
+    world = World(document(step("a", max_attempts=3, branch=[when(condition, "halt")])))
+    world.advance()
+
+    world.fail("a")
+
+    assert world.fail("a") == Halt({})
+
+
 def test_a_branch_sees_an_error_as_an_output() -> None:
     condition = {"and": [{"==": [{"var": "ok"}, False]}, {"==": [{"var": "error"}, "no such file"]}]}
     world = World(document(step("a", branch=[when(condition, "halt", result="caught")])))
@@ -206,6 +216,10 @@ def test_result_expr_is_evaluated_with_the_fresh_output() -> None:
     world = World(document(step("a", branch=[when(True, "halt", result_expr=expr)])), {"k": 7})
 
     assert world.play(a={"n": 1}) == Halt({"fresh": 1, "old": "none", "list": [7]})
+
+
+def test_a_result_expr_that_is_null_gives_null() -> None:
+    assert World(document(step("a", branch=[when(True, "halt", result_expr=None)]))).play(a={}) == Halt(None)
 
 
 def test_a_result_expr_that_cannot_be_resolved_fails_the_workflow_whatever_the_policy() -> None:

@@ -267,6 +267,15 @@ def test_inputs_that_cannot_be_resolved_fail_that_step_alone_when_its_policy_say
     }
 
 
+def test_a_join_below_inputs_that_cannot_be_resolved_is_skipped_at_once() -> None:
+    world = World(
+        document(step("a", input={"n": BROKEN}, on_error="skip"), step("b"), step("d", after="a b"))
+    )
+
+    assert world.dispatched(world.advance()) == ["b"]
+    assert world.statuses == {"a": "skipped", "b": "in_progress", "d": "skipped"}
+
+
 def test_branches_do_not_see_inputs_that_cannot_be_resolved() -> None:
     world = World(document(step("a", input={"n": BROKEN}, branch=[when(True, "complete")])))
 
@@ -339,6 +348,7 @@ def test_an_empty_output_is_visible_in_steps_and_merges_nothing() -> None:
 
     assert world.play(a={}) == Complete({"a": {"output": {}}})
     assert world.record.state == {}
+    assert world.last.merged == []  # so that nobody is told of a change of the state
 
 
 @pytest.mark.parametrize(
@@ -820,6 +830,18 @@ def test_a_failure_is_tried_again_as_often_as_attempts_are_left() -> None:
     assert (world["a"].run_id, world["a"].attempt, world["a"].dispatches) == (2, 3, 3)
     assert world["a"].error is None
     assert world["a"].output == {"n": 1}
+
+
+def test_a_new_attempt_knows_nothing_of_the_worker_of_the_last() -> None:
+    world = World(document(step("a", max_attempts=2)))
+    world.advance()
+    world.apply(world.started("a"))
+
+    world.fail("a")
+
+    seen = world["a"]
+    assert (seen.worker, seen.started_at, seen.ended_at, seen.deadline_ms) == (None, None, None, None)
+    assert seen.dispatched_at == "2026-01-01T00:00:03.000Z"
 
 
 def test_a_failure_without_attempts_left_is_for_good() -> None:
