@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import multiprocessing
 import re
 import sqlite3
@@ -56,11 +57,26 @@ def outcome_of(execute: Any, **keys: Any) -> tuple[Any, Any]:
 # ---- the front door
 
 
-def test_the_public_names_are_those_that_are_there() -> None:
-    public = {name for name in vars(orchestrator) if not name.startswith("_")}
-    submodules = {name for name in public if type(getattr(orchestrator, name)).__name__ == "module"}
+def test_every_public_name_is_there_under_its_own_name() -> None:
+    named = set(orchestrator.__all__) - {"__version__"}
 
-    assert set(orchestrator.__all__) == (public - submodules) | {"__version__"}
+    assert {name: getattr(orchestrator, name).__name__ for name in named} == {name: name for name in named}
+    assert dir(orchestrator) == sorted(orchestrator.__all__)
+
+
+def test_the_public_names_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse(Path(orchestrator.__file__).read_text())
+    blocks = (node for node in tree.body if isinstance(node, ast.If))
+    imports = (node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom))
+
+    assert {alias.name for node in imports for alias in node.names} | {"__version__"} == set(
+        orchestrator.__all__
+    )
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Workflows'"):
+        orchestrator.Workflows  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_the_version_is_that_of_the_package() -> None:
