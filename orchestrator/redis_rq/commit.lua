@@ -56,7 +56,7 @@ if jobs > 0 then
     end
     redis.call("HSET", "rq:job:" .. token, "data", data, "timeout", timeout, "description", description,
       "created_at", now, "enqueued_at", now, "origin", queue, "status", "queued",
-      "result_ttl", "0", "failure_ttl", "3600", "sequence", sequence)
+      "result_ttl", "0", "failure_ttl", "3600", "sequence", sequence, "lease", member)
     redis.call("RPUSH", "rq:queue:" .. queue, token)
     redis.call("ZADD", KEYS[2], string.format("%.2f", due), member)
   end

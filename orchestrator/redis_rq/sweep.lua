@@ -15,15 +15,19 @@ local function events_of(execution)
   return ARGV[1] .. (tonumber(string.sub(redis.sha1hex(execution), 1, 8), 16) % tonumber(ARGV[2]))
 end
 
-local function lost(execution, step, run_id, attempt, token, reason)
+-- A lease entry is <execution>|<step>|<run_id>|<attempt>|<token>; whatever else stands there is nobody's.
+local function lost(member, reason)
+  local execution, step, run_id, attempt, token = string.match(member, "^(.-)|(.-)|(.-)|(.-)|(.-)$")
+  if not execution then
+    return
+  end
   redis.call("XADD", events_of(execution), "*", "type", "lost", "execution", execution, "step", step,
     "run_id", run_id, "attempt", attempt, "token", token, "reason", reason)
   raised = raised + 1
 end
 
--- Leases. An entry is <execution>|<step>|<run_id>|<attempt>|<token>, and the fraction of its score says
--- what it stands for: .25 dispatched, nobody has started it; .50 the same, and it was missing from its
--- queue when last looked at; .00 started, and beaten by its worker.
+-- Leases. The fraction of a score says what the entry stands for: .25 dispatched, nobody has started it; .50
+-- the same, and it was missing from its queue when last looked at; .00 started, and beaten by its worker.
 -- A job that waits in a deep queue is not lost: its sequence is not below that of the queue's head.
 local heads = {}
 local function is_queued(token)
@@ -43,20 +47,17 @@ end
 local due = redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", now, "WITHSCORES", "LIMIT", 0, ARGV[4])
 for i = 1, #due, 2 do
   local member, kind = due[i], tonumber(due[i + 1]) % 1
-  local execution, step, run_id, attempt, token = string.match(member, "^(.-)|(.-)|(.-)|(.-)|(.-)$")
-  if not execution then
+  if kind < 0.1 then
     redis.call("ZREM", KEYS[1], member)
-  elseif kind < 0.1 then
-    redis.call("ZREM", KEYS[1], member)
-    lost(execution, step, run_id, attempt, token, "its worker stopped beating")
-  elseif is_queued(token) then
+    lost(member, "its worker stopped beating")
+  elseif is_queued(string.match(member, "|([^|]*)$") or "") then
     redis.call("ZADD", KEYS[1], string.format("%.2f", now + grace + 0.25), member)
   elseif kind < 0.4 then
     -- Popped a moment ago, perhaps, by a worker that has not beaten yet: look once more before judging.
     redis.call("ZADD", KEYS[1], string.format("%.2f", now + 2000 + 0.5), member)
   else
     redis.call("ZREM", KEYS[1], member)
-    lost(execution, step, run_id, attempt, token, "its job left the queue and nobody started it")
+    lost(member, "its job left the queue and nobody started it")
   end
 end
 
@@ -64,13 +65,8 @@ end
 for _, queue in ipairs(redis.call("HKEYS", KEYS[3])) do
   local failed = "rq:failed:" .. queue
   for _, token in ipairs(redis.call("ZRANGE", failed, 0, ARGV[4] - 1)) do
-    local data = redis.call("HGET", "rq:job:" .. token, "data")
-    local is_json, call = pcall(cjson.decode, data or "")
-    local job = is_json and type(call) == "table" and type(call[3]) == "table" and call[3][1]
-    if type(job) == "table" and job.execution and job.step and job.run_id and job.attempt then
-      lost(job.execution, job.step, string.format("%d", job.run_id), string.format("%d", job.attempt), token,
-        "its work-horse died")
-    end
+    -- Not from the job's data: RQ compresses that when it notes the failure.
+    lost(redis.call("HGET", "rq:job:" .. token, "lease") or "", "its work-horse died")
     redis.call("ZREM", failed, token)
     redis.call("DEL", "rq:job:" .. token, "rq:results:" .. token)
   end

@@ -84,4 +84,6 @@ def test_random_workflows_end_on_redis_as_in_memory(redis_url: str, tmp_path: Pa
             execution = client.answer(entry_id, 60)["workflow_execution_id"]
             client.wait(execution, 240)
             assert comparable(client.record(execution)) == expected, f"{case}\n{world.log()}"
-    assert min(features[one] for one in ("dag", "loop", "halt", "retries", "nested", "vars", "state")) >= 3, features
+    assert min(features[one] for one in ("dag", "loop", "halt", "retries", "nested", "vars", "state")) >= 3, (
+        features
+    )
