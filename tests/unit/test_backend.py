@@ -76,7 +76,7 @@ def test_the_public_names_are_those_that_type_checkers_see() -> None:
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Workflows'"):
-        orchestrator.Workflows  # type: ignore[attr-defined]  # noqa: B018
+        orchestrator.Workflows  # noqa: B018
 
 
 def test_the_version_is_that_of_the_package() -> None:
