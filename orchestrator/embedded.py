@@ -114,6 +114,7 @@ folder=$1; shift
 read -r _
 kill "$!" 2>/dev/null
 wait
+PATH=$PATH:/usr/bin:/bin
 rm -rf "$folder"
 """
 
