@@ -129,6 +129,8 @@ def test_the_state_of_a_draft_is_that_of_the_record_under_what_was_merged(world:
 
     assert isinstance(draft.state, Mapping)
     assert dict(draft.state) == {"n": 2, "new": 3, "deep": {"list": [1, 2]}, "ok": False, "error": "boom"}
+    assert list(draft.state) == ["deep", "error", "n", "new", "ok"]  # whoever loads it iterates alike
+    assert len(draft.state) == 5
     assert world.record.state["n"] == 1
 
 
