@@ -125,8 +125,6 @@ class Draft:
             token=token,
             dispatches=step.dispatches + 1,
             dispatched_at=self.moment.iso,
-            started_at=None,
-            ended_at=None,
             worker=None,
         )
         self.changes.jobs.append(

@@ -218,7 +218,8 @@ def _on_result(draft: Draft, event: ResultEvent) -> StepResult:
 def _normalised(event: ResultEvent) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """The output as an object or null, and the error if there is one; a branch sees an error as an output."""
     if event.error is not None:
-        return {"ok": False, "error": str(event.error.get("message", ""))}, event.error
+        error = {"kind": "exception", "message": "", **event.error}
+        return {"ok": False, "error": str(error["message"])}, error
     if event.output is None or isinstance(event.output, dict):
         return event.output, None
     message = f"an executor must return an object or nothing, not {_json_type(event.output)}"
@@ -253,7 +254,8 @@ def _act(draft: Draft, step_id: str, verdict: Verdict, error: dict[str, Any] | N
         case "fail":
             return _fail(draft, step_id, failure("declared", "a branch declared it failed"))
         case "abort":
-            return _fail_with_workflow(draft, step_id, error or {})
+            assert error is not None, "a verdict that aborts says why"
+            return _fail_with_workflow(draft, step_id, error)
     if error is not None:
         return _fail(draft, step_id, error)
     step, spec = draft.step(step_id), draft.spec(step_id)

@@ -106,7 +106,7 @@ def test_from_the_events_to_the_next_step(redis: Client, redis_url: str, tmp_pat
         start(redis)
         wait_until(lambda: redis.llen(QUEUE) == 1, what=world.log())
         token = str(redis.lpop(QUEUE))
-        fields = {
+        fields: dict[Any, Any] = {
             "type": "result",
             "execution": execution(redis),
             "step": "first",
