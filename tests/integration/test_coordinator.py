@@ -1,11 +1,9 @@
-"""The coordinator on Redis: every start is answered, every step counts once, and trouble stays where it is."""
+"""The coordinator on Redis: every start is answered, every step counts once, trouble stays where it is."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,12 @@ from hypothesis import strategies as st
 
 import orchestrator.coordinator
 from coreworld import document, step
-from integration.world import Json, World, calls, in_thread, result_fields, wait_until
+from integration.world import Json, World, calls, durable_world, result_fields, running, wait_until
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.events import StartedEvent
 from orchestrator.application.transitions import decide
 from orchestrator.application.validation import check_spec
 from orchestrator.backend.ports import Delivery
-from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq.connection import connect
-from redis_server import RedisServer, own_redis
 
 ONE = document(step("a"))
 TWO = document(step("a"), step("b", after="a"))
@@ -516,27 +511,6 @@ def test_a_result_of_a_lost_worker_that_comes_after_all_is_stale(sweeping_world:
 
 
 # ---- Redis away, coordinators that come and go
-
-
-@contextmanager
-def running(coordinator: Coordinator) -> Iterator[threading.Event]:
-    """A coordinator in its loop, beside the block, stopped at its end as by SIGTERM."""
-    stop = threading.Event()
-    with in_thread(lambda: coordinator.run(stop)):
-        try:
-            yield stop
-        finally:
-            stop.set()
-
-
-@contextmanager
-def durable_world(folder: Path) -> Iterator[tuple[World, RedisServer]]:
-    with own_redis(folder, "--appendonly", "yes", "--appendfsync", "always") as server:
-        world = World(lambda: connect(server.url))
-        try:
-            yield world, server
-        finally:
-            world.close()
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])

@@ -31,7 +31,7 @@ from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import Client
+from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.events import RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import GROUP, Keys
@@ -39,6 +39,7 @@ from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import GRACE_MS, RETENTION_S, RedisStore
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lookup import Executor, Executors
+from redis_server import RedisServer, own_redis
 
 Json = dict[str, Any]
 PATIENCE_S = 20.0
@@ -381,6 +382,28 @@ def in_thread(run: Callable[[], Any]) -> Iterator[threading.Thread]:
         assert not thread.is_alive(), "the thread does not end"
     if raised:
         raise raised[0]
+
+
+@contextmanager
+def running(coordinator: Coordinator) -> Iterator[threading.Event]:
+    """A coordinator in its loop, beside the block, stopped at its end as by SIGTERM."""
+    stop = threading.Event()
+    with in_thread(lambda: coordinator.run(stop)):
+        try:
+            yield stop
+        finally:
+            stop.set()
+
+
+@contextmanager
+def durable_world(folder: Path) -> Iterator[tuple[World, RedisServer]]:
+    """A world whose Redis may be killed and comes back with all its data."""
+    with own_redis(folder, "--appendonly", "yes", "--appendfsync", "always") as server:
+        world = World(lambda: connect(server.url))
+        try:
+            yield world, server
+        finally:
+            world.close()
 
 
 def known_defect(request: pytest.FixtureRequest, reason: str) -> None:

@@ -1,0 +1,233 @@
+"""The client: a start is answered or said not to be, and an end is never missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coreworld import document, step, when
+from integration.world import World, calls, in_thread, known_defect, running, wait_until
+from orchestrator.application.decisions import Complete, Failed, Halt
+from orchestrator.application.errors import InvalidSpec, RecordNotFound, StartRefused
+from orchestrator.client import Client, NoAnswer, Started, StillRunning
+from orchestrator.coordinator import Coordinator
+
+ONE = document(step("a", input={"n": {"var": "input.n"}}), outputs={"n": {"var": "steps.a.output.n"}})
+
+
+def client(world: World) -> Client:
+    return Client(world.connect(), world.keys)
+
+
+def loop(world: World, name: str = "one") -> Coordinator:
+    return world.coordinator(name, world.connect(), block_ms=20, tend_every_s=0.1)
+
+
+# ---- starting
+
+
+def test_a_start_is_answered_with_both_ids(world: World) -> None:
+    with running(loop(world)):
+        started = client(world).start(ONE, {"n": 1}, execution_id="order-42")
+    assert started.execution_id == "order-42"
+    assert started.workflow_execution_id.endswith("#order-42")
+
+
+def test_a_registered_workflow_is_started_by_its_name(world: World) -> None:
+    client(world).register("order", ONE)
+    with running(loop(world)):
+        assert isinstance(client(world).start("order", {"n": 1}), Started)
+
+
+def test_a_workflow_can_be_registered_as_yaml(world: World) -> None:
+    workflow_id = client(world).register("order", "steps:\n  - op: a\n")
+    assert client(world).store.definitions() == {"order": workflow_id}
+
+
+def test_a_refusal_is_raised_with_its_reason(world: World) -> None:
+    with running(loop(world)):
+        client(world).start(ONE, {"n": 1}, execution_id="order-42")
+        with pytest.raises(StartRefused, match="already exists"):
+            client(world).start(ONE, {"n": 1}, execution_id="order-42")
+        with pytest.raises(StartRefused, match="'ordr'"):
+            client(world).start("ordr")
+
+
+def test_an_invalid_spec_is_refused_here_and_nothing_is_sent(world: World) -> None:
+    with pytest.raises(InvalidSpec):
+        client(world).start(document(step("a", after="nobody")))
+    assert not world.client.exists(world.keys.starts)
+
+
+def test_inputs_that_do_not_fit_are_refused_here_with_their_places(world: World) -> None:
+    spec = document(step("a"), inputs={"n": {"type": "integer", "required": True}})
+    with pytest.raises(StartRefused) as caught:
+        client(world).start(spec, {"n": "1"})
+    assert caught.value.problems[0]["path"] == "inputs.n"
+    assert not world.client.exists(world.keys.starts)
+
+
+def test_without_a_coordinator_there_is_no_answer_and_the_start_is_served_later(real_world: World) -> None:
+    world = real_world
+    with pytest.raises(NoAnswer) as caught:
+        client(world).start(ONE, {"n": 1}, answer_within_s=0.05)
+    assert "orchestrator coordinator" in str(caught.value)
+
+    world.settle(world.coordinator())
+
+    assert client(world).answer(caught.value.entry_id)["ok"] is True
+
+
+def test_many_starts_are_sent_without_waiting(world: World) -> None:
+    entries = client(world).start_many([ONE] * 50, [{"n": n} for n in range(50)])
+    assert len(set(entries)) == 50
+    world.settle(world.coordinator())
+    answers = [client(world).answer(entry) for entry in entries]
+    outcomes = [client(world).wait(answer["execution_id"]) for answer in answers]
+    assert outcomes == [Complete({"n": n}) for n in range(50)]
+
+
+def test_as_many_inputs_as_workflows_are_needed(world: World) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        client(world).start_many([ONE] * 2, [{}])
+    assert not world.client.exists(world.keys.starts)
+
+
+@pytest.mark.parametrize("when_asked", ["before", "after"])
+def test_an_answer_can_be_read_twice_and_still_expires(real_world: World, when_asked: str) -> None:
+    world = real_world
+    one = world.coordinator()
+    [entry] = client(world).start_many([ONE], [{"n": 1}])
+    found: list[Any] = []
+    if when_asked == "before":
+        with in_thread(lambda: found.append(client(world).answer(entry))):
+            wait_until(lambda: any(row["cmd"] == "blmove" for row in world.client.client_list()))
+            one.turn()
+    else:
+        one.turn()
+        found.append(client(world).answer(entry))
+    assert found == [client(world).answer(entry)]
+    assert 0 < world.client.ttl(world.keys.answer(entry)) <= 3_600
+
+
+# ---- following
+
+
+def test_what_is_known_of_an_execution_is_found_by_either_id(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, ONE, inputs={"n": 1}, execution_id="order-42")
+    for execution_id in ("order-42", weid):
+        assert client(world).status(execution_id) == "in_progress"
+        assert client(world).record(execution_id).workflow_execution_id == weid
+        assert client(world).history(execution_id)[0]["step"] == "a"
+
+
+def test_an_unknown_execution_is_said_to_be_unknown(world: World) -> None:
+    for ask in (client(world).status, client(world).record, client(world).history, client(world).wait):
+        with pytest.raises(RecordNotFound):
+            ask("nobody")
+
+
+def test_an_end_that_was_there_before_is_seen_at_once(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, ONE, inputs={"n": 1})
+    world.settle(one)
+    assert client(world).wait(weid, timeout_s=5) == Complete({"n": 1})
+
+
+def test_every_kind_of_end_is_told(world: World) -> None:
+    one = world.coordinator()
+
+    def fail(inputs: Any) -> None:
+        raise ValueError("no")
+
+    halting = document(step("a", branch=[when(True, "halt", result={"why": "enough"})]))
+    halted, failed = world.begin(one, halting), world.begin(one, document(step("b")))
+    world.settle(one, executors={"b": fail})
+    assert client(world).wait(halted) == Halt({"why": "enough"})
+    end = client(world).wait(failed)
+    assert isinstance(end, Failed)
+    assert end.error["message"] == "no"
+
+
+class Interrupted:
+    """A channel that lets something happen right after it has subscribed."""
+
+    def __init__(self, channel: Any, happens: Callable[[], None]) -> None:
+        self._channel, self._happens = channel, happens
+
+    def subscribe(self, name: str) -> None:
+        self._channel.subscribe(name)
+        self._happens()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+
+def test_an_end_between_subscribing_and_looking_is_seen(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, ONE, inputs={"n": 1})
+    waiting = client(world)
+    channel = waiting._channel
+    monkeypatch.setattr(waiting, "_channel", lambda: Interrupted(channel(), lambda: world.settle(one)))
+
+    assert waiting.wait(weid, timeout_s=5) == Complete({"n": 1})
+
+
+def test_an_end_while_waiting_wakes_the_waiting(real_world: World) -> None:
+    world = real_world
+    one = world.coordinator()
+    weid = world.begin(one, ONE, inputs={"n": 1})
+    channel = world.keys.done(weid)
+    found: list[Any] = []
+    with in_thread(lambda: found.append(client(world).wait(weid))):
+        wait_until(lambda: dict(world.client.pubsub_numsub(channel)).get(channel))
+        world.settle(one)
+    assert found == [Complete({"n": 1})]
+
+
+def test_what_does_not_end_in_time_is_still_running(world: World) -> None:
+    weid = world.begin(world.coordinator(), ONE, inputs={"n": 1})
+    with pytest.raises(StillRunning, match=r"0\.05 s"):
+        client(world).wait(weid, timeout_s=0.05)
+
+
+def test_waiting_asks_redis_about_once_a_second(real_world: World) -> None:
+    world = real_world
+    weid = world.begin(world.coordinator(), ONE, inputs={"n": 1})
+    waiting = client(world)
+    world.client.config_resetstat()
+
+    with pytest.raises(StillRunning):
+        waiting.wait(weid, timeout_s=1.5)
+    with pytest.raises(NoAnswer):
+        waiting.answer("0-1", within_s=1.5)
+
+    made = calls(world.client)
+    assert (made["hget"] <= 4, made["blmove"] <= 4) == (True, True), made
+
+
+def test_waiting_for_an_answer_does_not_spin(
+    world: World, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if world.is_fake:
+        known_defect(request, "BLMOVE of fakeredis does not wait, and Client.answer() asks again at once")
+    waiting = client(world)
+    redis = waiting._redis
+    asked: list[int] = []
+    blmove = redis.blmove
+
+    def counted(*args: Any) -> Any:
+        asked.append(1)
+        return blmove(*args)
+
+    monkeypatch.setattr(redis, "blmove", counted)
+
+    with pytest.raises(NoAnswer):
+        waiting.answer("0-1", within_s=0.3)
+
+    assert len(asked) <= 3

@@ -1,0 +1,430 @@
+"""The harness: whatever an executor does, and whatever Redis does meanwhile, one result comes out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreworld import document, step
+from integration.world import (
+    Json,
+    Proxy,
+    World,
+    durable_world,
+    in_thread,
+    known_defect,
+    wait_until,
+)
+from orchestrator.redis_rq.connection import Client
+from orchestrator.worker import lease
+from orchestrator.worker.harness import Harness
+from orchestrator.worker.lookup import Executor, Executors
+
+ONE = document(step("a"))
+
+
+def dispatched(world: World, spec: Json = ONE) -> Json:
+    """A job of a fresh execution, popped and not yet started."""
+    world.begin(world.coordinator(), spec)
+    payload = world.pop()
+    assert payload is not None
+    return payload
+
+
+def harness(world: World, executor: Executor, client: Client | None = None, **options: Any) -> Harness:
+    return Harness(client or world.client, Executors(mapping={"a": executor}), worker="host:1", **options)
+
+
+def published(world: World) -> list[dict[str, str]]:
+    return [fields for _, fields in world.events() if fields["type"] == "result"]
+
+
+def ended(world: World, executor: Executor, spec: Json = ONE) -> Any:
+    """The step after the executor ran and the coordinator heard of it."""
+    payload = dispatched(world, spec)
+    assert harness(world, executor).run(payload) is True
+    world.coordinator().turn()
+    return world.record(payload["execution"]).steps["a"]
+
+
+# ---- what executors do
+
+
+def test_the_result_is_out_before_the_harness_returns(world: World) -> None:
+    payload = dispatched(world)
+    seen: list[int] = []
+
+    def executor(inputs: Json) -> Json:
+        seen.append(len(published(world)))
+        return {"n": 1}
+
+    assert harness(world, executor).run(payload) is True
+
+    assert seen == [0]
+    [fields] = published(world)
+    assert (fields["execution"], fields["step"], fields["output"]) == (payload["execution"], "a", '{"n":1}')
+    assert (fields["token"], fields["run_id"], fields["attempt"]) == (payload["token"], "0", "1")
+    assert (fields["worker"], "started_at" in fields, "error" in fields) == ("host:1", True, False)
+
+
+def test_an_executor_is_given_its_inputs(world: World) -> None:
+    seen: list[Json] = []
+    payload = dispatched(world, document(step("a", input={"x": [1, {"y": "ü"}]})))
+    harness(world, lambda inputs: seen.append(inputs)).run(payload)
+    assert seen == [{"x": [1, {"y": "ü"}]}]
+
+
+def test_what_an_executor_raises_is_the_error_of_its_attempt(world: World) -> None:
+    def executor(inputs: Json) -> Json:
+        raise LookupError("no such order")
+
+    error = ended(world, executor).error
+
+    assert (error["kind"], error["type"], error["message"]) == ("exception", "LookupError", "no such order")
+    assert "in executor" in error["traceback"]
+
+
+@pytest.mark.parametrize("code", [0, 1, None, "bye"])
+def test_an_executor_that_exits_has_failed(world: World, code: Any) -> None:
+    def executor(inputs: Json) -> Json:
+        raise SystemExit(code)
+
+    error = ended(world, executor).error
+    assert (error["kind"], error["type"]) == ("exception", "SystemExit")
+
+
+def test_a_message_that_is_no_text_is_made_one(world: World) -> None:
+    def executor(inputs: Json) -> Json:
+        raise ValueError("half a character: \ud800")
+
+    assert ended(world, executor).error["message"] == "half a character: ?"
+
+
+def test_an_endless_message_is_cut(world: World) -> None:
+    def executor(inputs: Json) -> Json:
+        raise ValueError("x" * 5_000_000)
+
+    error = ended(world, executor).error
+    assert len(error["message"]) == 10_000
+    assert len(error["traceback"]) <= 2_000
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.xfail(strict=True, reason="harness._exception() calls str() of what was raised without a guard")
+def test_an_exception_that_cannot_be_printed_is_an_error_all_the_same(world: World) -> None:
+    def executor(inputs: Json) -> Json:
+        raise Unprintable
+
+    assert ended(world, executor).error["type"] == "Unprintable"
+
+
+@pytest.mark.parametrize("raised", [asyncio.CancelledError, GeneratorExit])
+@pytest.mark.xfail(strict=True, reason="Harness._call() lets every BaseException through but SystemExit")
+def test_what_is_not_even_an_exception_is_an_error_all_the_same(
+    world: World, raised: type[BaseException]
+) -> None:
+    def executor(inputs: Json) -> Json:
+        raise raised
+
+    assert ended(world, executor).error["type"] == raised.__name__
+
+
+BAD_OUTPUTS: dict[str, Callable[[], Any]] = {
+    "an object": object,
+    "a set": lambda: {"n": {1}},
+    "bytes": lambda: {"n": b"x"},
+    "NaN": lambda: {"n": float("nan")},
+    "infinity": lambda: {"n": float("inf")},
+    "half a character": lambda: {"n": "\ud800"},
+    "a key that is a tuple": lambda: {(1, 2): 3},
+    "a circle": lambda: (circle := {}, circle.update(n=circle), circle)[2],  # type: ignore[var-annotated]
+    "too deep": lambda: {"n": nested(100_000)},
+}
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("output", BAD_OUTPUTS.values(), ids=BAD_OUTPUTS)
+def test_an_output_that_is_no_json_is_an_error_that_says_so(world: World, output: Callable[[], Any]) -> None:
+    error = ended(world, lambda _: output()).error
+    assert error["kind"] == "bad_output"
+    assert "not JSON" in error["message"]
+
+
+class Moody(dict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+
+@pytest.mark.xfail(strict=True, reason="harness.checked() expects three kinds of exception of json.dumps()")
+def test_an_output_that_changes_while_it_is_written_is_an_error(world: World) -> None:
+    assert ended(world, lambda _: Moody(a=1)).error["kind"] == "bad_output"
+
+
+def test_an_output_that_is_too_big_is_an_error_that_says_how_big(world: World) -> None:
+    spec = document(step("a"), limits={"max_output_bytes": 1_000})
+    error = ended(world, lambda _: {"n": "ü" * 500}, spec).error
+    assert error["kind"] == "bad_output"
+    assert "1,008" in error["message"]
+
+
+def test_an_output_of_exactly_the_limit_passes(world: World) -> None:
+    spec = document(step("a"), limits={"max_output_bytes": 1_008})
+    assert ended(world, lambda _: {"n": "ü" * 500}, spec).status == "complete"
+
+
+def test_nothing_is_an_output(world: World) -> None:
+    found = ended(world, lambda _: None)
+    assert (found.status, found.output) == ("complete", None)
+
+
+@pytest.mark.parametrize("output", [[1, 2], "text", 7, True, 1.5])
+def test_an_output_that_is_no_object_fails_the_step(world: World, output: Any) -> None:
+    error = ended(world, lambda _: output).error
+    assert error["kind"] == "bad_output"
+    assert "must return an object" in error["message"]
+
+
+def test_an_unknown_executor_is_an_error_that_names_the_known_ones(world: World) -> None:
+    payload = dispatched(world)
+    Harness(world.client, Executors(mapping={"send_mail": dict, "b": dict})).run(
+        {**payload, "fn": "sendmail"}
+    )
+    error = published(world)[0]["error"]
+    assert "'sendmail'" in error
+    assert "b, send_mail" in error
+    assert "did you mean 'send_mail'" in error
+
+
+def test_an_executor_of_a_package_that_cannot_be_imported_is_an_error(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    known_defect(request, "Harness._call() expects of find() nothing but ExecutorNotFound")
+    info = tmp_path / "broken_pkg-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-pkg\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[orchestrator.executors]\na = nowhere_at_all:a\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    payload = dispatched(world)
+
+    assert Harness(world.client, Executors()).run(payload) is True
+
+    assert "nowhere_at_all" in published(world)[0]["error"]
+
+
+# ---- superseded
+
+
+def never(inputs: Json) -> Json:
+    raise AssertionError("it must not run")
+
+
+def test_a_dispatch_that_was_superseded_is_not_run(world: World) -> None:
+    payload = dispatched(world)
+    world.client.delete(world.keys.leases)
+    assert harness(world, never).run(payload) is False
+    assert published(world) == []
+    assert world.leases() == {}, "a beat must never bring a lease back"
+
+
+@pytest.fixture
+def quick_beat(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(lease, "FIRST_BEAT_S", 0.01)
+    yield
+    wait_until(lambda: not beating())
+
+
+def beating() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "lease"]
+
+
+@pytest.mark.usefixtures("quick_beat")
+def test_a_dispatch_that_is_superseded_while_it_runs_publishes_nothing(world: World) -> None:
+    payload = dispatched(world)
+
+    def executor(inputs: Json) -> Json:
+        world.connect().delete(world.keys.leases)
+        wait_until(lambda: not beating())  # the lease has noticed
+        return {"n": 1}
+
+    assert harness(world, executor).run(payload) is False
+    assert published(world) == []
+
+
+# ---- slow steps
+
+
+@pytest.mark.usefixtures("quick_beat")
+def test_a_slow_step_reports_its_start_with_its_first_beat(world: World) -> None:
+    payload = dispatched(world, document(step("a", timeout="9s")))
+    seen: list[dict[str, str]] = []
+
+    def executor(inputs: Json) -> None:
+        seen.extend(wait_until(lambda: [fields for _, fields in world.events()]))
+
+    harness(world, executor).run(payload)
+
+    assert [(fields["type"], fields["token"], fields["worker"]) for fields in seen] == [
+        ("started", payload["token"], "host:1")
+    ]
+    world.coordinator().turn()
+    found = world.record(payload["execution"]).steps["a"]
+    assert (found.status, found.worker) == ("complete", "host:1")
+
+
+def test_a_short_step_reports_no_start(world: World) -> None:
+    harness(world, lambda _: None).run(dispatched(world))
+    assert [fields["type"] for _, fields in world.events()] == ["result"]
+
+
+@pytest.mark.usefixtures("quick_beat")
+def test_beats_keep_the_lease(world: World) -> None:
+    payload = dispatched(world)
+    [member] = world.leases()
+    scores: set[float] = set()
+
+    def executor(inputs: Json) -> None:
+        wait_until(lambda: scores.add(world.leases()[member]) or len(scores) >= 4)  # type: ignore[func-returns-value]
+
+    harness(world, executor, lease_s=0.08).run(payload)
+
+    assert len(scores) >= 4
+    assert all(score % 1 == 0 for score in scores), "a lease that is beaten is not a dispatch that waits"
+
+
+def test_the_lease_is_as_long_as_it_should_be_by_redis_own_clock(world: World) -> None:
+    payload = dispatched(world)
+    found: list[float] = []
+    seconds, micros = world.client.time()
+    before = int(seconds) * 1000 + int(micros) / 1000
+
+    harness(world, lambda _: found.extend(world.leases().values()), lease_s=60).run(payload)
+
+    seconds, micros = world.client.time()
+    assert before + 59_998 <= found[0] <= int(seconds) * 1000 + int(micros) / 1000 + 60_002
+
+
+# ---- Redis away
+
+
+def warned(caplog: pytest.LogCaptureFixture, text: str) -> Callable[[], bool]:
+    return lambda: any(text in record.getMessage() for record in caplog.records)
+
+
+def test_a_result_waits_until_redis_is_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with durable_world(tmp_path) as (world, server):
+        payload = dispatched(world)
+
+        def executor(inputs: Json) -> Json:
+            server.kill()
+            return {"n": 1}
+
+        def run() -> None:
+            assert harness(world, executor, world.connect()).run(payload) is True
+
+        with in_thread(run):
+            wait_until(warned(caplog, "cannot publish"))
+            server.start()
+        assert len(published(world)) == 1
+
+
+def test_a_job_waits_for_its_lease_until_redis_is_back(tmp_path: Path) -> None:
+    with durable_world(tmp_path) as (world, server):
+        payload = dispatched(world)
+        client = world.connect()
+        server.kill()
+
+        def run() -> None:
+            assert harness(world, lambda _: {"n": 1}, client).run(payload) is True
+
+        with in_thread(run) as thread:
+            assert thread.is_alive()
+            server.start()
+        assert len(published(world)) == 1
+
+
+def test_a_result_waits_until_a_full_redis_has_room(
+    real_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = real_world
+    payload = dispatched(world)
+
+    def executor(inputs: Json) -> Json:
+        world.client.config_set("maxmemory", "1")
+        return {"n": 1}
+
+    try:
+        with in_thread(lambda: harness(world, executor, world.connect()).run(payload)):
+            wait_until(warned(caplog, "cannot publish"))
+            world.client.config_set("maxmemory", "0")
+    finally:
+        world.client.config_set("maxmemory", "0")
+    assert len(published(world)) == 1
+
+
+def test_a_result_is_given_up_when_redis_does_not_come_back(tmp_path: Path) -> None:
+    """The harness raises, so that RQ says the job failed; the sweep then says the step is lost."""
+    with durable_world(tmp_path) as (world, server):
+        payload = dispatched(world)
+
+        def executor(inputs: Json) -> None:
+            server.kill()
+
+        with pytest.raises(Exception, match="Redis"):
+            harness(world, executor, world.connect(), give_up_after_s=0.2).run(payload)
+
+
+def test_a_result_whose_reply_was_lost_counts_once(real_world: World, proxy: Proxy, proxied: Client) -> None:
+    world = real_world
+    payload = dispatched(world)
+    proxy.drop_reply_of("XADD")
+
+    assert harness(world, lambda _: {"n": 1}, proxied).run(payload) is True
+
+    assert proxy.dropped == 1
+    assert len(published(world)) == 2, "an unknown result is sent again"
+    world.settle(world.coordinator())
+    assert world.moves(payload["execution"], "complete") == ["a"]
+    assert world.counter("stale") + world.counter("late") == 1
+
+
+def test_a_lease_whose_reply_was_lost_is_taken_again(
+    real_world: World, proxy: Proxy, proxied: Client
+) -> None:
+    world = real_world
+    payload = dispatched(world)
+    proxy.drop_reply_of("ZADD")
+    assert harness(world, lambda _: {"n": 1}, proxied).run(payload) is True
+    assert (proxy.dropped, len(published(world))) == (1, 1)
+
+
+@pytest.mark.usefixtures("quick_beat")
+def test_redis_away_at_a_beat_does_not_end_the_beating(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with durable_world(tmp_path) as (world, server):
+        payload = dispatched(world)
+        [member] = world.leases()
+
+        def executor(inputs: Json) -> None:
+            server.restart()
+            before = world.leases()[member]
+            wait_until(lambda: world.leases()[member] > before)
+
+        assert harness(world, executor, world.connect(), lease_s=0.4).run(payload) is True

@@ -1,0 +1,103 @@
+"""RqRunner: the queues of RQ as a Runner."""
+
+from __future__ import annotations
+
+import pytest
+
+from coreworld import document, step
+from integration.world import World, creation, written
+from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.errors import RecordNotFound
+from orchestrator.redis_rq.runner import RqRunner
+
+TWO = document(step("a", fn="make", input={"n": 1}), step("b", queue="slow"))
+
+
+def runner(world: World) -> RqRunner:
+    return RqRunner(world.client, world.keys)
+
+
+def test_dispatch_and_gather_have_nothing_to_do(world: World) -> None:
+    job = DispatchJob("w#x", "a", "a", {}, 0)
+    assert runner(world).dispatch("w#x", [job]) == []
+    assert runner(world).gather("w#x") == []
+    assert list(world.client.scan_iter()) == []
+
+
+def test_pending_jobs_are_listed_with_all_that_a_worker_needs_and_stay(world: World) -> None:
+    record = written(world.store, creation(TWO))
+    for _ in range(2):
+        jobs = {job.step_id: job for job in runner(world).list_pending_jobs()}
+        assert sorted(jobs) == ["a", "b"]
+        assert (jobs["a"].fn, jobs["a"].inputs, jobs["a"].queue) == ("make", {"n": 1}, "default")
+        assert (jobs["b"].queue, jobs["b"].token) == ("slow", record.steps["b"].token)
+
+
+def test_pending_jobs_are_taken_once(world: World) -> None:
+    written(world.store, creation(TWO))
+    assert len(runner(world).take_pending_jobs()) == 2
+    assert runner(world).take_pending_jobs() == []
+    assert runner(world).list_pending_jobs() == []
+
+
+def test_many_pending_jobs_are_taken_in_order(world: World) -> None:
+    written(world.store, creation(document(*(step(f"s{n}") for n in range(250)))))
+    assert [job.step_id for job in runner(world).take_pending_jobs()] == [f"s{n}" for n in range(250)]
+
+
+def test_revoked_and_foreign_jobs_are_passed_over(world: World) -> None:
+    record = written(world.store, creation(TWO))
+    world.client.delete(f"rq:job:{record.steps['a'].token}")
+    world.client.hset("rq:job:foreign", "data", '["os.system",null,["true"],{}]')
+    world.client.rpush("rq:queue:orchestrator.default", "foreign")
+    assert [job.step_id for job in runner(world).take_pending_jobs()] == ["b"]
+
+
+@pytest.mark.parametrize("with_job", [True, False])
+def test_a_result_that_is_handed_in_reaches_the_coordinator(world: World, with_job: bool) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, document(step("a")))
+    [job] = runner(world).take_pending_jobs()
+    runner(world).submit_work_result(weid, "a", {"n": 1}, job if with_job else None)
+    one.turn()
+    assert world.record(weid).state == {"n": 1}
+
+
+def test_a_result_for_nobody_is_refused(world: World) -> None:
+    with pytest.raises(RecordNotFound):
+        runner(world).submit_work_result("w#x", "a", {})
+
+
+def test_a_result_of_an_old_job_is_stale(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, document(step("a")))
+    [job] = runner(world).take_pending_jobs()
+    for n in range(2):
+        runner(world).submit_work_result(weid, "a", {"n": n}, job)
+    one.turn()
+    assert world.record(weid).state == {"n": 0}
+
+
+@pytest.mark.xfail(strict=True, reason="take_pending_jobs() leaves the job hashes, and they have no term")
+def test_jobs_that_were_taken_leave_nothing_in_rqs_place(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, document(step("a")))
+    [job] = runner(world).take_pending_jobs()
+    runner(world).submit_work_result(weid, "a", {}, job)
+    one.turn()
+    assert world.status(weid) == "complete"
+    assert set(world.client.scan_iter("rq:*")) <= {"rq:queues"}
+
+
+def test_a_job_that_was_taken_is_lost_when_it_brings_nothing(sweeping_world: World) -> None:
+    """Whoever takes jobs by hand has the grace and two seconds: nobody beats for him."""
+    world = sweeping_world
+    one = world.coordinator()
+    weid = world.begin(one, document(step("a")))
+    runner(world).take_pending_jobs()
+    for passed in (world.grace_ms, 2_000):
+        world.age_leases(passed)
+        one.turn()
+    one.turn()
+    assert world.record(weid).steps["a"].lost == 1
+    assert len(runner(world).list_pending_jobs()) == 1

@@ -1,0 +1,52 @@
+"""Settings: the environment, read once, and refused with the variable's name."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.settings import BadSetting, Settings
+
+NUMBERS = ["PARTITIONS", "LEASE_S", "GRACE_MS", "RETENTION_S"]
+
+
+def test_without_any_variable_everything_has_a_default() -> None:
+    assert Settings.from_environment({}) == Settings()
+    assert Settings().keys == Keys()
+
+
+def test_every_setting_has_its_variable() -> None:
+    found = Settings.from_environment(
+        {
+            "ORCHESTRATOR_REDIS_URL": "redis://elsewhere/1",
+            "ORCHESTRATOR_PREFIX": "shop",
+            "ORCHESTRATOR_EXECUTORS": "a.b, c ,,",
+            "ORCHESTRATOR_PARTITIONS": "3",
+            "ORCHESTRATOR_LEASE_S": "2.5",
+            "ORCHESTRATOR_GRACE_MS": "100",
+            "ORCHESTRATOR_RETENTION_S": "60",
+            "SOMETHING_ELSE": "x",
+        }
+    )
+    assert found == Settings("redis://elsewhere/1", "shop", ("a.b", "c"), 3, 2.5, 100, 60)
+    assert found.keys.queue("default") == "shop.default"
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", ["", "many", "0", "-1", "1e"])
+def test_a_number_that_cannot_be_used_is_refused_by_its_name(name: str, value: str) -> None:
+    with pytest.raises(BadSetting, match=f"ORCHESTRATOR_{name}"):
+        Settings.from_environment({f"ORCHESTRATOR_{name}": value})
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.xfail(strict=True, reason="settings._number() takes what float() takes")
+def test_a_lease_must_be_a_time(value: str) -> None:
+    with pytest.raises(BadSetting):
+        Settings.from_environment({"ORCHESTRATOR_LEASE_S": value})
+
+
+@pytest.mark.xfail(strict=True, reason="an empty variable makes an empty prefix: keys begin with a colon")
+def test_a_prefix_must_not_be_empty() -> None:
+    with pytest.raises(BadSetting):
+        Settings.from_environment({"ORCHESTRATOR_PREFIX": ""})
