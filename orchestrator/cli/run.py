@@ -189,8 +189,9 @@ def _check_modules(names: Sequence[str]) -> None:
     for name in names:
         try:
             found = find_spec(name)
-        except (ImportError, ValueError) as error:
-            raise Refusal(f"the executors module {name!r} cannot be imported: {error}") from None
+        except Exception as error:  # a package above the module was imported, and may do anything
+            problem = f"{type(error).__name__}: {error}"
+            raise Refusal(f"the executors module {name!r} cannot be imported: {problem}") from None
         if found is None:
             raise Refusal(
                 f"there is no module {name!r} for --executors: is it installed, or in the current directory?"
@@ -208,7 +209,10 @@ def _interruptible() -> Iterator[None]:
     def interrupt(number: int, _: object) -> None:
         raise Interrupted(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
+        wanted.append(signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in wanted}
     try:
         yield
     except Interrupted as error:
@@ -216,9 +220,6 @@ def _interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _what_is_left(error: Interrupted, started: Started, target: Target) -> str:

@@ -88,6 +88,7 @@ class Terminal:
             stdout=log,
             stderr=log,
             text=True,
+            preexec_fn=_hear_signals,
         )
         self.stack.callback(_end, process)
         return process
@@ -475,6 +476,12 @@ def _complete(terminal: Terminal, server: RedisServer, name: str) -> None:
 
     wait_until(is_started)
     assert Client(server.url).wait(name, 60).outcome == {"sum": 3}
+
+
+def _hear_signals() -> None:
+    """Whoever started the tests under nohup or in the background has told us to ignore these."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def children_of(pid: int) -> list[int]:
