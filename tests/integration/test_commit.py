@@ -17,6 +17,7 @@ from integration.world import (
     commit,
     creation,
     decision,
+    known_defect,
     result,
     result_fields,
     snapshot,
@@ -578,9 +579,11 @@ def test_an_event_delivered_again_after_a_lost_reply_changes_nothing_twice(
 
 @pytest.mark.parametrize("trouble", ["full", "replica"])
 def test_a_redis_that_cannot_write_is_unavailable_and_nothing_is_half_written(
-    real_world: World, trouble: str
+    real_world: World, trouble: str, request: pytest.FixtureRequest
 ) -> None:
     world = real_world
+    if world.is_old:
+        known_defect(request, "Redis 6.2 says it as 'Error running script (...): -OOM ...': see _PASSING")
     record = written(world.store, creation(TWO))
     before = snapshot(world.client)
     make_unwritable(world.client, trouble)

@@ -14,7 +14,6 @@ from coreworld import document, step
 from integration.world import Json, World, in_thread, known_defect, result_fields, wait_until
 from orchestrator.application.events import ContinueEvent, StartEvent
 from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq.connection import redis_version
 from orchestrator.redis_rq.keys import GROUP
 
 ONE = document(step("a"))
@@ -384,7 +383,9 @@ def test_a_deleted_entry_is_passed_over(world: World) -> None:
     assert world.answer(good)["ok"] is True
 
 
-def test_a_deleted_entry_does_not_stay_pending(world: World) -> None:
+def test_a_deleted_entry_does_not_stay_pending(world: World, request: pytest.FixtureRequest) -> None:
+    if world.is_old:
+        known_defect(request, "XCLAIM of Redis 6.2 keeps what was deleted, and nobody acknowledges it")
     log = world.log("dead")
     log.open()
     gone = world.start(ONE)
@@ -413,7 +414,7 @@ def test_a_coordinator_that_waits_while_redis_is_flushed_goes_on(
     real_world: World, request: pytest.FixtureRequest
 ) -> None:
     world = real_world
-    if redis_version(world.client) >= (7, 0):
+    if not world.is_old:
         known_defect(request, "Redis 7 answers UNBLOCKED, which RedisEventLog._read() does not know")
     world.coordinator("one")
     log = world.log("one", world.connect())

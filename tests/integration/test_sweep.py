@@ -59,9 +59,9 @@ def test_a_job_that_was_popped_and_never_started_is_lost_after_the_grace_and_two
     world.age_leases(GRACE)
     assert tend(world) == 0, "somebody may have popped it a moment ago"
     assert {score % 1 for score in world.leases().values()} == {0.5}
-    world.age_leases(LOOK_AGAIN - 500)
+    world.age_leases(LOOK_AGAIN - 1_500)
     assert tend(world) == 0
-    world.age_leases(500)
+    world.age_leases(1_500)
     assert tend(world) == 1
 
     [(_, event)] = world.events()

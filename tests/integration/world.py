@@ -31,7 +31,7 @@ from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import Client, connect
+from orchestrator.redis_rq.connection import Client, connect, redis_version
 from orchestrator.redis_rq.events import RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import GROUP, Keys
@@ -65,6 +65,11 @@ class World:
     def connect(self) -> Client:
         self._clients.append(self._connect())
         return self._clients[-1]
+
+    @property
+    def is_old(self) -> bool:
+        """Whether this is a real Redis before 7."""
+        return not self.is_fake and redis_version(self.client) < (7, 0)
 
     def close(self) -> None:
         for client in self._clients:
@@ -224,7 +229,7 @@ class World:
 
     def _age(self, key: str, ms: int) -> None:
         for member in self.client.zrange(key, 0, -1):
-            self.client.zincrby(key, -ms, str(member))
+            self.client.zincrby(key, -ms - 1, str(member))  # a time that comes in this millisecond has come
 
     def age_pending(self, ms: int, reader: str = "dead") -> None:
         """As if this much time had passed since every pending event was read, by a reader that is gone."""
