@@ -21,5 +21,3 @@ def nothing(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def fail(inputs: dict[str, Any]) -> dict[str, Any]:
     raise ValueError(inputs.get("message", "as asked"))
-
-

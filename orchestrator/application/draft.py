@@ -255,5 +255,5 @@ class Draft:
         if after.reason is not None:
             entry["reason"] = after.reason
         if after.error is not None and after.status is not StepStatus.IN_PROGRESS:
-            entry["error"] = after.error
+            entry["error"] = {key: value for key, value in after.error.items() if key != "traceback"}
         self.note(**entry)

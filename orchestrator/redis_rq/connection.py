@@ -15,7 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from orchestrator.application.errors import Unavailable
+from orchestrator.application.errors import StoreError, Unavailable
 
 SOCKET_TIMEOUT_S = 10.0
 BLOCK_MS = 1_000
@@ -69,6 +69,8 @@ def translated() -> Iterator[None]:
     """Redis being away is Unavailable to the rooms above, which know no Redis."""
     try:
         yield
+    except redis.exceptions.AuthenticationError as error:
+        raise StoreError(f"Redis does not let us in: {error}") from error  # waiting would not help
     except UNREACHABLE as error:
         raise Unavailable(f"Redis: {error}") from error
     except redis.exceptions.ResponseError as error:

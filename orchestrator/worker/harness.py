@@ -22,18 +22,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
-from orchestrator.application.errors import ExecutorNotFound, Unavailable
+from orchestrator.application.errors import OrchestratorError, Unavailable
 from orchestrator.application.events import ResultEvent, StartedEvent, failure
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import lease_member
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
-from orchestrator.worker.lookup import Executors
+from orchestrator.worker.lookup import Executor, Executors
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +50,23 @@ def run_step(payload: dict[str, Any]) -> None:
     assert job is not None, "run_step is called by an RQ worker"
     client = connect_like(job.connection)
     try:
-        lease_s = float(os.environ.get(LEASE_VARIABLE, LEASE_S))
-        Harness(client, executors_from_environment(), lease_s=lease_s).run(payload)
+        Harness(client, FromEnvironment(), lease_s=_lease_from_environment()).run(payload)
     finally:
         client.close()
+
+
+class Finds(Protocol):
+    """Whatever knows executors by name."""
+
+    def find(self, fn: str) -> Executor: ...
+
+
+class FromEnvironment:
+    """The executors of the named modules, which are imported when the first is asked for: a module that
+    cannot be imported is then a failure of the step, with its reason, and not a dead work-horse."""
+
+    def find(self, fn: str) -> Executor:
+        return executors_from_environment().find(fn)
 
 
 def executors_from_environment() -> Executors:
@@ -65,10 +78,18 @@ def _executors(named: str) -> Executors:
     return Executors(modules=[name.strip() for name in named.split(",") if name.strip()])
 
 
+def _lease_from_environment() -> float:
+    try:
+        return float(os.environ.get(LEASE_VARIABLE, LEASE_S))
+    except ValueError as error:
+        logger.warning("%s is not a number, %g s are taken: %s", LEASE_VARIABLE, LEASE_S, error)
+        return LEASE_S
+
+
 @dataclass(frozen=True, slots=True)
 class Harness:
     client: Client
-    executors: Executors
+    executors: Finds
     worker: str = ""
     lease_s: float = LEASE_S
     give_up_after_s: float = GIVE_UP_AFTER_S
@@ -99,13 +120,17 @@ class Harness:
         """The output as JSON text, or the failure."""
         try:
             executor = self.executors.find(payload["fn"])
-        except ExecutorNotFound as error:
+        except OrchestratorError as error:
             return None, failure("exception", str(error), type(error).__name__)
+        except Exception as error:
+            return None, _exception(error)
         try:
             output = executor(payload["inputs"])
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit() and the like end a step, not its worker
             return None, _exception(error)
         return checked(output, payload["max_output_bytes"])
 
@@ -156,8 +181,8 @@ def checked(output: Any, max_bytes: int) -> tuple[str | None, dict[str, Any] | N
     try:
         text = json.dumps(output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        return None, failure("bad_output", f"the output is not JSON: {error}", type(error).__name__)
+    except Exception as error:  # an object may raise whatever it likes when it is looked at
+        return None, failure("bad_output", f"the output is not JSON: {_said(error)}", type(error).__name__)
     if size > max_bytes:
         message = f"the output has {size:,} bytes; limits.max_output_bytes allows {max_bytes:,}"
         return None, failure("bad_output", f"{message}: pass large data by reference")
@@ -165,9 +190,16 @@ def checked(output: Any, max_bytes: int) -> tuple[str | None, dict[str, Any] | N
 
 
 def _exception(error: BaseException) -> dict[str, Any]:
-    tail = "".join(traceback.format_exception(error))[-SHOWN_OF_A_TRACEBACK:]
-    message = str(error)[:SHOWN_OF_A_MESSAGE] or type(error).__name__
-    return failure("exception", _printable(message), type(error).__name__, traceback=_printable(tail))
+    tail = "".join(traceback.format_tb(error.__traceback__))[-SHOWN_OF_A_TRACEBACK:]
+    return failure("exception", _said(error), type(error).__name__, traceback=_printable(tail))
+
+
+def _said(error: BaseException) -> str:
+    """What an exception says, if it can; else what it is."""
+    try:
+        return _printable(str(error)[:SHOWN_OF_A_MESSAGE]) or type(error).__name__
+    except Exception:
+        return type(error).__name__
 
 
 def _printable(text: str) -> str:

@@ -87,3 +87,7 @@ def _imported(name: str) -> ModuleType:
             f"the executors module {name!r} cannot be imported: {error}"
             " (is it installed, or in the directory the worker was started in?)"
         ) from error
+    except Exception as error:
+        raise BadExecutors(
+            f"the executors module {name!r} fails when it is imported: {type(error).__name__}: {error}"
+        ) from error

@@ -55,7 +55,7 @@ ROOMS = {
     "orchestrator.coordinator": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.client": Room(ours=frozenset({APPLICATION, BACKEND, REDIS_RQ}), libraries=DATA),
     "orchestrator.workflow": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
-    "orchestrator.settings": Room(libraries=DATA),
+    "orchestrator.settings": Room(ours=frozenset({REDIS_RQ, "orchestrator.worker"}), libraries=DATA),
     # They wire the rooms together, and no room imports them.
     "orchestrator.embedded": Room(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.cli": Room(ours=ANYTHING, libraries=ANYTHING),
