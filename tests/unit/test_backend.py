@@ -167,8 +167,9 @@ def test_spec_and_inputs_are_the_backends_own_after_create() -> None:
     given_spec["steps"][0]["input"]["n"] = 2
     given_inputs["list"].append(2)
 
-    loaded = backend.load(weid)
-    assert (loaded.spec.steps[0].input, loaded.inputs) == ({"n": 1}, {"list": [1]})
+    record_ = backend.load(weid)
+    assert (record_.spec.steps[0].input, record_.inputs) == ({"n": 1}, {"list": [1]})
+    assert record_.loaded.document == document({"a": {"input": {"n": 1}}})
     assert backend.load(backend.create(given_spec)).spec.steps[0].input == {"n": 2}
 
 
@@ -720,6 +721,16 @@ def test_a_commit_writes_the_rows_of_what_changed(tmp_path: Path) -> None:
     assert (rows(tmp_path, "steps"), rows(tmp_path, "state"), rows(tmp_path, "history")) == (1, 1, 0)
 
 
+def test_a_job_that_was_taken_is_not_dispatched_again(tmp_path: Path) -> None:
+    runner = SqliteRunner(tmp_path / "w.db")
+    runner.dispatch("w#e1", [job()])
+    runner.take_pending_jobs()
+
+    runner.dispatch("w#e1", [job()])
+
+    assert runner.take_pending_jobs() == []
+
+
 def test_gathered_tasks_leave_nothing_behind(tmp_path: Path) -> None:
     runner = SqliteRunner(tmp_path / "w.db")
     runner.dispatch("w#e1", [job()])
@@ -817,7 +828,10 @@ def test_a_forked_child_has_connections_of_its_own(tmp_path: Path) -> None:
 
 
 def write_state(store: SqliteStore, workflow_execution_id: str) -> None:
+    inherited = list(store._db._idle)
     mine = store.load(workflow_execution_id)
+    assert inherited
+    assert not set(map(id, inherited)) & set(map(id, store._db._idle))
     assert store.commit([Commit(mine, Changes(state={"by": "the child"}))]) == [Committed.YES]
 
 

@@ -428,8 +428,35 @@ def test_what_a_caller_is_given_is_the_callers_own() -> None:
 
     assert workflow.run() == Halt({"list": [1]})
     assert workflow.state == {"list": [1]}
-    again = start(document({"a": {"input": {"x": literal}, "branch": [halts]}}))
-    assert claim(again)[0].inputs == {"x": {"list": [1]}}
+    assert workflow.outcome == {"list": [1]}
+
+
+def test_a_job_is_the_callers_own() -> None:
+    reads = {"literal": {"list": [1]}, "read": {"var": "steps.a.output.list"}}
+    workflow = start(document({"a": {}, "b": {"input": reads, "max_attempts": 2}}))
+    claim(workflow)
+    workflow.on_step_result("a", {"list": [1]})
+
+    [job] = claim(workflow)
+    job.inputs["read"].append("mine")
+    job.inputs["literal"]["list"].append("mine")
+
+    assert workflow.state == {"list": [1]}
+    workflow.on_step_result("b", None, error=failure("exception", "again"))
+    assert claim(workflow)[0].inputs == {"literal": {"list": [1]}, "read": [1]}
+
+
+def test_an_end_is_the_callers_own() -> None:
+    workflow = start(
+        document({"a": {}}, outputs={"x": {"var": "state.list"}}), executor=lambda *_: {"list": [1]}
+    )
+
+    end = workflow.run()
+    assert isinstance(end, Complete)
+    end.outcome["x"].append("mine")
+
+    assert (workflow.outcome, workflow.state) == ({"x": [1]}, {"list": [1]})
+    assert workflow.advance() == Complete({"x": [1]})
 
 
 # ---- conflicts
