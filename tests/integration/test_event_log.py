@@ -544,6 +544,17 @@ def test_a_coordinator_that_leaves_politely_is_not_waited_for(world: World) -> N
     assert partitions_of(world, "one") == {"one": set(world.streams()[1:])}
 
 
+@pytest.mark.xfail(strict=True, reason="no consumer is ever deleted, and every process has a name of its own")
+def test_a_coordinator_that_left_politely_is_no_consumer_any_more(world: World) -> None:
+    one = world.coordinator("one")
+    world.begin(one, ONE)
+    world.settle(one)
+
+    world.log("one").close()
+
+    assert world.client.xinfo_consumers(world.keys.starts, GROUP) == []
+
+
 def test_both_sides_agree_on_the_stream_of_an_execution(sweeping_world: World) -> None:
     """keys.py and sweep.lua compute it apart from each other."""
     world = sweeping_world

@@ -18,7 +18,6 @@ from integration.world import (
     World,
     durable_world,
     in_thread,
-    known_defect,
     wait_until,
 )
 from orchestrator.redis_rq.connection import Client
@@ -120,7 +119,6 @@ class Unprintable(Exception):
         raise RuntimeError("not even this")
 
 
-@pytest.mark.xfail(strict=True, reason="harness._exception() calls str() of what was raised without a guard")
 def test_an_exception_that_cannot_be_printed_is_an_error_all_the_same(world: World) -> None:
     def executor(inputs: Json) -> Json:
         raise Unprintable
@@ -129,7 +127,6 @@ def test_an_exception_that_cannot_be_printed_is_an_error_all_the_same(world: Wor
 
 
 @pytest.mark.parametrize("raised", [asyncio.CancelledError, GeneratorExit])
-@pytest.mark.xfail(strict=True, reason="Harness._call() lets every BaseException through but SystemExit")
 def test_what_is_not_even_an_exception_is_an_error_all_the_same(
     world: World, raised: type[BaseException]
 ) -> None:
@@ -171,7 +168,6 @@ class Moody(dict[str, Any]):
         raise RuntimeError("dictionary changed size during iteration")
 
 
-@pytest.mark.xfail(strict=True, reason="harness.checked() expects three kinds of exception of json.dumps()")
 def test_an_output_that_changes_while_it_is_written_is_an_error(world: World) -> None:
     assert ended(world, lambda _: Moody(a=1)).error["kind"] == "bad_output"
 
@@ -212,9 +208,8 @@ def test_an_unknown_executor_is_an_error_that_names_the_known_ones(world: World)
 
 
 def test_an_executor_of_a_package_that_cannot_be_imported_is_an_error(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known_defect(request, "Harness._call() expects of find() nothing but ExecutorNotFound")
     info = tmp_path / "broken_pkg-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-pkg\nVersion: 1.0\n")

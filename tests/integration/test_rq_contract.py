@@ -201,9 +201,6 @@ def test_a_dead_work_horse_that_both_report_is_lost_once(real_world: World, rq_c
 
 
 @pytest.mark.parametrize("named", ["no_such_module", "contract_executors,no_such_module"])
-@pytest.mark.xfail(
-    strict=True, reason="run_step() raises what Executors() raises: three losses without a cause"
-)
 def test_executors_that_cannot_be_imported_are_the_error_of_the_step(
     real_world: World, rq_client: Client, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
