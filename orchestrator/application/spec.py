@@ -12,12 +12,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from orchestrator.application.durations import parse_duration
+
+if TYPE_CHECKING:
+    from orchestrator.application.validation import LoadedSpec
 
 NOT_YET = frozenset(
     {
@@ -61,11 +64,19 @@ NOT_YET = frozenset(
 
 DEFAULT_TIMEOUT_S = 300.0
 DEFAULT_QUEUE = "default"
+DEFAULT_PRIORITY = 3
 
 InputType = Literal["string", "number", "integer", "boolean", "object", "array"]
 OnError = Literal["fail", "skip", "continue"]
 AttemptsOn = Literal["error", "any"]
 Action = Literal["halt", "complete", "retry", "fail", "skip", "set"]
+Kind = Literal["task", "wait", "delay", "switch", "workflow"]
+Scope = Literal["flow", "global", "flow_group"]
+OnMax = Literal["fail", "exit_with_last"]
+OnTimeout = Literal["fail", "continue"]
+End = Literal["complete", "halted", "failed", "cancelled"]
+CatchUp = Literal["none", "one", "all"]
+Overlap = Literal["allow", "skip", "queue"]
 
 PLAIN_ACTIONS = ("halt", "complete", "retry", "fail", "skip")
 ID_RULE = "must be letters, digits, '_', '-' and '.', at most 128 of them"
@@ -98,6 +109,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class RetrySpec:
+    """How often a failure is tried again, and after what delay; never 0 times: then there is no RetrySpec."""
+
+    max_retries: int = 2
+    initial_delay_ms: int = 1_000
+    backoff_multiplier: float = 2.0
+    max_delay_ms: int | None = None
+    jitter_fraction: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Defaults:
     """What holds for every step that does not say otherwise."""
 
@@ -105,6 +127,9 @@ class Defaults:
     on_error: OnError = "fail"
     attempts_on: AttemptsOn = "error"
     queue: str = DEFAULT_QUEUE
+    retry: RetrySpec | None = None
+    priority: int = DEFAULT_PRIORITY
+    skip_output_mapping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +145,86 @@ class BranchSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class MapSpec:
+    """One job per item of a list; the inputs see the item under the name `as_`, and `index`."""
+
+    over: Any
+    as_: str = "item"
+    max_parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSpec:
+    max_iterations: int = 10
+    on_max: OnMax = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitSpec:
+    """The signals a step waits for. `is_any`: a list of events was written; the first one wins and is named
+    in the output; its timeout is an event too, so `on_timeout` is then "continue"."""
+
+    signals: tuple[str, ...]
+    timeout_ms: int | None = None
+    on_timeout: OnTimeout = "fail"
+    is_any: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSpec:
+    """Which of the listed steps go on; `default` None: no match is a failure."""
+
+    on: Any
+    cases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    default: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """A workflow as a step: registered under `name`, or written inline, and then already loaded."""
+
+    name: str | None = None
+    document: dict[str, Any] | None = None
+    loaded: LoadedSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompensateSpec:
+    fn: str
+    input: dict[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = DEFAULT_TIMEOUT_S
+    retry: RetrySpec | None = None
+    queue: str = DEFAULT_QUEUE
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrencySpec:
+    key: Any
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSpec:
+    url: str
+    headers: dict[str, str] = field(default_factory=dict)
+    on: tuple[End, ...] = ("complete", "halted", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    cron: str
+    timezone: str = "UTC"
+    catch_up: CatchUp = "none"
+    overlap: Overlap = "allow"
+
+
+@dataclass(frozen=True, slots=True)
 class StepSpec:
-    """One step, every alias and default applied. `on_error_written`: the step's own key was there."""
+    """One step, every alias and default applied. `on_error_written`: the step's own key was there.
+
+    `fn` is empty unless `kind` is "task". `guards` are the conditions under which the step runs, in the order
+    in which they are evaluated. `timeout_s` has no default but for tasks.
+    """
 
     id: str
     fn: str
@@ -137,6 +240,27 @@ class StepSpec:
     name: str | None = None
     label: str | None = None
     description: str | None = None
+    kind: Kind = "task"
+    join: Any = "all"
+    guards: tuple[Any, ...] = ()
+    required: tuple[str, ...] = ()
+    defer_ms: int = 0
+    retry: RetrySpec | None = None
+    output: dict[str, Any] | None = None
+    skip_output_mapping: bool = False
+    map: MapSpec | None = None
+    loop: LoopSpec | None = None
+    wait: WaitSpec | None = None
+    delay_ms: int | None = None
+    switch: SwitchSpec | None = None
+    child: ChildSpec | None = None
+    priority: int = DEFAULT_PRIORITY
+    tags: tuple[str, ...] = ()
+    kv_add: dict[str, Any] = field(default_factory=dict)
+    compensate: CompensateSpec | None = None
+    concurrency: ConcurrencySpec | None = None
+    heartbeat_s: float | None = None
+    source: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +272,15 @@ class WorkflowSpec:
     outputs: dict[str, Any] = field(default_factory=dict)
     limits: Limits = Limits()
     defaults: Defaults = Defaults()
+    max_workers: int | None = None
+    kv_scopes: tuple[Scope, ...] | None = None
+    sources: dict[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = None
+    retention_s: float | None = None
+    concurrency: ConcurrencySpec | None = None
+    redact: tuple[str, ...] = ()
+    webhook: WebhookSpec | None = None
+    schedule: ScheduleSpec | None = None
 
 
 def is_id(text: str) -> bool:
