@@ -116,10 +116,7 @@ class Coordinator:
     def _reclaim(self) -> None:
         """Events of a dead coordinator, one by one: one of them may be what killed it."""
         for delivery in self._log.reclaim(self._pace.reclaim_after_ms, self._pace.batch):
-            if delivery.deliveries > self._pace.most_deliveries:
-                self._reject(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
-            else:
-                self.handle([delivery])
+            self.handle([delivery])
 
     # ---- one batch
 
@@ -129,12 +126,10 @@ class Coordinator:
         decided = [case for delivery in starts if (case := self._start(delivery)) is not None]
         decided += self._decide(folded)
         for _ in range(self._pace.most_conflicts):
-            conflicts = self._commit(decided)
+            conflicts = self._commit_all(decided)
             if not conflicts:
                 return
-            decided = self._decide(
-                {case.commit.record.workflow_execution_id: case.deliveries for case in conflicts}
-            )
+            decided = self._decide({case.execution: case.deliveries for case in conflicts})
         # Left unacknowledged on purpose: whoever reclaims these events begins afresh.
         logger.warning("%d executions kept changing under us", len(decided))
 
@@ -142,7 +137,9 @@ class Coordinator:
         starts: list[Delivery] = []
         folded: dict[str, list[Delivery]] = {}
         for delivery in deliveries:
-            if delivery.event is None:
+            if delivery.deliveries > self._pace.most_deliveries:
+                self._reject(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
+            elif delivery.event is None:
                 self._reject(delivery, delivery.problem or "not understood")
             elif isinstance(delivery.event, StartEvent):
                 starts.append(delivery)
@@ -150,19 +147,45 @@ class Coordinator:
                 folded.setdefault(delivery.event.workflow_execution_id, []).append(delivery)
         return starts, folded
 
+    def _commit_all(self, cases: Sequence[Case]) -> list[Case]:
+        """Commit together; what cannot be written is found one by one, and harms nobody else."""
+        if not cases:
+            return []
+        try:
+            return self._commit(cases)
+        except Unavailable:
+            raise
+        except Exception as error:
+            if len(cases) > 1:
+                return [conflict for case in cases for conflict in self._commit_all([case])]
+            logger.exception("cannot commit %s", cases[0].execution)
+            self._give_up(cases[0], f"internal error: {type(error).__name__}: {error}")
+            return []
+
+    def _give_up(self, case: Case, reason: str) -> None:
+        """An event whose decision cannot be written is dead; its execution fails rather than hangs."""
+        for delivery in case.deliveries:
+            self._reject(delivery, reason)
+        if not case.commit.creates:
+            [record] = self._backend.checkout_many([case.execution]).values()
+            if isinstance(record, WorkflowRecord):
+                moment = self._moment(case.deliveries[-1])
+                changes = fail_workflow(record, failure("internal", reason), moment)
+                self._backend.commit([Commit(record, changes)])
+
     def _commit(self, cases: Sequence[Case]) -> list[Case]:
-        """Commit all; returns those that met another writer and must be decided again."""
+        """Commit in one round trip; returns those that met another writer and must be decided again."""
         conflicts = []
-        results = self._backend.commit([case.commit for case in cases]) if cases else []
+        results = self._backend.commit([case.commit for case in cases])
         for case, result in zip(cases, results, strict=True):
             match result:
                 case Committed.YES:
                     case.log()
-                case Committed.CONFLICT:
-                    conflicts.append(case)
+                case Committed.CONFLICT if not case.commit.creates:
+                    conflicts += [case] if case.deliveries else []
                 case Committed.GONE:
                     logger.info("answered by another coordinator: %s", case.commit.events)
-                case Committed.EXISTS:
+                case Committed.EXISTS | Committed.CONFLICT:
                     reason = f"an execution with the id {case.commit.record.execution_id!r} already exists"
                     self._reject(case.deliveries[0], reason)
                 case Committed.FORGED:
@@ -181,7 +204,9 @@ class Coordinator:
                 for delivery in deliveries:
                     self._reject(delivery, str(record))
             else:
-                cases.append(self._decide_one(record, deliveries))
+                case = self._decide_one(record, deliveries)
+                if case.deliveries or not case.commit.changes.is_empty:
+                    cases.append(case)
         return cases
 
     def _decide_one(self, record: WorkflowRecord, deliveries: list[Delivery]) -> Case:
@@ -204,21 +229,28 @@ class Coordinator:
     # ---- starts
 
     def _start(self, delivery: Delivery) -> Case | None:
-        event = cast("StartEvent", delivery.event)
         try:
-            loaded = self._spec_of(event)
-            inputs, problems = check_inputs(loaded.spec, event.inputs)
-            if problems:
-                raise InvalidSpec(problems)
+            return self._new_execution(delivery)
         except InvalidSpec as error:
             details = [problem.as_dict() for problem in error.problems]
             self._reject(
                 delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details}
             )
-            return None
         except UnknownWorkflow as error:
             self._reject(delivery, str(error))
-            return None
+        except Unavailable:
+            raise
+        except Exception as error:
+            logger.exception("cannot start %s", delivery.ref.entry_id)
+            self._reject(delivery, f"internal error: {type(error).__name__}: {error}")
+        return None
+
+    def _new_execution(self, delivery: Delivery) -> Case:
+        event = cast("StartEvent", delivery.event)
+        loaded = self._spec_of(event)
+        inputs, problems = check_inputs(loaded.spec, event.inputs)
+        if problems:
+            raise InvalidSpec(problems)
         moment = self._moment(delivery)
         record = WorkflowRecord(
             loaded=loaded,
@@ -274,11 +306,15 @@ class Case:
     commit: Commit
     deliveries: list[Delivery]
 
+    @property
+    def execution(self) -> str:
+        return self.commit.record.workflow_execution_id
+
     def log(self) -> None:
         changes = self.commit.changes
         logger.info(
             "%s: %d events, %d steps changed, %d jobs%s",
-            self.commit.record.workflow_execution_id,
+            self.execution,
             len(self.deliveries),
             len(changes.steps),
             len(changes.jobs),
@@ -321,7 +357,7 @@ class SpecCache:
 def execution_id_of(delivery: Delivery) -> str:
     """Made from the start's own id, so that the same start makes the same execution."""
     milliseconds, _, sequence = delivery.ref.entry_id.partition("-")
-    at = datetime.fromtimestamp(int(milliseconds) // 1000, UTC)
+    at = datetime.fromtimestamp(delivery.at_ms // 1000, UTC)
     return f"{at:%Y%m%dT%H%M%S}-{int(milliseconds) % 1000:03x}{int(sequence):x}"
 
 

@@ -69,8 +69,8 @@ class ChildEnded(CannotEmbed):
 def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> Coordinator:
     """A coordinator on its Redis ports."""
     keys = settings.keys
-    store = RedisStore(client, keys, settings.grace_ms, settings.retention_s)
-    log = RedisEventLog(client, consumer, keys, settings.grace_ms)
+    store = RedisStore(client, keys, settings.retention_s)
+    log = RedisEventLog(client, consumer, keys, settings.grace_ms, settings.retention_s)
     return Coordinator(Backend(store=store, runner=RqRunner(client, keys)), log, definitions=store)
 
 
@@ -344,14 +344,14 @@ def _demonstration(
     server = FakeServer()
 
     def client() -> RedisClient:
-        return FakeRedis(server=server, protocol=2, decode_responses=True)
+        return FakeRedis(server=server, protocol=2, decode_responses=True, encoding_errors="replace")
 
     stop = threading.Event()
     coordinator = make_coordinator(client(), process_name(), settings)
     found = Executors(executors)
     threads = [threading.Thread(target=coordinator.run, args=[stop], daemon=True)]
     for number in range(1, workers + 1):
-        harness = Harness(client(), found, f"thread {number}")
+        harness = Harness(client(), found, worker=f"thread {number}")
         threads.append(threading.Thread(target=_work, args=[harness, settings, stop], daemon=True))
     for thread in threads:
         thread.start()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from orchestrator.application.spec import ID_RULE, is_id
+from orchestrator.redis_rq.events import GRACE_MS
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.store import GRACE_MS, RETENTION_S
+from orchestrator.redis_rq.store import RETENTION_S
 from orchestrator.worker.lease import LEASE_S
 
 T = TypeVar("T", int, float)
@@ -39,7 +42,7 @@ class Settings:
 
         return cls(
             redis_url=read("REDIS_URL", default.redis_url),
-            prefix=read("PREFIX", default.prefix),
+            prefix=_prefix(read("PREFIX", default.prefix)),
             executors=tuple(name.strip() for name in read("EXECUTORS", "").split(",") if name.strip()),
             partitions=_number("PARTITIONS", read("PARTITIONS", str(default.partitions)), int),
             lease_s=_number("LEASE_S", read("LEASE_S", str(default.lease_s)), float),
@@ -52,11 +55,17 @@ class BadSetting(ValueError):
     """A variable of the environment holds something that cannot be used."""
 
 
+def _prefix(text: str) -> str:
+    if not is_id(text):
+        raise BadSetting(f"ORCHESTRATOR_PREFIX {ID_RULE}, not {text!r}")
+    return text
+
+
 def _number(name: str, text: str, kind: type[T]) -> T:
     try:
         value = kind(text)
     except ValueError:
         raise BadSetting(f"ORCHESTRATOR_{name} must be a number, not {text!r}") from None
-    if value <= 0:
+    if not (value > 0 and math.isfinite(value)):
         raise BadSetting(f"ORCHESTRATOR_{name} must be above zero, not {text!r}")
     return value

@@ -6,6 +6,7 @@ The work-horse of every step imports this: nothing heavy may be needed here.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -23,6 +24,7 @@ from orchestrator.application.events import (
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_INPUT_BYTES = 1024 * 1024
+MAX_DEPTH = 200
 EXECUTION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -33,11 +35,22 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str) -> Any:
-    return json.loads(text, parse_constant=_no_constant)
+    """What JSON can write too: ValueError for an endless number, or half a surrogate pair."""
+    value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+    if "\\u" in text:
+        dumps(value).encode()
+    return value
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
 
 
 def read_event(fields: Mapping[str, str], is_start: bool) -> Event:
@@ -177,6 +190,25 @@ def _number(fields: Mapping[str, str], name: str) -> int:
 
 def _json(name: str, text: str) -> Any:
     try:
-        return loads(text)
+        value = loads(text)
+        if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+            raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
     except (ValueError, RecursionError) as error:
         raise InvalidEvent(f"{name} is not JSON: {error}") from error
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            return True
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+            if isinstance(child, dict | list)
+        ]
+    return False

@@ -1,11 +1,12 @@
 -- Write one decision whole, or nothing of it.
 --
--- KEYS[1] the record        KEYS[2] the leases        KEYS[3] the sequences of the queues
--- ARGV    the version the decision was made upon
+-- KEYS[1] the record   KEYS[2] the leases   KEYS[3] the sequences of the queues
+-- KEYS[4] the prefix of the keys that hold what is dispatched and not started, one for each queue
+-- ARGV    n, then n times: stream, group, entry id, each of which must still be pending
 --         1 for a new execution and then its key, its spec's key and document; else 0
---         n, then n times: stream, group, entry id, each of which must still be pending
---         the grace in ms before a dispatch counts as overdue
---         n, then n jobs: queue, token, lease member, data, timeout, description, time
+--         the version the decision was made upon
+--         n, then n queues, each: its name, how many jobs, and for each job token, lease member, data,
+--           timeout, description, time
 --         n, then n tokens of dispatches that nobody waits for any more
 --         1 for an execution that ends and then its spec's key and the retention in s; else 0
 --         the rest, as commands: how many words, then the words
@@ -18,7 +19,13 @@ local function word()
 end
 
 -- Checks first, writes last: a script cannot be rolled back.
-local version = word()
+for _ = 1, tonumber(word()) do
+  local stream, group, id = word(), word(), word()
+  local pending = redis.pcall("XPENDING", stream, group, id, id, 1)
+  if pending.err or #pending == 0 then
+    return -2
+  end
+end
 local creates, execution, new_spec, document = word() == "1", nil, nil, nil
 if creates then
   execution, new_spec, document = word(), word(), word()
@@ -31,35 +38,31 @@ if creates then
   end
 end
 -- What is not there has the version false: demanded of a new execution, and of no other.
+local version = word()
 if redis.call("HGET", KEYS[1], "version") ~= (not creates and version) then
   return 0
 end
-for _ = 1, tonumber(word()) do
-  local stream, group, id = word(), word(), word()
-  if #redis.call("XPENDING", stream, group, id, id, 1) == 0 then
-    return -2
-  end
-end
 
-local grace = tonumber(word())
-local jobs = tonumber(word())
-if jobs > 0 then
-  local time = redis.call("TIME")
-  -- A quarter of a millisecond marks a dispatch that nobody has started; see sweep.lua.
-  local due = time[1] * 1000 + math.floor(time[2] / 1000) + grace + 0.25
-  for _ = 1, jobs do
-    local queue, token, member, data, timeout, description, now =
-      word(), word(), word(), word(), word(), word(), word()
-    local sequence = redis.call("HINCRBY", KEYS[3], queue, 1)
-    if sequence == 1 then
-      redis.call("SADD", "rq:queues", "rq:queue:" .. queue)
-    end
+for _ = 1, tonumber(word()) do
+  local queue, jobs = word(), tonumber(word())
+  local sequence = redis.call("HINCRBY", KEYS[3], queue, jobs) - jobs
+  if sequence == 0 then
+    redis.call("SADD", "rq:queues", "rq:queue:" .. queue)
+  end
+  local tokens, leases, dispatched = {}, {}, {}
+  for n = 1, jobs do
+    local token, member, data, timeout, description, now = word(), word(), word(), word(), word(), word()
     redis.call("HSET", "rq:job:" .. token, "data", data, "timeout", timeout, "description", description,
       "created_at", now, "enqueued_at", now, "origin", queue, "status", "queued",
-      "result_ttl", "0", "failure_ttl", "3600", "sequence", sequence, "lease", member)
-    redis.call("RPUSH", "rq:queue:" .. queue, token)
-    redis.call("ZADD", KEYS[2], string.format("%.2f", due), member)
+      "result_ttl", "0", "failure_ttl", "3600", "sequence", sequence + n, "lease", member)
+    tokens[n] = token
+    leases[2 * n - 1], leases[2 * n] = "+inf", member
+    dispatched[2 * n - 1], dispatched[2 * n] = sequence + n, member
   end
+  -- A lease that nobody has taken is never due; sweep.lua gives it a term when its job leaves the queue.
+  redis.call("ZADD", KEYS[2], unpack(leases))
+  redis.call("ZADD", KEYS[4] .. queue, unpack(dispatched))
+  redis.call("RPUSH", "rq:queue:" .. queue, unpack(tokens))
 end
 
 if creates then
@@ -80,7 +83,8 @@ end
 if word() == "1" then
   local spec, retention = word(), word()
   -- The spec outlives its last execution by the retention, unless it is registered.
-  if redis.call("HINCRBY", spec, "executions", -1) <= 0 and not redis.call("HGET", spec, "registered") then
+  if redis.call("HINCRBY", spec, "executions", -1) <= 0
+    and tonumber(redis.call("HGET", spec, "registered") or 0) <= 0 then
     redis.call("EXPIRE", spec, retention)
   end
 end

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.record import FINAL_WORKFLOWS
 from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.ports import Commit
@@ -21,35 +22,41 @@ DOCUMENTS_KEPT = 256
 WORDS_PER_COMMAND = 2_000
 """Lua's stack bounds how many words one command may have inside a script."""
 
+JOBS_PER_COMMAND = WORDS_PER_COMMAND // 2
+
 Command = list[str | int]
 
 
 class CommitWords:
-    def __init__(self, keys: Keys, grace_ms: int, retention_s: int) -> None:
-        self._keys, self._grace_ms, self._retention_s = keys, grace_ms, retention_s
+    def __init__(self, keys: Keys, retention_s: int) -> None:
+        self._keys, self._retention_s = keys, retention_s
         self._documents: dict[str, str] = {}
 
     def of(self, commit: Commit, version: str) -> Call:
         """The words of commit.lua, in its order."""
         record, changes, keys = commit.record, commit.changes, self._keys
         spec = keys.spec(record.workflow_id)
-        args: Command = [record.version]
+        args: Command = [len(commit.once)]
+        for ref in commit.once:
+            args += [ref.stream, GROUP, ref.entry_id]
         if commit.creates:
             args += [1, keys.execution(record.execution_id), spec, self._document(record.loaded)]
         else:
             args.append(0)
-        args.append(len(commit.once))
-        for ref in commit.once:
-            args += [ref.stream, GROUP, ref.entry_id]
-        args += [self._grace_ms, len(changes.jobs)]
-        for job in changes.jobs:
-            args += job_words(job, keys)
+        args.append(record.version)
+        groups = _by_queue(changes.jobs)
+        args.append(len(groups))
+        for queue, jobs in groups:
+            args += [keys.queue(queue), len(jobs)]
+            for job in jobs:
+                args += job_words(job, keys)
         args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
         args += [1, spec, self._retention_s] if _ends(commit) else [0]
         for command in self._commands(commit, version):
             args.append(len(command))
             args += command
-        return [keys.workflow(record.workflow_execution_id), keys.leases, keys.sequences], args
+        record_key = keys.workflow(record.workflow_execution_id)
+        return [record_key, keys.leases, keys.sequences, keys.dispatched], args
 
     def _document(self, loaded: LoadedSpec) -> str:
         """The spec as it is stored: made once for each, since a start carries it every time."""
@@ -134,6 +141,18 @@ def _ends(commit: Commit) -> bool:
 def _chunked(head: Command, words: Sequence[str | int]) -> list[Command]:
     """One command, or several when it has too many words; the pairs of HSET stay together."""
     return [[*head, *words[at : at + WORDS_PER_COMMAND]] for at in range(0, len(words), WORDS_PER_COMMAND)]
+
+
+def _by_queue(jobs: Sequence[DispatchJob]) -> list[tuple[str, list[DispatchJob]]]:
+    """Jobs by queue, in order, in groups that fit into one command of the script."""
+    queues: dict[str, list[DispatchJob]] = {}
+    for job in jobs:
+        queues.setdefault(job.queue, []).append(job)
+    return [
+        (queue, found[at : at + JOBS_PER_COMMAND])
+        for queue, found in queues.items()
+        for at in range(0, len(found), JOBS_PER_COMMAND)
+    ]
 
 
 def _by_stream(commit: Commit) -> dict[str, list[str | int]]:

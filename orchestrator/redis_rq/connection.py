@@ -74,12 +74,19 @@ def translated() -> Iterator[None]:
     except UNREACHABLE as error:
         raise Unavailable(f"Redis: {error}") from error
     except redis.exceptions.ResponseError as error:
-        if str(error).startswith(_PASSING):
+        if _passes(str(error)):
             raise Unavailable(f"Redis: {error}") from error
         raise
 
 
-_PASSING = ("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY ")
+_PASSING = ("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "UNBLOCKED")
+
+
+def _passes(message: str) -> bool:
+    """Whether an answer of Redis is about its own state; 6.2 wraps those from inside a script."""
+    if message.startswith("Error running script"):
+        return any(f": -{code} " in message for code in _PASSING)
+    return message.startswith(_PASSING)
 
 
 def redis_version(client: Client) -> tuple[int, ...]:

@@ -7,33 +7,50 @@ disagree for a moment share a stream and lose nothing but time, because every co
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import redis
 
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import Event
+from orchestrator.application.record import FINAL_WORKFLOWS
 from orchestrator.backend.ports import Delivery, EventRef
 from orchestrator.redis_rq.codec import dumps, read_event
 from orchestrator.redis_rq.commits import ANSWER_S
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import GROUP, Keys
 from orchestrator.redis_rq.scripts import Script
-from orchestrator.redis_rq.store import GRACE_MS
+from orchestrator.redis_rq.store import RETENTION_S
 
 DEAD_AFTER_MS = 5_000
+GONE_AFTER_MS = 3_600_000
+GRACE_MS = 10_000
+SETTLE_S = 8.0
+"""After an outage those who hold leases beat again within a quarter of one; until then none is judged."""
+FUTURE_MS = 86_400_000
 SWEEP_AT_MOST = 500
 DEAD_LETTERS_KEPT = 100_000
 SHOWN_OF_A_FIELD = 10_000
 
+_FLUSHED = ("NOGROUP", "UNBLOCKED the stream key no longer exists")
+
 
 class RedisEventLog:
     def __init__(
-        self, client: Client, consumer: str, keys: Keys | None = None, grace_ms: int = GRACE_MS
+        self,
+        client: Client,
+        consumer: str,
+        keys: Keys | None = None,
+        grace_ms: int = GRACE_MS,
+        retention_s: int = RETENTION_S,
+        settle_s: float = SETTLE_S,
     ) -> None:
         self._client, self._consumer, self._keys = client, consumer, keys or Keys()
-        self._grace_ms = grace_ms
+        self._grace_ms, self._retention_ms, self._settle_s = grace_ms, retention_s * 1000, settle_s
+        self._judge_after = 0.0
         self._sweep, self._trim = Script(client, "sweep"), Script(client, "trim")
         self._mine = list(range(self._keys.partitions))
         self._streams = [self._keys.starts, *map(self._keys.events, range(self._keys.partitions))]
@@ -42,6 +59,7 @@ class RedisEventLog:
 
     def open(self) -> None:
         """Make the streams and their group, from their beginning: what was sent before us is not lost."""
+        self._judge_after = time.monotonic() + self._settle_s
         with translated():
             for stream in self._streams:
                 try:
@@ -56,7 +74,13 @@ class RedisEventLog:
 
     def unfinished(self, count: int) -> list[Delivery]:
         """What this coordinator has read and not acknowledged: after an outage it begins with these."""
-        return self._read("0", self._streams, count, 0)
+        found = self._read("0", self._streams, count, 0)
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for one in found:
+                ref = one.ref
+                pipe.xpending_range(ref.stream, GROUP, ref.entry_id, ref.entry_id, 1)
+            counts = [entries[0]["times_delivered"] if entries else 1 for entries in pipe.execute()]
+        return [replace(one, deliveries=int(seen)) for one, seen in zip(found, counts, strict=True)]
 
     def _read(self, after: str, streams: Sequence[str], count: int, block_ms: int) -> list[Delivery]:
         wanted: dict[Any, Any] = dict.fromkeys(streams, after)
@@ -66,7 +90,7 @@ class RedisEventLog:
                     GROUP, self._consumer, wanted, count=count, block=block_ms or None
                 )
             except redis.exceptions.ResponseError as error:
-                if not str(error).startswith("NOGROUP"):
+                if not str(error).startswith(_FLUSHED):
                     raise
                 self.open()  # somebody flushed this Redis: what comes from now on is still served
                 return []
@@ -91,12 +115,19 @@ class RedisEventLog:
                     continue
                 counts = {entry["message_id"]: int(entry["times_delivered"]) for entry in entries}
                 claimed: Any = self._client.xclaim(stream, GROUP, self._consumer, min_idle_ms, list(counts))
+                kept = {entry_id: fields for entry_id, fields in claimed if fields}
                 taken += [
                     self._delivery(stream, entry_id, fields, counts[entry_id] + 1)
-                    for entry_id, fields in claimed
-                    if fields
+                    for entry_id, fields in kept.items()
                 ]
+                self._let_go(stream, [entry_id for entry_id in counts if entry_id not in kept])
         return taken
+
+    def _let_go(self, stream: str, ids: Sequence[str]) -> None:
+        """Acknowledge what was deleted from a stream: 6.2 would keep it pending for ever."""
+        for entry_id in ids:
+            if not self._client.xrange(stream, entry_id, entry_id):
+                self._client.xack(stream, GROUP, entry_id)
 
     def _delivery(
         self, stream: str, entry_id: str, fields: Mapping[str, str], deliveries: int = 1
@@ -107,7 +138,9 @@ class RedisEventLog:
             event = read_event(fields, is_start=stream == self._keys.starts)
         except InvalidEvent as error:
             problem = str(error)
-        at_ms = int(entry_id.partition("-")[0])
+        # Anybody can name an id; one from the future says nothing of the time.
+        at_ms, now_ms = int(entry_id.partition("-")[0]), round(time.time() * 1000)
+        at_ms = at_ms if at_ms < now_ms + FUTURE_MS else now_ms
         return Delivery(EventRef(stream, entry_id), at_ms, event, problem, dict(fields), deliveries)
 
     # ---- answering
@@ -139,7 +172,7 @@ class RedisEventLog:
         keys = self._keys
         with translated():
             raised, *alive = self._sweep(
-                [keys.leases, keys.timers, keys.sequences, keys.coordinators],
+                [keys.leases, keys.timers, keys.sequences, keys.coordinators, keys.dispatched],
                 [
                     keys.events(0)[:-1],
                     keys.partitions,
@@ -147,6 +180,7 @@ class RedisEventLog:
                     SWEEP_AT_MOST,
                     self._consumer,
                     DEAD_AFTER_MS,
+                    int(time.monotonic() >= self._judge_after),
                 ],
             )
         me = alive.index(self._consumer)
@@ -155,9 +189,19 @@ class RedisEventLog:
 
     def trim(self) -> int:
         with translated():
-            return int(self._trim(self._streams, []))
+            indexes = [self._keys.index(status) for status in sorted(FINAL_WORKFLOWS)]
+            streams = len(self._streams)
+            args = [streams, self._retention_ms, GROUP, GONE_AFTER_MS]
+            return int(self._trim([*self._streams, *indexes], args))
 
     def close(self) -> None:
         """Leave the streams to the others at once, instead of when we are found dead."""
-        with translated():
-            self._client.zrem(self._keys.coordinators, self._consumer)
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            pipe.zrem(self._keys.coordinators, self._consumer)
+            for stream in self._streams:
+                pipe.xpending_range(stream, GROUP, "-", "+", 1, consumername=self._consumer)
+            _, *pending = pipe.execute(raise_on_error=False)
+            for stream, left in zip(self._streams, pending, strict=True):
+                if left == []:  # whoever has something pending is kept: it would be dropped with him
+                    pipe.xgroup_delconsumer(stream, GROUP, self._consumer)
+            pipe.execute(raise_on_error=False)

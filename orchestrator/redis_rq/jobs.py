@@ -22,9 +22,8 @@ def job_words(job: DispatchJob, keys: Keys) -> list[str | int]:
     """One job as commit.lua takes it."""
     timeout = -1 if job.timeout_s is None else math.ceil(job.timeout_s) + TIMEOUT_MARGIN_S
     return [
-        keys.queue(job.queue),
         job.token,
-        lease_member(job.workflow_execution_id, job.step_id, job.run_id, job.attempt, job.token),
+        lease_of_job(job),
         dumps([RUN_STEP, None, [payload(job, keys)], {}]),
         timeout,
         f"step {job.step_id} of {job.workflow_execution_id}",
@@ -74,6 +73,10 @@ def read_job(found: Mapping[str, Any], queue: str) -> DispatchJob:
         timeout_s=found["timeout_s"],
         max_output_bytes=found["max_output_bytes"],
     )
+
+
+def lease_of_job(job: DispatchJob) -> str:
+    return lease_member(job.workflow_execution_id, job.step_id, job.run_id, job.attempt, job.token)
 
 
 def lease_of(workflow_execution_id: str, step_id: str, step: StepRecord) -> str:

@@ -3,13 +3,14 @@
 <p>:starts                    stream  workflow-start events from producers
 <p>:events:<n>                stream  step results and what else moves executions; n spreads executions
 <p>:dead                      stream  refused events: reason, source, entry, and their own fields
-<p>:spec:<workflow_id>        hash    document (JSON), executions (how many are open), registered
+<p>:spec:<workflow_id>        hash    document (JSON); how many executions are open, how many names registered
 <p>:definitions               hash    name -> workflow_id
 <p>:workflow:<wf_exec_id>     hash    the record: plain fields, step:<id> and state:<key> as JSON
 <p>:execution:<execution_id>  string  -> workflow_execution_id
 <p>:history:<wf_exec_id>      list    one JSON object per transition
 <p>:answer:<entry_id>         list    one JSON object: what became of that start; expires
-<p>:leases                    zset    one member per dispatch that is out; score = due, in ms
+<p>:leases                    zset    one member per dispatch that is out; score = due in ms, +inf before it
+<p>:dispatched:<queue>        zset    the same members while their jobs wait in a queue; score = sequence
 <p>:timers                    zset    one member per timer; score = due, in ms
 <p>:index:status:<status>     zset    workflow_execution_id by time
 <p>:coordinators              zset    coordinator by its last beat, in ms
@@ -57,6 +58,7 @@ class Keys:
         return f"{self.prefix}:dead"
 
     def spec(self, workflow_id: str) -> str:
+        """With no id, the prefix of these keys."""
         return f"{self.prefix}:spec:{workflow_id}"
 
     @property
@@ -78,6 +80,11 @@ class Keys:
     @property
     def leases(self) -> str:
         return f"{self.prefix}:leases"
+
+    @property
+    def dispatched(self) -> str:
+        """The prefix of these keys: what follows is the name of an RQ queue."""
+        return f"{self.prefix}:dispatched:"
 
     @property
     def timers(self) -> str:

@@ -14,8 +14,10 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.events import ResultEvent
 from orchestrator.redis_rq.codec import event_fields, loads
 from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.jobs import read_job, read_payload
+from orchestrator.redis_rq.jobs import lease_of_job, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
+
+DAY_S = 86_400
 
 
 class RqRunner:
@@ -36,13 +38,26 @@ class RqRunner:
             return [job for queue, found in tokens.items() for job in self._jobs(queue, found)]  # type: ignore[arg-type]
 
     def take_pending_jobs(self) -> list[DispatchJob]:
-        """Take all waiting jobs off their queues, for a worker that is not RQ's."""
+        """Take all waiting jobs off their queues, for a worker that is not RQ's.
+
+        Nobody beats for such a worker: each job has its own timeout, or a day, before it counts as lost.
+        """
         taken: list[DispatchJob] = []
         with translated():
             for queue in self._queues():
                 while found := self._client.lpop(self._keys.rq_queue(queue), 100):
                     taken += self._jobs(queue, found)  # type: ignore[arg-type]
+            self._hold(taken)
         return taken
+
+    def _hold(self, jobs: Sequence[DispatchJob]) -> None:
+        seconds, _ = self._client.time()
+        with self._client.pipeline(transaction=False) as pipe:
+            for job in jobs:
+                due_ms = round((seconds + (job.timeout_s or DAY_S)) * 1000)
+                pipe.zadd(self._keys.leases, {lease_of_job(job): due_ms}, xx=True)
+                pipe.delete(self._keys.rq_job(job.token))
+            pipe.execute()
 
     def submit_work_result(
         self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None

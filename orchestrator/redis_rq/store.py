@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from orchestrator.application.errors import (
     OrchestratorError,
     RecordExists,
@@ -25,7 +27,6 @@ from orchestrator.redis_rq.record_codec import created_fields, read_record
 from orchestrator.redis_rq.scripts import Script
 
 RETENTION_S = 7 * 86_400
-GRACE_MS = 10_000
 SPECS_KEPT = 256
 
 _STATUS = {
@@ -37,16 +38,15 @@ _STATUS = {
 }
 
 
+_UNREADABLE = (LookupError, ValueError, TypeError, RecursionError, ResponseError, OrchestratorError)
+
+
 class RedisStore:
-    def __init__(
-        self,
-        client: Client,
-        keys: Keys | None = None,
-        grace_ms: int = GRACE_MS,
-        retention_s: int = RETENTION_S,
-    ) -> None:
+    def __init__(self, client: Client, keys: Keys | None = None, retention_s: int = RETENTION_S) -> None:
         self._client, self._keys = client, keys or Keys()
-        self._words = CommitWords(self._keys, grace_ms, retention_s)
+        self._retention_s = retention_s
+        self._words = CommitWords(self._keys, retention_s)
+        self._register = Script(client, "register")
         self._commit = Script(client, "commit")
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
 
@@ -64,7 +64,7 @@ class RedisStore:
         with translated(), self._client.pipeline(transaction=False) as pipe:
             for one in ids:
                 pipe.hgetall(self._keys.workflow(one))
-            hashes: list[Mapping[str, str]] = pipe.execute()
+            hashes: list[Mapping[str, str] | Exception] = pipe.execute(raise_on_error=False)
         return [self._read(one, stored) for one, stored in zip(ids, hashes, strict=True)]
 
     def full_id(self, execution_id: str) -> str:
@@ -83,14 +83,19 @@ class RedisStore:
             entries: list[str] = self._client.lrange(key, 0, -1)  # type: ignore[assignment]
         return [loads(entry) for entry in entries]
 
-    def _read(self, workflow_execution_id: str, stored: Mapping[str, str]) -> WorkflowRecord | StoreError:
+    def _read(
+        self, workflow_execution_id: str, stored: Mapping[str, str] | Exception
+    ) -> WorkflowRecord | StoreError:
         if not stored:
             return RecordNotFound(workflow_execution_id)
         try:
+            if isinstance(stored, Exception):
+                with translated():
+                    raise stored
             return read_record(stored, self.spec(stored["workflow_id"]))
         except Unavailable:
             raise
-        except (KeyError, ValueError, TypeError, OrchestratorError) as error:
+        except _UNREADABLE as error:
             return StoreError(
                 f"the record of {workflow_execution_id!r} cannot be read: {type(error).__name__}: {error}"
             )
@@ -104,7 +109,10 @@ class RedisStore:
             document = self._client.hget(self._keys.spec(workflow_id), "document")
         if document is None:
             raise StoreError(f"the spec {workflow_id!r} is gone from Redis")
-        return self.remember(check_spec(loads(str(document))))
+        loaded = check_spec(loads(str(document)))
+        if loaded.workflow_id != workflow_id:
+            raise StoreError(f"the document kept as {workflow_id!r} is {loaded.workflow_id!r}")
+        return self.remember(loaded)
 
     def remember(self, loaded: LoadedSpec) -> LoadedSpec:
         self._specs[loaded.workflow_id] = loaded
@@ -115,12 +123,14 @@ class RedisStore:
     # ---- registered workflows
 
     def register(self, name: str, loaded: LoadedSpec) -> None:
-        with translated(), self._client.pipeline(transaction=True) as pipe:
-            spec = self._keys.spec(loaded.workflow_id)
-            pipe.hset(spec, mapping={"document": dumps(loaded.document), "registered": name})
-            pipe.persist(spec)
-            pipe.hset(self._keys.definitions, name, loaded.workflow_id)
-            pipe.execute()
+        keys, document = self._keys, dumps(loaded.document)
+        with translated():
+            is_kept = self._register(
+                [keys.definitions, keys.spec(loaded.workflow_id)],
+                [name, loaded.workflow_id, document, keys.spec(""), self._retention_s],
+            )
+        if not is_kept:
+            raise StoreError(f"another document has the workflow_id {loaded.workflow_id!r}: change the spec")
 
     def definition(self, name: str) -> LoadedSpec:
         with translated():
@@ -138,18 +148,21 @@ class RedisStore:
 
     def write(self, record: WorkflowRecord) -> None:
         """Put a whole record, whatever was there: for imports and repairs, not for decisions."""
+        key = self._keys.workflow(record.workflow_execution_id)
         with translated():
             owner = self._client.get(self._keys.execution(record.execution_id))
+            is_new = not self._client.exists(key)
         if owner not in (None, record.workflow_execution_id):
             raise RecordExists(record.execution_id)
         record.version = _next_version(record.version)
-        key = self._keys.workflow(record.workflow_execution_id)
         with translated(), self._client.pipeline(transaction=True) as pipe:
             pipe.delete(key)
             fields: dict[Any, Any] = {**created_fields(record), "version": record.version}
             pipe.hset(key, mapping=fields)
             pipe.hsetnx(self._keys.spec(record.workflow_id), "document", dumps(record.loaded.document))
             pipe.set(self._keys.execution(record.execution_id), record.workflow_execution_id)
+            if is_new and not record.is_final:
+                pipe.hincrby(self._keys.spec(record.workflow_id), "executions", 1)
             pipe.execute()
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:

@@ -2,17 +2,21 @@
 -- It is also the beat of the coordinator that calls it.
 --
 -- KEYS[1] the leases   KEYS[2] the timers   KEYS[3] the sequences of the queues   KEYS[4] the coordinators
+-- KEYS[5] the prefix of the keys that hold what is dispatched and not started, one for each queue
 -- ARGV[1] prefix of the event streams, e.g. "orchestrator:events:"   ARGV[2] how many of them
 -- ARGV[3] the grace in ms   ARGV[4] how many entries of each kind to look at, at the most
 -- ARGV[5] the name of this coordinator   ARGV[6] after how many ms without a beat a coordinator is dead
+-- ARGV[7] 1 to judge leases, 0 while those who hold them have had no time to beat
 -- Returns how many events were raised, then the names of the coordinators that are alive, in order.
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local grace = tonumber(ARGV[3])
+local grace, most = tonumber(ARGV[3]), tonumber(ARGV[4])
 local raised = 0
 
+-- fakeredis has no sha1hex; any stream brings an event, only not to the coordinator that knows the record.
+local sha1hex = redis.sha1hex or function() return "00000000" end
 local function events_of(execution)
-  return ARGV[1] .. (tonumber(string.sub(redis.sha1hex(execution), 1, 8), 16) % tonumber(ARGV[2]))
+  return ARGV[1] .. (tonumber(string.sub(sha1hex(execution), 1, 8), 16) % tonumber(ARGV[2]))
 end
 
 -- A lease entry is <execution>|<step>|<run_id>|<attempt>|<token>; whatever else stands there is nobody's.
@@ -26,54 +30,69 @@ local function lost(member, reason)
   raised = raised + 1
 end
 
--- Leases. The fraction of a score says what the entry stands for: .25 dispatched, nobody has started it; .50
--- the same, and it was missing from its queue when last looked at; .00 started, and beaten by its worker.
--- A job that waits in a deep queue is not lost: its sequence is not below that of the queue's head.
-local heads = {}
-local function is_queued(token)
-  local job = redis.call("HMGET", "rq:job:" .. token, "origin", "sequence")
-  local queue, sequence = job[1], tonumber(job[2] or "")
-  if not queue or not sequence then
-    return false
+-- Keys that RQ owns may hold anything: a wrong type there must not stop the sweep.
+local function ask(...)
+  local answer = redis.pcall(...)
+  if type(answer) == "table" and answer.err then
+    return nil
   end
-  if heads[queue] == nil then
-    local head = redis.call("LINDEX", "rq:queue:" .. queue, 0)
-    -- A head without a hash was revoked: it says nothing, so take it that all behind it still wait.
-    heads[queue] = head and (tonumber(redis.call("HGET", "rq:job:" .. head, "sequence") or "") or 0) or math.huge
-  end
-  return sequence >= heads[queue]
+  return answer
 end
 
-local due = redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", now, "WITHSCORES", "LIMIT", 0, ARGV[4])
-for i = 1, #due, 2 do
-  local member, kind = due[i], tonumber(due[i + 1]) % 1
-  if kind < 0.1 then
-    redis.call("ZREM", KEYS[1], member)
-    lost(member, "its worker stopped beating")
-  elseif is_queued(string.match(member, "|([^|]*)$") or "") then
-    redis.call("ZADD", KEYS[1], string.format("%.2f", now + grace + 0.25), member)
-  elseif kind < 0.4 then
-    -- Popped a moment ago, perhaps, by a worker that has not beaten yet: look once more before judging.
-    redis.call("ZADD", KEYS[1], string.format("%.2f", now + 2000 + 0.5), member)
-  else
-    redis.call("ZREM", KEYS[1], member)
-    lost(member, "its job left the queue and nobody started it")
+-- The sequence of the first job that waits in a queue: what has a lower one has left it.
+local function head_of(queue)
+  for at = 0, 9 do
+    local token = ask("LINDEX", "rq:queue:" .. queue, at)
+    if not token then
+      return at == 0 and math.huge or nil
+    end
+    local sequence = tonumber(ask("HGET", "rq:job:" .. token, "sequence") or "")
+    if sequence then
+      return sequence
+    end
+  end
+end
+
+local queues = redis.call("HKEYS", KEYS[3])
+if ARGV[7] == "1" then
+  local due = redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", now, "WITHSCORES", "LIMIT", 0, most)
+  for i = 1, #due, 2 do
+    redis.call("ZREM", KEYS[1], due[i])
+    local unstarted = tonumber(due[i + 1]) % 1 > 0
+    lost(due[i], unstarted and "its job left the queue and nobody started it" or "its worker stopped beating")
+  end
+end
+
+-- Jobs that left their queue and that nobody has started yet get a term; half a millisecond marks it.
+for _, queue in ipairs(queues) do
+  local dispatched, head = KEYS[5] .. queue, head_of(queue)
+  if head then
+    local below = head == math.huge and "+inf" or string.format("(%d", head)
+    local gone = redis.call("ZRANGEBYSCORE", dispatched, "-inf", below, "LIMIT", 0, 10 * most)
+    for _, member in ipairs(gone) do
+      if redis.call("ZSCORE", KEYS[1], member) == "inf" then
+        redis.call("ZADD", KEYS[1], string.format("%.1f", now + grace + 0.5), member)
+      end
+    end
+    if #gone > 0 then
+      redis.call("ZREMRANGEBYRANK", dispatched, 0, #gone - 1)
+    end
   end
 end
 
 -- What RQ calls failed is a step whose worker never published a result: the harness itself never fails.
-for _, queue in ipairs(redis.call("HKEYS", KEYS[3])) do
+for _, queue in ipairs(queues) do
   local failed = "rq:failed:" .. queue
-  for _, token in ipairs(redis.call("ZRANGE", failed, 0, ARGV[4] - 1)) do
+  for _, token in ipairs(ask("ZRANGE", failed, 0, most - 1) or {}) do
     -- Not from the job's data: RQ compresses that when it notes the failure.
-    lost(redis.call("HGET", "rq:job:" .. token, "lease") or "", "its work-horse died")
+    lost(ask("HGET", "rq:job:" .. token, "lease") or "", "its work-horse died")
     redis.call("ZREM", failed, token)
     redis.call("DEL", "rq:job:" .. token, "rq:results:" .. token)
   end
 end
 
 -- Timers. A member is <kind>|<execution>|<step>|<token>.
-for _, member in ipairs(redis.call("ZRANGEBYSCORE", KEYS[2], "-inf", now, "LIMIT", 0, ARGV[4])) do
+for _, member in ipairs(redis.call("ZRANGEBYSCORE", KEYS[2], "-inf", now, "LIMIT", 0, most)) do
   local kind, execution, step, token = string.match(member, "^(.-)|(.-)|(.-)|(.-)$")
   redis.call("ZREM", KEYS[2], member)
   if kind then

@@ -90,6 +90,7 @@ def _lease_from_environment() -> float:
 class Harness:
     client: Client
     executors: Finds
+    clock: RedisClock | None = None
     worker: str = ""
     lease_s: float = LEASE_S
     give_up_after_s: float = GIVE_UP_AFTER_S
@@ -99,7 +100,7 @@ class Harness:
         started_at = _now()
         lease = Lease(
             self.client,
-            RedisClock(self.client),
+            self.clock or RedisClock(self.client),
             payload["leases"],
             _member(payload),
             self.lease_s,

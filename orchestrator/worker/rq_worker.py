@@ -14,6 +14,7 @@ from typing import Any
 
 import redis
 from rq import Queue, Worker
+from rq.exceptions import NoSuchJobError
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
@@ -28,6 +29,20 @@ logger = logging.getLogger(__name__)
 
 class StepJob(Job):
     """A job that can only be a step of ours: whoever can write to Redis must not be able to run more."""
+
+    def restore(self, raw_data: Any) -> Any:
+        """A hash that cannot be read is no job; the step it stood for is found missing and sent again."""
+        try:
+            return super().restore(raw_data)
+        except NoSuchJobError:
+            raise
+        except Exception as error:
+            raise NoSuchJobError(f"job {self.id} cannot be read: {error}") from error
+
+    # Callbacks name functions to be called: no job of ours has any.
+    success_callback = property(lambda self: None)
+    failure_callback = property(lambda self: None)
+    stopped_callback = property(lambda self: None)
 
     def perform(self) -> Any:
         if self.func_name != RUN_STEP:

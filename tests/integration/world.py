@@ -32,11 +32,11 @@ from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect, redis_version
-from orchestrator.redis_rq.events import RedisEventLog
+from orchestrator.redis_rq.events import GRACE_MS, RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import GROUP, Keys
 from orchestrator.redis_rq.runner import RqRunner
-from orchestrator.redis_rq.store import GRACE_MS, RETENTION_S, RedisStore
+from orchestrator.redis_rq.store import RETENTION_S, RedisStore
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lookup import Executor, Executors
 from redis_server import RedisServer, own_redis
@@ -76,10 +76,12 @@ class World:
             client.close()
 
     def store_on(self, client: Client) -> RedisStore:
-        return RedisStore(client, self.keys, self.grace_ms, self.retention_s)
+        return RedisStore(client, self.keys, self.retention_s)
 
     def log(self, name: str = "one", client: Client | None = None) -> RedisEventLog:
-        return RedisEventLog(client or self.client, name, self.keys, self.grace_ms)
+        return RedisEventLog(
+            client or self.client, name, self.keys, self.grace_ms, self.retention_s, settle_s=0
+        )
 
     def coordinator(self, name: str = "one", client: Client | None = None, **pace: Any) -> Coordinator:
         """A coordinator that has begun. It does its chores in every turn and reads without blocking."""
