@@ -228,7 +228,7 @@ def test_a_lost_worker_host_is_noticed_by_its_lease(redis: Client, redis_url: st
         assert horse is not None
         assert world.kill_pid(horse)
 
-        wait_until(lambda: redis.hget(KEYS.counters, "lost") == "1", 15, world.log())
+        wait_until(lambda: redis.hget(KEYS.counters, "lost") == "1", 30, world.log())
         assert redis.llen(QUEUE) == 1
 
 
@@ -240,7 +240,7 @@ def test_a_job_that_was_popped_and_never_started_is_dispatched_again(
         start(redis)
         wait_until(lambda: redis.llen(QUEUE) == 1, what=world.log())
         redis.lpop(QUEUE)  # as a worker whose reply was lost
-        wait_until(lambda: redis.llen(QUEUE) == 1, 15, world.log())
+        wait_until(lambda: redis.llen(QUEUE) == 1, 30, world.log())
 
         world.worker()
         wait_until(lambda: redis.zcard(KEYS.index("complete")) == 1, what=world.log())
