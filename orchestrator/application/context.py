@@ -80,18 +80,21 @@ class StatusView(Mapping[str, Any]):
 
 
 class Context(Mapping[str, Any]):
-    """All roots of the language for one step of one execution; `fresh` is an output that a branch judges.
+    """All roots of the language for one unit of one execution.
 
-    The keys of a fresh output lie on top of the roots, as `output` does, and may shadow them.
+    `fresh` is an output that a branch judges: its keys lie on top of the roots, as `output` does, and may
+    shadow them. Further roots are given by name: `result`, or the item of a map and its `index`.
     """
 
     _ROOTS = ("steps", "input", "state", "flows", "ctx")
 
     def __init__(
-        self, draft: Draft, step_id: str | None = None, fresh: Mapping[str, Any] | None = None
+        self, draft: Draft, unit: str | None = None, fresh: Mapping[str, Any] | None = None, **roots: Any
     ) -> None:
-        self._draft, self._step_id = draft, step_id
-        self._fresh: Mapping[str, Any] = {"output": fresh, **fresh} if fresh is not None else {}
+        self._draft, self._unit = draft, unit
+        self._fresh: dict[str, Any] = roots
+        if fresh is not None:
+            self._fresh = {**roots, "output": fresh, **fresh}
 
     def __getitem__(self, root: str) -> Any:
         if root in self._fresh:
@@ -123,9 +126,11 @@ class Context(Mapping[str, Any]):
             "error": StatusView(draft, lambda step: step.error),
             "now": draft.moment.iso,
         }
-        if self._step_id is not None:
-            step = draft.step(self._step_id)
-            ctx["step"] = {"id": self._step_id, "run_id": step.run_id, "attempt": step.attempt}
+        if self._unit is not None:
+            step_id = self._unit.partition("#")[0]
+            step = draft.unit(self._unit) or draft.step(step_id)
+            ctx["step"] = {"id": step_id, "run_id": step.run_id, "attempt": step.attempt}
+            ctx["loop"] = {"iteration": step.iteration, "value": step.value}
         return ctx
 
     def __iter__(self) -> Iterator[str]:

@@ -20,9 +20,11 @@ class DispatchJob:
     run_id: int
     attempt: int = 1
     round: int = 0
+    iteration: int | None = None
     token: str = ""
     dispatched_at: str = ""
     queue: str = "default"
+    priority: int = 3
     timeout_s: float | None = None
     max_output_bytes: int = 1_048_576
 
@@ -34,7 +36,13 @@ class DispatchJob:
     def idempotency_key(self) -> str:
         """The same for every attempt of this step in this round, so that a side effect can be made once."""
         execution_id = self.workflow_execution_id.partition("#")[2]
-        return f"{execution_id}#{self.step_id}#{self.round}"
+        step_id, _, item = self.step_id.partition("#")
+        parts = [execution_id, step_id, str(self.round)]
+        if item:
+            parts.append(item)
+        if self.iteration is not None:
+            parts.append(str(self.iteration))
+        return "#".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

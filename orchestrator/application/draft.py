@@ -1,16 +1,19 @@
 """A record being changed: reads fall through to the record, writes stay in the draft.
 
 The record underneath is never touched, so a decision that cannot be committed leaves no trace.
-Every status is written here, by `move` and `end_workflow`, and nowhere else.
+Every status is written here, by `move`, `reset` and `end_workflow`, and nowhere else; whatever follows from a
+change of a step (counters, timers, who must be looked at) follows here, in `_put`.
+
+A unit is a step, or an item of a map: `<step>#<n>`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from heapq import heappop, heappush
 from typing import Any
 
+from orchestrator.application.agenda import Agenda
 from orchestrator.application.context import Context, StateView
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Moment
@@ -27,6 +30,7 @@ from orchestrator.application.record import (
     WorkflowStatus,
     check_step_move,
     check_workflow_move,
+    timers_of,
 )
 from orchestrator.application.spec import StepSpec
 
@@ -40,8 +44,8 @@ class Draft:
         self._steps, self._readiness = self.changes.steps, ReadinessChanges()
         self.changes.readiness = self._readiness
         self.dead_ends: list[tuple[str, str]] = []
-        self._agenda_at = 0
-        self._heap: list[int] = []
+        self._agenda = Agenda(record.readiness.agenda, self._readiness.agenda)
+        self._candidates = Agenda(record.readiness.candidates, self._readiness.candidates)
 
     # ---- reading
 
@@ -68,16 +72,45 @@ class Draft:
         return StateView(self.record.state, self.changes.state)
 
     @property
+    def signals(self) -> list[dict[str, Any]]:
+        signals: list[dict[str, Any]] = self.changes.fields.get("signals", self.record.signals)
+        return signals
+
+    @property
+    def deadline_ms(self) -> int | None:
+        deadline_ms: int | None = self.changes.fields.get("deadline_ms", self.record.deadline_ms)
+        return deadline_ms
+
+    @property
     def open(self) -> int:
         return self.record.readiness.open + self._readiness.open
+
+    @property
+    def active(self) -> int:
+        return self.record.readiness.active + self._readiness.active
 
     @property
     def in_flight(self) -> int:
         return self.record.readiness.in_flight + self._readiness.in_flight
 
+    @property
+    def waiting(self) -> list[str]:
+        """The steps that wait for a signal, in spec order."""
+        changed = self._readiness.waiting
+        waiting = {*self.record.readiness.waiting, *changed}
+        return sorted((s for s in waiting if changed.get(s, True)), key=self.graph.index.__getitem__)
+
     def step(self, step_id: str) -> StepRecord:
         changed = self._steps.get(step_id)
         return changed if changed is not None else self.record.steps[step_id]
+
+    def unit(self, unit: str) -> StepRecord | None:
+        """A step, or an item of a map if there is one of that name."""
+        if "#" not in unit:
+            return self.step(unit)
+        if unit in self.changes.items:
+            return self.changes.items[unit]
+        return self.record.items.get(unit)
 
     def spec(self, step_id: str) -> StepSpec:
         return self.record.spec.steps[self.graph.index[step_id]]
@@ -86,81 +119,96 @@ class Draft:
         unmet = self._readiness.unmet.get(step_id)
         return unmet if unmet is not None else self.record.readiness.unmet[step_id]
 
-    def context(self, step_id: str | None = None, fresh: Mapping[str, Any] | None = None) -> Context:
-        return Context(self, step_id, fresh)
+    def context(
+        self, unit: str | None = None, fresh: Mapping[str, Any] | None = None, **roots: Any
+    ) -> Context:
+        """What expressions see; `fresh` is an output that a branch judges, others are roots."""
+        return Context(self, unit, fresh, **roots)
 
     # ---- writing
 
-    def move(self, step_id: str, status: StepStatus, **changes: Any) -> None:
-        """Move a step to a status, with what else changes about it, and tell those it concerns."""
-        before = self.step(step_id)
-        check_step_move(step_id, before.status, status)
+    def move(self, unit: str, status: StepStatus, **changes: Any) -> None:
+        """Move a unit to a status, with what else changes about it, and tell those it concerns."""
+        before = self._known(unit)
+        check_step_move(unit, before.status, status)
         after = replace(before, status=status, **changes)
-        self._steps[step_id] = after
-        self._recount(step_id, before.status, status)
-        self._note_move(step_id, before.status, after)
+        self._put(unit, before, after)
+        self._note_move(unit, before.status, after)
 
     def reset(self, step_id: str) -> None:
-        """Back to ready, as a `set` does: no output, error or times, a new run of a new round."""
+        """Back to ready, as a `set` does: no output, error, items or times, a new run of a new round."""
         before = self.step(step_id)
         check_step_move(step_id, before.status, StepStatus.READY)
         self.revoke(step_id)
+        self.drop_items(step_id)
         after = StepRecord(run_id=before.run_id + 1, round=before.round + 1, dispatches=before.dispatches)
-        self._steps[step_id] = after
-        self._recount(step_id, before.status, StepStatus.READY)
+        self._put(step_id, before, after)
         self._note_move(step_id, before.status, after)
         self.dead_ends += ((parent, step_id) for parent in self.graph.parents[step_id])
 
-    def amend(self, step_id: str, **changes: Any) -> None:
-        """Change what is known of a step without moving it."""
-        self._steps[step_id] = replace(self.step(step_id), **changes)
+    def amend(self, unit: str, **changes: Any) -> None:
+        """Change what is known of a unit without moving it."""
+        before = self._known(unit)
+        self._put(unit, before, replace(before, **changes))
 
-    def claim(self, step_id: str, inputs: dict[str, Any]) -> None:
-        """Mark a step in progress and make its job: one dispatch, under a token of its own."""
-        spec, step = self.spec(step_id), self.step(step_id)
+    def add_item(self, unit: str, item: StepRecord) -> None:
+        self.changes.items[unit] = item
+
+    def drop_items(self, step_id: str) -> None:
+        """The items of a map go with the round they belong to."""
+        counts = self.step(step_id).items
+        for n in range(counts.count if counts is not None else 0):
+            unit = f"{step_id}#{n}"
+            item = self.unit(unit)
+            if item is not None:
+                self.revoke(unit)
+                self._put(unit, item, replace(item, token=None, deadline_ms=None, not_before_ms=None))
+                self.changes.items[unit] = None
+
+    def claim(self, unit: str, inputs: dict[str, Any]) -> None:
+        """Mark a unit in progress and make its job: one dispatch, under a token of its own."""
+        step_id = unit.partition("#")[0]
+        spec, record = self.spec(step_id), self._known(unit)
         token = f"{self.moment.nonce}-{len(self.changes.jobs)}"
         self.move(
-            step_id,
+            unit,
             StepStatus.IN_PROGRESS,
             token=token,
-            dispatches=step.dispatches + 1,
+            dispatches=record.dispatches + 1,
             dispatched_at=self.moment.iso,
             worker=None,
         )
         self.changes.jobs.append(
             DispatchJob(
                 workflow_execution_id=self.record.workflow_execution_id,
-                step_id=step_id,
+                step_id=unit,
                 fn=spec.fn,
                 inputs=inputs,
-                run_id=step.run_id,
-                attempt=step.attempt,
-                round=step.round,
+                run_id=record.run_id,
+                attempt=record.attempt,
+                round=self.step(step_id).round,
+                iteration=record.iteration if spec.loop is not None else None,
                 token=token,
                 dispatched_at=self.moment.iso,
                 queue=spec.queue,
+                priority=spec.priority,
                 timeout_s=spec.timeout_s,
                 max_output_bytes=self.record.spec.limits.max_output_bytes,
             )
         )
-        if self.status is WorkflowStatus.PENDING:
-            self.move_workflow(WorkflowStatus.IN_PROGRESS)
+        self.begin_workflow()
 
-    def revoke(self, step_id: str) -> None:
-        """Nobody waits for this step's dispatch any more."""
-        step = self.step(step_id)
-        if step.token is not None:
-            self.changes.revoked.append((step_id, step))
+    def revoke(self, unit: str) -> None:
+        """Nobody waits for this unit's dispatch any more."""
+        record = self._known(unit)
+        if record.token is not None:
+            self.changes.revoked.append((unit, record))
 
-    def settle(self, step_id: str) -> None:
-        """This step's dispatch has brought its result."""
-        self.changes.settled.append((step_id, self.step(step_id)))
-
-    def arm(self, kind: str, step_id: str, due_ms: int) -> None:
-        """Have this step looked at again at a time."""
-        token = self.step(step_id).token
-        assert token is not None, "only what is in progress has a clock"
-        self.changes.timers.append(Timer(kind, step_id, token, due_ms))
+    def settle(self, unit: str) -> None:
+        """This unit's dispatch, if it had one, has brought its result."""
+        record = self._known(unit)
+        if record.token is not None:
+            self.changes.settled.append((unit, record))
 
     def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
         state = self.state
@@ -169,6 +217,20 @@ class Draft:
         self.changes.merged.append((step_id, dict(output)))
         if changed:
             self.note(step=step_id, state_changed=changed)
+
+    def keep_signals(self, signals: list[dict[str, Any]]) -> None:
+        self.changes.fields["signals"] = signals
+
+    def begin_workflow(self) -> None:
+        """The first step is under way: from now on the clock of the workflow runs."""
+        if self.status is not WorkflowStatus.PENDING:
+            return
+        self.move_workflow(WorkflowStatus.IN_PROGRESS)
+        timeout_s = self.record.spec.timeout_s
+        if timeout_s is not None:
+            due_ms = self.moment.at_ms + round(timeout_s * 1000)
+            self.changes.fields["deadline_ms"] = due_ms
+            self.changes.timers.append(Timer("timeout", "", "", due_ms))
 
     def move_workflow(self, status: WorkflowStatus, **fields: Any) -> None:
         check_workflow_move(self.status, status)
@@ -180,18 +242,26 @@ class Draft:
         for step_id in self.graph.order if self.open else ():
             before = self.step(step_id).status
             if before in ACTIVE_STEPS:
-                self.revoke(step_id)
-                self.move(
-                    step_id,
-                    StepStatus.CANCELLED,
-                    reason=reason,
-                    token=None,
-                    deadline_ms=None,
-                    ended_at=self.moment.iso,
-                )
+                self._cancel_items(step_id, reason)
+                self._cancel(step_id, reason)
             elif before is StepStatus.READY and status is not WorkflowStatus.HALTED:
                 self.move(step_id, StepStatus.SKIPPED, reason=reason, ended_at=self.moment.iso)
+        self.changes.jobs.clear()  # claimed by this very decision, and cancelled by it
+        if self.deadline_ms is not None:
+            self.changes.disarmed.append(Timer("timeout", "", "", self.deadline_ms))
         self.move_workflow(status, ended_at=self.moment.iso, **fields)
+
+    def _cancel_items(self, step_id: str, reason: str) -> None:
+        counts = self.step(step_id).items
+        for n in range(counts.count if counts is not None else 0):
+            item = self.unit(f"{step_id}#{n}")
+            if item is not None and item.status in ACTIVE_STEPS:
+                self._cancel(f"{step_id}#{n}", reason)
+
+    def _cancel(self, unit: str, reason: str) -> None:
+        self.revoke(unit)
+        off = {"token": None, "deadline_ms": None, "not_before_ms": None, "wake_at_ms": None}
+        self.move(unit, StepStatus.CANCELLED, reason=reason, ended_at=self.moment.iso, **off)
 
     def note(self, **entry: Any) -> None:
         """One line of the history."""
@@ -200,53 +270,81 @@ class Draft:
     def count(self, name: str) -> None:
         self.changes.counted[name] = self.changes.counted.get(name, 0) + 1
 
-    # ---- the agenda: which steps advance() must look at
+    # ---- who must be judged, and who can be dispatched
 
     def look_at(self, step_id: str) -> None:
-        position = self.graph.index[step_id]
-        if position not in self._readiness.added:
-            self._readiness.added.add(position)
-            heappush(self._heap, position)
+        self._agenda.add(self.graph.index[step_id])
 
-    def take_next(self) -> str | None:
-        """The next step to look at, in spec order; None when the agenda is empty."""
-        agenda = self.record.readiness.agenda
-        at = self._agenda_at
-        if self._heap and (at >= len(agenda) or self._heap[0] <= agenda[at]):
-            position = heappop(self._heap)
-            self._readiness.added.discard(position)
-            if at < len(agenda) and agenda[at] == position:
-                self._agenda_at = at + 1  # it stands on both: it is taken once
-        elif at < len(agenda):
-            position = agenda[at]
-            self._agenda_at = at + 1
+    def next_to_judge(self) -> str | None:
+        """The next step on the agenda, in spec order."""
+        position = self._agenda.take()
+        return None if position is None else self.graph.order[position]
+
+    @property
+    def has_agenda(self) -> bool:
+        return not self._agenda.is_empty
+
+    def propose(self, step_id: str) -> None:
+        """This step may be dispatched as soon as there is room for it."""
+        self._candidates.add(self.graph.index[step_id])
+
+    def next_candidate(self) -> str | None:
+        position = self._candidates.take()
+        return None if position is None else self.graph.order[position]
+
+    # ---- what follows from a change
+
+    def _known(self, unit: str) -> StepRecord:
+        found = self.unit(unit)
+        assert found is not None, f"{unit} is not there"
+        return found
+
+    def _put(self, unit: str, before: StepRecord, after: StepRecord) -> None:
+        if "#" in unit:
+            self.changes.items[unit] = after
         else:
-            return None
-        self._readiness.taken.add(position)
-        return self.graph.order[position]
+            self._steps[unit] = after
+            if before.status is not after.status:
+                self._recount(unit, before.status, after.status)
+            if after.awaits_dispatch and (not self.unmet(unit) or unit in self.graph.eager):
+                self.look_at(unit)
+        self._readiness.in_flight += (after.token is not None) - (before.token is not None)
+        if before.has_timer or after.has_timer:
+            self._rearm(unit, before, after)
 
     def _recount(self, step_id: str, before: StepStatus, after: StepStatus) -> None:
         """Keep the counters in step, and put on the agenda whom this move concerns."""
         readiness = self._readiness
-        readiness.in_flight += (after is StepStatus.IN_PROGRESS) - (before is StepStatus.IN_PROGRESS)
+        readiness.active += (after in ACTIVE_STEPS) - (before in ACTIVE_STEPS)
+        if StepStatus.WAITING in (before, after):
+            readiness.waiting[step_id] = after is StepStatus.WAITING
         was_final, is_final = before in FINAL_STEPS, after in FINAL_STEPS
-        if was_final != is_final:
-            change = -1 if is_final else 1
-            readiness.open += change
-            dead_end = after is StepStatus.SKIPPED or after is StepStatus.FAILED
-            for child in self.graph.children[step_id]:
-                unmet = self.unmet(child) + change
-                readiness.unmet[child] = unmet
-                if dead_end:
-                    self.dead_ends.append((step_id, child))
-                if not unmet and self.step(child).status is StepStatus.READY:
-                    self.look_at(child)
-        if after is StepStatus.RETRY or (after is StepStatus.READY and not self.unmet(step_id)):
-            self.look_at(step_id)
+        if was_final == is_final:
+            return
+        change = -1 if is_final else 1
+        readiness.open += change
+        dead_end = after is StepStatus.SKIPPED or after is StepStatus.FAILED
+        for child in self.graph.children[step_id]:
+            unmet = self.unmet(child) + change
+            readiness.unmet[child] = unmet
+            if dead_end:
+                self.dead_ends.append((step_id, child))
+            if (not unmet or child in self.graph.eager) and self.step(child).status is StepStatus.READY:
+                self.look_at(child)
 
-    def _note_move(self, step_id: str, before: StepStatus, after: StepRecord) -> None:
+    def _rearm(self, unit: str, before: StepRecord, after: StepRecord) -> None:
+        """Timers follow from the record: what is there no more is disarmed, what is new is armed."""
+        had, has = set(timers_of(unit, before)), set(timers_of(unit, after))
+        for timer in had - has:
+            if timer in self.changes.timers:
+                self.changes.timers.remove(timer)
+            else:
+                self.changes.disarmed.append(timer)
+        self.changes.timers += sorted(has - had, key=lambda timer: timer.kind)
+
+    def _note_move(self, unit: str, before: StepStatus, after: StepRecord) -> None:
         entry: dict[str, Any] = {
-            "step": step_id,
+            "step": unit,
             "from": before.value,
             "to": after.status.value,
             "run_id": after.run_id,

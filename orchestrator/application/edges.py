@@ -1,13 +1,15 @@
-"""What one step means for the next: the rules on dependencies and failures.
+"""What one step means for the next: the rules on dependencies, joins and failures.
 
-Nothing here reads more than two steps and their specs, so every process gives the same answer.
+Nothing here reads more than a step, its parents and their specs, so every process gives the same answer.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 
 from orchestrator.application.draft import Draft
+from orchestrator.application.expressions import evaluate
 from orchestrator.application.record import StepRecord, StepStatus
 from orchestrator.application.spec import StepSpec
 
@@ -17,6 +19,13 @@ class Edge(Enum):
     WAIT = "the parent is not final"
     SOFT = "the parent's path was not taken"
     SKIP = "the parent keeps the step from running"
+
+
+class Join(Enum):
+    GO = "the step may run"
+    LEAVE = "it is too early to say"
+    FILTER = "no path to the step was taken"
+    SKIP = "the step can never run"
 
 
 def edge(parent: StepRecord, parent_spec: StepSpec, child_spec: StepSpec) -> Edge:
@@ -37,16 +46,47 @@ def _after_failure(parent: StepSpec, child: StepSpec) -> Edge:
     return Edge.OK if policy == "continue" else Edge.SKIP
 
 
+def join(draft: Draft, step_id: str) -> Join:
+    """What all parents together say; an ExpressionError when the join is one and cannot be evaluated."""
+    spec = draft.spec(step_id)
+    seen = Counter(edge(draft.step(one), draft.spec(one), spec) for one in draft.graph.parents[step_id])
+    if isinstance(spec.join, int):
+        return _at_least(spec.join, seen)
+    if isinstance(spec.join, dict):
+        if evaluate(spec.join, draft.context(step_id)):
+            return Join.GO
+        return Join.LEAVE if seen[Edge.WAIT] else Join.SKIP
+    if spec.join == "all" and seen[Edge.SKIP]:
+        return Join.SKIP
+    if seen[Edge.WAIT]:
+        return Join.LEAVE
+    if spec.join == "done" or not seen:
+        return Join.GO
+    return _at_least(1, seen)
+
+
+def _at_least(wanted: int, seen: Counter[Edge]) -> Join:
+    if seen[Edge.OK] >= wanted:
+        return Join.GO
+    if seen[Edge.OK] + seen[Edge.WAIT] >= wanted:
+        return Join.LEAVE
+    return Join.SKIP if seen[Edge.SKIP] else Join.FILTER
+
+
 def skip_dead_ends(draft: Draft) -> None:
     """Skip, transitively, what a skipped or failed parent keeps from running."""
     while draft.dead_ends:
         parent, child = draft.dead_ends.pop()
-        if draft.step(child).status is StepStatus.READY:
-            found = edge(draft.step(parent), draft.spec(parent), draft.spec(child))
+        spec = draft.spec(child)
+        if draft.step(child).status is StepStatus.READY and spec.join == "all":
+            found = edge(draft.step(parent), draft.spec(parent), spec)
             if found is Edge.SKIP:
-                verb = "failed" if draft.step(parent).error is not None else "skipped"
-                reason = f"parent {parent} {verb}"
-                draft.move(child, StepStatus.SKIPPED, reason=reason, ended_at=draft.moment.iso)
+                skip(draft, child, parent)
+
+
+def skip(draft: Draft, step_id: str, parent: str) -> None:
+    verb = "failed" if draft.step(parent).error is not None else "skipped"
+    draft.move(step_id, StepStatus.SKIPPED, reason=f"parent {parent} {verb}", ended_at=draft.moment.iso)
 
 
 def failure_stops(draft: Draft, step_id: str) -> bool:

@@ -87,12 +87,23 @@ class LostEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadlineEvent:
-    """The time that this attempt had is over."""
+class TimerEvent:
+    """A time has come: the `deadline` of an attempt or a wait, a `retry`, `wake` from a deferral, or the
+    `timeout` of the workflow, which names no step."""
 
+    kind: str
     workflow_execution_id: str
     step_id: str
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignalEvent:
+    """Somebody outside says something to an execution."""
+
+    workflow_execution_id: str
+    name: str
+    payload: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +113,7 @@ class ContinueEvent:
     workflow_execution_id: str
 
 
-StepEvent = ResultEvent | StartedEvent | LostEvent | DeadlineEvent | ContinueEvent
+StepEvent = ResultEvent | StartedEvent | LostEvent | TimerEvent | SignalEvent | ContinueEvent
 Event = StartEvent | StepEvent
 
 

@@ -32,6 +32,8 @@ class Graph:
     parents: dict[str, tuple[str, ...]]
     children: dict[str, tuple[str, ...]]
     roots: tuple[str, ...]
+    eager: frozenset[str] = frozenset()
+    """Steps that must be judged whenever a parent ends: their join is a number or an expression."""
 
     def closure(self, ids: Iterable[str]) -> list[str]:
         """All that depends on these steps, directly or not, without them."""
@@ -86,6 +88,7 @@ def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[Fault]]:
         parents=parents,
         children={step_id: tuple(below) for step_id, below in _reversed(parents).items()},
         roots=tuple(step_id for step_id in index if not parents[step_id]),
+        eager=frozenset(step.id for step in steps if not isinstance(step.join, str)),
     )
     return graph, faults
 

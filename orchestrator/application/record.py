@@ -7,8 +7,8 @@ A record is changed in one way only: transitions decide `Changes`, a store commi
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -56,7 +56,9 @@ ACTIVE_STEPS = frozenset({S.IN_PROGRESS, S.WAITING, S.DEFERRED, S.RETRY, S.ON_HO
 _ENDS = {S.CANCELLED, S.READY}
 STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
     S.READY: frozenset(S) - {S.RETRY, S.CANCELLED},
-    S.DEFERRED: frozenset({S.IN_PROGRESS, S.COMPLETE, S.WAITING, S.FAILED, S.SKIPPED, S.ON_HOLD} | _ENDS),
+    S.DEFERRED: frozenset(
+        {S.IN_PROGRESS, S.COMPLETE, S.WAITING, S.FAILED, S.SKIPPED, S.HALTED, S.ON_HOLD} | _ENDS
+    ),
     S.WAITING: frozenset({S.COMPLETE, S.FAILED, S.SKIPPED, S.HALTED, S.RETRY, S.ON_HOLD} | _ENDS),
     S.IN_PROGRESS: frozenset({S.COMPLETE, S.HALTED, S.RETRY, S.FAILED, S.SKIPPED, S.IN_PROGRESS} | _ENDS),
     S.RETRY: frozenset({S.IN_PROGRESS, S.FAILED, S.SKIPPED, S.HALTED, S.RETRY, S.ON_HOLD} | _ENDS),
@@ -94,9 +96,13 @@ def check_workflow_move(before: WorkflowStatus, after: WorkflowStatus) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One step of one execution. `run_id` counts every reset and re-dispatch from 0, `attempt` the
-    executions since the last reset from 1, `round` the resets by `set` or rerun, `lost` the workers
-    that died with this attempt. Times are ISO 8601 in UTC; what a timer compares is in milliseconds."""
+    """One step of one execution, or one item of a map.
+
+    `run_id` counts every reset and re-dispatch from 0, `attempt` the executions since the last reset from
+    1, `round` the resets by `set` or rerun, `lost` the workers that died with this attempt, `iteration` how
+    often a loop said again. `value` is an item of a map, or what a loop handed on. Times are ISO 8601 in UTC;
+    what a timer compares is in milliseconds.
+    """
 
     status: StepStatus = S.READY
     run_id: int = 0
@@ -113,6 +119,11 @@ class StepRecord:
     started_at: str | None = None
     ended_at: str | None = None
     deadline_ms: int | None = None
+    not_before_ms: int | None = None
+    wake_at_ms: int | None = None
+    iteration: int = 0
+    value: Any = None
+    items: ItemCounts | None = None
 
     @property
     def start_time(self) -> str | None:
@@ -132,10 +143,19 @@ class StepRecord:
 
     @property
     def awaits_dispatch(self) -> bool:
-        """Whether advance() may dispatch it; in progress without a token is a step whose worker was lost."""
+        """Whether advance() may dispatch it. In progress without a token: its worker was lost, or it is a map
+        with items left."""
         if self.status is S.IN_PROGRESS:
-            return self.token is None
-        return self.status is S.READY or self.status is S.RETRY
+            return self.token is None and (self.items is None or self.items.has_more)
+        if self.status is S.RETRY:
+            return self.not_before_ms is None
+        if self.status is S.DEFERRED:
+            return self.wake_at_ms is None
+        return self.status is S.READY
+
+    @property
+    def has_timer(self) -> bool:
+        return not (self.deadline_ms is None and self.not_before_ms is None and self.wake_at_ms is None)
 
     def as_dict(self) -> dict[str, Any]:
         """What is stored: the status and the counters, and whatever differs from a step that never ran."""
@@ -144,12 +164,41 @@ class StepRecord:
             value = getattr(self, name)
             if value != default or type(value) is not type(default):
                 stored[name] = value
+        if self.items is not None:
+            stored["items"] = asdict(self.items)
         return stored
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> StepRecord:
         known = {name: stored[name] for name, _ in _STEP_DEFAULTS if name in stored}
+        if "items" in known:
+            known["items"] = ItemCounts(**{**known["items"], "due": tuple(known["items"]["due"])})
         return cls(status=StepStatus(stored["status"]), **known)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemCounts:
+    """How far a map is: `next` is the first item never dispatched, `due` are items to dispatch again, `out`
+    those in progress, `settled` those that ended. After a fatal item none is dispatched any more."""
+
+    count: int
+    next: int = 0
+    due: tuple[int, ...] = ()
+    out: int = 0
+    settled: int = 0
+    errors: int = 0
+    fatal: bool = False
+    most: int | None = None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether an item can be dispatched now."""
+        waits = bool(self.due) or self.next < self.count
+        return waits and not self.fatal and (self.most is None or self.out < self.most)
+
+    @property
+    def is_over(self) -> bool:
+        return self.settled == self.count or (self.fatal and not self.out)
 
 
 _STEP_DEFAULTS = tuple((f.name, f.default) for f in fields(StepRecord) if f.name != "status")
@@ -165,13 +214,24 @@ class Timer:
     due_ms: int
 
 
+def timers_of(step_id: str, step: StepRecord) -> Iterator[Timer]:
+    """What a step waits for by the clock. Without a dispatch its run names the timer: a reset outdates it."""
+    if step.deadline_ms is not None:
+        yield Timer("deadline", step_id, step.token or str(step.run_id), step.deadline_ms)
+    if step.not_before_ms is not None:
+        yield Timer("retry", step_id, str(step.run_id), step.not_before_ms)
+    if step.wake_at_ms is not None:
+        yield Timer("wake", step_id, str(step.run_id), step.wake_at_ms)
+
+
 @dataclass(slots=True)
 class Changes:
     """What a transition decided: the steps, state keys and fields that differ, and the effects.
 
     `settled` are the dispatches that brought their result, `revoked` those that nobody waits for any
-    more, both as the step was while they were out; `timers` are to be armed; `counted` belongs into the
-    counters (stale, late, lost), and `more` says that ready steps were left for a further advance().
+    more, both as the step was while they were out; `timers` are to be armed, `disarmed` are not needed any
+    more; `items` are those of maps, None for one that is gone; `counted` belongs into the counters (stale,
+    late, lost), and `more` says that ready steps were left for a further advance().
     """
 
     at_ms: int = 0
@@ -184,6 +244,8 @@ class Changes:
     settled: list[tuple[str, StepRecord]] = field(default_factory=list)
     revoked: list[tuple[str, StepRecord]] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
+    disarmed: list[Timer] = field(default_factory=list)
+    items: dict[str, StepRecord | None] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
     more: bool = False
     readiness: ReadinessChanges | None = None
@@ -191,14 +253,22 @@ class Changes:
     @property
     def is_empty(self) -> bool:
         """Whether the record stays as it is: nothing to write but an acknowledgement."""
-        return not (self.steps or self.state or self.fields or self.more)
+        return not (self.steps or self.items or self.state or self.fields or self.more)
 
 
 @dataclass(slots=True)
 class ReadinessChanges:
     unmet: dict[str, int] = field(default_factory=dict)
     open: int = 0
+    active: int = 0
     in_flight: int = 0
+    agenda: PositionChanges = field(default_factory=lambda: PositionChanges())
+    candidates: PositionChanges = field(default_factory=lambda: PositionChanges())
+    waiting: dict[str, bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PositionChanges:
     taken: set[int] = field(default_factory=set)
     added: set[int] = field(default_factory=set)
 
@@ -208,18 +278,26 @@ class Readiness:
     """What can be computed from a record, kept beside it so that an event costs what it touches.
 
     unmet      for each step, how many of its parents are not final
-    open       how many steps are not final
-    in_flight  how many steps are in progress
-    agenda     the spec positions of steps that the next advance() must look at, in order
+    open        how many steps are not final
+    active      how many of them are under way: in progress, waiting, deferred, in retry or on hold
+    in_flight   how many dispatches are out
+    agenda      the spec positions of steps that the next advance() must judge, in order
+    candidates  those it has judged and not dispatched, for want of capacity
+    waiting     the steps that wait for a signal
     """
 
     unmet: dict[str, int]
     open: int
+    active: int
     in_flight: int
     agenda: list[int]
+    candidates: list[int] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, graph: Graph, steps: Mapping[str, StepRecord]) -> Readiness:
+    def of(
+        cls, graph: Graph, steps: Mapping[str, StepRecord], items: Mapping[str, StepRecord] | None = None
+    ) -> Readiness:
         final = {step_id for step_id, step in steps.items() if step.status in FINAL_STEPS}
         unmet = {
             step_id: sum(1 for parent in graph.parents[step_id] if parent not in final)
@@ -228,31 +306,47 @@ class Readiness:
         agenda = [
             position
             for position, step_id in enumerate(graph.order)
-            if steps[step_id].awaits_dispatch and not unmet[step_id]
+            if steps[step_id].awaits_dispatch and (not unmet[step_id] or step_id in graph.eager)
         ]
-        in_flight = sum(1 for step in steps.values() if step.status is S.IN_PROGRESS)
-        return cls(unmet, len(steps) - len(final), in_flight, agenda)
+        active = sum(1 for step in steps.values() if step.status in ACTIVE_STEPS)
+        out = [*steps.values(), *(items or {}).values()]
+        in_flight = sum(1 for unit in out if unit.token is not None)
+        waiting = {step_id for step_id, step in steps.items() if step.status is S.WAITING}
+        return cls(unmet, len(steps) - len(final), active, in_flight, agenda, waiting=waiting)
 
     def apply(self, changes: ReadinessChanges) -> None:
         self.unmet.update(changes.unmet)
         self.open += changes.open
+        self.active += changes.active
         self.in_flight += changes.in_flight
-        if len(changes.taken) > 64:
-            self.agenda = [position for position in self.agenda if position not in changes.taken]
-        else:
-            for position in changes.taken:
-                at = bisect_left(self.agenda, position)
-                if at < len(self.agenda) and self.agenda[at] == position:
-                    del self.agenda[at]
-        for position in changes.added:
-            at = bisect_left(self.agenda, position)
-            if at == len(self.agenda) or self.agenda[at] != position:
-                insort(self.agenda, position)
+        self.agenda = _edited(self.agenda, changes.agenda)
+        self.candidates = _edited(self.candidates, changes.candidates)
+        for step_id, waits in changes.waiting.items():
+            (self.waiting.add if waits else self.waiting.discard)(step_id)
+
+
+def _edited(positions: list[int], changes: PositionChanges) -> list[int]:
+    """A sorted list without what was taken and with what was added; a short edit costs no new list."""
+    if len(changes.taken) > 64:
+        positions = [position for position in positions if position not in changes.taken]
+    else:
+        for position in changes.taken:
+            at = bisect_left(positions, position)
+            if at < len(positions) and positions[at] == position:
+                del positions[at]
+    for position in changes.added:
+        at = bisect_left(positions, position)
+        if at == len(positions) or positions[at] != position:
+            insort(positions, position)
+    return positions
 
 
 @dataclass(slots=True)
 class WorkflowRecord:
-    """All we know of one execution. `version` is the store's: it changes with every commit."""
+    """All we know of one execution. `version` is the store's: it changes with every commit.
+
+    `items` are the items of maps, under `<step>#<n>`; `signals` those that nobody has waited for yet.
+    """
 
     loaded: LoadedSpec
     execution_id: str
@@ -261,9 +355,12 @@ class WorkflowRecord:
     status: WorkflowStatus = W.PENDING
     state: dict[str, Any] = field(default_factory=dict)
     steps: dict[str, StepRecord] = field(default_factory=dict)
+    items: dict[str, StepRecord] = field(default_factory=dict)
+    signals: list[dict[str, Any]] = field(default_factory=list)
     outcome: Any = None
     error: dict[str, Any] | None = None
     ended_at: str | None = None
+    deadline_ms: int | None = None
     start_event: str | None = None
     version: str = ""
     readiness: Readiness = field(init=False)
@@ -272,7 +369,7 @@ class WorkflowRecord:
         for step_id in self.graph.order:
             if step_id not in self.steps:
                 self.steps[step_id] = StepRecord()
-        self.readiness = Readiness.of(self.graph, self.steps)
+        self.readiness = Readiness.of(self.graph, self.steps, self.items)
 
     @property
     def workflow_id(self) -> str:
@@ -297,6 +394,11 @@ class WorkflowRecord:
     def apply(self, changes: Changes) -> None:
         """Write down what was decided, after it was committed."""
         self.steps.update(changes.steps)
+        for unit, item in changes.items.items():
+            if item is None:
+                self.items.pop(unit, None)
+            else:
+                self.items[unit] = item
         self.state.update(changes.state)
         for name, value in changes.fields.items():
             setattr(self, name, value)

@@ -10,11 +10,21 @@ foreign results change nothing: they fail the fence, are counted and dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.application.branches import Verdict, judge
+from orchestrator.application.attempts import (
+    NEVER_RETRIED,
+    Error,
+    Output,
+    StepResult,
+    as_error,
+    bring,
+    fail_for_good,
+    reshaped,
+    try_again,
+)
 from orchestrator.application.decisions import (
     Cancelled,
     Complete,
@@ -26,33 +36,42 @@ from orchestrator.application.decisions import (
     Pending,
 )
 from orchestrator.application.draft import Draft
-from orchestrator.application.edges import Edge, edge, failure_stops, skip_dead_ends
+from orchestrator.application.edges import skip_dead_ends
 from orchestrator.application.errors import ExpressionError, InvalidEvent
 from orchestrator.application.events import (
     ContinueEvent,
-    DeadlineEvent,
     LostEvent,
     Moment,
     ResultEvent,
+    SignalEvent,
     StartedEvent,
     StepEvent,
+    TimerEvent,
     failure,
 )
 from orchestrator.application.expressions import resolve
+from orchestrator.application.gates import is_eligible, pass_gates, wake
+from orchestrator.application.maps import (
+    fill_map,
+    item_is_due,
+    item_roots,
+    item_was_lost,
+    items_of,
+    on_item,
+    open_map,
+)
 from orchestrator.application.record import (
     Changes,
     StepRecord,
     StepStatus,
+    Timer,
     WorkflowRecord,
     WorkflowStatus,
+    timers_of,
 )
+from orchestrator.application.waits import on_signal, on_wait_over
 
-NEVER_RETRIED = frozenset(
-    {"expression", "bad_output", "branch_target", "no_branch", "loop_limit", "declared"}
-)
-"""Kinds of failure that would only happen again."""
-
-StepResult = Halt | Failed | Pending | None
+__all__ = ["NEVER_RETRIED", "Decided", "StepResult", "advance", "decide", "fail_workflow", "on_step_result"]
 
 
 @dataclass(slots=True)
@@ -100,7 +119,7 @@ def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment)
     return draft.changes
 
 
-# ---- results
+# ---- events
 
 
 def _apply(draft: Draft, event: StepEvent) -> StepResult:
@@ -110,14 +129,22 @@ def _apply(draft: Draft, event: StepEvent) -> StepResult:
 
 
 def _take_in(draft: Draft, event: StepEvent) -> StepResult:
-    if isinstance(event, ContinueEvent):
-        return None
-    if event.step_id not in draft.graph.index:
+    match event:
+        case ContinueEvent():
+            return None
+        case SignalEvent():
+            return None if _is_late(draft) else on_signal(draft, event.name, event.payload)
+        case TimerEvent(kind="timeout"):
+            return None if _is_late(draft) else _on_workflow_timeout(draft)
+    step_id = event.step_id.partition("#")[0]
+    if step_id not in draft.graph.index:
         raise InvalidEvent(f"workflow {draft.record.workflow_execution_id!r} has no step {event.step_id!r}")
-    if draft.is_final:
-        draft.count("late")
+    if _is_late(draft):
         return None
-    if not _is_current(draft.step(event.step_id), event):
+    unit = draft.unit(event.step_id)
+    if isinstance(event, TimerEvent):
+        return _on_timer(draft, event, unit)
+    if unit is None or not _is_current(unit, event):
         draft.count("stale")
         return None
     match event:
@@ -125,26 +152,30 @@ def _take_in(draft: Draft, event: StepEvent) -> StepResult:
             _on_started(draft, event)
             return None
         case LostEvent():
-            return _on_lost(draft, event)
-        case DeadlineEvent():
-            return _on_deadline(draft, event)
+            return _on_lost(draft, event, unit)
     return _on_result(draft, event)
 
 
-def _is_current(step: StepRecord, event: ResultEvent | StartedEvent | LostEvent | DeadlineEvent) -> bool:
+def _is_late(draft: Draft) -> bool:
+    if draft.is_final:
+        draft.count("late")
+    return draft.is_final
+
+
+def _is_current(unit: StepRecord, event: ResultEvent | StartedEvent | LostEvent) -> bool:
     """The fence: this attempt, of this run, under this token, is in progress."""
-    if step.status is not StepStatus.IN_PROGRESS or step.token is None:
+    if unit.status is not StepStatus.IN_PROGRESS or unit.token is None:
         return False
-    if event.token is not None and event.token != step.token:
-        return False
-    if isinstance(event, DeadlineEvent):
-        return True
-    return event.run_id in (None, step.run_id) and event.attempt in (None, step.attempt)
+    return (
+        event.token in (None, unit.token)
+        and event.run_id in (None, unit.run_id)
+        and event.attempt in (None, unit.attempt)
+    )
 
 
 def _on_started(draft: Draft, event: StartedEvent) -> None:
     """The clock of the attempt starts when its worker says so: time in the queue does not count."""
-    timeout_s = draft.spec(event.step_id).timeout_s
+    timeout_s = draft.spec(event.step_id.partition("#")[0]).timeout_s
     deadline_ms = None if timeout_s is None else draft.moment.at_ms + round(timeout_s * 1000)
     draft.amend(
         event.step_id,
@@ -152,170 +183,129 @@ def _on_started(draft: Draft, event: StartedEvent) -> None:
         worker=event.worker,
         deadline_ms=deadline_ms,
     )
-    if deadline_ms is not None:
-        draft.arm("deadline", event.step_id, deadline_ms)
 
 
-def _on_deadline(draft: Draft, event: DeadlineEvent) -> StepResult:
-    step = draft.step(event.step_id)
-    if step.deadline_ms is None:
-        return None
-    if draft.moment.at_ms < step.deadline_ms:
-        draft.arm("deadline", event.step_id, step.deadline_ms)
-        return None
-    timeout_s = draft.spec(event.step_id).timeout_s
-    draft.revoke(event.step_id)
-    error = failure("timeout", f"execution timeout exceeded ({timeout_s:g} s)")
-    return _on_result(draft, ResultEvent(event.workflow_execution_id, event.step_id, error=error))
-
-
-def _on_lost(draft: Draft, event: LostEvent) -> StepResult:
+def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
     """Dispatch again, as the same attempt: a dead worker is not the step's fault, up to a limit."""
     draft.count("lost")
-    step = draft.step(event.step_id)
-    if step.lost >= draft.record.spec.limits.max_lost:
-        message = f"{event.reason} ({step.lost + 1} workers lost with this attempt)"
-        error = failure("lost", message)
-        return _on_result(draft, ResultEvent(event.workflow_execution_id, event.step_id, error=error))
+    if unit.lost >= draft.record.spec.limits.max_lost:
+        message = f"{event.reason} ({unit.lost + 1} workers lost with this attempt)"
+        return _on_error(draft, event.step_id, failure("lost", message))
     draft.revoke(event.step_id)
     draft.move(
         event.step_id,
         StepStatus.IN_PROGRESS,
-        run_id=step.run_id + 1,
-        lost=step.lost + 1,
+        run_id=unit.run_id + 1,
+        lost=unit.lost + 1,
         token=None,
         worker=None,
         started_at=None,
         deadline_ms=None,
         reason=event.reason,
     )
-    draft.look_at(event.step_id)
+    if "#" in event.step_id:
+        item_was_lost(draft, event.step_id)
     return Pending()
 
 
 def _on_result(draft: Draft, event: ResultEvent) -> StepResult:
-    step_id, step = event.step_id, draft.step(event.step_id)
-    output, error = _normalised(event)
-    verdict = judge(draft, step_id, output)
-    if verdict.error is not None:
-        error = verdict.error
-    draft.settle(step_id)
-    draft.amend(
-        step_id,
-        output=output,
-        error=error,
-        token=None,
-        reason=None,
-        worker=event.worker or step.worker,
-        started_at=event.started_at or step.started_at,
-        deadline_ms=None,
-    )
-    if output:
-        draft.merge_state(step_id, output)
-    return _act(draft, step_id, verdict, error)
-
-
-def _normalised(event: ResultEvent) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The output as an object or null, and the error if there is one; a branch sees an error as an output."""
+    unit = event.step_id
     if event.error is not None:
-        error = {"kind": "exception", "message": "", **event.error}
-        return {"ok": False, "error": str(error["message"])}, error
-    if event.output is None or isinstance(event.output, dict):
-        return event.output, None
-    message = f"an executor must return an object or nothing, not {_json_type(event.output)}"
-    return {"ok": False, "error": message}, failure("bad_output", message)
+        return _bring(draft, unit, *as_error(event.error), event.worker, event.started_at)
+    raw: Any = event.output
+    loop = draft.spec(unit.partition("#")[0]).loop
+    if loop is not None:
+        again, raw, error = _loop(draft, unit, raw)
+        if again is not None:
+            return again
+        if error is not None:
+            return _bring(draft, unit, *as_error(error), event.worker, event.started_at)
+    roots = item_roots(draft, unit) if "#" in unit else {}
+    return _bring(draft, unit, *reshaped(draft, unit, raw, **roots), event.worker, event.started_at)
 
 
-def _json_type(value: Any) -> str:
-    return {bool: "a boolean", str: "a string", list: "a list", int: "a number", float: "a number"}.get(
-        type(value), f"a {type(value).__name__}"
-    )
+def _on_error(draft: Draft, unit: str, error: dict[str, Any]) -> StepResult:
+    return _bring(draft, unit, *as_error(error))
 
 
-def _act(draft: Draft, step_id: str, verdict: Verdict, error: dict[str, Any] | None) -> StepResult:
-    now = draft.moment.iso
-    match verdict.action:
-        case "halt":
-            draft.move(step_id, StepStatus.HALTED, ended_at=now, error=None)
-            draft.end_workflow(
-                WorkflowStatus.HALTED, f"workflow halted by step {step_id}", outcome=verdict.result
-            )
-            return Halt(verdict.result)
-        case "complete":
-            draft.move(step_id, StepStatus.COMPLETE, ended_at=now, error=None)
-            return None
-        case "skip":
-            draft.move(step_id, StepStatus.SKIPPED, ended_at=now, error=None, reason="a branch skipped it")
-            return None
-        case "set":
-            return _reset(draft, step_id, verdict.targets)
+def _bring(
+    draft: Draft,
+    unit: str,
+    output: Output,
+    error: Error,
+    worker: str | None = None,
+    started_at: str | None = None,
+) -> StepResult:
+    if "#" in unit:
+        return on_item(draft, unit, output, error, worker, started_at)
+    return bring(draft, unit, output, error, worker, started_at)
+
+
+def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error]:
+    """What a round of a loop means: another one, or the value that it ends with."""
+    spec, record = draft.spec(unit.partition("#")[0]).loop, draft.unit(unit)
+    assert spec is not None
+    assert record is not None
+    said = raw.get("_loop") if isinstance(raw, dict) else None
+    if said not in ("again", "done"):
+        message = 'a loop must return {"_loop": "again" or "done", "value": {...}}'
+        return None, None, failure("bad_output", message)
+    value = raw.get("value")
+    if said == "done":
+        return None, value, None
+    if record.iteration + 1 < spec.max_iterations:
+        draft.settle(unit)
+        rounds = {"attempt": 1, "iteration": record.iteration + 1, "value": value}
+        pending = try_again(draft, unit, **rounds)
+        if "#" in unit:
+            item_was_lost(draft, unit)
+        return pending, None, None
+    if spec.on_max == "exit_with_last":
+        return None, value, None
+    return None, None, failure("loop_limit", f"the loop said again {spec.max_iterations} times")
+
+
+# ---- the clock
+
+
+def _on_timer(draft: Draft, event: TimerEvent, unit: StepRecord | None) -> StepResult:
+    """A timer is a hint: it counts only if the record still waits for it, and its time has come."""
+    armed = timers_of(event.step_id, unit) if unit is not None else ()
+    timer = next((one for one in armed if (one.kind, one.token) == (event.kind, event.token)), None)
+    if timer is None or unit is None:
+        draft.count("stale")
+        return None
+    if draft.moment.at_ms < timer.due_ms:
+        draft.changes.timers.append(timer)
+        return None
+    match event.kind:
         case "retry":
-            return _fail(draft, step_id, failure("rejected", "a branch rejected the result"))
-        case "fail":
-            return _fail(draft, step_id, failure("declared", "a branch declared it failed"))
-        case "abort":
-            assert error is not None, "a verdict that aborts says why"
-            return _fail_with_workflow(draft, step_id, error)
-    if error is not None:
-        return _fail(draft, step_id, error)
-    step, spec = draft.step(step_id), draft.spec(step_id)
-    if spec.attempts_on == "any" and step.attempt < spec.max_attempts:
-        return _try_again(draft, step_id)
-    draft.move(step_id, StepStatus.COMPLETE, ended_at=now)
-    return None
-
-
-def _reset(draft: Draft, step_id: str, targets: Sequence[str]) -> StepResult:
-    """The action `set`: the targets, the step itself and all that depends on them run again."""
-    seeds = list(dict.fromkeys([*targets, step_id]))
-    every = [*seeds, *draft.graph.closure(seeds)]
-    limit = draft.record.spec.limits.max_runs
-    for one in every:
-        if draft.step(one).run_id >= limit:
-            message = f"step {one!r} was reset {limit} times: its loop does not end (limits.max_runs)"
-            return _fail(draft, step_id, failure("loop_limit", message))
-    for one in every:
-        draft.reset(one)
-    return None
-
-
-def _fail(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
-    draft.amend(step_id, error=error)
-    step, spec = draft.step(step_id), draft.spec(step_id)
-    if error["kind"] not in NEVER_RETRIED and step.attempt < spec.max_attempts:
-        return _try_again(draft, step_id)
-    return _fail_for_good(draft, step_id, error)
-
-
-def _try_again(draft: Draft, step_id: str) -> Pending:
-    step = draft.step(step_id)
-    draft.move(
-        step_id,
-        StepStatus.RETRY,
-        run_id=step.run_id + 1,
-        attempt=step.attempt + 1,
-        lost=0,
-        dispatched_at=None,
-        started_at=None,
+            draft.amend(event.step_id, not_before_ms=None)
+            if "#" in event.step_id:
+                item_is_due(draft, event.step_id)
+            return None
+        case "wake":
+            wake(draft, event.step_id)
+            return None
+    if unit.status is StepStatus.WAITING:
+        return on_wait_over(draft, event.step_id)
+    timeout_s = draft.spec(event.step_id.partition("#")[0]).timeout_s
+    draft.revoke(event.step_id)
+    return _on_error(
+        draft, event.step_id, failure("timeout", f"execution timeout exceeded ({timeout_s:g} s)")
     )
-    return Pending()
 
 
-def _fail_for_good(draft: Draft, step_id: str, error: dict[str, Any]) -> Failed | None:
-    """No attempt is left: the policies of the step and of its dependents say what follows."""
-    if failure_stops(draft, step_id):
-        return _fail_with_workflow(draft, step_id, error)
-    status = StepStatus.SKIPPED if draft.spec(step_id).on_error == "skip" else StepStatus.FAILED
-    reason = "failed, and its on_error is skip" if status is StepStatus.SKIPPED else None
-    draft.move(step_id, status, error=error, reason=reason, ended_at=draft.moment.iso)
-    return None
-
-
-def _fail_with_workflow(draft: Draft, step_id: str, error: dict[str, Any]) -> Failed:
-    draft.move(step_id, StepStatus.FAILED, error=error, ended_at=draft.moment.iso)
-    workflow_error = {**error, "step": step_id}
-    draft.end_workflow(WorkflowStatus.FAILED, f"step {step_id} failed", error=workflow_error)
-    return Failed(workflow_error)
+def _on_workflow_timeout(draft: Draft) -> Failed | None:
+    due_ms = draft.deadline_ms
+    if due_ms is None:
+        return None
+    if draft.moment.at_ms < due_ms:
+        draft.changes.timers.append(Timer("timeout", "", "", due_ms))
+        return None
+    error = failure("timeout", f"the workflow exceeded its timeout ({draft.record.spec.timeout_s:g} s)")
+    draft.end_workflow(WorkflowStatus.FAILED, "workflow timed out", error=error)
+    return Failed(error)
 
 
 # ---- advance
@@ -326,69 +316,97 @@ def _advance(draft: Draft, limit: int | None) -> Decision:
         return _ended(draft)
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
-    claims: list[tuple[str, dict[str, Any]]] = []
-    while limit is None or len(claims) < limit:
-        step_id = draft.take_next()
+    while not draft.is_final and (_judge(draft) or _dispatch(draft, limit)):
+        pass
+    if draft.is_final:
+        return _ended(draft)
+    return Dispatch(draft.changes.jobs) if draft.changes.jobs else _finish(draft)
+
+
+def _judge(draft: Draft) -> bool:
+    """Take every step on the agenda through its gates; False when there was none."""
+    judged = False
+    while not draft.is_final and (step_id := draft.next_to_judge()) is not None:
+        judged = True
+        if pass_gates(draft, step_id):
+            draft.propose(step_id)
+        skip_dead_ends(draft)
+    return judged
+
+
+def _dispatch(draft: Draft, limit: int | None) -> bool:
+    """Claim candidates in spec order while there is room; True when somebody must be judged after that.
+
+    The inputs of all are resolved before any is claimed: one that cannot be may end the workflow.
+    """
+    ready: list[tuple[str, Any]] = []
+    while (room := _room(draft, limit)) is None or len(ready) < room:
+        step_id = draft.next_candidate()
         if step_id is None:
             break
-        if not _may_run(draft, step_id):
-            continue
-        try:
-            claims.append((step_id, _inputs(draft, step_id)))
-        except ExpressionError as error:
-            _fail_for_good(draft, step_id, failure("expression", f"input cannot be resolved: {error}"))
-            skip_dead_ends(draft)
-            if draft.is_final:
-                return _ended(draft)
-    for step_id, inputs in claims:
-        draft.claim(step_id, inputs)
-    if claims:
-        draft.changes.more = _has_more(draft)
-        return Dispatch(draft.changes.jobs)
-    return _finish(draft)
+        if is_eligible(draft, step_id):
+            try:
+                ready.append((step_id, _resolved(draft, step_id)))
+            except ExpressionError as error:
+                fail_for_good(draft, step_id, failure("expression", f"input cannot be resolved: {error}"))
+                skip_dead_ends(draft)
+                if draft.is_final:
+                    return False
+    for step_id, resolved in ready:
+        if (room := _room(draft, limit)) is not None and room <= 0:
+            draft.propose(step_id)
+        elif draft.spec(step_id).map is None:
+            draft.claim(step_id, resolved)
+        else:
+            _map(draft, step_id, resolved, room)
+    draft.changes.more = _has_more(draft, limit)
+    return draft.has_agenda
 
 
-def _may_run(draft: Draft, step_id: str) -> bool:
-    """Judge a step on the agenda by its parents; it is skipped or filtered when they say so."""
-    if not _is_eligible(draft, step_id):
+def _room(draft: Draft, limit: int | None) -> int | None:
+    """How many dispatches are still allowed: by this commit, and by the workflow's max_workers."""
+    rooms = []
+    if limit is not None:
+        rooms.append(limit - len(draft.changes.jobs))
+    if draft.record.spec.max_workers is not None:
+        rooms.append(draft.record.spec.max_workers - draft.in_flight)
+    return min(rooms, default=None)
+
+
+def _has_more(draft: Draft, limit: int | None) -> bool:
+    """Whether a further advance could dispatch at once: only the size of this commit was in the way."""
+    if limit is None or len(draft.changes.jobs) < limit:
         return False
-    if draft.step(step_id).status is not StepStatus.READY:
-        return True
-    spec, parents = draft.spec(step_id), draft.graph.parents[step_id]
-    seen = {edge(draft.step(one), draft.spec(one), spec) for one in parents}
-    if Edge.SKIP in seen:
-        draft.dead_ends += ((parent, step_id) for parent in parents)
-        skip_dead_ends(draft)
-        return False
-    if seen == {Edge.SOFT}:
-        reason = "every parent was filtered"
-        draft.move(step_id, StepStatus.FILTERED, reason=reason, ended_at=draft.moment.iso)
-        return False
-    return Edge.WAIT not in seen
-
-
-def _is_eligible(draft: Draft, step_id: str) -> bool:
-    """The agenda is a hint: what stood on it may have moved on, or wait for a parent again."""
-    return draft.step(step_id).awaits_dispatch and not draft.unmet(step_id)
-
-
-def _has_more(draft: Draft) -> bool:
-    while (step_id := draft.take_next()) is not None:
-        if _is_eligible(draft, step_id):
-            draft.look_at(step_id)
-            return True
+    while (step_id := draft.next_candidate()) is not None:
+        if is_eligible(draft, step_id):
+            draft.propose(step_id)
+            return (_room(draft, None) or 1) > 0
     return False
 
 
-def _inputs(draft: Draft, step_id: str) -> dict[str, Any]:
+def _resolved(draft: Draft, step_id: str) -> Any:
+    """What a dispatch needs: the inputs of a step; of a map, its items, unless it has them already."""
+    spec = draft.spec(step_id)
+    if spec.map is not None:
+        return items_of(draft, step_id) if draft.step(step_id).items is None else None
     context = draft.context(step_id)
-    return {key: resolve(value, context) for key, value in draft.spec(step_id).input.items()}
+    return {key: resolve(value, context) for key, value in spec.input.items()}
+
+
+def _map(draft: Draft, step_id: str, items: list[Any] | None, room: int | None) -> None:
+    if items is not None:
+        open_map(draft, step_id, items)
+    if draft.step(step_id).items is not None:
+        fill_map(draft, step_id, room)
+    skip_dead_ends(draft)
+    if not draft.is_final and draft.step(step_id).awaits_dispatch:
+        draft.propose(step_id)
 
 
 def _finish(draft: Draft) -> Decision:
     """Nothing can be dispatched: the workflow is at its end, or something is still under way."""
     if draft.open:
-        if draft.in_flight:
+        if draft.active:
             return Pending()
         message = "no step can ever run again, and not all are final"
         draft.end_workflow(WorkflowStatus.FAILED, "workflow stalled", error=failure("stalled", message))

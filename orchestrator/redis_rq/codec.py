@@ -14,12 +14,13 @@ from typing import Any, cast
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import (
     ContinueEvent,
-    DeadlineEvent,
     Event,
     LostEvent,
     ResultEvent,
+    SignalEvent,
     StartedEvent,
     StartEvent,
+    TimerEvent,
 )
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
@@ -134,13 +135,21 @@ def _read_lost(fields: Mapping[str, str]) -> LostEvent:
     )
 
 
+def _timer_reader(kind: str) -> Callable[[Mapping[str, str]], TimerEvent]:
+    return lambda fields: TimerEvent(
+        kind, _text(fields, "execution"), _text(fields, "step"), _text(fields, "token")
+    )
+
+
 _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "result": _read_result,
     "started": _read_started,
     "lost": _read_lost,
-    "deadline": lambda fields: DeadlineEvent(
-        _text(fields, "execution"), _text(fields, "step"), _text(fields, "token")
+    "signal": lambda fields: SignalEvent(
+        _text(fields, "execution"), _text(fields, "name"), _json("payload", fields.get("payload", "null"))
     ),
+    "timeout": lambda fields: TimerEvent("timeout", _text(fields, "execution"), "", ""),
+    **{kind: _timer_reader(kind) for kind in ("deadline", "retry", "wake")},
     "continue": lambda fields: ContinueEvent(_text(fields, "execution")),
 }
 

@@ -18,7 +18,13 @@ from coreworld import Json, World, document, fresh_readiness, reloaded, step, wh
 from orchestrator.application.decisions import Dispatch
 from orchestrator.application.draft import Draft
 from orchestrator.application.events import Moment, StepEvent
-from orchestrator.application.record import Readiness, ReadinessChanges, WorkflowRecord, WorkflowStatus
+from orchestrator.application.record import (
+    PositionChanges,
+    Readiness,
+    ReadinessChanges,
+    WorkflowRecord,
+    WorkflowStatus,
+)
 from orchestrator.application.transitions import on_step_result
 
 SEEDS = range(60)
@@ -69,9 +75,12 @@ def check(world: World, spec: Json) -> None:
     assert kept.unmet == made.unmet
     assert (kept.open, kept.in_flight) == (made.open, made.in_flight)
     assert kept.agenda == sorted(set(kept.agenda))
+    assert kept.candidates == sorted(set(kept.candidates))
+    assert (kept.active, kept.waiting) == (made.active, made.waiting)
     if not world.record.is_final:
         _, candidates = scan(spec, world.record)
-        on_agenda = {world.record.graph.order[position] for position in kept.agenda}
+        known = {*kept.agenda, *kept.candidates}
+        on_agenda = {world.record.graph.order[position] for position in known}
         assert on_agenda >= set(candidates), "a step that can run is on nobody's agenda"
 
 
@@ -217,11 +226,10 @@ def pause_or_resume(world: World) -> None:
 
 def test_a_long_agenda_is_rebuilt_and_a_short_one_is_edited_with_the_same_result() -> None:
     for count in (3, 64, 65, 200):
-        readiness = Readiness({}, 0, 0, list(range(0, 400, 2)))
+        readiness = Readiness({}, 0, 0, 0, list(range(0, 400, 2)))
 
-        readiness.apply(
-            ReadinessChanges(open=2, in_flight=1, taken={*range(count), 999}, added={5, 390, 401})
-        )
+        changes = PositionChanges(taken={*range(count), 999}, added={5, 390, 401})
+        readiness.apply(ReadinessChanges(open=2, in_flight=1, agenda=changes))
 
         left = {position for position in range(0, 400, 2) if position >= count} | {5, 390, 401}
         assert readiness.agenda == sorted(left)

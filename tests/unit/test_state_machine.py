@@ -25,7 +25,7 @@ from orchestrator.application.record import (
 
 STEP_TABLE = {
     "ready": "ready filtered skipped deferred waiting in_progress on_hold failed complete halted",
-    "deferred": "ready in_progress complete waiting failed skipped on_hold cancelled",
+    "deferred": "ready in_progress complete waiting failed skipped halted on_hold cancelled",
     "waiting": "ready complete failed skipped halted retry on_hold cancelled",
     "in_progress": "ready complete halted retry failed skipped in_progress cancelled",
     "retry": "ready in_progress failed skipped halted retry on_hold cancelled",

@@ -15,11 +15,11 @@ from orchestrator.application.decisions import Cancelled, Complete, Dispatch, Fa
 from orchestrator.application.errors import InvalidEvent, InvalidSpec
 from orchestrator.application.events import (
     ContinueEvent,
-    DeadlineEvent,
     LostEvent,
     Moment,
     ResultEvent,
     StartedEvent,
+    TimerEvent,
     failure,
 )
 from orchestrator.application.record import Readiness, StepRecord, StepStatus, Timer, WorkflowStatus
@@ -603,7 +603,7 @@ def test_a_step_without_a_timeout_has_no_deadline() -> None:
     assert world["a"].deadline_ms is None
     assert world.last.timers == []
 
-    world.apply(DeadlineEvent(world.record.workflow_execution_id, "a", world.out["a"].token))
+    world.apply(TimerEvent("deadline", world.record.workflow_execution_id, "a", world.out["a"].token))
     assert world.last.is_empty
     assert world.statuses["a"] == "in_progress"
 
@@ -626,7 +626,7 @@ def test_a_step_past_its_deadline_fails_with_a_timeout_and_is_retried() -> None:
     world.apply(world.started("a"))
     first = world.out["a"]
 
-    decision = world.decide(DeadlineEvent(first.workflow_execution_id, "a", first.token))
+    decision = world.decide(TimerEvent("deadline", first.workflow_execution_id, "a", first.token))
 
     assert world.dispatched(decision) == ["a"]
     assert world["a"].attempt == 2
@@ -642,7 +642,9 @@ def test_branches_see_a_timeout() -> None:
     world.advance()
     world.apply(world.started("a"))
 
-    decision = world.decide(DeadlineEvent(world.record.workflow_execution_id, "a", world.out["a"].token))
+    decision = world.decide(
+        TimerEvent("deadline", world.record.workflow_execution_id, "a", world.out["a"].token)
+    )
 
     assert decision == Complete({})
     assert world["a"].output == {"ok": False, "error": "execution timeout exceeded (1 s)"}
@@ -653,7 +655,7 @@ def test_a_deadline_that_comes_too_early_is_set_again() -> None:
     world.advance()
     world.apply(world.started("a"))
 
-    world.decide(DeadlineEvent(world.record.workflow_execution_id, "a", world.out["a"].token))
+    world.decide(TimerEvent("deadline", world.record.workflow_execution_id, "a", world.out["a"].token))
 
     assert world.statuses["a"] == "in_progress"
     assert world.last.timers == [Timer("deadline", "a", "n1-0", world["a"].deadline_ms or 0)]
@@ -664,7 +666,7 @@ def test_a_deadline_of_another_dispatch_is_dropped() -> None:
     world.advance()
     world.apply(world.started("a"))
 
-    world.decide(DeadlineEvent(world.record.workflow_execution_id, "a", "n0-0"))
+    world.decide(TimerEvent("deadline", world.record.workflow_execution_id, "a", "n0-0"))
 
     assert world.counted == {"stale": 1}
     assert world.statuses["a"] == "in_progress"

@@ -1,0 +1,43 @@
+"""Positions to work through in order, without touching the sorted list they are kept in."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from orchestrator.application.record import PositionChanges
+
+
+class Agenda:
+    """A sorted list, of which a decision has taken some and to which it has added others."""
+
+    __slots__ = ("_at", "_changes", "_heap", "_kept")
+
+    def __init__(self, kept: list[int], changes: PositionChanges) -> None:
+        self._kept, self._changes = kept, changes
+        self._at = 0
+        self._heap: list[int] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._heap and self._at >= len(self._kept)
+
+    def add(self, position: int) -> None:
+        if position not in self._changes.added:
+            self._changes.added.add(position)
+            heappush(self._heap, position)
+
+    def take(self) -> int | None:
+        """The lowest position; None when there is none left."""
+        kept, at = self._kept, self._at
+        if self._heap and (at >= len(kept) or self._heap[0] <= kept[at]):
+            position = heappop(self._heap)
+            self._changes.added.discard(position)
+            if at < len(kept) and kept[at] == position:
+                self._at = at + 1  # it stands on both: it is taken once
+        elif at < len(kept):
+            position = kept[at]
+            self._at = at + 1
+        else:
+            return None
+        self._changes.taken.add(position)
+        return position

@@ -1,0 +1,212 @@
+"""What follows from a result: branches, the next attempt, the policies of a failure.
+
+`bring` takes in what a unit brought back, whoever brought it: a worker, a signal, the clock, or advance()
+itself for a step that needs no executor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.application.branches import Verdict, judge
+from orchestrator.application.decisions import Failed, Halt, Pending
+from orchestrator.application.draft import Draft
+from orchestrator.application.edges import failure_stops
+from orchestrator.application.errors import ExpressionError
+from orchestrator.application.events import failure
+from orchestrator.application.expressions import resolve
+from orchestrator.application.record import StepStatus, WorkflowStatus
+from orchestrator.application.spec import RetrySpec, StepSpec
+
+NEVER_RETRIED = frozenset(
+    {"expression", "bad_output", "branch_target", "no_branch", "loop_limit", "declared"}
+)
+"""Kinds of failure that would only happen again."""
+
+StepResult = Halt | Failed | Pending | None
+Output = dict[str, Any] | None
+Error = dict[str, Any] | None
+
+
+def bring(
+    draft: Draft,
+    step_id: str,
+    output: Output,
+    error: Error = None,
+    worker: str | None = None,
+    started_at: str | None = None,
+) -> StepResult:
+    """Judge a result by the branches, write it down, and do what they or the rules say."""
+    step = draft.step(step_id)
+    verdict = judge(draft, step_id, output)
+    if verdict.error is not None:
+        error = verdict.error
+    draft.settle(step_id)
+    draft.amend(
+        step_id,
+        output=output,
+        error=error,
+        token=None,
+        reason=None,
+        deadline_ms=None,
+        worker=worker or step.worker,
+        started_at=started_at or step.started_at,
+    )
+    if output and is_merged(draft.spec(step_id)):
+        draft.merge_state(step_id, output)
+    return _act(draft, step_id, verdict, error)
+
+
+def is_merged(spec: StepSpec) -> bool:
+    """Whether outputs go into the state; what switch, delay and map make only if `output` names its keys."""
+    if spec.skip_output_mapping:
+        return False
+    return spec.output is not None or not (spec.map is not None or spec.kind in ("switch", "delay"))
+
+
+def reshaped(draft: Draft, unit: str, raw: Any, **roots: Any) -> tuple[Output, Error]:
+    """The output of a success, as the step's `output` reshapes it; or why it is none."""
+    spec = draft.spec(unit.partition("#")[0])
+    if raw is not None and not isinstance(raw, dict):
+        return as_error(
+            failure("bad_output", f"an executor must return an object or nothing, not {_json_type(raw)}")
+        )
+    if spec.output is None:
+        return raw, None
+    context = draft.context(unit, result=raw, **roots)
+    try:
+        return {key: resolve(value, context) for key, value in spec.output.items()}, None
+    except ExpressionError as error:
+        return as_error(failure("expression", f"output cannot be resolved: {error}"))
+
+
+def as_error(error: Mapping[str, Any]) -> tuple[Output, Error]:
+    """A branch sees an error as an output."""
+    whole = {"kind": "exception", "message": "", **error}
+    return {"ok": False, "error": str(whole["message"])}, whole
+
+
+def _json_type(value: Any) -> str:
+    return {bool: "a boolean", str: "a string", list: "a list", int: "a number", float: "a number"}.get(
+        type(value), f"a {type(value).__name__}"
+    )
+
+
+def _act(draft: Draft, step_id: str, verdict: Verdict, error: Error) -> StepResult:
+    now = draft.moment.iso
+    match verdict.action:
+        case "halt":
+            draft.move(step_id, StepStatus.HALTED, ended_at=now, error=None)
+            draft.end_workflow(
+                WorkflowStatus.HALTED, f"workflow halted by step {step_id}", outcome=verdict.result
+            )
+            return Halt(verdict.result)
+        case "complete":
+            draft.move(step_id, StepStatus.COMPLETE, ended_at=now, error=None)
+            return None
+        case "skip":
+            draft.move(step_id, StepStatus.SKIPPED, ended_at=now, error=None, reason="a branch skipped it")
+            return None
+        case "set":
+            return _reset(draft, step_id, verdict.targets)
+        case "retry":
+            return fail(draft, step_id, failure("rejected", "a branch rejected the result"))
+        case "fail":
+            return fail(draft, step_id, failure("declared", "a branch declared it failed"))
+        case "abort":
+            assert error is not None, "a verdict that aborts says why"
+            return _fail_with_workflow(draft, step_id, error)
+    if error is not None:
+        return fail(draft, step_id, error)
+    step, spec = draft.step(step_id), draft.spec(step_id)
+    if spec.attempts_on == "any" and spec.kind == "task" and step.attempt < spec.max_attempts:
+        return try_again(draft, step_id)
+    draft.move(step_id, StepStatus.COMPLETE, ended_at=now)
+    return None
+
+
+def _reset(draft: Draft, step_id: str, targets: Sequence[str]) -> StepResult:
+    """The action `set`: the targets, the step itself and all that depends on them run again."""
+    seeds = list(dict.fromkeys([*targets, step_id]))
+    every = [*seeds, *draft.graph.closure(seeds)]
+    limit = draft.record.spec.limits.max_runs
+    for one in every:
+        if draft.step(one).run_id >= limit:
+            message = f"step {one!r} was reset {limit} times: its loop does not end (limits.max_runs)"
+            return fail(draft, step_id, failure("loop_limit", message))
+    for one in every:
+        draft.reset(one)
+    return None
+
+
+def fail(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
+    draft.amend(step_id, error=error)
+    delay_ms = next_delay_ms(draft, step_id, error)
+    if delay_ms is not None:
+        return try_again(draft, step_id, delay_ms)
+    return fail_for_good(draft, step_id, error)
+
+
+def next_delay_ms(draft: Draft, unit: str, error: Mapping[str, Any]) -> int | None:
+    """After how long a failed unit is tried again; None when it is not."""
+    spec, record = draft.spec(unit.partition("#")[0]), draft.unit(unit)
+    assert record is not None
+    retries = spec.retry.max_retries if spec.retry is not None else 0
+    if spec.kind not in ("task", "workflow") or error["kind"] in NEVER_RETRIED:
+        return None
+    if record.attempt >= max(spec.max_attempts, 1 + retries):
+        return None
+    if spec.retry is None or record.attempt > retries:
+        return 0
+    return _back_off_ms(
+        spec.retry, record.attempt, f"{draft.record.workflow_execution_id}|{unit}|{record.run_id}"
+    )
+
+
+def _back_off_ms(policy: RetrySpec, number: int, seed: str) -> int:
+    """The delay before retry `number`. Its jitter is a hash, so that every process computes the same."""
+    delay = policy.initial_delay_ms * policy.backoff_multiplier ** min(number - 1, 200)
+    if policy.max_delay_ms is not None:
+        delay = min(delay, policy.max_delay_ms)
+    share = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") / 2**64
+    return round(min(delay * (1 + policy.jitter_fraction * share), LONGEST_DELAY_MS))
+
+
+LONGEST_DELAY_MS = 3650 * 86_400_000
+
+
+def try_again(draft: Draft, unit: str, delay_ms: int = 0, **changes: Any) -> Pending:
+    record = draft.unit(unit)
+    assert record is not None
+    again: dict[str, Any] = {"run_id": record.run_id + 1, "attempt": record.attempt + 1, **changes}
+    draft.move(
+        unit,
+        StepStatus.RETRY,
+        lost=0,
+        token=None,
+        deadline_ms=None,
+        dispatched_at=None,
+        started_at=None,
+        not_before_ms=draft.moment.at_ms + delay_ms if delay_ms else None,
+        **again,
+    )
+    return Pending()
+
+
+def fail_for_good(draft: Draft, step_id: str, error: dict[str, Any]) -> Failed | None:
+    """No attempt is left: the policies of the step and of its dependents say what follows."""
+    if failure_stops(draft, step_id):
+        return _fail_with_workflow(draft, step_id, error)
+    status = StepStatus.SKIPPED if draft.spec(step_id).on_error == "skip" else StepStatus.FAILED
+    reason = "failed, and its on_error is skip" if status is StepStatus.SKIPPED else None
+    draft.move(step_id, status, error=error, reason=reason, ended_at=draft.moment.iso)
+    return None
+
+
+def _fail_with_workflow(draft: Draft, step_id: str, error: dict[str, Any]) -> Failed:
+    draft.move(step_id, StepStatus.FAILED, error=error, ended_at=draft.moment.iso)
+    workflow_error = {**error, "step": step_id}
+    draft.end_workflow(WorkflowStatus.FAILED, f"step {step_id} failed", error=workflow_error)
+    return Failed(workflow_error)

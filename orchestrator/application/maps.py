@@ -1,0 +1,184 @@
+"""Maps: one step, one job for each item of a list.
+
+The step's record counts its items (`ItemCounts`), and each has a record of its own under `<step>#<n>`. An
+item is retried and lost like a step; when the last one has ended, the step brings them all as one result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.application.attempts import (
+    Error,
+    Output,
+    StepResult,
+    as_error,
+    bring,
+    next_delay_ms,
+    try_again,
+)
+from orchestrator.application.draft import Draft
+from orchestrator.application.errors import ExpressionError
+from orchestrator.application.events import failure
+from orchestrator.application.expressions import resolve
+from orchestrator.application.record import ItemCounts, StepRecord, StepStatus
+
+
+def items_of(draft: Draft, step_id: str) -> list[Any]:
+    """The list that a map goes over; null counts as empty. ExpressionError when it is anything else."""
+    spec = draft.spec(step_id).map
+    assert spec is not None
+    values = resolve(spec.over, draft.context(step_id))
+    if values is None:
+        return []
+    if not isinstance(values, list):
+        raise ExpressionError(f"map.over must give a list, not {type(values).__name__}")
+    return values
+
+
+def open_map(draft: Draft, step_id: str, values: list[Any]) -> StepResult:
+    """Make a record for each item; no items at all are a result at once."""
+    spec = draft.spec(step_id).map
+    assert spec is not None
+    if not values:
+        return bring(draft, step_id, _aggregate([]))
+    for n, value in enumerate(values):
+        draft.add_item(f"{step_id}#{n}", StepRecord(value=value))
+    counts = ItemCounts(len(values), most=spec.max_parallel)
+    draft.move(step_id, StepStatus.IN_PROGRESS, items=counts, dispatched_at=draft.moment.iso)
+    draft.begin_workflow()
+    return None
+
+
+def fill_map(draft: Draft, step_id: str, room: int | None) -> int:
+    """Dispatch items as long as there is room, and the map allows more; returns how many."""
+    sent = 0
+    while (room is None or sent < room) and (n := _take_item(draft, step_id)) is not None:
+        unit = f"{step_id}#{n}"
+        try:
+            inputs = _inputs(draft, step_id, unit, n)
+        except ExpressionError as error:
+            _settle_item(draft, unit, *as_error(failure("expression", f"input cannot be resolved: {error}")))
+            continue
+        draft.claim(unit, inputs)
+        sent += 1
+    return sent
+
+
+def _take_item(draft: Draft, step_id: str) -> int | None:
+    counts = draft.step(step_id).items
+    if counts is None or not counts.has_more:
+        return None
+    if counts.due:
+        n, taken = counts.due[0], replace(counts, due=counts.due[1:], out=counts.out + 1)
+    else:
+        n, taken = counts.next, replace(counts, next=counts.next + 1, out=counts.out + 1)
+    draft.amend(step_id, items=taken)
+    return n
+
+
+def _inputs(draft: Draft, step_id: str, unit: str, n: int) -> dict[str, Any]:
+    spec = draft.spec(step_id)
+    context = draft.context(unit, **item_roots(draft, unit))
+    return {key: resolve(value, context) for key, value in spec.input.items()}
+
+
+def item_roots(draft: Draft, unit: str) -> dict[str, Any]:
+    """What expressions of an item see besides: the item under its name, and its index."""
+    step_id, _, n = unit.partition("#")
+    spec, item = draft.spec(step_id).map, draft.unit(unit)
+    assert spec is not None
+    assert item is not None
+    return {spec.as_: item.value, "index": int(n)}
+
+
+def on_item(
+    draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
+) -> StepResult:
+    """What one item brought back: tried again, or settled; the last one settles the map."""
+    item = draft.unit(unit)
+    assert item is not None
+    draft.settle(unit)
+    draft.amend(
+        unit,
+        output=output,
+        error=error,
+        token=None,
+        reason=None,
+        deadline_ms=None,
+        worker=worker or item.worker,
+        started_at=started_at or item.started_at,
+    )
+    delay_ms = next_delay_ms(draft, unit, error) if error is not None else None
+    if delay_ms is not None:
+        pending = try_again(draft, unit, delay_ms)
+        _count(draft, unit, out=-1)
+        if not delay_ms:
+            item_is_due(draft, unit)
+        _close_if_over(draft, unit.partition("#")[0])
+        return pending
+    return _settle_item(draft, unit, output, error)
+
+
+def item_is_due(draft: Draft, unit: str) -> None:
+    """An item may be dispatched again: its delay is over, or its worker was lost."""
+    step_id, _, n = unit.partition("#")
+    counts = draft.step(step_id).items
+    assert counts is not None
+    draft.amend(step_id, items=replace(counts, due=tuple(sorted({*counts.due, int(n)}))))
+
+
+def item_was_lost(draft: Draft, unit: str) -> None:
+    _count(draft, unit, out=-1)
+    item_is_due(draft, unit)
+
+
+def _settle_item(draft: Draft, unit: str, output: Output, error: Error) -> StepResult:
+    step_id = unit.partition("#")[0]
+    failed = error is not None
+    status = StepStatus.FAILED if failed else StepStatus.COMPLETE
+    draft.move(unit, status, output=output, error=error, ended_at=draft.moment.iso)
+    fatal = failed and draft.spec(step_id).on_error == "fail"
+    _count(draft, unit, out=-1, settled=1, errors=int(failed), fatal=fatal)
+    return _close_if_over(draft, step_id)
+
+
+def _count(
+    draft: Draft, unit: str, *, out: int, settled: int = 0, errors: int = 0, fatal: bool = False
+) -> None:
+    step_id = unit.partition("#")[0]
+    counts = draft.step(step_id).items
+    assert counts is not None
+    after = replace(
+        counts,
+        out=counts.out + out,
+        settled=counts.settled + settled,
+        errors=counts.errors + errors,
+        fatal=counts.fatal or fatal,
+    )
+    draft.amend(step_id, items=after)
+
+
+def _close_if_over(draft: Draft, step_id: str) -> StepResult:
+    counts = draft.step(step_id).items
+    assert counts is not None
+    if not counts.is_over:
+        return None
+    items = [draft.unit(f"{step_id}#{n}") for n in range(counts.count)]
+    if counts.fatal:
+        n, error = next((n, one.error) for n, one in enumerate(items) if one is not None and one.error)
+        return bring(draft, step_id, *as_error({**error, "message": f"item {n}: {error['message']}"}))
+    return bring(draft, step_id, _aggregate([_shown(draft, step_id, one) for one in items], counts.errors))
+
+
+def _shown(draft: Draft, step_id: str, item: StepRecord | None) -> Any:
+    """An item in the aggregate: its output; null or the error object where it failed, by the policy."""
+    assert item is not None
+    if item.status is StepStatus.FAILED and draft.spec(step_id).on_error == "skip":
+        return None
+    return item.output
+
+
+def _aggregate(items: list[Any], errors: int = 0) -> dict[str, Any]:
+    return {"items": items, "count": len(items), "errors": errors}
