@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
-from orchestrator.application.errors import InvalidSpec, StoreError, Unavailable
-from orchestrator.application.events import Moment, StartEvent, StepEvent, failure
+from orchestrator.application.errors import InvalidSpec, RecordNotFound, StoreError, Unavailable
+from orchestrator.application.events import Moment, SignalEvent, StartEvent, StepEvent, failure
 from orchestrator.application.record import Changes, WorkflowRecord
 from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.application.validation import LoadedSpec, check_inputs, load_spec
@@ -143,9 +143,24 @@ class Coordinator:
                 self._reject(delivery, delivery.problem or "not understood")
             elif isinstance(delivery.event, StartEvent):
                 starts.append(delivery)
+            elif isinstance(delivery.event, SignalEvent):
+                found = self._addressed(delivery, delivery.event)
+                if found is not None:
+                    folded.setdefault(found, []).append(delivery)
             else:
                 folded.setdefault(delivery.event.workflow_execution_id, []).append(delivery)
         return starts, folded
+
+    def _addressed(self, delivery: Delivery, event: SignalEvent) -> str | None:
+        """The execution that a signal is for, by either of its ids; one that is yet to come gets it later."""
+        wanted = event.workflow_execution_id
+        for _ in range(self._pace.most_conflicts):
+            try:
+                return self._backend.find(wanted)
+            except RecordNotFound:
+                if self._log.keep_signal(delivery):
+                    return None
+        return None
 
     def _commit_all(self, cases: Sequence[Case]) -> list[Case]:
         """Commit together; what cannot be written is found one by one, and harms nobody else."""
@@ -188,6 +203,8 @@ class Coordinator:
                 case Committed.EXISTS | Committed.CONFLICT:
                     reason = f"an execution with the id {case.commit.record.execution_id!r} already exists"
                     self._reject(case.deliveries[0], reason)
+                case Committed.AGAIN:
+                    self.handle(case.deliveries)
                 case Committed.FORGED:
                     reason = (
                         "another document has the same workflow_id: change the spec, for instance its name"
@@ -252,12 +269,14 @@ class Coordinator:
         if problems:
             raise InvalidSpec(problems)
         moment = self._moment(delivery)
+        execution_id = event.execution_id or execution_id_of(delivery)
         record = WorkflowRecord(
             loaded=loaded,
-            execution_id=event.execution_id or execution_id_of(delivery),
+            execution_id=execution_id,
             inputs=inputs,
             created_at=moment.iso,
             start_event=delivery.ref.entry_id,
+            signals=self._log.kept_signals(execution_id),
         )
         decided = decide(record, [], moment, self._pace.jobs_per_commit)
         answer = {
@@ -362,4 +381,6 @@ def execution_id_of(delivery: Delivery) -> str:
 
 
 def _commit_of(record: WorkflowRecord, changes: Changes, deliveries: Sequence[Delivery]) -> Commit:
-    return Commit(record, changes, events=[delivery.ref for delivery in deliveries])
+    """Results are fenced by their tokens; a signal would count twice if two coordinators held it."""
+    once = [delivery.ref for delivery in deliveries if isinstance(delivery.event, SignalEvent)]
+    return Commit(record, changes, events=[delivery.ref for delivery in deliveries], once=once)

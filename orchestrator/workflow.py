@@ -26,11 +26,17 @@ from orchestrator.application.decisions import (
     Halt,
 )
 from orchestrator.application.errors import RecordConflict
-from orchestrator.application.events import ResultEvent, StepEvent, iso
-from orchestrator.application.record import Changes, StepStatus, WorkflowRecord, WorkflowStatus
+from orchestrator.application.events import ResultEvent, SignalEvent, StepEvent, TimerEvent, iso
+from orchestrator.application.record import (
+    Changes,
+    StepStatus,
+    WorkflowRecord,
+    WorkflowStatus,
+    timers_due,
+)
 from orchestrator.application.transitions import StepResult, advance, decide, on_step_result
 from orchestrator.backend.backend import Backend
-from orchestrator.backend.isolation import isolated_decision
+from orchestrator.backend.isolation import isolated_decision, plain
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.backend.results import as_results, work_result
 
@@ -89,8 +95,19 @@ class Workflow:
             else:
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
-            decision = self._decide(lambda _, results=results: results)  # type: ignore[misc]
+            decision = self._decide(lambda record, results=results: results or self._due(record))  # type: ignore[misc]
         return isolated_decision(decision)
+
+    def signal(self, name: str, payload: Any = None) -> None:
+        """Say something to the execution: the step that waits for it has it, or one that will."""
+        decision = self._decide(lambda _: [SignalEvent(self.id, name, plain(payload))])
+        if isinstance(decision, Dispatch):
+            self.backend.dispatch(self.id, decision.jobs)
+
+    def _due(self, record: WorkflowRecord) -> list[StepEvent]:
+        """The timers of this execution whose time has come."""
+        due = timers_due(record, self.backend.clock())
+        return [TimerEvent(timer.kind, self.id, timer.step_id, timer.token) for timer in due]
 
     def advance(self) -> Decision:
         """Claim every step that can run, or end the workflow. Nothing is dispatched: the caller does that."""

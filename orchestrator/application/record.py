@@ -214,6 +214,14 @@ class Timer:
     due_ms: int
 
 
+def timers_due(record: WorkflowRecord, at_ms: int) -> list[Timer]:
+    """All timers of an execution whose time has come: for those who have no set of timers to ask."""
+    found = [timer for unit, step in record.units() for timer in timers_of(unit, step)]
+    if record.deadline_ms is not None and not record.is_final:
+        found.append(Timer("timeout", "", "", record.deadline_ms))
+    return [timer for timer in found if timer.due_ms <= at_ms]
+
+
 def timers_of(step_id: str, step: StepRecord) -> Iterator[Timer]:
     """What a step waits for by the clock. Without a dispatch its run names the timer: a reset outdates it."""
     if step.deadline_ms is not None:
@@ -390,6 +398,11 @@ class WorkflowRecord:
     @property
     def is_final(self) -> bool:
         return self.status in FINAL_WORKFLOWS
+
+    def units(self) -> Iterator[tuple[str, StepRecord]]:
+        """Every step and every item of a map."""
+        yield from self.steps.items()
+        yield from self.items.items()
 
     def apply(self, changes: Changes) -> None:
         """Write down what was decided, after it was committed."""

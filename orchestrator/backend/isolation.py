@@ -50,17 +50,18 @@ def isolated_record(record: WorkflowRecord, copy: Copy = copied) -> WorkflowReco
     """All but the spec, which nobody ever changes, is the copy's own."""
     values = {name: copy(getattr(record, name)) for name in _VALUES}
     steps = {step_id: _isolated_step(step, copy) for step_id, step in record.steps.items()}
-    return replace(record, steps=steps, **values)
+    items = {unit: _isolated_step(item, copy) for unit, item in record.items.items()}
+    return replace(record, steps=steps, items=items, **values)
 
 
-_SHARED = ("loaded", "steps", "status")
+_SHARED = ("loaded", "steps", "items", "status")
 _VALUES = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in _SHARED)
 
 
 def _isolated_step(step: StepRecord, copy: Copy) -> StepRecord:
-    if step.output is None and step.error is None:
+    if step.output is None and step.error is None and step.value is None:
         return step  # frozen, and nothing else in it can be changed
-    return replace(step, output=copy(step.output), error=copy(step.error))
+    return replace(step, output=copy(step.output), error=copy(step.error), value=copy(step.value))
 
 
 def isolated_job(job: DispatchJob) -> DispatchJob:

@@ -23,11 +23,12 @@ class _Kept:
 
     fields: dict[str, Any]
     steps: dict[str, StepRecord]
+    items: dict[str, StepRecord]
     state: dict[str, Any]
     history: list[dict[str, Any]]
 
     def record(self) -> WorkflowRecord:
-        return WorkflowRecord(**self.fields, steps=self.steps, state=self.state)
+        return WorkflowRecord(**self.fields, steps=self.steps, items=self.items, state=self.state)
 
 
 class InMemoryStore:
@@ -81,6 +82,11 @@ class InMemoryStore:
         record.version = next_version(record.version, self._nonce())
         kept.fields.update(changes.fields, version=record.version)
         kept.steps.update(changes.steps)
+        for unit, item in changes.items.items():
+            if item is None:
+                kept.items.pop(unit, None)
+            else:
+                kept.items[unit] = item
         kept.state.update(changes.state)
         kept.history.extend(changes.history)
         return Committed.YES
@@ -88,12 +94,15 @@ class InMemoryStore:
     def _keep(self, record: WorkflowRecord, history: list[dict[str, Any]]) -> _Kept:
         weid = record.workflow_execution_id
         values = {name: getattr(record, name) for name in _FIELDS}
-        kept = self._kept[weid] = _Kept(values, dict(record.steps), dict(record.state), history)
+        kept = _Kept(values, dict(record.steps), dict(record.items), dict(record.state), history)
+        self._kept[weid] = kept
         self._full_ids[record.execution_id] = weid
         return kept
 
 
-_FIELDS = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in ("steps", "state"))
+_FIELDS = tuple(
+    f.name for f in fields(WorkflowRecord) if f.init and f.name not in ("steps", "items", "state")
+)
 
 
 class InProcessRunner:

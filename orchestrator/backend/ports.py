@@ -50,6 +50,7 @@ class Committed(Enum):
     EXISTS = "an execution with this id is already there"
     GONE = "an event was answered by somebody else"
     FORGED = "another document has the same workflow_id"
+    AGAIN = "a signal came before the execution did"
 
 
 class Store(Protocol):
@@ -126,6 +127,14 @@ class EventLog(Protocol):
 
     def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
         """Move an event to the dead letters, with a reason, and acknowledge it: both or neither."""
+        ...
+
+    def kept_signals(self, execution_id: str) -> list[dict[str, Any]]:
+        """The signals that came for an execution before it did."""
+        ...
+
+    def keep_signal(self, delivery: Delivery) -> bool:
+        """Keep a signal for an execution that does not exist; False when it exists now."""
         ...
 
     def tend(self) -> int:

@@ -44,7 +44,7 @@ class SqliteStore:
                 "SELECT key, value FROM state WHERE workflow_execution_id = ? ORDER BY rowid", [weid]
             ).fetchall()
             loaded = self._spec(db, row["workflow_id"])
-        changed = {step_id: StepRecord.from_dict(json.loads(record)) for step_id, record in steps}
+        units = {unit: StepRecord.from_dict(json.loads(record)) for unit, record in steps}
         return WorkflowRecord(
             loaded=loaded,
             execution_id=row["execution_id"],
@@ -52,7 +52,8 @@ class SqliteStore:
             version=row["version"],
             inputs=json.loads(row["inputs"]),
             state={key: json.loads(value) for key, value in state},
-            steps={step_id: changed.get(step_id, StepRecord()) for step_id in loaded.graph.order},
+            steps={step_id: units.get(step_id, StepRecord()) for step_id in loaded.graph.order},
+            items={unit: item for unit, item in units.items() if "#" in unit},
             **json.loads(row["fields"]),
         )
 
@@ -129,6 +130,7 @@ class SqliteStore:
             db.execute("UPDATE workflows SET version = ? WHERE workflow_execution_id = ?", [version, weid])
         _put_fields(db, record, changes)
         _put_steps(db, weid, changes.steps.items())
+        _put_items(db, weid, changes)
         _put_state(db, weid, changes.state.items())
         entries = [(weid, dumps(entry)) for entry in changes.history]
         db.executemany("INSERT INTO history VALUES (?, ?)", entries)
@@ -151,6 +153,7 @@ class SqliteStore:
         )
         untouched = StepRecord()
         _put_steps(db, weid, ((step_id, step) for step_id, step in record.steps.items() if step != untouched))
+        _put_steps(db, weid, record.items.items())
         _put_state(db, weid, record.state.items())
 
     def _pin_spec(self, db: sqlite3.Connection, loaded: LoadedSpec) -> bool:
@@ -181,7 +184,7 @@ def _stored_fields(record: WorkflowRecord, changes: Changes) -> dict[str, Any]:
     return {name: changes.fields.get(name, getattr(record, name)) for name in _FIELDS}
 
 
-_COLUMNS = ("loaded", "execution_id", "inputs", "status", "state", "steps", "version")
+_COLUMNS = ("loaded", "execution_id", "inputs", "status", "state", "steps", "items", "version")
 _FIELDS = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in _COLUMNS)
 
 
@@ -198,6 +201,15 @@ def _put_steps(db: sqlite3.Connection, weid: str, steps: Iterable[tuple[str, Ste
     db.executemany(
         "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?)",
         [(weid, step_id, step.status.value, dumps(step.as_dict())) for step_id, step in steps],
+    )
+
+
+def _put_items(db: sqlite3.Connection, weid: str, changes: Changes) -> None:
+    """The items of maps are rows among the steps, under `<step>#<n>`."""
+    _put_steps(db, weid, ((unit, item) for unit, item in changes.items.items() if item is not None))
+    db.executemany(
+        "DELETE FROM steps WHERE workflow_execution_id = ? AND step_id = ?",
+        [(weid, unit) for unit, item in changes.items.items() if item is None],
     )
 
 

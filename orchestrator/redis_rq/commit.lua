@@ -3,7 +3,8 @@
 -- KEYS[1] the record   KEYS[2] the leases   KEYS[3] the sequences of the queues
 -- KEYS[4] the prefix of the keys that hold what is dispatched and not started, one for each queue
 -- ARGV    n, then n times: stream, group, entry id, each of which must still be pending
---         1 for a new execution and then its key, its spec's key and document; else 0
+--         1 for a new execution and then its key, its spec's key and document, the key of the signals that
+--           were kept for it and how many the decision knows; else 0
 --         the version the decision was made upon
 --         n, then n queues, each: its name, how many jobs, and for each job token, lease member, data,
 --           timeout, description, time
@@ -11,7 +12,8 @@
 --         1 for an execution that ends and then its spec's key and the retention in s; else 0
 --         the rest, as commands: how many words, then the words
 -- Returns 1 when written, 0 when the record is at another version, -1 when the execution exists already,
---         -2 when an event is no longer pending, -3 when another document has the same workflow_id.
+--         -2 when an event is no longer pending, -3 when another document has the same workflow_id,
+--         -4 when a signal came in between.
 local at = 1
 local function word()
   at = at + 1
@@ -26,15 +28,19 @@ for _ = 1, tonumber(word()) do
     return -2
   end
 end
-local creates, execution, new_spec, document = word() == "1", nil, nil, nil
+local creates, execution, new_spec, document, signals = word() == "1", nil, nil, nil, nil
 if creates then
-  execution, new_spec, document = word(), word(), word()
+  execution, new_spec, document, signals = word(), word(), word(), word()
+  local known_signals = tonumber(word())
   if redis.call("EXISTS", execution) == 1 then
     return -1
   end
   local known = redis.call("HGET", new_spec, "document")
   if known and known ~= document then
     return -3
+  end
+  if redis.call("LLEN", signals) ~= known_signals then
+    return -4
   end
 end
 -- What is not there has the version false: demanded of a new execution, and of no other.
@@ -69,6 +75,7 @@ if creates then
   redis.call("HSET", new_spec, "document", document)
   redis.call("HINCRBY", new_spec, "executions", 1)
   redis.call("PERSIST", new_spec)
+  redis.call("DEL", signals)
 end
 
 -- RQ passes over a job without a hash, so this takes it from its queue whatever the queue's length.

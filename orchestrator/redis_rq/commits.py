@@ -12,9 +12,9 @@ from orchestrator.application.record import FINAL_WORKFLOWS
 from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.ports import Commit
 from orchestrator.redis_rq.codec import dumps
-from orchestrator.redis_rq.jobs import job_words, lease_of
-from orchestrator.redis_rq.keys import GROUP, Keys, timer_member
-from orchestrator.redis_rq.record_codec import changed_fields, created_fields
+from orchestrator.redis_rq.jobs import job_words, lease_of, timer_member
+from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
 from orchestrator.redis_rq.scripts import Call
 
 ANSWER_S = 3_600
@@ -41,13 +41,14 @@ class CommitWords:
             args += [ref.stream, GROUP, ref.entry_id]
         if commit.creates:
             args += [1, keys.execution(record.execution_id), spec, self._document(record.loaded)]
+            args += [keys.signals(record.execution_id), len(record.signals)]
         else:
             args.append(0)
         args.append(record.version)
-        groups = _by_queue(changes.jobs)
+        groups = _by_queue(changes.jobs, keys)
         args.append(len(groups))
         for queue, jobs in groups:
-            args += [keys.queue(queue), len(jobs)]
+            args += [queue, len(jobs)]
             for job in jobs:
                 args += job_words(job, keys)
         args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
@@ -75,14 +76,15 @@ class CommitWords:
             fields = {"version": version, **(created_fields(record) if commit.creates else {})}
             fields.update(changed_fields(changes))
             commands += _chunked(["HSET", keys.workflow(weid)], [w for pair in fields.items() for w in pair])
+        commands += _chunked(["HDEL", keys.workflow(weid)], dropped_fields(changes))
         if changes.history:
             commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
         if commit.creates:
             commands.append(["SET", keys.execution(record.execution_id), weid])
         commands += self._releases(commit)
         for timer in changes.timers:
-            member = timer_member(timer.kind, weid, timer.step_id, timer.token)
-            commands.append(["ZADD", keys.timers, timer.due_ms, member])
+            commands.append(["ZADD", keys.timers, timer.due_ms, timer_member(weid, timer)])
+        commands += _chunked(["ZREM", keys.timers], [timer_member(weid, timer) for timer in changes.disarmed])
         if commit.creates or "status" in changes.fields:
             commands += self._status_moves(commit)
         if changes.more:
@@ -97,19 +99,10 @@ class CommitWords:
         return commands
 
     def _releases(self, commit: Commit) -> list[Command]:
-        """Dispatches that ended: their leases and timers go."""
-        changes, keys, weid = commit.changes, self._keys, commit.record.workflow_execution_id
-        ended = [*changes.settled, *changes.revoked]
-        if not ended:
-            return []
-        commands = _chunked(["ZREM", keys.leases], [lease_of(weid, step_id, step) for step_id, step in ended])
-        timers = [
-            timer_member("deadline", weid, step_id, step.token or "")
-            for step_id, step in ended
-            if step.deadline_ms is not None
-        ]
-        commands += _chunked(["ZREM", keys.timers], timers)
-        return commands
+        """Dispatches that ended: their leases go."""
+        weid = commit.record.workflow_execution_id
+        ended = [*commit.changes.settled, *commit.changes.revoked]
+        return _chunked(["ZREM", self._keys.leases], [lease_of(weid, unit, step) for unit, step in ended])
 
     def _status_moves(self, commit: Commit) -> list[Command]:
         """The indexes follow the status; an execution that ends gets its term, and who waits hears of it."""
@@ -143,11 +136,11 @@ def _chunked(head: Command, words: Sequence[str | int]) -> list[Command]:
     return [[*head, *words[at : at + WORDS_PER_COMMAND]] for at in range(0, len(words), WORDS_PER_COMMAND)]
 
 
-def _by_queue(jobs: Sequence[DispatchJob]) -> list[tuple[str, list[DispatchJob]]]:
+def _by_queue(jobs: Sequence[DispatchJob], keys: Keys) -> list[tuple[str, list[DispatchJob]]]:
     """Jobs by queue, in order, in groups that fit into one command of the script."""
     queues: dict[str, list[DispatchJob]] = {}
     for job in jobs:
-        queues.setdefault(job.queue, []).append(job)
+        queues.setdefault(keys.queue(job.queue, job.priority), []).append(job)
     return [
         (queue, found[at : at + JOBS_PER_COMMAND])
         for queue, found in queues.items()

@@ -15,10 +15,10 @@ from typing import Any
 import redis
 
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import Event
+from orchestrator.application.events import Event, SignalEvent
 from orchestrator.application.record import FINAL_WORKFLOWS
 from orchestrator.backend.ports import Delivery, EventRef
-from orchestrator.redis_rq.codec import dumps, read_event
+from orchestrator.redis_rq.codec import dumps, loads, read_event
 from orchestrator.redis_rq.commits import ANSWER_S
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import GROUP, Keys
@@ -31,6 +31,7 @@ GRACE_MS = 10_000
 SETTLE_S = 8.0
 """After an outage those who hold leases beat again within a quarter of one; until then none is judged."""
 FUTURE_MS = 86_400_000
+SIGNALS_KEPT_S = 86_400
 SWEEP_AT_MOST = 500
 DEAD_LETTERS_KEPT = 100_000
 SHOWN_OF_A_FIELD = 10_000
@@ -52,6 +53,7 @@ class RedisEventLog:
         self._grace_ms, self._retention_ms, self._settle_s = grace_ms, retention_s * 1000, settle_s
         self._judge_after = 0.0
         self._sweep, self._trim = Script(client, "sweep"), Script(client, "trim")
+        self._keep_signal = Script(client, "keep_signal")
         self._mine = list(range(self._keys.partitions))
         self._streams = [self._keys.starts, *map(self._keys.events, range(self._keys.partitions))]
 
@@ -164,6 +166,25 @@ class RedisEventLog:
                 pipe.expire(key, ANSWER_S)
             pipe.xack(ref.stream, GROUP, ref.entry_id)
             pipe.execute()
+
+    # ---- signals that come early
+
+    def kept_signals(self, execution_id: str) -> list[dict[str, Any]]:
+        with translated():
+            found: Any = self._client.lrange(self._keys.signals(execution_id), 0, -1)
+        return [loads(signal) for signal in found]
+
+    def keep_signal(self, delivery: Delivery) -> bool:
+        event, keys = delivery.event, self._keys
+        assert isinstance(event, SignalEvent)
+        execution_id = event.workflow_execution_id
+        signal = dumps({"name": event.name, "payload": event.payload})
+        with translated():
+            kept = self._keep_signal(
+                [keys.execution(execution_id), keys.signals(execution_id), delivery.ref.stream],
+                [signal, GROUP, delivery.ref.entry_id, SIGNALS_KEPT_S],
+            )
+        return bool(kept)
 
     # ---- keeping house
 

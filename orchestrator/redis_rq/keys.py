@@ -10,6 +10,7 @@
 <p>:history:<wf_exec_id>      list    one JSON object per transition
 <p>:answer:<entry_id>         list    one JSON object: what became of that start; expires
 <p>:leases                    zset    one member per dispatch that is out; score = due in ms, +inf before it
+<p>:signals:<execution_id>    list    signals that came before their execution did; expires
 <p>:dispatched:<queue>        zset    the same members while their jobs wait in a queue; score = sequence
 <p>:timers                    zset    one member per timer; score = due, in ms
 <p>:index:status:<status>     zset    workflow_execution_id by time
@@ -81,6 +82,9 @@ class Keys:
     def leases(self) -> str:
         return f"{self.prefix}:leases"
 
+    def signals(self, execution_id: str) -> str:
+        return f"{self.prefix}:signals:{execution_id}"
+
     @property
     def dispatched(self) -> str:
         """The prefix of these keys: what follows is the name of an RQ queue."""
@@ -108,9 +112,13 @@ class Keys:
     def done(self, workflow_execution_id: str) -> str:
         return f"{self.prefix}:done:{workflow_execution_id}"
 
-    def queue(self, name: str) -> str:
-        """The name under which RQ knows one of our queues."""
-        return f"{self.prefix}.{name}"
+    def queue(self, name: str, priority: int = 3) -> str:
+        """The name under which RQ knows one of our queues; each priority but the usual one has its own."""
+        return f"{self.prefix}.{name}" if priority == 3 else f"{self.prefix}.{name}:{priority}"
+
+    def queues(self, name: str) -> list[str]:
+        """The RQ queues behind one of ours, the most urgent first."""
+        return [self.queue(name, priority) for priority in range(1, 6)]
 
     @staticmethod
     def rq_queue(queue: str) -> str:
@@ -131,8 +139,3 @@ RQ_QUEUES = "rq:queues"
 def lease_member(workflow_execution_id: str, step_id: str, run_id: int, attempt: int, token: str) -> str:
     """A dispatch in the lease set: enough to raise its loss as an event, without any other key."""
     return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{token}"
-
-
-def timer_member(kind: str, workflow_execution_id: str, step_id: str, token: str) -> str:
-    """A timer: the event it becomes when it is due."""
-    return f"{kind}|{workflow_execution_id}|{step_id}|{token}"

@@ -30,10 +30,13 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
     if record.start_event is not None:
         stored["start_event"] = record.start_event
     stored.update((f"step:{step_id}", dumps(step.as_dict())) for step_id, step in record.steps.items())
+    stored.update((item_field(unit), dumps(item.as_dict())) for unit, item in record.items.items())
     stored.update((f"state:{key}", dumps(value)) for key, value in record.state.items())
-    for name in ("outcome", "error"):
+    for name in ("outcome", "error", "deadline_ms"):
         if getattr(record, name) is not None:
             stored[name] = dumps(getattr(record, name))
+    if record.signals:
+        stored["signals"] = dumps(record.signals)
     if record.ended_at is not None:
         stored["ended_at"] = record.ended_at
     return stored
@@ -42,6 +45,9 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
 def changed_fields(changes: Changes) -> dict[str, str]:
     """What a commit writes: only what changed."""
     stored = {f"step:{step_id}": dumps(step.as_dict()) for step_id, step in changes.steps.items()}
+    for unit, item in changes.items.items():
+        if item is not None:
+            stored[item_field(unit)] = dumps(item.as_dict())
     stored.update((f"state:{key}", dumps(value)) for key, value in changes.state.items())
     for name, value in changes.fields.items():
         stored[name] = value if name in _PLAIN_FIELDS else dumps(value)
@@ -51,12 +57,28 @@ def changed_fields(changes: Changes) -> dict[str, str]:
 _PLAIN_FIELDS = frozenset({"status", "ended_at"})
 
 
+def dropped_fields(changes: Changes) -> list[str]:
+    """What a commit takes away: the items of a map that was reset."""
+    return [item_field(unit) for unit, item in changes.items.items() if item is None]
+
+
+def item_field(unit: str) -> str:
+    """`<step>#<n>`, as an operator reads it: item:<step>:<n>."""
+    step_id, _, n = unit.partition("#")
+    return f"item:{step_id}:{n}"
+
+
 def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord:
     steps = {
         step_id: StepRecord.from_dict(loads(stored[f"step:{step_id}"]))
         for step_id in loaded.graph.order
         if f"step:{step_id}" in stored
     }
+    items = {}
+    for name, value in stored.items():
+        if name.startswith("item:"):
+            step_id, _, n = name[5:].rpartition(":")
+            items[f"{step_id}#{n}"] = StepRecord.from_dict(loads(value))
     state = {name[6:]: loads(value) for name, value in stored.items() if name.startswith("state:")}
     return WorkflowRecord(
         loaded=loaded,
@@ -66,6 +88,9 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
         status=WorkflowStatus(stored["status"]),
         state=state,
         steps=steps,
+        items=items,
+        signals=loads(stored["signals"]) if "signals" in stored else [],
+        deadline_ms=loads(stored["deadline_ms"]) if "deadline_ms" in stored else None,
         outcome=loads(stored["outcome"]) if "outcome" in stored else None,
         error=loads(stored["error"]) if "error" in stored else None,
         ended_at=stored.get("ended_at"),

@@ -35,6 +35,7 @@ _STATUS = {
     -1: Committed.EXISTS,
     -2: Committed.GONE,
     -3: Committed.FORGED,
+    -4: Committed.AGAIN,
 }
 
 
