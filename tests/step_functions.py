@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 
@@ -21,3 +23,10 @@ def nothing(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def fail(inputs: dict[str, Any]) -> dict[str, Any]:
     raise ValueError(inputs.get("message", "as asked"))
+
+
+def busy(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Keeps a core busy for ever, and leaves its pid behind."""
+    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    while True:
+        sum(range(1_000))

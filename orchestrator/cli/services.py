@@ -91,7 +91,11 @@ def worker(
 
         hang_on(lifeline)
     load_executors(executors)
-    names = [settings.keys.queue(_checked_queue(name, settings.prefix)) for name in queues or ("default",)]
+    names = [
+        queue
+        for name in queues or ("default",)
+        for queue in settings.keys.queues(_checked_queue(name, settings.prefix))
+    ]
     _work_on(settings, names, burst)
 
 

@@ -16,9 +16,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import socket
+import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -38,6 +40,8 @@ from orchestrator.worker.lookup import Executor, Executors
 logger = logging.getLogger(__name__)
 
 GIVE_UP_AFTER_S = 3_600.0
+OVERDUE_S = 1.0
+"""How long after its deadline a step may still run: by then the record has given it up."""
 SHOWN_OF_A_TRACEBACK = 2_000
 SHOWN_OF_A_MESSAGE = 10_000
 EXECUTORS_VARIABLE = "ORCHESTRATOR_EXECUTORS"
@@ -49,10 +53,18 @@ def run_step(payload: dict[str, Any]) -> None:
     job = get_current_job()
     assert job is not None, "run_step is called by an RQ worker"
     client = connect_like(job.connection)
+    # A work-horse runs this one job and may be killed with it; a worker that does not fork may not.
+    is_horse = os.environ.get("RQ_JOB_ID") == job.id
+    on_overdue = _die if is_horse else None
     try:
-        Harness(client, FromEnvironment(), lease_s=_lease_from_environment()).run(payload)
+        harness = Harness(client, FromEnvironment(), lease_s=_lease_from_environment(), on_overdue=on_overdue)
+        harness.run(payload)
     finally:
         client.close()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Finds(Protocol):
@@ -94,6 +106,7 @@ class Harness:
     worker: str = ""
     lease_s: float = LEASE_S
     give_up_after_s: float = GIVE_UP_AFTER_S
+    on_overdue: Callable[[], None] | None = None
 
     def run(self, payload: Mapping[str, Any]) -> bool:
         """Run one job; False when it was superseded and nothing was published."""
@@ -104,7 +117,7 @@ class Harness:
             payload["leases"],
             _member(payload),
             self.lease_s,
-            on_first_beat=lambda: self._publish_started(payload, started_at),
+            on_first_beat=lambda: self._on_first_beat(payload, started_at),
         )
         if not persist(lease.begin, self.give_up_after_s):
             logger.info("superseded before it started: %s", _name(payload))
@@ -158,6 +171,14 @@ class Harness:
             on_wait=lambda cause: logger.warning("cannot publish %s yet: %s", _name(payload), cause),
         )
         logger.info("%s: %s", _name(payload), f"failed: {error['message']}" if error else "done")
+
+    def _on_first_beat(self, payload: Mapping[str, Any], started_at: str) -> None:
+        """A step that takes its time: its deadline begins, and who is still running after it is stopped."""
+        self._publish_started(payload, started_at)
+        if self.on_overdue is not None and payload["timeout_s"] is not None:
+            timer = threading.Timer(payload["timeout_s"] + OVERDUE_S, self.on_overdue)
+            timer.daemon = True
+            timer.start()
 
     def _publish_started(self, payload: Mapping[str, Any], started_at: str) -> None:
         event = StartedEvent(
