@@ -21,8 +21,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from orchestrator.application.events import LostEvent, Moment, ResultEvent, StartedEvent, StepEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.transitions import decide
@@ -78,9 +76,9 @@ class World:
     def store_on(self, client: Client) -> RedisStore:
         return RedisStore(client, self.keys, self.retention_s)
 
-    def log(self, name: str = "one", client: Client | None = None) -> RedisEventLog:
+    def log(self, name: str = "one", client: Client | None = None, settle_s: float = 0) -> RedisEventLog:
         return RedisEventLog(
-            client or self.client, name, self.keys, self.grace_ms, self.retention_s, settle_s=0
+            client or self.client, name, self.keys, self.grace_ms, self.retention_s, settle_s
         )
 
     def coordinator(self, name: str = "one", client: Client | None = None, **pace: Any) -> Coordinator:
@@ -210,6 +208,16 @@ class World:
     def leases(self) -> dict[str, float]:
         return dict(self.client.zrange(self.keys.leases, 0, -1, withscores=True))  # type: ignore[arg-type]
 
+    def dispatched(self, queue: str = "default") -> dict[str, float]:
+        """The members whose jobs wait in a queue, as far as the last sweep knows, by their sequence."""
+        key = f"{self.keys.dispatched}{self.keys.queue(queue)}"
+        return dict(self.client.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
+
+    def now_ms(self) -> int:
+        """The time by Redis' own clock."""
+        seconds, micros = self.client.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
     def timers(self) -> dict[str, float]:
         return dict(self.client.zrange(self.keys.timers, 0, -1, withscores=True))  # type: ignore[arg-type]
 
@@ -223,7 +231,7 @@ class World:
     # ---- time
 
     def age_leases(self, ms: int) -> None:
-        """As if this much time had passed for every dispatch that is out."""
+        """As if this much time had passed for every dispatch that has a term; what waits has none."""
         self._age(self.keys.leases, ms)
 
     def age_timers(self, ms: int) -> None:
@@ -332,8 +340,8 @@ def snapshot(client: Client, *without: str) -> Json:
     """Everything in a Redis, but the keys that begin with one of these."""
     found: Json = {}
     for key in sorted(client.scan_iter()):
-        if not key.startswith(without or ("\0",)):
-            found[key] = _content(client, key)
+        if not key.startswith(without or ("\0",)) and (content := _content(client, key)) is not None:
+            found[key] = content
     return found
 
 
@@ -351,6 +359,8 @@ def _content(client: Client, key: str) -> Any:
             return client.zrange(key, 0, -1, withscores=True)
         case "stream":
             return client.xrange(key)
+        case "none":
+            return None  # it expired under our eyes
     raise AssertionError(f"{key} is of a type that nobody expected")
 
 
@@ -411,11 +421,6 @@ def durable_world(folder: Path) -> Iterator[tuple[World, RedisServer]]:
             yield world, server
         finally:
             world.close()
-
-
-def known_defect(request: pytest.FixtureRequest, reason: str) -> None:
-    """This test shows a defect that is not repaired yet; when it is, this line must go."""
-    request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
 
 
 # ---- a line that fails
