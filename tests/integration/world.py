@@ -29,7 +29,7 @@ from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import Client, connect, redis_version
+from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.events import GRACE_MS, RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import GROUP, Keys
@@ -63,11 +63,6 @@ class World:
     def connect(self) -> Client:
         self._clients.append(self._connect())
         return self._clients[-1]
-
-    @property
-    def is_old(self) -> bool:
-        """Whether this is a real Redis before 7."""
-        return not self.is_fake and redis_version(self.client) < (7, 0)
 
     def close(self) -> None:
         for client in self._clients:
