@@ -504,7 +504,6 @@ def test_a_spec_of_two_names_stays_until_both_are_another_s(world: World) -> Non
     assert spec_ttl(world, ONE) > 0
 
 
-@pytest.mark.xfail(strict=True, reason="register.lua is content with the name and does not look for the spec")
 def test_registering_again_repairs_a_spec_that_is_gone(world: World) -> None:
     loaded = check_spec(ONE)
     world.store.register("order", loaded)

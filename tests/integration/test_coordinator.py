@@ -335,7 +335,6 @@ def test_a_start_that_cannot_be_written_is_refused_and_nothing_else(
     assert world.pending() == []
 
 
-@pytest.mark.xfail(strict=True, reason="Coordinator._give_up() commits the failure without a guard")
 def test_an_execution_that_cannot_even_be_failed_does_not_end_the_coordinator(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,6 @@ def test_a_job_that_was_taken_is_lost_when_it_brings_nothing(world: World, timeo
     assert len(runner(world).list_pending_jobs()) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="RqRunner._hold() drops the microseconds of TIME")
 def test_a_job_that_was_taken_has_all_of_its_time(world: World) -> None:
     written(world.store, creation(document(step("a", timeout="500ms"))))
     wait_until(lambda: 600 < world.now_ms() % 1_000 < 900)
