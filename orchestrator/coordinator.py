@@ -181,12 +181,18 @@ class Coordinator:
         """An event whose decision cannot be written is dead; its execution fails rather than hangs."""
         for delivery in case.deliveries:
             self._reject(delivery, reason)
-        if not case.commit.creates:
+        if case.commit.creates or not case.deliveries:
+            return
+        try:
             [record] = self._backend.checkout_many([case.execution]).values()
             if isinstance(record, WorkflowRecord):
                 moment = self._moment(case.deliveries[-1])
                 changes = fail_workflow(record, failure("internal", reason), moment)
                 self._backend.commit([Commit(record, changes)])
+        except Unavailable:
+            raise
+        except Exception:
+            logger.exception("cannot even fail %s", case.execution)
 
     def _commit(self, cases: Sequence[Case]) -> list[Case]:
         """Commit in one round trip; returns those that met another writer and must be decided again."""

@@ -9,10 +9,10 @@ if known and known ~= ARGV[3] then
   return 0
 end
 local before = redis.call("HGET", KEYS[1], ARGV[1])
-if before == ARGV[2] then
+if before == ARGV[2] and known then
   return 1
 end
-if before then
+if before and before ~= ARGV[2] then
   local old = ARGV[4] .. before
   if redis.call("HINCRBY", old, "registered", -1) <= 0
     and tonumber(redis.call("HGET", old, "executions") or 0) <= 0 then

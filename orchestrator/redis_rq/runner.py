@@ -51,10 +51,10 @@ class RqRunner:
         return taken
 
     def _hold(self, jobs: Sequence[DispatchJob]) -> None:
-        seconds, _ = self._client.time()
+        seconds, micros = self._client.time()
         with self._client.pipeline(transaction=False) as pipe:
             for job in jobs:
-                due_ms = round((seconds + (job.timeout_s or DAY_S)) * 1000)
+                due_ms = seconds * 1000 + micros // 1000 + round((job.timeout_s or DAY_S) * 1000)
                 pipe.zadd(self._keys.leases, {lease_of_job(job): due_ms}, xx=True)
                 pipe.delete(self._keys.rq_job(job.token))
             pipe.execute()

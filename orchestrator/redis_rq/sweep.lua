@@ -69,9 +69,13 @@ for _, queue in ipairs(queues) do
   if head then
     local below = head == math.huge and "+inf" or string.format("(%d", head)
     local gone = redis.call("ZRANGEBYSCORE", dispatched, "-inf", below, "LIMIT", 0, 10 * most)
-    for _, member in ipairs(gone) do
-      if redis.call("ZSCORE", KEYS[1], member) == "inf" then
-        redis.call("ZADD", KEYS[1], string.format("%.1f", now + grace + 0.5), member)
+    for first = 1, #gone, 1000 do
+      local last = math.min(first + 999, #gone)
+      local scores = redis.call("ZMSCORE", KEYS[1], unpack(gone, first, last))
+      for n = first, last do
+        if scores[n - first + 1] == "inf" then
+          redis.call("ZADD", KEYS[1], string.format("%.1f", now + grace + 0.5), gone[n])
+        end
       end
     end
     if #gone > 0 then

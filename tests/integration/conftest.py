@@ -11,7 +11,7 @@ from fakeredis import FakeRedis, FakeServer
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from integration.world import Proxy, World, known_defect
+from integration.world import Proxy, World
 from orchestrator.redis_rq.connection import Client, connect
 from redis_server import RedisServer
 
@@ -22,14 +22,6 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         yield from _real(request.getfixturevalue("redis_url"))
     else:
         yield from _fake()
-
-
-@pytest.fixture
-def sweeping_world(request: pytest.FixtureRequest, world: World) -> World:
-    """For tests in which the sweep has something to raise."""
-    if world.is_fake:
-        known_defect(request, "sweep.lua needs redis.sha1hex, which fakeredis does not have")
-    return world
 
 
 @pytest.fixture

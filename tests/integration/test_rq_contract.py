@@ -113,7 +113,7 @@ def test_a_step_without_a_timeout_has_none_in_rq_either(real_world: World, rq_cl
 
 def test_a_job_comes_back_as_it_went() -> None:
     job = DispatchJob("w#x", "a", "fn", {"n": [1, {"ü": None}]}, 2, 3, 4, "t-0", "", "default", 1.5, 99)
-    data = str(job_words(job, Keys())[3])
+    data = str(job_words(job, Keys())[2])
     found = read_payload(data)
     assert found == payload(job, Keys())
     assert read_job(found, "default") == job
@@ -260,12 +260,9 @@ def test_our_worker_runs_nothing_but_steps(
     "callback", ["failure_callback_name", "success_callback_name", "stopped_callback_name"]
 )
 def test_our_worker_calls_nobody_back(
-    real_world: World, rq_client: Client, executors: Path, callback: str, request: pytest.FixtureRequest
+    real_world: World, rq_client: Client, executors: Path, callback: str
 ) -> None:
     world = real_world
-    if callback != "stopped_callback_name":
-        reason = "StepJob.perform() guards the function only: RQ still calls the callbacks a job names"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     if callback == "failure_callback_name":
         forge(world, "os.system", ["true"], failure_callback_name="contract_executors.touch")
     else:
@@ -297,9 +294,6 @@ CORRUPT: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("fields", CORRUPT.values(), ids=CORRUPT)
-@pytest.mark.xfail(
-    strict=True, reason="RQ's worker ends on a job hash that it cannot read; ours inherits that"
-)
 def test_a_job_that_rq_cannot_read_does_not_end_our_worker(
     real_world: World, rq_client: Client, fields: Json
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coreworld import document, step
-from integration.world import World, creation, written
+from integration.world import World, creation, wait_until, written
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.redis_rq.runner import RqRunner
@@ -78,7 +78,6 @@ def test_a_result_of_an_old_job_is_stale(world: World) -> None:
     assert world.record(weid).state == {"n": 0}
 
 
-@pytest.mark.xfail(strict=True, reason="take_pending_jobs() leaves the job hashes, and they have no term")
 def test_jobs_that_were_taken_leave_nothing_in_rqs_place(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, document(step("a")))
@@ -89,15 +88,32 @@ def test_jobs_that_were_taken_leave_nothing_in_rqs_place(world: World) -> None:
     assert set(world.client.scan_iter("rq:*")) <= {"rq:queues"}
 
 
-def test_a_job_that_was_taken_is_lost_when_it_brings_nothing(sweeping_world: World) -> None:
-    """Whoever takes jobs by hand has the grace and two seconds: nobody beats for him."""
-    world = sweeping_world
+@pytest.mark.parametrize(("timeout", "has_s"), [("90s", 90), ("2h", 7_200), ("none", 86_400)])
+def test_a_job_that_was_taken_is_lost_when_it_brings_nothing(world: World, timeout: str, has_s: int) -> None:
+    """Nobody beats for whoever takes jobs by hand: he has the timeout of the job, or a day."""
     one = world.coordinator()
-    weid = world.begin(one, document(step("a")))
+    weid = world.begin(one, document(step("a", timeout=timeout)))
     runner(world).take_pending_jobs()
-    for passed in (world.grace_ms, 2_000):
+
+    for passed in (0, has_s * 1_000 - 5_000):
         world.age_leases(passed)
         one.turn()
+        one.turn()
+        assert world.record(weid).steps["a"].lost == 0
+    world.age_leases(5_000)
     one.turn()
+    one.turn()
+
     assert world.record(weid).steps["a"].lost == 1
     assert len(runner(world).list_pending_jobs()) == 1
+
+
+def test_a_job_that_was_taken_has_all_of_its_time(world: World) -> None:
+    written(world.store, creation(document(step("a", timeout="500ms"))))
+    wait_until(lambda: 600 < world.now_ms() % 1_000 < 900)
+    before = world.now_ms()
+
+    runner(world).take_pending_jobs()
+
+    [due] = world.leases().values()
+    assert due >= before + 500

@@ -21,8 +21,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from orchestrator.application.events import LostEvent, Moment, ResultEvent, StartedEvent, StepEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.transitions import decide
@@ -31,7 +29,7 @@ from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import Client, connect, redis_version
+from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.events import GRACE_MS, RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import GROUP, Keys
@@ -66,11 +64,6 @@ class World:
         self._clients.append(self._connect())
         return self._clients[-1]
 
-    @property
-    def is_old(self) -> bool:
-        """Whether this is a real Redis before 7."""
-        return not self.is_fake and redis_version(self.client) < (7, 0)
-
     def close(self) -> None:
         for client in self._clients:
             client.close()
@@ -78,9 +71,9 @@ class World:
     def store_on(self, client: Client) -> RedisStore:
         return RedisStore(client, self.keys, self.retention_s)
 
-    def log(self, name: str = "one", client: Client | None = None) -> RedisEventLog:
+    def log(self, name: str = "one", client: Client | None = None, settle_s: float = 0) -> RedisEventLog:
         return RedisEventLog(
-            client or self.client, name, self.keys, self.grace_ms, self.retention_s, settle_s=0
+            client or self.client, name, self.keys, self.grace_ms, self.retention_s, settle_s
         )
 
     def coordinator(self, name: str = "one", client: Client | None = None, **pace: Any) -> Coordinator:
@@ -210,6 +203,16 @@ class World:
     def leases(self) -> dict[str, float]:
         return dict(self.client.zrange(self.keys.leases, 0, -1, withscores=True))  # type: ignore[arg-type]
 
+    def dispatched(self, queue: str = "default") -> dict[str, float]:
+        """The members whose jobs wait in a queue, as far as the last sweep knows, by their sequence."""
+        key = f"{self.keys.dispatched}{self.keys.queue(queue)}"
+        return dict(self.client.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
+
+    def now_ms(self) -> int:
+        """The time by Redis' own clock."""
+        seconds, micros = self.client.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
     def timers(self) -> dict[str, float]:
         return dict(self.client.zrange(self.keys.timers, 0, -1, withscores=True))  # type: ignore[arg-type]
 
@@ -223,7 +226,7 @@ class World:
     # ---- time
 
     def age_leases(self, ms: int) -> None:
-        """As if this much time had passed for every dispatch that is out."""
+        """As if this much time had passed for every dispatch that has a term; what waits has none."""
         self._age(self.keys.leases, ms)
 
     def age_timers(self, ms: int) -> None:
@@ -332,8 +335,8 @@ def snapshot(client: Client, *without: str) -> Json:
     """Everything in a Redis, but the keys that begin with one of these."""
     found: Json = {}
     for key in sorted(client.scan_iter()):
-        if not key.startswith(without or ("\0",)):
-            found[key] = _content(client, key)
+        if not key.startswith(without or ("\0",)) and (content := _content(client, key)) is not None:
+            found[key] = content
     return found
 
 
@@ -351,6 +354,8 @@ def _content(client: Client, key: str) -> Any:
             return client.zrange(key, 0, -1, withscores=True)
         case "stream":
             return client.xrange(key)
+        case "none":
+            return None  # it expired under our eyes
     raise AssertionError(f"{key} is of a type that nobody expected")
 
 
@@ -411,11 +416,6 @@ def durable_world(folder: Path) -> Iterator[tuple[World, RedisServer]]:
             yield world, server
         finally:
             world.close()
-
-
-def known_defect(request: pytest.FixtureRequest, reason: str) -> None:
-    """This test shows a defect that is not repaired yet; when it is, this line must go."""
-    request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
 
 
 # ---- a line that fails

@@ -30,7 +30,7 @@ from orchestrator.cli import main, report
 from orchestrator.cli.executions import _is_file
 from orchestrator.cli.failures import EXIT_CODES, explained
 from orchestrator.cli.options import Target, read_spec, without_password
-from orchestrator.cli.preparations import OneLine, OneOutage, durability_warnings, load_executors
+from orchestrator.cli.preparations import OneLine, OneOutage, durability_warnings
 from orchestrator.cli.progress import LiveProgress, PlainProgress
 from orchestrator.embedded import ChildEnded, find_redis_server
 
@@ -204,15 +204,17 @@ def test_executors_that_do_not_exist_end_a_run_before_it_starts(tmp_path: Path) 
     assert "there is no module 'no_such_module'" in result.output
 
 
-def test_executors_that_raise_when_imported_are_named(tmp_path: Path) -> None:
+def test_executors_that_raise_when_imported_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_EXECUTORS", "")  # the command sets it: this puts it back
     (tmp_path / "divides.py").write_text("1 / 0")
 
-    with pytest.raises(
-        click.ClickException, match=r"\(divides\) cannot be imported: ZeroDivisionError"
-    ) as caught:
-        load_executors(("divides",))
+    result = orchestrator("worker", "--executors", "divides", "--redis-url", NOWHERE)
 
-    assert caught.value.exit_code == 2
+    assert result.exit_code == 2
+    problem = "the executors module 'divides' fails when it is imported: ZeroDivisionError: division by zero"
+    assert result.output.splitlines()[-1] == f"Error: {problem}"
 
 
 def test_a_document_without_a_name_cannot_be_registered_without_one(tmp_path: Path) -> None:

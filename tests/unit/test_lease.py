@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -29,15 +30,17 @@ def lease(client: Client, lease_s: float = 30.0) -> Lease:
     return Lease(client, RedisClock(client), KEY, MEMBER, lease_s)
 
 
-def test_a_dispatch_that_is_out_can_be_taken(client: Client) -> None:
-    client.zadd(KEY, {MEMBER: 1.25})
+@pytest.mark.parametrize("score", [math.inf, 1.5], ids=["it waits", "it left its queue"])
+def test_a_dispatch_that_is_out_can_be_taken(client: Client, score: float) -> None:
+    client.zadd(KEY, {MEMBER: score})
     mine = lease(client)
+    now = RedisClock(client).now_ms()
     assert mine.begin() is True
     assert mine.is_superseded is False
-    score = client.zscore(KEY, MEMBER)
-    assert score is not None
-    assert score > 1_000_000
-    assert score % 1 == 0
+    due = client.zscore(KEY, MEMBER)
+    assert due is not None
+    assert now + 30_000 <= due < now + 40_000
+    assert due % 1 == 0, "a fraction says that nobody has started it"
 
 
 def test_a_dispatch_that_is_gone_cannot_be_taken_nor_brought_back(client: Client) -> None:
