@@ -20,13 +20,13 @@ class DispatchJob:
     run_id: int
     attempt: int = 1
     round: int = 0
-    iteration: int | None = None
     token: str = ""
     dispatched_at: str = ""
     queue: str = "default"
-    priority: int = 3
     timeout_s: float | None = None
     max_output_bytes: int = 1_048_576
+    priority: int = 3
+    iteration: int | None = None
 
     @property
     def op(self) -> str:

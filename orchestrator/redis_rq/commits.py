@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.record import FINAL_WORKFLOWS
+from orchestrator.application.record import FINAL_WORKFLOWS, Timer
 from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.ports import Commit
 from orchestrator.redis_rq.codec import dumps
-from orchestrator.redis_rq.jobs import job_words, lease_of, timer_member
-from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.jobs import job_words, lease_of
+from orchestrator.redis_rq.keys import GROUP, Keys, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
 from orchestrator.redis_rq.scripts import Call
 
@@ -83,8 +83,8 @@ class CommitWords:
             commands.append(["SET", keys.execution(record.execution_id), weid])
         commands += self._releases(commit)
         for timer in changes.timers:
-            commands.append(["ZADD", keys.timers, timer.due_ms, timer_member(weid, timer)])
-        commands += _chunked(["ZREM", keys.timers], [timer_member(weid, timer) for timer in changes.disarmed])
+            commands.append(["ZADD", keys.timers, timer.due_ms, _member(weid, timer)])
+        commands += _chunked(["ZREM", keys.timers], [_member(weid, timer) for timer in changes.disarmed])
         if commit.creates or "status" in changes.fields:
             commands += self._status_moves(commit)
         if changes.more:
@@ -120,6 +120,10 @@ class CommitWords:
                 ["PUBLISH", keys.done(weid), status],
             ]
         return commands
+
+
+def _member(workflow_execution_id: str, timer: Timer) -> str:
+    return timer_member(timer.kind, workflow_execution_id, timer.step_id, timer.token)
 
 
 def writes(commit: Commit) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.record import StepRecord, Timer
+from orchestrator.application.record import StepRecord
 from orchestrator.redis_rq.codec import dumps, loads
 from orchestrator.redis_rq.keys import Keys, lease_member
 
@@ -70,16 +70,12 @@ def read_job(found: Mapping[str, Any], queue: str) -> DispatchJob:
         run_id=found["run_id"],
         attempt=found["attempt"],
         round=found["round"],
+        iteration=found["iteration"],
         token=found["token"],
         queue=queue,
         timeout_s=found["timeout_s"],
         max_output_bytes=found["max_output_bytes"],
     )
-
-
-def timer_member(workflow_execution_id: str, timer: Timer) -> str:
-    """A timer in its set: the event that it becomes when it is due."""
-    return f"{timer.kind}|{workflow_execution_id}|{timer.step_id}|{timer.token}"
 
 
 def lease_of_job(job: DispatchJob) -> str:

@@ -139,3 +139,8 @@ RQ_QUEUES = "rq:queues"
 def lease_member(workflow_execution_id: str, step_id: str, run_id: int, attempt: int, token: str) -> str:
     """A dispatch in the lease set: enough to raise its loss as an event, without any other key."""
     return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{token}"
+
+
+def timer_member(kind: str, workflow_execution_id: str, step_id: str, token: str) -> str:
+    """A timer in its set: the event that it becomes when it is due."""
+    return f"{kind}|{workflow_execution_id}|{step_id}|{token}"
