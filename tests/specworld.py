@@ -18,7 +18,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from coreworld import START_MS, Json, World, document, fresh_readiness, photograph, reloaded
+from coreworld import START_MS, Json, World, document, photograph, reloaded
 from orchestrator.application.decisions import Decision
 from orchestrator.application.events import Moment, StepEvent, TimerEvent
 from orchestrator.application.graph import build_graph
@@ -37,7 +37,6 @@ from orchestrator.application.spec import BranchSpec, StepSpec, SwitchSpec, Work
 from orchestrator.application.validation import LoadedSpec
 
 BROKEN: Any = {"+": ["no number", 1]}  # an expression that always fails
-FAR_MS = 10**15
 
 
 def task(name: str, after: str | Sequence[str] = (), **keys: Any) -> StepSpec:
@@ -226,20 +225,3 @@ def all_timers(record: WorkflowRecord) -> Iterator[Timer]:
         yield from timers_of(unit, one)
     if record.deadline_ms is not None and not record.is_final:
         yield Timer("timeout", "", "", record.deadline_ms)
-
-
-__all__ = [
-    "BROKEN",
-    "FAR_MS",
-    "SpecWorld",
-    "all_timers",
-    "branch",
-    "check",
-    "check_readiness",
-    "delay",
-    "fresh_readiness",
-    "record_of",
-    "switch",
-    "task",
-    "world_of",
-]
