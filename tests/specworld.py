@@ -175,6 +175,8 @@ class SpecWorld(World):
 
     def _commit(self, changes: Changes) -> None:
         super()._commit(changes)
+        moved = {(timer.kind, timer.step_id, timer.token) for timer in changes.timers}
+        self.armed = {one for one in self.armed if (one.kind, one.step_id, one.token) not in moved}
         self.armed = (self.armed | set(changes.timers)) - set(changes.disarmed)
         check(self)
 
