@@ -33,6 +33,8 @@ def coordinators(
     for store in (world.store, *(cast("RedisStore", one._definitions) for one in made)):
         store.remember(loaded)
     world.store.register(IT, loaded)
+    for one in made:
+        one.turn()  # the only one in which it trims
     return made
 
 
