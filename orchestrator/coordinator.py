@@ -204,6 +204,9 @@ class Coordinator:
                     case.log()
                 case Committed.CONFLICT if not case.commit.creates:
                     conflicts += [case] if case.deliveries else []
+                case Committed.GONE if len(case.deliveries) > 1:
+                    for delivery in case.deliveries:  # whoever is still pending counts by itself
+                        self.handle([delivery])
                 case Committed.GONE:
                     logger.info("answered by another coordinator: %s", case.commit.events)
                 case Committed.EXISTS | Committed.CONFLICT:

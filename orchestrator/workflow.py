@@ -95,14 +95,16 @@ class Workflow:
             else:
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
-            decision = self._decide(lambda record, results=results: results or self._due(record))  # type: ignore[misc]
+            decision = self._decide(lambda record, results=results: [*results, *self._due(record)])  # type: ignore[misc]
         return isolated_decision(decision)
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Say something to the execution: the step that waits for it has it, or one that will."""
         decision = self._decide(lambda _: [SignalEvent(self.id, name, plain(payload))])
         if isinstance(decision, Dispatch):
-            self.backend.dispatch(self.id, decision.jobs)
+            results = as_results(self.id, self.backend.dispatch(self.id, decision.jobs))
+            if results:
+                self._decide(lambda _: list(results))
 
     def _due(self, record: WorkflowRecord) -> list[StepEvent]:
         """The timers of this execution whose time has come."""

@@ -24,6 +24,7 @@ NEVER_RETRIED = frozenset(
     {"expression", "bad_output", "branch_target", "no_branch", "loop_limit", "declared"}
 )
 """Kinds of failure that would only happen again."""
+LONGEST_DELAY_MS = 3650 * 86_400_000
 
 StepResult = Halt | Failed | Pending | None
 Output = dict[str, Any] | None
@@ -121,7 +122,8 @@ def _act(draft: Draft, step_id: str, verdict: Verdict, error: Error) -> StepResu
     if error is not None:
         return fail(draft, step_id, error)
     step, spec = draft.step(step_id), draft.spec(step_id)
-    if spec.attempts_on == "any" and spec.kind == "task" and step.attempt < spec.max_attempts:
+    repeats = spec.attempts_on == "any" and spec.kind == "task" and spec.map is None
+    if repeats and step.attempt < spec.max_attempts:
         return try_again(draft, step_id)
     draft.move(step_id, StepStatus.COMPLETE, ended_at=now)
     return None
@@ -156,6 +158,8 @@ def next_delay_ms(draft: Draft, unit: str, error: Mapping[str, Any]) -> int | No
     retries = spec.retry.max_retries if spec.retry is not None else 0
     if spec.kind not in ("task", "workflow") or error["kind"] in NEVER_RETRIED:
         return None
+    if spec.map is not None and "#" not in unit:
+        return None  # the items had their attempts
     if record.attempt >= max(spec.max_attempts, 1 + retries):
         return None
     if spec.retry is None or record.attempt > retries:
@@ -167,14 +171,14 @@ def next_delay_ms(draft: Draft, unit: str, error: Mapping[str, Any]) -> int | No
 
 def _back_off_ms(policy: RetrySpec, number: int, seed: str) -> int:
     """The delay before retry `number`. Its jitter is a hash, so that every process computes the same."""
-    delay = policy.initial_delay_ms * policy.backoff_multiplier ** min(number - 1, 200)
+    try:
+        delay = policy.initial_delay_ms * float(policy.backoff_multiplier) ** (number - 1)
+    except OverflowError:
+        delay = LONGEST_DELAY_MS
     if policy.max_delay_ms is not None:
         delay = min(delay, policy.max_delay_ms)
     share = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") / 2**64
     return round(min(delay * (1 + policy.jitter_fraction * share), LONGEST_DELAY_MS))
-
-
-LONGEST_DELAY_MS = 3650 * 86_400_000
 
 
 def try_again(draft: Draft, unit: str, delay_ms: int = 0, **changes: Any) -> Pending:

@@ -130,7 +130,7 @@ class Context(Mapping[str, Any]):
             step_id = self._unit.partition("#")[0]
             step = draft.unit(self._unit) or draft.step(step_id)
             ctx["step"] = {"id": step_id, "run_id": step.run_id, "attempt": step.attempt}
-            ctx["loop"] = {"iteration": step.iteration, "value": step.value}
+            ctx["loop"] = {"iteration": step.iteration, "value": step.loop_value}
         return ctx
 
     def __iter__(self) -> Iterator[str]:

@@ -36,7 +36,8 @@ from orchestrator.application.spec import StepSpec
 
 
 class Draft:
-    """`dead_ends` are parent and child of edges that may keep the child from ever running."""
+    """`dead_ends` are parent and child of edges that may keep the child from ever running; `judged` are the
+    steps that this decision has taken through their gates."""
 
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
@@ -44,6 +45,7 @@ class Draft:
         self._steps, self._readiness = self.changes.steps, ReadinessChanges()
         self.changes.readiness = self._readiness
         self.dead_ends: list[tuple[str, str]] = []
+        self.judged: set[str] = set()
         self._agenda = Agenda(record.readiness.agenda, self._readiness.agenda)
         self._candidates = Agenda(record.readiness.candidates, self._readiness.candidates)
 
@@ -119,6 +121,10 @@ class Draft:
         unmet = self._readiness.unmet.get(step_id)
         return unmet if unmet is not None else self.record.readiness.unmet[step_id]
 
+    def may_join(self, step_id: str) -> bool:
+        """Whether the parents have anything to say: all of them are final, or one, for an eager step."""
+        return self.graph.may_join(step_id, self.unmet(step_id))
+
     def context(
         self, unit: str | None = None, fresh: Mapping[str, Any] | None = None, **roots: Any
     ) -> Context:
@@ -140,8 +146,8 @@ class Draft:
         before = self.step(step_id)
         check_step_move(step_id, before.status, StepStatus.READY)
         self.revoke(step_id)
-        self.drop_items(step_id)
-        after = StepRecord(run_id=before.run_id + 1, round=before.round + 1, dispatches=before.dispatches)
+        last_run = max(before.run_id, self._drop_items(step_id))
+        after = StepRecord(run_id=last_run + 1, round=before.round + 1, dispatches=before.dispatches)
         self._put(step_id, before, after)
         self._note_move(step_id, before.status, after)
         self.dead_ends += ((parent, step_id) for parent in self.graph.parents[step_id])
@@ -154,16 +160,17 @@ class Draft:
     def add_item(self, unit: str, item: StepRecord) -> None:
         self.changes.items[unit] = item
 
-    def drop_items(self, step_id: str) -> None:
-        """The items of a map go with the round they belong to."""
-        counts = self.step(step_id).items
+    def _drop_items(self, step_id: str) -> int:
+        """The items of a map go with the round they belong to; returns the last run that one of them had."""
+        counts, last_run = self.step(step_id).items, 0
         for n in range(counts.count if counts is not None else 0):
             unit = f"{step_id}#{n}"
-            item = self.unit(unit)
-            if item is not None:
-                self.revoke(unit)
-                self._put(unit, item, replace(item, token=None, deadline_ms=None, not_before_ms=None))
-                self.changes.items[unit] = None
+            item = self._known(unit)
+            self.revoke(unit)
+            self._put(unit, item, replace(item, token=None, deadline_ms=None, not_before_ms=None))
+            self.changes.items[unit] = None
+            last_run = max(last_run, item.run_id)
+        return last_run
 
     def claim(self, unit: str, inputs: dict[str, Any]) -> None:
         """Mark a unit in progress and make its job: one dispatch, under a token of its own."""
@@ -218,6 +225,14 @@ class Draft:
         if changed:
             self.note(step=step_id, state_changed=changed)
 
+    def arm(self, timer: Timer) -> None:
+        self.changes.disarmings.pop(timer.name, None)
+        self.changes.armings[timer.name] = timer
+
+    def disarm(self, timer: Timer) -> None:
+        if self.changes.armings.pop(timer.name, None) is None:
+            self.changes.disarmings[timer.name] = timer
+
     def keep_signals(self, signals: list[dict[str, Any]]) -> None:
         self.changes.fields["signals"] = signals
 
@@ -230,7 +245,7 @@ class Draft:
         if timeout_s is not None:
             due_ms = self.moment.at_ms + round(timeout_s * 1000)
             self.changes.fields["deadline_ms"] = due_ms
-            self.changes.timers.append(Timer("timeout", "", "", due_ms))
+            self.arm(Timer("timeout", "", "", due_ms))
 
     def move_workflow(self, status: WorkflowStatus, **fields: Any) -> None:
         check_workflow_move(self.status, status)
@@ -242,21 +257,25 @@ class Draft:
         for step_id in self.graph.order if self.open else ():
             before = self.step(step_id).status
             if before in ACTIVE_STEPS:
-                self._cancel_items(step_id, reason)
+                self.end_items(step_id, reason)
                 self._cancel(step_id, reason)
             elif before is StepStatus.READY and status is not WorkflowStatus.HALTED:
                 self.move(step_id, StepStatus.SKIPPED, reason=reason, ended_at=self.moment.iso)
         self.changes.jobs.clear()  # claimed by this very decision, and cancelled by it
         if self.deadline_ms is not None:
-            self.changes.disarmed.append(Timer("timeout", "", "", self.deadline_ms))
+            self.disarm(Timer("timeout", "", "", self.deadline_ms))
         self.move_workflow(status, ended_at=self.moment.iso, **fields)
 
-    def _cancel_items(self, step_id: str, reason: str) -> None:
+    def end_items(self, step_id: str, reason: str) -> None:
+        """No item of a map will be run any more: what is under way is cancelled, the rest skipped."""
         counts = self.step(step_id).items
         for n in range(counts.count if counts is not None else 0):
-            item = self.unit(f"{step_id}#{n}")
-            if item is not None and item.status in ACTIVE_STEPS:
-                self._cancel(f"{step_id}#{n}", reason)
+            unit = f"{step_id}#{n}"
+            status = self._known(unit).status
+            if status in ACTIVE_STEPS:
+                self._cancel(unit, reason)
+            elif status is StepStatus.READY:
+                self.move(unit, StepStatus.SKIPPED, reason=reason, ended_at=self.moment.iso)
 
     def _cancel(self, unit: str, reason: str) -> None:
         self.revoke(unit)
@@ -306,7 +325,7 @@ class Draft:
             self._steps[unit] = after
             if before.status is not after.status:
                 self._recount(unit, before.status, after.status)
-            if after.awaits_dispatch and (not self.unmet(unit) or unit in self.graph.eager):
+            if after.awaits_dispatch and self.may_join(unit):
                 self.look_at(unit)
         self._readiness.in_flight += (after.token is not None) - (before.token is not None)
         if before.has_timer or after.has_timer:
@@ -329,18 +348,19 @@ class Draft:
             readiness.unmet[child] = unmet
             if dead_end:
                 self.dead_ends.append((step_id, child))
-            if (not unmet or child in self.graph.eager) and self.step(child).status is StepStatus.READY:
+            if self.may_join(child) and self.step(child).status is StepStatus.READY:
                 self.look_at(child)
 
     def _rearm(self, unit: str, before: StepRecord, after: StepRecord) -> None:
         """Timers follow from the record: what is there no more is disarmed, what is new is armed."""
-        had, has = set(timers_of(unit, before)), set(timers_of(unit, after))
-        for timer in had - has:
-            if timer in self.changes.timers:
-                self.changes.timers.remove(timer)
-            else:
-                self.changes.disarmed.append(timer)
-        self.changes.timers += sorted(has - had, key=lambda timer: timer.kind)
+        had = {timer.name: timer for timer in timers_of(unit, before)}
+        has = {timer.name: timer for timer in timers_of(unit, after)}
+        for name, timer in had.items():
+            if name not in has:
+                self.disarm(timer)
+        for name, timer in has.items():
+            if had.get(name) != timer:
+                self.arm(timer)
 
     def _note_move(self, unit: str, before: StepStatus, after: StepRecord) -> None:
         entry: dict[str, Any] = {

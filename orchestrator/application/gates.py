@@ -14,14 +14,13 @@ from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import evaluate
 from orchestrator.application.record import StepStatus
+from orchestrator.application.spec import SwitchSpec
 from orchestrator.application.waits import begin_wait
 
 
 def is_eligible(draft: Draft, step_id: str) -> bool:
     """The agenda is a hint: what stood on it may have moved on, or wait for a parent again."""
-    if not draft.step(step_id).awaits_dispatch:
-        return False
-    return not draft.unmet(step_id) or step_id in draft.graph.eager
+    return draft.step(step_id).awaits_dispatch and draft.may_join(step_id)
 
 
 def pass_gates(draft: Draft, step_id: str) -> bool:
@@ -29,6 +28,7 @@ def pass_gates(draft: Draft, step_id: str) -> bool:
     step, spec = draft.step(step_id), draft.spec(step_id)
     if not is_eligible(draft, step_id):
         return False
+    draft.judged.add(step_id)
     try:
         if step.status is StepStatus.READY and not _may_go_on(draft, step_id):
             return False
@@ -52,11 +52,15 @@ def _may_go_on(draft: Draft, step_id: str) -> bool:
         case Join.LEAVE:
             return False
         case Join.FILTER:
-            _filter(draft, step_id, "every parent was filtered")
+            _filter(draft, step_id, _why_filtered(draft, step_id))
             return False
         case Join.SKIP:
             _skip(draft, step_id)
             return False
+    unselecting = _unselecting(draft, step_id)
+    if unselecting is not None:
+        _filter(draft, step_id, f"not selected by switch {unselecting}")
+        return False
     context = draft.context(step_id)
     if not all(evaluate(guard, context) for guard in spec.guards):
         _filter(draft, step_id, "its condition is false")
@@ -68,6 +72,28 @@ def _may_go_on(draft: Draft, step_id: str) -> bool:
         _defer(draft, step_id, spec.defer_ms)
         return False
     return True
+
+
+def _why_filtered(draft: Draft, step_id: str) -> str:
+    parents = draft.graph.parents[step_id]
+    if all(draft.step(parent).status is StepStatus.FILTERED for parent in parents):
+        return "every parent was filtered"
+    return "its join can no longer be met"
+
+
+def _unselecting(draft: Draft, step_id: str) -> str | None:
+    """The switch above this step that took another path, if there is one."""
+    for parent in draft.graph.parents[step_id]:
+        switch, step = draft.spec(parent).switch, draft.step(parent)
+        if switch is not None and step.status is StepStatus.COMPLETE and step.value is not None:
+            selected = switch.cases.get(step.value, switch.default) or ()
+            if step_id in _listed(switch) and step_id not in selected:
+                return parent
+    return None
+
+
+def _listed(switch: SwitchSpec) -> list[str]:
+    return [one for case in (*switch.cases.values(), switch.default or ()) for one in case]
 
 
 def _filter(draft: Draft, step_id: str, reason: str) -> None:
@@ -121,8 +147,8 @@ def _switch(draft: Draft, step_id: str) -> None:
         message = f"no case for {key!r}, and no default; there is: {known}"
         bring(draft, step_id, *as_error(failure("no_branch", message)))
         return
-    listed = [one for case in (*spec.cases.values(), spec.default or ()) for one in case]
-    for one in dict.fromkeys(listed):
+    draft.amend(step_id, value=key)
+    for one in dict.fromkeys(_listed(spec)):
         if one not in selected and draft.step(one).status is StepStatus.READY:
             _filter(draft, one, f"not selected by switch {step_id}")
     bring(draft, step_id, *reshaped(draft, step_id, {"branch": key}))

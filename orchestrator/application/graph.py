@@ -35,6 +35,10 @@ class Graph:
     eager: frozenset[str] = frozenset()
     """Steps that must be judged whenever a parent ends: their join is a number or an expression."""
 
+    def may_join(self, step_id: str, unmet: int) -> bool:
+        """Whether a step with so many parents that are not final is to be judged."""
+        return not unmet or (step_id in self.eager and unmet < len(self.parents[step_id]))
+
     def closure(self, ids: Iterable[str]) -> list[str]:
         """All that depends on these steps, directly or not, without them."""
         given = set(ids)

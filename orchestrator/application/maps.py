@@ -43,8 +43,9 @@ def open_map(draft: Draft, step_id: str, values: list[Any]) -> StepResult:
     assert spec is not None
     if not values:
         return bring(draft, step_id, _aggregate([]))
+    run_id = draft.step(step_id).run_id  # no run of an item has the number of one before a reset
     for n, value in enumerate(values):
-        draft.add_item(f"{step_id}#{n}", StepRecord(value=value))
+        draft.add_item(f"{step_id}#{n}", StepRecord(value=value, run_id=run_id))
     counts = ItemCounts(len(values), most=spec.max_parallel)
     draft.move(step_id, StepStatus.IN_PROGRESS, items=counts, dispatched_at=draft.moment.iso)
     draft.begin_workflow()
@@ -129,9 +130,11 @@ def item_is_due(draft: Draft, unit: str) -> None:
     draft.amend(step_id, items=replace(counts, due=tuple(sorted({*counts.due, int(n)}))))
 
 
-def item_was_lost(draft: Draft, unit: str) -> None:
+def item_goes_again(draft: Draft, unit: str) -> None:
+    """An item in progress is to be dispatched once more: its worker was lost, or its loop goes round."""
     _count(draft, unit, out=-1)
     item_is_due(draft, unit)
+    _close_if_over(draft, unit.partition("#")[0])
 
 
 def _settle_item(draft: Draft, unit: str, output: Output, error: Error) -> StepResult:
@@ -167,6 +170,7 @@ def _close_if_over(draft: Draft, step_id: str) -> StepResult:
         return None
     items = [draft.unit(f"{step_id}#{n}") for n in range(counts.count)]
     if counts.fatal:
+        draft.end_items(step_id, "another item of the map failed")
         n, error = next((n, one.error) for n, one in enumerate(items) if one is not None and one.error)
         return bring(draft, step_id, *as_error({**error, "message": f"item {n}: {error['message']}"}))
     return bring(draft, step_id, _aggregate([_shown(draft, step_id, one) for one in items], counts.errors))

@@ -100,8 +100,8 @@ class StepRecord:
 
     `run_id` counts every reset and re-dispatch from 0, `attempt` the executions since the last reset from
     1, `round` the resets by `set` or rerun, `lost` the workers that died with this attempt, `iteration` how
-    often a loop said again. `value` is an item of a map, or what a loop handed on. Times are ISO 8601 in UTC;
-    what a timer compares is in milliseconds.
+    often a loop said again. `value` is an item of a map, or the case a switch took. Times are ISO 8601 in
+    UTC; what a timer compares is in milliseconds.
     """
 
     status: StepStatus = S.READY
@@ -123,6 +123,7 @@ class StepRecord:
     wake_at_ms: int | None = None
     iteration: int = 0
     value: Any = None
+    loop_value: Any = None
     items: ItemCounts | None = None
 
     @property
@@ -213,6 +214,11 @@ class Timer:
     token: str
     due_ms: int
 
+    @property
+    def name(self) -> tuple[str, str, str]:
+        """Two timers of one name are one timer, at the later word."""
+        return self.kind, self.step_id, self.token
+
 
 def timers_due(record: WorkflowRecord, at_ms: int) -> list[Timer]:
     """All timers of an execution whose time has come: for those who have no set of timers to ask."""
@@ -251,12 +257,20 @@ class Changes:
     jobs: list[DispatchJob] = field(default_factory=list)
     settled: list[tuple[str, StepRecord]] = field(default_factory=list)
     revoked: list[tuple[str, StepRecord]] = field(default_factory=list)
-    timers: list[Timer] = field(default_factory=list)
-    disarmed: list[Timer] = field(default_factory=list)
+    armings: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
+    disarmings: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
     items: dict[str, StepRecord | None] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
     more: bool = False
     readiness: ReadinessChanges | None = None
+
+    @property
+    def timers(self) -> list[Timer]:
+        return list(self.armings.values())
+
+    @property
+    def disarmed(self) -> list[Timer]:
+        return list(self.disarmings.values())
 
     @property
     def is_empty(self) -> bool:
@@ -314,7 +328,7 @@ class Readiness:
         agenda = [
             position
             for position, step_id in enumerate(graph.order)
-            if steps[step_id].awaits_dispatch and (not unmet[step_id] or step_id in graph.eager)
+            if steps[step_id].awaits_dispatch and graph.may_join(step_id, unmet[step_id])
         ]
         active = sum(1 for step in steps.values() if step.status in ACTIVE_STEPS)
         out = [*steps.values(), *(items or {}).values()]

@@ -53,9 +53,9 @@ from orchestrator.application.expressions import resolve
 from orchestrator.application.gates import is_eligible, pass_gates, wake
 from orchestrator.application.maps import (
     fill_map,
+    item_goes_again,
     item_is_due,
     item_roots,
-    item_was_lost,
     items_of,
     on_item,
     open_map,
@@ -204,7 +204,7 @@ def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
         reason=event.reason,
     )
     if "#" in event.step_id:
-        item_was_lost(draft, event.step_id)
+        item_goes_again(draft, event.step_id)
     return Pending()
 
 
@@ -255,10 +255,10 @@ def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error
         return None, value, None
     if record.iteration + 1 < spec.max_iterations:
         draft.settle(unit)
-        rounds = {"attempt": 1, "iteration": record.iteration + 1, "value": value}
+        rounds = {"attempt": 1, "iteration": record.iteration + 1, "loop_value": value}
         pending = try_again(draft, unit, **rounds)
         if "#" in unit:
-            item_was_lost(draft, unit)
+            item_goes_again(draft, unit)
         return pending, None, None
     if spec.on_max == "exit_with_last":
         return None, value, None
@@ -276,7 +276,7 @@ def _on_timer(draft: Draft, event: TimerEvent, unit: StepRecord | None) -> StepR
         draft.count("stale")
         return None
     if draft.moment.at_ms < timer.due_ms:
-        draft.changes.timers.append(timer)
+        draft.arm(timer)
         return None
     match event.kind:
         case "retry":
@@ -301,7 +301,7 @@ def _on_workflow_timeout(draft: Draft) -> Failed | None:
     if due_ms is None:
         return None
     if draft.moment.at_ms < due_ms:
-        draft.changes.timers.append(Timer("timeout", "", "", due_ms))
+        draft.arm(Timer("timeout", "", "", due_ms))
         return None
     error = failure("timeout", f"the workflow exceeded its timeout ({draft.record.spec.timeout_s:g} s)")
     draft.end_workflow(WorkflowStatus.FAILED, "workflow timed out", error=error)
@@ -344,14 +344,17 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
         step_id = draft.next_candidate()
         if step_id is None:
             break
-        if is_eligible(draft, step_id):
+        # What waited for room is judged again: a process that loads the record would do so too.
+        if step_id in draft.judged or pass_gates(draft, step_id):
+            if not is_eligible(draft, step_id):
+                continue
             try:
                 ready.append((step_id, _resolved(draft, step_id)))
             except ExpressionError as error:
                 fail_for_good(draft, step_id, failure("expression", f"input cannot be resolved: {error}"))
-                skip_dead_ends(draft)
-                if draft.is_final:
-                    return False
+        skip_dead_ends(draft)
+        if draft.is_final:
+            return False
     for step_id, resolved in ready:
         if (room := _room(draft, limit)) is not None and room <= 0:
             draft.propose(step_id)
@@ -380,7 +383,8 @@ def _has_more(draft: Draft, limit: int | None) -> bool:
     while (step_id := draft.next_candidate()) is not None:
         if is_eligible(draft, step_id):
             draft.propose(step_id)
-            return (_room(draft, None) or 1) > 0
+            room = _room(draft, None)
+            return room is None or room > 0
     return False
 
 

@@ -232,7 +232,7 @@ class Backend(LegacyMethods):
         reason = "its process ended before its result was written"
         return [
             LostEvent(record.workflow_execution_id, step_id, step.run_id, step.attempt, step.token, reason)
-            for step_id, step in record.steps.items()
+            for step_id, step in record.units()
             if step.status is StepStatus.IN_PROGRESS and step.token is not None and step.token not in held
             if step.token in self._undelivered or (step.dispatched_at or "") < self._began_at
         ]

@@ -59,9 +59,10 @@ _VALUES = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not 
 
 
 def _isolated_step(step: StepRecord, copy: Copy) -> StepRecord:
-    if step.output is None and step.error is None and step.value is None:
+    values = {name: getattr(step, name) for name in ("output", "error", "value", "loop_value")}
+    if all(value is None for value in values.values()):
         return step  # frozen, and nothing else in it can be changed
-    return replace(step, output=copy(step.output), error=copy(step.error), value=copy(step.value))
+    return replace(step, **{name: copy(value) for name, value in values.items()})
 
 
 def isolated_job(job: DispatchJob) -> DispatchJob:

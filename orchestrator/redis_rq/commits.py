@@ -82,9 +82,9 @@ class CommitWords:
         if commit.creates:
             commands.append(["SET", keys.execution(record.execution_id), weid])
         commands += self._releases(commit)
+        commands += _chunked(["ZREM", keys.timers], [_member(weid, timer) for timer in changes.disarmed])
         for timer in changes.timers:
             commands.append(["ZADD", keys.timers, timer.due_ms, _member(weid, timer)])
-        commands += _chunked(["ZREM", keys.timers], [_member(weid, timer) for timer in changes.disarmed])
         if commit.creates or "status" in changes.fields:
             commands += self._status_moves(commit)
         if changes.more:
