@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
@@ -119,30 +119,64 @@ def scan_document(
 
 def check_data(data: Any, path: Path = (), limits: DocumentLimits = DEFAULT_LIMITS) -> list[Problem]:
     """What keeps data that was built in Python, or read as JSON, from being plain JSON within the limits."""
+    if not isinstance(data, _CONTAINERS):
+        fault = _fault(data)
+        return [Problem(render_path(path), "not_json", fault)] if fault else []
     problems: list[Problem] = []
     todo: list[tuple[Any, Path]] = [(data, path)]
-    nodes = 0
+    nodes = 1
     while todo:
         value, at = todo.pop()
-        nodes += 1
-        if len(problems) > MAX_PROBLEMS:
-            return [*problems[:MAX_PROBLEMS], TOO_MANY_PROBLEMS]
+        nodes += len(value)
         if nodes > limits.max_nodes:
             return [*problems, Problem(render_path(path), "too_big", _too_many(limits))]
-        if isinstance(value, dict | list):
-            if len(at) - len(path) >= limits.max_depth:
-                return [*problems, Problem(render_path(at), "too_deep", _too_deep(limits))]
-            if isinstance(value, list):
-                todo.extend((item, (*at, n)) for n, item in enumerate(value))
-                continue
-            for key, item in value.items():
-                if fault := _fault(key) if isinstance(key, str) else f"the key {key!r} is not a text":
-                    problems.append(Problem(render_path(at), "not_json", fault))
-                else:
-                    todo.append((item, (*at, key)))
-        elif fault := _fault(value):
-            problems.append(Problem(render_path(at), "not_json", fault))
+        if len(at) - len(path) >= limits.max_depth:
+            return [*problems, Problem(render_path(at), "too_deep", _too_deep(limits))]
+        items: Iterable[tuple[Any, Any]] = enumerate(value)
+        if isinstance(value, dict):
+            items = value.items()
+            strange = [key for key in value if type(key) is not str or not key.isascii()]
+            if faults := [fault for fault in map(_key_fault, strange) if fault]:
+                problems += [Problem(render_path(at), "not_json", fault) for fault in faults]
+                items = [(key, item) for key, item in items if not _key_fault(key)]
+        for key, item in items:
+            if isinstance(item, _CONTAINERS):
+                todo.append((item, (*at, key)))
+            elif not (type(item) is str and item.isascii()) and (fault := _fault(item)):
+                problems.append(Problem(render_path((*at, key)), "not_json", fault))
+        if len(problems) > MAX_PROBLEMS:
+            return [*problems[:MAX_PROBLEMS], TOO_MANY_PROBLEMS]
     return problems
+
+
+_CONTAINERS = (dict, list)
+
+
+def _key_fault(key: Any) -> str | None:
+    return _fault(key) if isinstance(key, str) else f"the key {key!r} is not a text"
+
+
+def merge_documents(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several documents as one, left to right: mappings merge key by key, lists and scalars replace."""
+    merged: dict[str, Any] = {}
+    for document in documents:
+        merged = _merge(merged, document)
+    return merged
+
+
+def _merge(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    """Without recursion, and without a change to either: mappings built in Python may be deep, or shared."""
+    merged = dict(left)
+    todo = [(merged, right)]
+    while todo:
+        into, given = todo.pop()
+        for key, value in given.items():
+            if isinstance(value, dict) and isinstance(into.get(key), dict):
+                into[key] = dict(into[key])
+                todo.append((into[key], value))
+            else:
+                into[key] = value
+    return merged
 
 
 def render_path(path: Path) -> str:

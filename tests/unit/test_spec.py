@@ -14,14 +14,11 @@ from orchestrator.application.spec import (
     InputSpec,
     Limits,
     StepSpec,
-    Written,
-    WrittenDefaults,
-    WrittenDocument,
-    WrittenStep,
     is_id,
     workflow_id,
 )
 from orchestrator.application.validation import check_spec, load_spec
+from orchestrator.application.written import Written, WrittenDefaults, WrittenDocument, WrittenStep
 
 QUICKSTART = """
 name: example
@@ -205,13 +202,12 @@ def test_ids_are_short_and_plain() -> None:
     assert not any(map(is_id, ["", "a b", "a\n", "é", "a/b", "a#b", "x" * 129]))
 
 
-def test_no_key_is_both_here_and_not_yet() -> None:
+def test_the_keys_that_are_not_here_yet_are_known_all_the_same() -> None:
     models: dict[str, type[Written]] = {
         "document": WrittenDocument,
         "step": WrittenStep,
         "defaults": WrittenDefaults,
     }
-    here = {f"{level}.{key}" for level, model in models.items() for key in model.model_fields}
+    known = {f"{level}.{key}" for level, model in models.items() for key in model.keys()}
 
-    assert not here & NOT_YET
-    assert {name.split(".")[0] for name in NOT_YET} == set(models)
+    assert known >= NOT_YET

@@ -10,16 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.spec import (
-    ID_RULE,
-    NOT_YET,
-    Written,
-    WrittenBranch,
-    WrittenDefaults,
-    WrittenDocument,
-    WrittenInput,
-    WrittenStep,
-)
+from orchestrator.application.spec import ID_RULE, NOT_YET
 from orchestrator.application.validation import (
     CODES,
     WARNINGS,
@@ -27,6 +18,14 @@ from orchestrator.application.validation import (
     check_inputs,
     check_spec,
     load_spec,
+)
+from orchestrator.application.written import (
+    Written,
+    WrittenBranch,
+    WrittenDefaults,
+    WrittenDocument,
+    WrittenInput,
+    WrittenStep,
 )
 
 
@@ -306,13 +305,6 @@ CASES = [
     ),
     (
         "unknown_key",
-        "steps:\n  - op: a\n    ^retry: 3",
-        "steps[0].retry",
-        "'retry' belongs to the language but is not supported by this release",
-        None,
-    ),
-    (
-        "unknown_key",
         "^step: []\nsteps: []",
         "step",
         "'step' is not a key of a workflow",
@@ -379,7 +371,9 @@ def test_a_problem_has_a_code_a_place_and_words_to_act_on(
 
 
 def test_every_code_has_a_case() -> None:
-    assert {code for code, *_ in CASES} == CODES
+    of_other_keys = {"many_kinds", "unknown_source"}  # test_language_keys.py has them
+
+    assert {code for code, *_ in CASES} == CODES - of_other_keys
 
 
 def test_all_problems_come_at_once_in_the_order_of_the_document() -> None:
@@ -518,7 +512,7 @@ def test_a_spec_that_repeats_success_is_accepted_with_a_warning() -> None:
         4,
         19,
     )
-    assert {warning.code} == WARNINGS
+    assert warning.code in WARNINGS
 
 
 @pytest.mark.parametrize(
