@@ -37,7 +37,7 @@ from orchestrator.application.spec import StepSpec
 
 class Draft:
     """`dead_ends` are parent and child of edges that may keep the child from ever running; `judged` are the
-    steps that this decision has taken through their gates."""
+    steps that this decision has taken to their gates, and whether they passed."""
 
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
@@ -45,7 +45,7 @@ class Draft:
         self._steps, self._readiness = self.changes.steps, ReadinessChanges()
         self.changes.readiness = self._readiness
         self.dead_ends: list[tuple[str, str]] = []
-        self.judged: set[str] = set()
+        self.judged: dict[str, bool] = {}
         self._agenda = Agenda(record.readiness.agenda, self._readiness.agenda)
         self._candidates = Agenda(record.readiness.candidates, self._readiness.candidates)
 
@@ -230,8 +230,8 @@ class Draft:
         self.changes.armings[timer.name] = timer
 
     def disarm(self, timer: Timer) -> None:
-        if self.changes.armings.pop(timer.name, None) is None:
-            self.changes.disarmings[timer.name] = timer
+        self.changes.armings.pop(timer.name, None)
+        self.changes.disarmings[timer.name] = timer
 
     def keep_signals(self, signals: list[dict[str, Any]]) -> None:
         self.changes.fields["signals"] = signals

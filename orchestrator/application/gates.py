@@ -25,14 +25,15 @@ def is_eligible(draft: Draft, step_id: str) -> bool:
 
 def pass_gates(draft: Draft, step_id: str) -> bool:
     """Take a step as far as it can go without a dispatch; True when a dispatch is what it needs."""
-    step, spec = draft.step(step_id), draft.spec(step_id)
-    if not is_eligible(draft, step_id):
-        return False
-    draft.judged.add(step_id)
+    draft.judged[step_id] = is_eligible(draft, step_id) and _go_on(draft, step_id)
+    return draft.judged[step_id]
+
+
+def _go_on(draft: Draft, step_id: str) -> bool:
     try:
-        if step.status is StepStatus.READY and not _may_go_on(draft, step_id):
+        if draft.step(step_id).status is StepStatus.READY and not _may_go_on(draft, step_id):
             return False
-        match spec.kind:
+        match draft.spec(step_id).kind:
             case "switch":
                 _switch(draft, step_id)
             case "wait":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from orchestrator.application.expressions import references
@@ -116,7 +117,7 @@ def _expressions(step: StepSpec) -> Iterator[tuple[Where, Any]]:
     """Every value of a step that makes it wait for what it reads: one line per key of the language."""
     for key, value in step.input.items():
         yield ("input", key), value
-    for key, value in zip(step.guard_keys, step.guards, strict=True):
+    for key, value in zip_longest(step.guard_keys, step.guards, fillvalue="when"):
         yield (key,), value
     for position, path in enumerate(step.required):
         yield ("required", position), {"var": path}

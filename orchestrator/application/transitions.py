@@ -345,9 +345,8 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
         if step_id is None:
             break
         # What waited for room is judged again: a process that loads the record would do so too.
-        if step_id in draft.judged or pass_gates(draft, step_id):
-            if not is_eligible(draft, step_id):
-                continue
+        passed = draft.judged[step_id] if step_id in draft.judged else pass_gates(draft, step_id)
+        if passed and is_eligible(draft, step_id):
             try:
                 ready.append((step_id, _resolved(draft, step_id)))
             except ExpressionError as error:

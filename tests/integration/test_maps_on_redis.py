@@ -374,7 +374,6 @@ def test_a_worker_of_another_kind_may_take_items(world: World) -> None:
     assert items(world, weid) == [{"r": 1}, {"r": 2}]
 
 
-@pytest.mark.xfail(reason="RqRunner._current() reads step:<unit>; an item stands under item:<step>:<n>")
 def test_the_result_of_an_item_may_be_given_by_its_name_alone(world: World) -> None:
     one, weid = begun(world, map_step("m", [1]))
 

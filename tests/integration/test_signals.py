@@ -369,10 +369,6 @@ def test_many_signals_through_two_coordinators_are_all_there_once(world: World) 
     assert clean(world)
 
 
-@pytest.mark.xfail(
-    reason="a commit that was answered in part (-2) is dropped whole: the other events of its batch wait"
-    " for the reclaim, 5 s later"
-)
 def test_a_result_that_shares_its_batch_with_a_signal_of_somebody_else_is_not_delayed(world: World) -> None:
     one, two = coordinators(world, wait_step("w", "go"), task("a"), names=("one", "two"))
     weid = begin(world, one)

@@ -340,7 +340,6 @@ ARMED_THEN_DROPPED = (
 )
 
 
-@pytest.mark.xfail(reason=ARMED_THEN_DROPPED)
 def test_a_delay_that_is_itself_deferred_ends(world: World) -> None:
     one, weid = begun(world, delay("d", SOON, defer_ms=SOON))
     serve(world, one, until=lambda: raised(world, "wake"))
@@ -349,7 +348,6 @@ def test_a_delay_that_is_itself_deferred_ends(world: World) -> None:
     assert world.status(weid) == "complete" or world.timers() != {}
 
 
-@pytest.mark.xfail(reason=ARMED_THEN_DROPPED)
 def test_a_start_that_is_reported_twice_keeps_its_deadline(world: World) -> None:
     one, weid = begun(world, task("a"))
     [payload] = world.payloads()

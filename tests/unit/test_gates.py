@@ -364,9 +364,6 @@ def test_a_paused_workflow_judges_nobody() -> None:
     assert world.statuses["a"] == "failed"
 
 
-@pytest.mark.xfail(
-    reason="a candidate is judged once by the process that keeps it, and again by one that loads it"
-)
 def test_a_step_held_back_for_want_of_capacity_fares_the_same_in_a_process_that_loads_the_record() -> None:
     fates = []
     for reloads in (False, True):

@@ -261,7 +261,6 @@ def test_a_number_that_can_no_longer_be_reached_skips_at_once() -> None:
     assert world.statuses["p1"] == "in_progress"
 
 
-@pytest.mark.xfail(reason="it says that every parent was filtered, although one completed")
 def test_a_number_that_can_no_longer_be_reached_for_filtered_parents_says_so() -> None:
     world = below("CF", 2)
 
@@ -356,7 +355,6 @@ def test_a_join_expression_that_cannot_be_evaluated_fails_the_step() -> None:
     assert (world.statuses["j"], world.error_kind("j")) == ("failed", "expression")
 
 
-@pytest.mark.xfail(reason="a join that is an expression is evaluated before any parent has settled")
 def test_a_join_expression_is_not_evaluated_before_a_parent_has_settled() -> None:
     nothing_failed = {"!=": [{"var": "ctx.status.a"}, "failed"]}
     world = world_of(task("a"), task("j", after="a", join=nothing_failed))

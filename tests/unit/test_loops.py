@@ -330,7 +330,6 @@ def test_the_idempotency_key_names_item_and_iteration() -> None:
 ONE_FIELD = "an item and what its loop handed on share StepRecord.value: the second overwrites the first"
 
 
-@pytest.mark.xfail(reason=ONE_FIELD)
 def test_an_item_stays_what_it_is_when_its_loop_goes_round() -> None:
     world = looping_items(1, input={"item": {"var": "item"}, "last": {"var": "ctx.loop.value"}})
     world.advance()
@@ -340,7 +339,6 @@ def test_an_item_stays_what_it_is_when_its_loop_goes_round() -> None:
     assert world.inputs_of("m#0") == {"item": "a", "last": {"x": 1}}
 
 
-@pytest.mark.xfail(reason=ONE_FIELD)
 def test_the_first_round_of_an_item_has_no_value_from_before() -> None:
     world = looping_items(1, input={"last": {"var": "ctx.loop.value"}})
     world.advance()
@@ -348,7 +346,6 @@ def test_the_first_round_of_an_item_has_no_value_from_before() -> None:
     assert world.inputs_of("m#0") == {"last": None}
 
 
-@pytest.mark.xfail(reason="as for a lost item: `again` after a fatal one does not close the map, which hangs")
 def test_the_last_item_in_flight_may_want_to_go_round_after_a_fatal_one() -> None:
     world = looping_items(2)
     world.advance()

@@ -332,7 +332,6 @@ def test_what_is_not_selected_is_filtered_again_after_a_reset_of_the_switch() ->
 NOT_ASKED = "a listed step that is reset without its switch runs: nobody asks which case was chosen"
 
 
-@pytest.mark.xfail(reason=NOT_ASKED)
 def test_what_is_not_selected_is_filtered_again_when_it_is_reset_by_itself() -> None:
     world = world_of(
         switch("s", ON, {"a": "x", "b": "y"}),
@@ -346,7 +345,6 @@ def test_what_is_not_selected_is_filtered_again_when_it_is_reset_by_itself() -> 
     assert (world.statuses["y"], world["y"].round) == ("filtered", 1)
 
 
-@pytest.mark.xfail(reason=NOT_ASKED)
 def test_what_is_not_selected_is_filtered_again_when_another_parent_is_reset() -> None:
     world = world_of(
         task("p"),

@@ -609,7 +609,6 @@ class StoredWorld(SpecWorld):
 LOST_TIMER = "a timer that moves is armed and disarmed in one commit, under one name: the store loses it"
 
 
-@pytest.mark.xfail(raises=AssertionError, reason=LOST_TIMER)
 def test_a_delay_with_a_deferral_keeps_its_timer_in_the_store() -> None:
     world = StoredWorld(world_of(delay("d", 2000, defer_ms=500)).record)
     world.advance()
@@ -619,7 +618,6 @@ def test_a_delay_with_a_deferral_keeps_its_timer_in_the_store() -> None:
     assert world.stored == {("wake", "d", "0"): START_MS + 2500}
 
 
-@pytest.mark.xfail(raises=AssertionError, reason=LOST_TIMER)
 def test_a_delay_of_nothing_with_a_deferral_keeps_its_timer() -> None:
     world = world_of(delay("d", 0, defer_ms=500))
     world.advance()
@@ -628,7 +626,6 @@ def test_a_delay_of_nothing_with_a_deferral_keeps_its_timer() -> None:
     assert world.pass_time(0) == Complete({})
 
 
-@pytest.mark.xfail(raises=AssertionError, reason=LOST_TIMER)
 def test_a_second_started_event_moves_the_deadline_in_the_store() -> None:
     world = StoredWorld(world_of(task("a", timeout_s=5.0)).record)
     world.advance()
@@ -640,7 +637,6 @@ def test_a_second_started_event_moves_the_deadline_in_the_store() -> None:
     assert world.stored == {("deadline", "a", world.out["a"].token): START_MS + 6000}
 
 
-@pytest.mark.xfail(raises=AssertionError, reason=LOST_TIMER)
 def test_random_histories_leave_in_the_store_what_the_record_waits_for() -> None:
     for seed in SEEDS:
         random_history(seed, StoredWorld)

@@ -182,10 +182,6 @@ def test_nobody_sleeps_while_there_is_work(clock: Clock) -> None:
     assert clock.slept == []
 
 
-@pytest.mark.xfail(
-    reason="run() looks at the clock only in rounds that brought no result: a busy step keeps every timer"
-    " of its execution from firing"
-)
 def test_a_busy_step_does_not_keep_the_workflow_from_timing_out(clock: Clock) -> None:
     def second(_: Json) -> Json:
         clock.now_ms += 1_000
@@ -203,7 +199,6 @@ def test_a_busy_step_does_not_keep_the_workflow_from_timing_out(clock: Clock) ->
     assert len(execute.calls) < 10
 
 
-@pytest.mark.xfail(reason="as above: the retry of `a` waits until `l` has come to its end")
 def test_a_busy_step_does_not_keep_another_from_its_next_attempt(clock: Clock) -> None:
     def second(_: Json) -> Json:
         clock.now_ms += 1_000
@@ -288,7 +283,6 @@ class OnTheSpot(InProcessRunner):
         return [(job.step_id, {"done": job.step_id}) for job in jobs]
 
 
-@pytest.mark.xfail(reason="Workflow.signal() drops what Backend.dispatch() returns: those results are lost")
 def test_results_that_a_runner_gives_on_the_spot_after_a_signal_count(clock: Clock) -> None:
     workflow = begin(backend_on(clock, runner=OnTheSpot()), wait_step("w", "go"), task("a", "w"))
     workflow.advance()
@@ -301,9 +295,6 @@ def test_results_that_a_runner_gives_on_the_spot_after_a_signal_count(clock: Clo
 # ---- a process before this one
 
 
-@pytest.mark.xfail(
-    reason="Backend.orphans() looks at record.steps only: items of a dead process are never run"
-)
 def test_items_that_a_process_before_this_one_left_are_run_again(clock: Clock) -> None:
     store = InMemoryStore()
     before = begin(backend_on(clock, store=store), map_step("m", [1, 2]), timeout_s=60.0)
@@ -332,7 +323,6 @@ SAME_KEY = (
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-@pytest.mark.xfail(reason=SAME_KEY)
 def test_a_new_round_of_items_reaches_a_runner_that_still_has_the_old_one(
     clock: Clock, tmp_path: Path, kind: str
 ) -> None:
