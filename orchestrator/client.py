@@ -10,9 +10,10 @@ from typing import Any
 
 from orchestrator.application.decisions import Cancelled, Complete, Failed, Final, Halt
 from orchestrator.application.errors import OrchestratorError, StartRefused
+from orchestrator.application.events import SignalEvent
 from orchestrator.application.record import WorkflowRecord, WorkflowStatus
 from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
-from orchestrator.redis_rq.codec import dumps, loads
+from orchestrator.redis_rq.codec import dumps, event_fields, loads
 from orchestrator.redis_rq.connection import BLOCK_MS, connect, translated
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.keys import Keys
@@ -104,6 +105,14 @@ class Client:
         loaded = load_spec(spec) if isinstance(spec, str) else check_spec(dict(spec))
         self.store.register(name, loaded)
         return loaded.workflow_id
+
+    def signal(self, execution_id: str, name: str, payload: Any = None) -> None:
+        """Say something to an execution: the step that waits for it goes on. It need not exist yet: a signal
+        is kept for a day under the execution id."""
+        event = SignalEvent(execution_id, name, payload)
+        fields: dict[Any, Any] = dict(event_fields(event))
+        with translated():
+            self._redis.xadd(self._keys.events_of(execution_id), fields)
 
     # ---- following
 

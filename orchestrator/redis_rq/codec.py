@@ -154,11 +154,15 @@ _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
 }
 
 
-def event_fields(event: ResultEvent | StartedEvent | LostEvent | ContinueEvent) -> dict[str, str]:
+def event_fields(
+    event: ResultEvent | StartedEvent | LostEvent | SignalEvent | ContinueEvent,
+) -> dict[str, str]:
     """An event as the fields of its stream entry; what read_event() understands."""
     fields = {"type": _TYPES[type(event)], "execution": event.workflow_execution_id}
     if isinstance(event, ContinueEvent):
         return fields
+    if isinstance(event, SignalEvent):
+        return {**fields, "name": event.name, "payload": dumps(event.payload)}
     fields.update(step=event.step_id, run_id=str(event.run_id), attempt=str(event.attempt))
     fields["token"] = cast(str, event.token)
     if isinstance(event, LostEvent):
@@ -179,6 +183,7 @@ _TYPES: Mapping[type, str] = {
     ResultEvent: "result",
     StartedEvent: "started",
     LostEvent: "lost",
+    SignalEvent: "signal",
     ContinueEvent: "continue",
 }
 

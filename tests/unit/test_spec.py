@@ -208,6 +208,6 @@ def test_the_keys_that_are_not_here_yet_are_known_all_the_same() -> None:
         "step": WrittenStep,
         "defaults": WrittenDefaults,
     }
-    known = {f"{level}.{key}" for level, model in models.items() for key in model.keys()}
+    known = {f"{level}.{key}" for level, model in models.items() for key in model.keys()}  # noqa: SIM118
 
     assert known >= NOT_YET
