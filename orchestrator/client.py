@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.application.decisions import Cancelled, Complete, Failed, Final, Halt
+from orchestrator.application.decisions import Final, ended
 from orchestrator.application.errors import OrchestratorError, StartRefused
 from orchestrator.application.events import SignalEvent
 from orchestrator.application.record import WorkflowRecord, WorkflowStatus
@@ -136,29 +136,21 @@ class Client:
                 # Subscribed first, read second: an end between the two is seen by one of them.
                 status = self._redis.hget(self._keys.workflow(workflow_execution_id), "status")
                 if status in _FINAL:
-                    return ended(self.record(workflow_execution_id))
+                    return self._end_of(workflow_execution_id)
                 if until is not None and time.monotonic() >= until:
                     raise StillRunning(f"execution {execution_id!r} has not ended after {timeout_s:g} s")
                 left = BLOCK_MS / 1000 if until is None else min(until - time.monotonic(), BLOCK_MS / 1000)
                 channel.get_message(timeout=max(left, 0.01))
+
+    def _end_of(self, workflow_execution_id: str) -> Final:
+        record = self.record(workflow_execution_id)
+        return ended(record.status, record.outcome, record.error)
 
     def _channel(self) -> Any:
         return self._redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
 
 
 _FINAL: Sequence[str] = ("complete", "halted", "failed", "cancelled")
-
-
-def ended(record: WorkflowRecord) -> Final:
-    """How a final execution ended."""
-    match record.status:
-        case WorkflowStatus.COMPLETE:
-            return Complete(record.outcome)
-        case WorkflowStatus.HALTED:
-            return Halt(record.outcome)
-        case WorkflowStatus.CANCELLED:
-            return Cancelled(outcome=record.outcome)
-    return Failed(record.error or {}, record.outcome)
 
 
 def start_fields(

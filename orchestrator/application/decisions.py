@@ -95,6 +95,18 @@ Decision = Dispatch | Pending | Complete | Halt | Failed | Cancelled
 Final = Complete | Halt | Failed | Cancelled
 
 
+def ended(status: str, outcome: Any, error: dict[str, Any] | None) -> Final:
+    """How a workflow with this final status ended."""
+    match status:
+        case "complete":
+            return Complete(outcome)
+        case "halted":
+            return Halt(outcome)
+        case "cancelled":
+            return Cancelled(outcome=outcome)
+    return Failed(error or {}, outcome)
+
+
 @dataclass(frozen=True, slots=True)
 class StateChangeEvent:
     """Handed to `on_state_change`: the step whose output was merged into the state."""

@@ -25,16 +25,7 @@ from orchestrator.application.attempts import (
     reshaped,
     try_again,
 )
-from orchestrator.application.decisions import (
-    Cancelled,
-    Complete,
-    Decision,
-    Dispatch,
-    Failed,
-    Final,
-    Halt,
-    Pending,
-)
+from orchestrator.application.decisions import Decision, Dispatch, Failed, Final, Pending, ended
 from orchestrator.application.draft import Draft
 from orchestrator.application.edges import skip_dead_ends
 from orchestrator.application.errors import ExpressionError, InvalidEvent
@@ -439,11 +430,4 @@ def _unforgiven(draft: Draft) -> dict[str, Any] | None:
 
 
 def _ended(draft: Draft) -> Final:
-    match draft.status:
-        case WorkflowStatus.COMPLETE:
-            return Complete(draft.outcome)
-        case WorkflowStatus.HALTED:
-            return Halt(draft.outcome)
-        case WorkflowStatus.CANCELLED:
-            return Cancelled(outcome=draft.outcome)
-    return Failed(draft.error, draft.outcome)
+    return ended(draft.status, draft.outcome, draft.error)

@@ -99,40 +99,22 @@ def _read_result(fields: Mapping[str, str]) -> ResultEvent:
     if error is not None and not (isinstance(error, dict) and isinstance(error.get("kind"), str)):
         raise InvalidEvent("error must be a JSON object with a kind")
     output = _json("output", fields["output"]) if "output" in fields else None
-    return ResultEvent(
-        workflow_execution_id=_text(fields, "execution"),
-        step_id=_text(fields, "step"),
-        output=output,
-        error=error,
-        run_id=_number(fields, "run_id"),
-        attempt=_number(fields, "attempt"),
-        token=_text(fields, "token"),
-        worker=fields.get("worker"),
-        started_at=fields.get("started_at"),
-    )
+    return ResultEvent(output=output, error=error, **_dispatch(fields), **_worker(fields))
 
 
-def _read_started(fields: Mapping[str, str]) -> StartedEvent:
-    return StartedEvent(
-        workflow_execution_id=_text(fields, "execution"),
-        step_id=_text(fields, "step"),
-        run_id=_number(fields, "run_id"),
-        attempt=_number(fields, "attempt"),
-        token=_text(fields, "token"),
-        worker=fields.get("worker"),
-        started_at=fields.get("started_at"),
-    )
+def _dispatch(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Which dispatch an event is about."""
+    return {
+        "workflow_execution_id": _text(fields, "execution"),
+        "step_id": _text(fields, "step"),
+        "run_id": _number(fields, "run_id"),
+        "attempt": _number(fields, "attempt"),
+        "token": _text(fields, "token"),
+    }
 
 
-def _read_lost(fields: Mapping[str, str]) -> LostEvent:
-    return LostEvent(
-        workflow_execution_id=_text(fields, "execution"),
-        step_id=_text(fields, "step"),
-        run_id=_number(fields, "run_id"),
-        attempt=_number(fields, "attempt"),
-        token=_text(fields, "token"),
-        reason=fields.get("reason", "lost"),
-    )
+def _worker(fields: Mapping[str, str]) -> dict[str, Any]:
+    return {"worker": fields.get("worker"), "started_at": fields.get("started_at")}
 
 
 def _timer_reader(kind: str) -> Callable[[Mapping[str, str]], TimerEvent]:
@@ -143,8 +125,8 @@ def _timer_reader(kind: str) -> Callable[[Mapping[str, str]], TimerEvent]:
 
 _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "result": _read_result,
-    "started": _read_started,
-    "lost": _read_lost,
+    "started": lambda fields: StartedEvent(**_dispatch(fields), **_worker(fields)),
+    "lost": lambda fields: LostEvent(**_dispatch(fields), reason=fields.get("reason", "lost")),
     "signal": lambda fields: SignalEvent(
         _text(fields, "execution"), _text(fields, "name"), _json("payload", fields.get("payload", "null"))
     ),
