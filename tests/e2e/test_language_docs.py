@@ -1,0 +1,318 @@
+"""The reference of the language: its examples are loaded, run or refused, and it leaves nothing out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import pytest
+from redis import Redis, RedisError
+
+from executors.examples import INVOICE as INVOICE_EXECUTORS
+from orchestrator import Backend, InvalidSpec, StepStatus, Workflow, WorkflowStatus, load_spec
+from orchestrator.application.errors import Unavailable
+from orchestrator.application.events import SignalEvent
+from orchestrator.application.expressions import OPERATORS
+from orchestrator.application.fields import PLAIN_ACTIONS
+from orchestrator.application.record import STEP_MOVES
+from orchestrator.application.spec import NOT_YET
+from orchestrator.application.validation import CODES, WARNINGS
+from orchestrator.application.written import Written, WrittenDocument, WrittenStep
+from orchestrator.client import Client
+from orchestrator.redis_rq.codec import read_event
+from orchestrator.redis_rq.keys import Keys
+from processes import wait_until
+from redis_server import require_redis_server
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "language.md").read_text()
+INVOICE = ROOT / "docs" / "examples" / "invoice.yaml"
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int
+
+
+class Example(NamedTuple):
+    document: str
+    after: Block | None
+
+
+def _blocks() -> list[Block]:
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return [Block(one[1], one[2], PAGE.count("\n", 0, one.start()) + 1) for one in found]
+
+
+BLOCKS = _blocks()
+EXAMPLES = {
+    block.line: Example(block.text, after if after and after.language in ("json", "text") else None)
+    for block, after in zip(BLOCKS, [*BLOCKS[1:], None], strict=True)
+    if block.language == "yaml"
+}
+EXECUTORS, SENDING = (block.text for block in BLOCKS if block.language == "python")
+(COMMAND,) = (block.text for block in BLOCKS if block.language == "sh")
+(DRAWING,) = (
+    block.text
+    for before, block in zip([None, *BLOCKS], BLOCKS, strict=False)
+    if block.language == "text" and before is not None and before.language != "yaml"
+)
+
+
+def _executors() -> dict[str, Callable[[dict[str, Any]], Any]]:
+    names: dict[str, Any] = {}
+    exec(compile(EXECUTORS, "language.md", "exec"), names)
+    return {name: value for name, value in names.items() if callable(value)}
+
+
+def _of(kind: str | None) -> list[int]:
+    return [line for line, one in EXAMPLES.items() if (one.after and one.after.language) == kind]
+
+
+# ---- the examples
+
+
+def test_no_block_is_left_untreated() -> None:
+    treated = [line for kind in (None, "json", "text") for line in _of(kind)]
+    treated += [one.after.line for one in EXAMPLES.values() if one.after]
+    treated += [one.line for one in BLOCKS if one.text in (EXECUTORS, SENDING, COMMAND, DRAWING)]
+
+    assert sorted(treated) == [block.line for block in BLOCKS]
+    assert PAGE.count("\n```") == 2 * len(BLOCKS)
+    assert not _of(None), "each example shows what it comes to"
+
+
+@pytest.mark.parametrize("line", _of("json"))
+def test_an_example_comes_to_what_the_page_says(line: int) -> None:
+    document, after = EXAMPLES[line]
+    assert after is not None
+    shown = json.loads(after.text)
+    minutes = count(1_800_000_000_000, 60_000)  # a minute passes whenever somebody looks: nobody waits
+    backend = Backend(_executors(), poll_interval=0.001, clock=lambda: next(minutes))
+    workflow = Workflow.from_yaml(document, backend, inputs=shown.pop("inputs", None))
+    for name, payload in shown.pop("signals", []):
+        workflow.signal(name, payload)
+
+    assert load_spec(document).warnings == ()
+    workflow.run()
+
+    found = {
+        "status": workflow.status.value,
+        "outcome": workflow.outcome,
+        "error": workflow.error,
+        "state": workflow.state,
+        "steps": {step_id: status.value for step_id, status in workflow.step_statuses.items()},
+    }
+    assert shown
+    assert {key: found[key] for key in shown} == shown
+
+
+@pytest.mark.parametrize("line", _of("text"))
+def test_a_document_that_is_wrong_is_refused_with_the_problems_of_the_page(line: int) -> None:
+    document, after = EXAMPLES[line]
+    assert after is not None
+
+    with pytest.raises(InvalidSpec) as refusal:
+        load_spec(document)
+
+    assert str(refusal.value) + "\n" == after.text
+
+
+def test_both_ways_to_send_a_signal_put_the_same_event_into_the_stream(
+    redis_client: Redis, redis_url: str
+) -> None:
+    program, command, stream, entry, *fields = shlex.split(COMMAND)
+    assert (program, command, stream, entry) == ("redis-cli", "XADD", Keys().events(0), "*")
+    sent = read_event(dict(zip(fields[::2], fields[1::2], strict=True)), is_start=False)
+    assert sent == SignalEvent("inv-1", "manager", {"by": "ada"})
+
+    assert "redis://localhost:6379/0" in SENDING
+    exec(compile(SENDING.replace("redis://localhost:6379/0", redis_url), "language.md", "exec"), {})
+
+    entries: Any = redis_client.xrange(Keys().events_of("inv-1"))
+    [(_, raw)] = entries
+    assert read_event({key.decode(): value.decode() for key, value in raw.items()}, is_start=False) == sent
+
+
+# ---- what must be there
+
+
+def _models(model: type[Written], level: str | None, seen: set[type[Written]]) -> Iterator[str]:
+    """Every key that can be written, in a model and in those below it, but for what is refused."""
+    if model in seen:
+        return
+    seen.add(model)
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if f"{level}.{key}" in NOT_YET:
+            continue
+        yield key
+        for below in _written_in(field.annotation):
+            yield from _models(below, "step" if below is WrittenStep else None, seen)
+
+
+def _written_in(annotation: Any) -> Iterator[type[Written]]:
+    if isinstance(annotation, type) and issubclass(annotation, Written):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _written_in(part)
+
+
+def _failure_kinds() -> set[str]:
+    sources = (path.read_text() for path in (ROOT / "orchestrator").rglob("*.py"))
+    return {kind for text in sources for kind in re.findall(r'\bfailure\(\s*"(\w+)"', text)}
+
+
+WORDS = {
+    "keys": sorted(set(_models(WrittenDocument, "document", set()))),
+    "reserved keys": sorted({name.partition(".")[2] for name in NOT_YET}),
+    "states of a step": sorted(status.value for status in StepStatus),
+    "kinds of failure": sorted(_failure_kinds()),
+    "codes": sorted(CODES),
+    "warnings": sorted(WARNINGS),
+    "operators": sorted(OPERATORS),
+    "actions": sorted(PLAIN_ACTIONS),
+}
+
+
+def test_the_lists_of_what_must_be_there_are_not_empty() -> None:
+    assert all(len(words) > 2 for words in WORDS.values())
+    assert {"max_parallel", "as", "on_timeout", "jitter_fraction", "result_expr", "cases"} <= set(
+        WORDS["keys"]
+    )
+    assert {"exception", "timeout", "lost", "signal_timeout"} <= set(WORDS["kinds of failure"])
+
+
+@pytest.mark.parametrize("what", WORDS)
+def test_the_page_names_all_of_them(what: str) -> None:
+    named = set(re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.MULTILINE)))
+    inside = {word for text in named for word in re.findall(r"[\w.]+", text)}
+
+    assert [word for word in WORDS[what] if word not in named | inside] == []
+
+
+def test_the_page_shows_every_move_of_a_step() -> None:
+    table = PAGE.partition("| from | to |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = [[re.findall(r"`(\w+)`", cell) for cell in row.split("|")[1:3]] for row in table.splitlines()]
+
+    assert {before: frozenset(after) for [before], after in rows} == STEP_MOVES
+    assert [status for status in StepStatus if status not in DRAWING] == [StepStatus.ON_HOLD]
+
+
+def test_every_link_of_the_page_leads_somewhere() -> None:
+    titles = re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)
+    anchors = {"#" + re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    for target in re.findall(r"\]\(([^)]+)\)", PAGE):
+        assert target in anchors or (ROOT / "docs" / target).exists(), target
+
+
+# ---- the larger example
+
+
+def _invoice(document: str) -> tuple[Workflow, list[str]]:
+    """The invoice in memory, with the manager's word said before anybody asks for it."""
+    seconds = count(1_800_000_000_000, 1_000)
+    backend = Backend(INVOICE_EXECUTORS, poll_interval=0.001, clock=lambda: next(seconds))
+    workflow = Workflow.from_yaml(INVOICE.read_text(), backend, inputs={"document": document})
+    workflow.signal("manager", {"by": "ada"})
+    workflow.run()
+    return workflow, [step for step, status in workflow.step_statuses.items() if status != "complete"]
+
+
+def test_the_invoice_that_is_small_needs_no_manager() -> None:
+    workflow, others = _invoice("small.txt")
+
+    assert workflow.status is WorkflowStatus.COMPLETE
+    assert workflow.outcome == {
+        "amount": 37.5,
+        "by": "auto",
+        "number": "inv-37.5",
+        "prices": [25.0, 12.5],
+        "unpriced": 0,
+        "rounds": 2,
+    }
+    assert others == ["manual_entry", "approval", "settle", "notify"]
+
+
+def test_the_invoice_that_nobody_can_read_is_halted() -> None:
+    workflow, _ = _invoice("coffee.txt")
+
+    assert workflow.status is WorkflowStatus.HALTED
+    assert workflow.outcome == {"status": "rejected", "reason": "unreadable"}
+
+
+def test_the_invoice_that_is_large_waits_for_its_manager_in_the_system_that_run_starts(
+    tmp_path: Path,
+) -> None:
+    require_redis_server()
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "run",
+        str(INVOICE),
+        "--executors",
+        "executors.examples",
+        "--json",
+    ]
+    with tempfile.TemporaryDirectory(prefix="t") as temporary:
+        process = subprocess.Popen(
+            [*command, "--inputs", '{"document": "large.txt"}'],
+            cwd=tmp_path,
+            env=ours | {"PYTHONPATH": str(ROOT), "TMPDIR": temporary},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            client, execution_id = _waiting_for_approval(process, Path(temporary))
+            client.signal(execution_id, "manager", {"by": "ada"})
+            printed, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.communicate()
+
+    assert process.returncode == 0
+    assert json.loads(printed)["outcome"] == {
+        "amount": 594.0,
+        "by": "ada",
+        "number": "inv-594",
+        "prices": [594.0],
+        "unpriced": 1,
+        "rounds": 2,
+    }
+
+
+def _waiting_for_approval(process: subprocess.Popen[str], temporary: Path) -> tuple[Client, str]:
+    """A client of the embedded system, and its only execution, once the step `approval` waits."""
+    found: list[tuple[Client, str]] = []
+
+    def is_waiting() -> bool:
+        assert process.poll() is None, "it ended without asking"
+        for path in temporary.glob("*/redis.sock"):
+            with suppress(RedisError, Unavailable), Redis.from_url(f"unix://{path}") as redis:
+                keys: Any = redis.keys("orchestrator:execution:*")
+                client = Client(f"unix://{path}")
+                ids = [key.decode().rpartition(":")[2] for key in keys]
+                found.extend((client, one) for one in ids if _approval(client, one) is StepStatus.WAITING)
+        return bool(found)
+
+    wait_until(is_waiting, 60)
+    return found[0]
+
+
+def _approval(client: Client, execution_id: str) -> StepStatus:
+    return client.record(execution_id).steps["approval"].status
