@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from redis import Redis, RedisError
 
-from executors.examples import INVOICE as INVOICE_EXECUTORS
+from executors import invoices
 from orchestrator import Backend, InvalidSpec, StepStatus, Workflow, WorkflowStatus, load_spec
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.events import SignalEvent
@@ -31,6 +31,7 @@ from orchestrator.application.written import Written, WrittenDocument, WrittenSt
 from orchestrator.client import Client
 from orchestrator.redis_rq.codec import read_event
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.worker.lookup import public_functions
 from processes import wait_until
 from redis_server import require_redis_server
 
@@ -223,7 +224,8 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
 def _invoice(document: str) -> tuple[Workflow, list[str]]:
     """The invoice in memory, with the manager's word said before anybody asks for it."""
     seconds = count(1_800_000_000_000, 1_000)
-    backend = Backend(INVOICE_EXECUTORS, poll_interval=0.001, clock=lambda: next(seconds))
+    functions = public_functions(invoices)
+    backend = Backend(functions, poll_interval=0.001, clock=lambda: next(seconds))
     workflow = Workflow.from_yaml(INVOICE.read_text(), backend, inputs={"document": document})
     workflow.signal("manager", {"by": "ada"})
     workflow.run()
@@ -264,7 +266,7 @@ def test_the_invoice_that_is_large_waits_for_its_manager_in_the_system_that_run_
         "run",
         str(INVOICE),
         "--executors",
-        "executors.examples",
+        "executors.invoices",
         "--json",
     ]
     with tempfile.TemporaryDirectory(prefix="t") as temporary:

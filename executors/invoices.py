@@ -1,0 +1,70 @@
+"""What docs/examples/invoice.yaml needs: an office that takes an invoice from its scan to the books."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRICES = {"a1": 12.5, "b2": 99.0}
+SCANS = {
+    "small.txt": {"confidence": 0.97, "text": "  a1 x 2 ;; a1 x 1  "},
+    "large.txt": {"confidence": 0.8, "text": " b2 x 6 ;; zz x 1 "},
+    "coffee.txt": {"confidence": 0.1, "text": "?"},
+}
+
+
+def fetch_document(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Find a scan in the archive."""
+    name = inputs["name"]
+    if name not in SCANS:
+        raise FileNotFoundError(f"there is no document {name!r}; there is: {', '.join(SCANS)}")
+    return {"file": name, "bytes": len(str(SCANS[name]["text"])), "type": "text/plain"}
+
+
+def ocr(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Read a scan. The first attempt fails: the scanner is busy."""
+    if inputs["attempt"] == 1:
+        raise TimeoutError("the scanner is busy")
+    return dict(SCANS[inputs["file"]])
+
+
+def clean(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Take one kind of noise out of a text, and say how good it is now."""
+    text, round_ = inputs["text"], inputs["round"] + 1
+    text = text.strip() if round_ == 1 else text.replace(" ;; ", "; ")
+    return {"text": text, "round": round_, "quality": 0.5 if ";;" in text else 0.95}
+
+
+def extract(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an invoice, from its text: "a1 x 2; b2 x 1"."""
+    pairs = [line.split(" x ") for line in inputs["text"].split("; ")]
+    lines = [{"sku": sku, "quantity": int(quantity)} for sku, quantity in pairs]
+    amount = sum(PRICES.get(sku, 0) * int(quantity) for sku, quantity in pairs)
+    return {"fields": {"lines": lines, "amount": amount}}
+
+
+def manual_entry(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The same by hand, for scans that are hard to read."""
+    return extract(inputs)
+
+
+def merge_fields(inputs: dict[str, Any]) -> dict[str, Any]:
+    """What is known of the invoice, whoever read it."""
+    return {"fields": inputs["fields"]}
+
+
+def price_line(inputs: dict[str, Any]) -> dict[str, Any]:
+    """What one line costs."""
+    line = inputs["line"]
+    if line["sku"] not in PRICES:
+        raise LookupError(f"line {inputs['n']}: {line['sku']!r} has no price")
+    return {"price": PRICES[line["sku"]] * line["quantity"]}
+
+
+def store(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Write the invoice into the books."""
+    return {"number": f"inv-{inputs['fields']['amount']:g}", "by": inputs["by"]}
+
+
+def notify(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Tell somebody; there is nobody to tell."""
+    raise ConnectionError(f"nobody heard of {inputs['number']}")
