@@ -197,7 +197,7 @@ def test_an_item_that_fails_for_good_fails_the_map_when_the_others_have_ended(wo
     record = world.record(weid)
     assert record.error is not None
     assert (world.status(weid), record.error["message"]) == ("failed", "item 0: bad")
-    assert record.items["m#2"].status is StepStatus.READY
+    assert record.items["m#2"].status is StepStatus.SKIPPED
 
 
 # ---- set and the end
@@ -257,7 +257,7 @@ def test_a_halt_takes_the_jobs_of_items_from_their_queue(world: World) -> None:
     assert [payload["step"] for payload in world.payloads() if payload["step"] != "s"] == []
     assert world.leases() == {}
     statuses = [fields(world, weid)[f"item:m:{n}"]["status"] for n in range(5)]
-    assert statuses == ["cancelled"] * 3 + ["ready"] * 2
+    assert statuses == ["cancelled"] * 3 + ["skipped"] * 2
     answer(world, running, {})
     one.turn()
     assert world.counter("late") == 1
