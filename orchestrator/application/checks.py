@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from orchestrator.application.document import Path
 from orchestrator.application.errors import Problem
 from orchestrator.application.expressions import LITERAL, check, check_condition, is_expression
 from orchestrator.application.graph import Graph
+from orchestrator.application.parts import WrittenFilter
+from orchestrator.application.paths import Path
 from orchestrator.application.problems import Report, kind
 from orchestrator.application.spec import Scope, StepSpec, WorkflowSpec
-from orchestrator.application.written import KINDS, PlainStep, WrittenFilter, WrittenStep
+from orchestrator.application.written import KINDS, PlainStep, WrittenStep
 
 # Steps ------------------------------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ def warnings_of(
         yield from _unused(spec, document[key], report)
 
 
-_MOST_RACES = 100_000
+_MOST_SUSPECTS = 100_000
 
 
 def _races(spec: WorkflowSpec, graph: Graph, key: str, report: Report) -> Iterator[Problem]:
@@ -211,18 +212,21 @@ def _races(spec: WorkflowSpec, graph: Graph, key: str, report: Report) -> Iterat
                 writers.setdefault(name, []).append(step.id)
     if not writers:
         return
-    suspects: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
+    reads: dict[tuple[int, str, str], list[tuple[str, str]]] = {}
+    suspects: set[tuple[str, str]] = set()
     for n, step in enumerate(spec.steps):
         for given, value in step.input.items():
-            for name in sorted(_names_below("state", value)):
-                for writer in writers.get(name, ()):
-                    if writer != step.id and len(suspects) < _MOST_RACES:
-                        suspects.setdefault((writer, step.id), []).append((n, given, name))
-    related = graph.related(set(suspects))
-    for (writer, reader), reads in suspects.items():
-        for n, given, name in reads if (writer, reader) not in related else ():
+            for name in sorted(_names_below("state", value) & writers.keys()):
+                pairs = [(writer, step.id) for writer in writers[name] if writer != step.id]
+                if len(suspects) + len(pairs) <= _MOST_SUSPECTS:
+                    suspects.update(pairs)
+                    reads[n, given, name] = pairs
+    related = graph.related(suspects)
+    for (n, given, name), pairs in reads.items():
+        racing = next((pair for pair in pairs if pair not in related), None)
+        if racing is not None:
             message = (
-                f"step {reader!r} reads state.{name}, which step {writer!r} writes, "
+                f"step {racing[1]!r} reads state.{name}, which step {racing[0]!r} writes, "
                 "and neither waits for the other"
             )
             yield Problem(report.text((key, n, "input", given)), "state_read_race", message)

@@ -19,13 +19,20 @@ PLAIN_JOINS = ("all", "any", "done")
 ON_ERROR = get_args(OnError)
 LONGEST_MS = LONGEST_S * 1_000
 
-# What a schema says of a name is in $defs; pydantic knows nothing of it, schema.py writes it there.
-EXPRESSION: dict[str, Any] = {"$ref": "#/$defs/Expression"}
-VALUES: dict[str, Any] = {"$ref": "#/$defs/Values"}
+SEE = "x-see"
+"""In the schema of a field, for pydantic has its own ideas of "$ref": what schema.py has a definition of."""
+
+EXPRESSION: dict[str, Any] = {SEE: "Expression"}
 DURATION: dict[str, Any] = {
     "anyOf": [
         {"type": "integer", "minimum": 0, "maximum": LONGEST_S},
         {"type": "string", "pattern": f"^{PATTERN}$"},
+    ]
+}
+SPAN: dict[str, Any] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": LONGEST_S},
+        {"type": "string", "pattern": "^0*[1-9][0-9]*(ms|s|m|h|d)$"},
     ]
 }
 NO_TIMEOUT: dict[str, Any] = {"type": "string", "pattern": "^[Nn][Oo][Nn][Ee]$"}
@@ -177,21 +184,26 @@ def _either(*words: str) -> dict[str, Any]:
 
 
 Expression = Annotated[Any, WithJsonSchema(EXPRESSION)]
-Values = Annotated[dict[str, Any], WithJsonSchema(VALUES)]
+Condition = Annotated[Any, WithJsonSchema({SEE: "Condition"})]
+Rule = Annotated[Any, WithJsonSchema({SEE: "Rule"})]
+Items = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "array"}, {SEE: "Rule"}]})]
+Values = Annotated[dict[str, Any], WithJsonSchema({SEE: "Values"})]
 Count = Annotated[int, Field(ge=1)]
 Milliseconds = Annotated[int, Field(ge=0, le=LONGEST_MS)]
 Priority = Annotated[int, Field(ge=1, le=5)]
 Token = Annotated[str, Field(min_length=1)]
 Identifier = Annotated[str, AfterValidator(_identifier), Field(json_schema_extra={"pattern": ID_PATTERN})]
-ItemName = Annotated[str, AfterValidator(_item_name)]
+ItemName = Annotated[
+    str,
+    AfterValidator(_item_name),
+    Field(json_schema_extra={"pattern": f"^{_ITEM_NAME.pattern}$", "not": {"enum": sorted(_ROOTS)}}),
+]
 Duration = Annotated[Any, BeforeValidator(_duration), WithJsonSchema(DURATION)]
-Span = Annotated[Any, BeforeValidator(_span), WithJsonSchema(DURATION)]
+Span = Annotated[Any, BeforeValidator(_span), WithJsonSchema(SPAN)]
 Patience = Annotated[
     Any, BeforeValidator(_patience), WithJsonSchema({"anyOf": [*DURATION["anyOf"], NO_TIMEOUT]})
 ]
-Timeout = Annotated[
-    Any, BeforeValidator(_timeout), WithJsonSchema({"anyOf": [*DURATION["anyOf"], NO_TIMEOUT]})
-]
+Timeout = Annotated[Any, BeforeValidator(_timeout), WithJsonSchema({"anyOf": [*SPAN["anyOf"], NO_TIMEOUT]})]
 Policy = Annotated[OnError, BeforeValidator(_policy), WithJsonSchema(_either(*ON_ERROR))]
 Repetition = Annotated[AttemptsOn, BeforeValidator(_repetition)]
 Operator = Annotated[Literal["AND", "OR"], BeforeValidator(_operator), WithJsonSchema(_either("AND", "OR"))]
@@ -199,7 +211,7 @@ Join = Annotated[
     Any,
     BeforeValidator(_join),
     WithJsonSchema(
-        {"anyOf": [{"enum": [*PLAIN_JOINS, None]}, {"type": "integer", "minimum": 1}, EXPRESSION]}
+        {"anyOf": [{"enum": [*PLAIN_JOINS, None]}, {"type": "integer", "minimum": 1}, {SEE: "Rule"}]}
     ),
 ]
 Action = Annotated[
@@ -225,14 +237,22 @@ Action = Annotated[
     ),
 ]
 Slot = Annotated[
-    Any, BeforeValidator(_slot), WithJsonSchema({"anyOf": [{"type": ["string", "number"]}, EXPRESSION]})
+    Any, BeforeValidator(_slot), WithJsonSchema({"anyOf": [{"type": ["string", "number"]}, {SEE: "Rule"}]})
 ]
-Override = Annotated[dict[str, Any], BeforeValidator(_override)]
+Override = Annotated[
+    dict[str, Any],
+    BeforeValidator(_override),
+    Field(
+        json_schema_extra={
+            "properties": {"type": {"type": "string", "minLength": 1}, "configuration": {"type": "object"}}
+        }
+    ),
+]
 Address = Annotated[str, AfterValidator(_address), Field(json_schema_extra={"pattern": "^https?://"})]
-Cron = Annotated[str, AfterValidator(_cron)]
+Cron = Annotated[str, AfterValidator(_cron), Field(json_schema_extra={"pattern": r"^\s*\S+(\s+\S+){4}\s*$"})]
 
 # Read by validation.py, because what they mean depends on the rest of the document.
-Output = Annotated[Any, WithJsonSchema({"$ref": "#/$defs/Output"})]
+Output = Annotated[Any, WithJsonSchema({SEE: "Output"})]
 Workflow = Annotated[
-    Any, WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"$ref": "#"}, {"type": "null"}]})
+    Any, WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {SEE: "#"}, {"type": "null"}]})
 ]

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.application.document import Path, merge_documents
+from orchestrator.application.document import merge_documents
 from orchestrator.application.jsonpath import MAX_SEGMENTS
+from orchestrator.application.parts import WrittenStepSource
+from orchestrator.application.paths import Path
 from orchestrator.application.problems import Report, kind
-from orchestrator.application.written import WrittenStepSource
 
 CONVERT = "use orchestrator convert, or write an expression"
 

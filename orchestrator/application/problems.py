@@ -12,18 +12,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.application.document import (
-    MAX_PROBLEMS,
-    TOO_MANY_PROBLEMS,
-    Path,
-    Places,
-    child,
-    parse_path,
-    render_path,
-)
+from orchestrator.application.document import MAX_PROBLEMS, TOO_MANY_PROBLEMS, Places
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.fields import ON_ERROR, PLAIN_ACTIONS, PLAIN_JOINS
-from orchestrator.application.written import (
+from orchestrator.application.parts import (
     Written,
     WrittenBranch,
     WrittenCompensate,
@@ -45,6 +37,7 @@ from orchestrator.application.written import (
     WrittenWaitEvent,
     WrittenWebhook,
 )
+from orchestrator.application.paths import Path, child, parse_path, render_path
 
 CODES = frozenset(
     {
@@ -264,11 +257,11 @@ def _report_fault(fault: ErrorDetails, model: type[Written], path: Path, report:
         code = "unknown_key"
         owner = _model_at(model, loc[:-1])
         message = f"{loc[-1]!r} is not a key of {owner.noun}"
-        hint = report.likely(loc[-1], owner.keys())
+        hint = report.likely(loc[-1], owner.key_names())
     elif found == "missing":
         code = "unknown_action" if loc[-1] == "action" else "bad_type"
-        article = "an" if str(loc[-1])[0] in "aeiou" else "a"
-        message = f"{_model_at(model, loc[:-1]).noun} needs {article} {loc[-1]}"
+        what = {"action": "an action", "condition": "a condition"}.get(str(loc[-1]), f"the key {loc[-1]!r}")
+        message = f"{_model_at(model, loc[:-1]).noun} needs {what}"
     elif found in _MUST_BE:
         message = f"must be {_MUST_BE[found]}, not {kind(value)}"
         if found == "string_type" and isinstance(value, int | float):

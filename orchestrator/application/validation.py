@@ -22,11 +22,12 @@ from orchestrator.application.checks import (
     check_values,
     warnings_of,
 )
-from orchestrator.application.document import Path, Places, check_data, render_path, scan_document
+from orchestrator.application.document import Places, check_data, scan_document
 from orchestrator.application.errors import Problem
 from orchestrator.application.fields import seconds
 from orchestrator.application.flowtoy import Sources, read_output, refuse_templates
 from orchestrator.application.graph import Graph, build_graph
+from orchestrator.application.paths import Path, render_path
 from orchestrator.application.problems import CODES, WARNINGS, Report, kind, parse
 from orchestrator.application.spec import (
     ID_RULE,
@@ -97,16 +98,27 @@ def _checked(data: Any, report: Report) -> LoadedSpec:
     if not isinstance(data, dict):
         report.add((), "bad_type", f"a workflow must be a mapping with steps, not {kind(data)}")
         report.raise_if_any()
-    loaded = _Walk(data, report, Limits().max_depth).read()
+    loaded = _Walk(data, report, _Nesting()).read()
     report.raise_if_any()
     warnings = warnings_of(loaded.spec, loaded.graph, loaded.document, report)
     return replace(loaded, warnings=report.located(warnings))
 
 
-class _Walk:
-    """The way through one workflow; `levels` is how deep children may nest below it."""
+@dataclass(frozen=True, slots=True)
+class _Nesting:
+    """How many levels of children there may be, and how many more below this workflow."""
 
-    def __init__(self, data: dict[str, Any], report: Report, levels: int) -> None:
+    most: int = Limits().max_depth
+    left: int = Limits().max_depth
+
+    def lowered(self, limits: Limits) -> _Nesting:
+        return self if self.left <= limits.max_depth else _Nesting(limits.max_depth, limits.max_depth)
+
+
+class _Walk:
+    """The way through one workflow."""
+
+    def __init__(self, data: dict[str, Any], report: Report, nesting: _Nesting) -> None:
         self._data, self._report = data, report
         self._refused = _not_yet(language.NOT_YET)
         document = self._supported(data, "document", ())
@@ -120,7 +132,7 @@ class _Walk:
         self._header = parse(WrittenDocument, {**document, "steps": [], "flow": None}, (), report)
         self._defaults = self._settled_defaults()
         self._limits = self._header.limits.settled() if self._header.limits else Limits()
-        self._levels = min(levels, self._limits.max_depth)
+        self._nesting = nesting.lowered(self._limits)
         self._sources = self._settled_sources()
 
     def read(self) -> LoadedSpec:
@@ -274,23 +286,23 @@ class _Walk:
         return found
 
     def _child(self, written: Any, path: Path) -> ChildSpec | None:
-        if isinstance(written, str) and written:
+        if isinstance(written, str):
+            if not written:
+                self._report.add(path, "bad_type", "must not be empty")
             return ChildSpec(name=written)
         if not isinstance(written, dict):
-            message = (
-                f"must be the name of a workflow or a workflow, not {kind(written) if written else 'empty'}"
-            )
+            message = f"must be a workflow or the name of one, not {kind(written)}"
             self._report.add(path, "bad_type", message)
             return None
-        if not self._levels:
-            message = f"children may nest {self._limits.max_depth} deep at most"
-            self._report.add(path, "too_deep", message)
+        if not self._nesting.left:
+            self._report.add(path, "too_deep", f"children may nest {self._nesting.most} deep at most")
             return None
-        loaded = _Walk(written, self._report.inside(path), self._levels - 1).read()
+        nesting = replace(self._nesting, left=self._nesting.left - 1)
+        loaded = _Walk(written, self._report.inside(path), nesting).read()
         return ChildSpec(document=written, loaded=loaded)
 
 
-_PLAIN_KEYS = frozenset(PlainStep.keys())
+_PLAIN_KEYS = frozenset(PlainStep.key_names())
 
 
 @lru_cache(maxsize=8)

@@ -9,14 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.application.document import (
-    DocumentLimits,
-    check_data,
-    parse_path,
-    read_document,
-    render_path,
-)
+from orchestrator.application.document import DocumentLimits, check_data, read_document
 from orchestrator.application.errors import InvalidSpec, Problem
+from orchestrator.application.paths import parse_path, render_path
 
 
 def problems_of(text: str, limits: DocumentLimits | None = None) -> tuple[Problem, ...]:
@@ -102,6 +97,7 @@ def test_an_empty_text_is_no_data() -> None:
         ),
         ("a: 0x" + "f" * 5_000, "not_json", "a", 1, 4, "a number this long is not JSON for most readers"),
         ("? [a]\n: 1", "not_json", "", 1, 3, "a key must be a text, not a collection"),
+        ("x: &a [1]\n? *a\n: 1", "not_json", "", 2, 3, "a key must be a text, not a collection"),
         (
             "a: [1\nb: 2",
             "bad_yaml",

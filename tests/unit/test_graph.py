@@ -110,6 +110,31 @@ def test_every_separate_cycle_is_named_once() -> None:
     assert rings == ["a -> a", "b -> c -> d -> b", "e -> f -> e"]
 
 
+def test_a_cycle_that_shares_steps_with_one_already_named_is_left_for_later() -> None:
+    faults = faults_of(step("a", "b"), step("b", "c"), step("c", "b", "d"), step("d", "a"))
+
+    assert [fault.message.rpartition(": ")[2] for fault in faults] == ["b -> c -> b"]
+
+
+def test_a_step_that_is_read_twice_is_one_parent() -> None:
+    graph = graph_of(step("a"), step("b", v=[reads("a"), reads("a")], w=reads("a")))
+
+    assert graph.parents["b"] == ("a",)
+
+
+def test_what_depends_on_a_step_in_two_ways_is_counted_once() -> None:
+    graph = graph_of(step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c"))
+
+    assert graph.closure(["a"]) == ["b", "c", "d"]
+
+
+def test_two_steps_are_related_when_one_is_above_the_other() -> None:
+    graph = graph_of(step("a"), step("b", "a"), step("c", "b"), step("d", "a"))
+
+    pairs = {("a", "c"), ("c", "a"), ("c", "d"), ("d", "b")}
+    assert graph.related(pairs) == {("a", "c"), ("c", "a")}
+
+
 def test_a_long_cycle_is_named_in_short() -> None:
     n = 10_000
     [fault] = faults_of(*(step(f"s{i}", f"s{(i + 1) % n}") for i in range(n)))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.application.durations import parse_duration
+from orchestrator.application.parts import Written, WrittenDefaults
 from orchestrator.application.spec import (
     NOT_YET,
     BranchSpec,
@@ -18,7 +19,7 @@ from orchestrator.application.spec import (
     workflow_id,
 )
 from orchestrator.application.validation import check_spec, load_spec
-from orchestrator.application.written import Written, WrittenDefaults, WrittenDocument, WrittenStep
+from orchestrator.application.written import WrittenDocument, WrittenStep
 
 QUICKSTART = """
 name: example
@@ -208,6 +209,6 @@ def test_the_keys_that_are_not_here_yet_are_known_all_the_same() -> None:
         "step": WrittenStep,
         "defaults": WrittenDefaults,
     }
-    known = {f"{level}.{key}" for level, model in models.items() for key in model.keys()}  # noqa: SIM118
+    known = {f"{level}.{key}" for level, model in models.items() for key in model.key_names()}
 
     assert known >= NOT_YET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import InvalidSpec, Problem
+from orchestrator.application.parts import Written, WrittenBranch, WrittenDefaults, WrittenInput
+from orchestrator.application.problems import Report, parse
 from orchestrator.application.spec import ID_RULE, NOT_YET
 from orchestrator.application.validation import (
     CODES,
@@ -19,14 +22,7 @@ from orchestrator.application.validation import (
     check_spec,
     load_spec,
 )
-from orchestrator.application.written import (
-    Written,
-    WrittenBranch,
-    WrittenDefaults,
-    WrittenDocument,
-    WrittenInput,
-    WrittenStep,
-)
+from orchestrator.application.written import WrittenDocument, WrittenStep
 
 
 def problems_of(text: str) -> tuple[Problem, ...]:
@@ -449,6 +445,18 @@ def test_problems_of_json_have_places_too() -> None:
     [problem] = problems_of('{"steps": [\n  {"op": "a", "timeout": "x"}]}')
 
     assert (problem.line, problem.column) == (2, 26)
+
+
+def test_a_fault_that_nobody_has_words_for_is_still_a_problem() -> None:
+    class Odd(Written):
+        noun = "an odd thing"
+        moment: datetime | None = None
+
+    report = Report({}, None, None)
+
+    assert parse(Odd, {"moment": "soon"}, (), report) == Odd()
+    with pytest.raises(InvalidSpec, match="moment: does not fit here: a text"):
+        report.raise_if_any()
 
 
 def test_problems_of_plain_data_have_paths_only() -> None:

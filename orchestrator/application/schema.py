@@ -1,0 +1,117 @@
+"""The JSON Schema of the language, for editors: completion, a word on every key, and what is plainly wrong.
+
+It is made from the models, so it cannot say anything else than they do. What depends on the rest of a
+document (ids, targets, cycles) or needs a parser (expressions) is left to validation. Keys that this release
+refuses are not in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.application import spec as language
+from orchestrator.application.expressions import OPERATORS
+from orchestrator.application.fields import SEE
+from orchestrator.application.written import KINDS, WrittenDocument
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_PREFIX = "Written"
+_OPERATORS: dict[str, Any] = {"properties": {operator: {} for operator in sorted(OPERATORS)}}
+_WORDS = 'JSON Logic: a mapping with one operator, such as {"==": [{"var": "input.x"}, 1]}'
+
+_DEFINED: dict[str, Any] = {
+    "Expression": {"description": f"A literal, or {_WORDS}", **_OPERATORS},
+    "Condition": {
+        "description": f"True, false, or {_WORDS}",
+        "type": ["object", "boolean", "number", "null"],
+        **_OPERATORS,
+    },
+    "Rule": {"description": _WORDS, "type": "object", "minProperties": 1, "maxProperties": 1, **_OPERATORS},
+    "Values": {"type": "object", "additionalProperties": {SEE: "Expression"}},
+    "Output": {
+        "anyOf": [
+            {"type": "null"},
+            {SEE: "Values"},
+            {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string", "minLength": 1},
+                        "type": {"enum": ["raw", "json", "jmespath"]},
+                        "value": {"type": "string", "description": "A path such as data.users[*].name"},
+                        "path": {"type": "string", "description": "Another word for value."},
+                    },
+                    "required": ["name"],
+                    "patternProperties": {"^x-": True},
+                    "additionalProperties": False,
+                },
+            },
+        ]
+    },
+}
+
+
+def schema() -> dict[str, Any]:
+    """The schema of a workflow document."""
+    root = WrittenDocument.model_json_schema(by_alias=True)
+    parts: dict[str, Any] = root.pop("$defs")
+    step = parts["WrittenStep"]
+    levels = {"document": root, "defaults": parts["WrittenDefaults"], "step": step}
+    for name in language.NOT_YET:
+        level, key = name.split(".")
+        del levels[level]["properties"][key]
+    for name, part in {"Workflow": root, **parts}.items():
+        part["title"] = name.removeprefix(_PREFIX)
+        part["patternProperties"] = {"^x-": True}
+    root["oneOf"] = _required(root, "steps", "flow")
+    step["properties"]["id"]["anyOf"][0]["pattern"] = language.ID_PATTERN
+    step["anyOf"] = _required(step, "id", "op", "name")
+    tokens = _required(step, "op", "fn", "type", "source")
+    step["oneOf"] = [{"anyOf": tokens}, *_required(step, *KINDS)]
+    defined = {name.removeprefix(_PREFIX): part for name, part in parts.items()} | _DEFINED
+    made: dict[str, Any] = _resolved({**root, "$defs": dict(sorted(defined.items()))})
+    used = _reachable(made)
+    made["$defs"] = {name: part for name, part in made["$defs"].items() if name in used}
+    return {"$schema": DIALECT, **made}
+
+
+def _required(model: dict[str, Any], *keys: str) -> list[dict[str, Any]]:
+    return [{"required": [key]} for key in keys if key in model["properties"]]
+
+
+def _resolved(value: Any, is_named: bool = False) -> Any:
+    """With our names for the parts, and without the title and the default of null that pydantic adds."""
+    if isinstance(value, list):
+        return [_resolved(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    made: dict[str, Any] = {}
+    for key, item in value.items():
+        if is_named:
+            made[key] = _resolved({name: part for name, part in item.items() if name != "title"})
+        elif key == SEE:
+            made["$ref"] = item if item == "#" else f"#/$defs/{item}"
+        elif key == "$ref":
+            made[key] = item.replace(_PREFIX, "")
+        elif not (key == "default" and item is None):
+            made[key] = _resolved(item, is_named=key == "properties")
+    return made
+
+
+def _reachable(made: dict[str, Any]) -> set[str]:
+    """The definitions that the schema still needs without the keys that were left out."""
+    used: set[str] = set()
+    todo: list[Any] = [{key: value for key, value in made.items() if key != "$defs"}]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+            if name in made["$defs"] and name not in used:
+                used.add(name)
+                todo.append(made["$defs"][name])
+            todo.extend(value.values())
+        elif isinstance(value, list):
+            todo.extend(value)
+    return used
