@@ -128,6 +128,15 @@ def test_what_depends_on_a_step_in_two_ways_is_counted_once() -> None:
     assert graph.closure(["a"]) == ["b", "c", "d"]
 
 
+def test_only_a_join_by_number_or_expression_is_judged_before_all_parents_have_ended() -> None:
+    eager = StepSpec(id="n", fn="f", depends_on=("a", "b"), join=1)
+    graph = graph_of(step("a"), step("b"), eager, step("all", "a", "b"))
+
+    assert graph.eager == {"n"}
+    assert [graph.may_join("n", unmet) for unmet in (2, 1, 0)] == [False, True, True]
+    assert [graph.may_join("all", unmet) for unmet in (2, 1, 0)] == [False, False, True]
+
+
 def test_two_steps_are_related_when_one_is_above_the_other() -> None:
     graph = graph_of(step("a"), step("b", "a"), step("c", "b"), step("d", "a"))
 
