@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -1542,7 +1543,6 @@ BEYOND_SHAPE_TOO = {  # keys that do not go together, and what is counted
 
 
 def validator() -> Any:
-    jsonschema = pytest.importorskip("jsonschema")
     return jsonschema.Draft202012Validator(schema())
 
 

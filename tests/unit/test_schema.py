@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 
 from orchestrator.application import spec as language
@@ -109,7 +110,6 @@ def everything(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def validator(made: dict[str, Any]) -> Any:
-    jsonschema = pytest.importorskip("jsonschema")
     jsonschema.Draft202012Validator.check_schema(made)
     return jsonschema.Draft202012Validator(made)
 
