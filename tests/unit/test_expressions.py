@@ -21,6 +21,7 @@ from orchestrator.application.expressions import (
     OPERATORS,
     Descends,
     Reference,
+    _private_copy,
     check,
     check_condition,
     evaluate,
@@ -611,3 +612,14 @@ def test_any_rule_can_be_checked_and_searched_for_references(rule: Any) -> None:
 
     assert {problem.code for problem in check(rule, "x")} <= known
     assert all(reference.segments for reference in references(rule))
+
+
+def test_a_pattern_that_is_used_again_is_not_compiled_again() -> None:
+    many = {"map": [{"var": "texts"}, {"str.matches": [{"var": ""}, "^a+$"]}]}
+
+    assert evaluate(many, {"texts": ["a", "b"] * 200}) == [True, False] * 200
+
+
+def test_a_library_that_is_not_installed_is_named() -> None:
+    with pytest.raises(ImportError, match="no_such_library is not installed"):
+        _private_copy("no_such_library")

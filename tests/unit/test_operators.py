@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.application import operators
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions import MAX_RESULT_BYTES, OPERATORS, evaluate
-from orchestrator.application.operators import MAX_SUBJECT, BadPattern, compile_pattern
+from orchestrator.application.operators import MAX_SUBJECT, BadPattern, compile_pattern, kind
 
 NOW = "2026-11-16T04:42:00.123Z"  # a Monday
 CONTEXT = {
@@ -273,3 +273,7 @@ def test_a_pattern_that_would_backtrack_for_ever_answers_at_once(pattern: str) -
 
     assert not compile_pattern(pattern).found_in("a" * (MAX_SUBJECT - 1) + "!")
     assert process_time() - started < 2
+
+
+def test_what_json_has_no_word_for_is_called_by_its_type() -> None:
+    assert kind({1, 2}) == "set"
