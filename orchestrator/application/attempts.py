@@ -40,24 +40,32 @@ def bring(
     started_at: str | None = None,
 ) -> StepResult:
     """Judge a result by the branches, write it down, and do what they or the rules say."""
-    step = draft.step(step_id)
     verdict = judge(draft, step_id, output)
     if verdict.error is not None:
         error = verdict.error
-    draft.settle(step_id)
+    write_down(draft, step_id, output, error, worker, started_at)
+    if output and is_merged(draft.spec(step_id)):
+        draft.merge_state(step_id, output)
+    return _act(draft, step_id, verdict, error)
+
+
+def write_down(
+    draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
+) -> None:
+    """What a unit brought back, and from whom; its dispatch is over."""
+    record = draft.unit(unit)
+    assert record is not None
+    draft.settle(unit)
     draft.amend(
-        step_id,
+        unit,
         output=output,
         error=error,
         token=None,
         reason=None,
         deadline_ms=None,
-        worker=worker or step.worker,
-        started_at=started_at or step.started_at,
+        worker=worker or record.worker,
+        started_at=started_at or record.started_at,
     )
-    if output and is_merged(draft.spec(step_id)):
-        draft.merge_state(step_id, output)
-    return _act(draft, step_id, verdict, error)
 
 
 def is_merged(spec: StepSpec) -> bool:

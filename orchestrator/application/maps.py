@@ -17,6 +17,7 @@ from orchestrator.application.attempts import (
     bring,
     next_delay_ms,
     try_again,
+    write_down,
 )
 from orchestrator.application.draft import Draft
 from orchestrator.application.errors import ExpressionError
@@ -58,7 +59,7 @@ def fill_map(draft: Draft, step_id: str, room: int | None) -> int:
     while (room is None or sent < room) and (n := _take_item(draft, step_id)) is not None:
         unit = f"{step_id}#{n}"
         try:
-            inputs = _inputs(draft, step_id, unit, n)
+            inputs = _inputs(draft, step_id, unit)
         except ExpressionError as error:
             _settle_item(draft, unit, *as_error(failure("expression", f"input cannot be resolved: {error}")))
             continue
@@ -79,7 +80,7 @@ def _take_item(draft: Draft, step_id: str) -> int | None:
     return n
 
 
-def _inputs(draft: Draft, step_id: str, unit: str, n: int) -> dict[str, Any]:
+def _inputs(draft: Draft, step_id: str, unit: str) -> dict[str, Any]:
     spec = draft.spec(step_id)
     context = draft.context(unit, **item_roots(draft, unit))
     return {key: resolve(value, context) for key, value in spec.input.items()}
@@ -98,19 +99,7 @@ def on_item(
     draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
 ) -> StepResult:
     """What one item brought back: tried again, or settled; the last one settles the map."""
-    item = draft.unit(unit)
-    assert item is not None
-    draft.settle(unit)
-    draft.amend(
-        unit,
-        output=output,
-        error=error,
-        token=None,
-        reason=None,
-        deadline_ms=None,
-        worker=worker or item.worker,
-        started_at=started_at or item.started_at,
-    )
+    write_down(draft, unit, output, error, worker, started_at)
     delay_ms = next_delay_ms(draft, unit, error) if error is not None else None
     if delay_ms is not None:
         pending = try_again(draft, unit, delay_ms)

@@ -363,6 +363,15 @@ def _edited(positions: list[int], changes: PositionChanges) -> list[int]:
     return positions
 
 
+def put_items(items: dict[str, StepRecord], changes: Changes) -> None:
+    """Write the changed items of maps among the others, and take away those that are gone."""
+    for unit, item in changes.items.items():
+        if item is None:
+            items.pop(unit, None)
+        else:
+            items[unit] = item
+
+
 @dataclass(slots=True)
 class WorkflowRecord:
     """All we know of one execution. `version` is the store's: it changes with every commit.
@@ -421,11 +430,7 @@ class WorkflowRecord:
     def apply(self, changes: Changes) -> None:
         """Write down what was decided, after it was committed."""
         self.steps.update(changes.steps)
-        for unit, item in changes.items.items():
-            if item is None:
-                self.items.pop(unit, None)
-            else:
-                self.items[unit] = item
+        put_items(self.items, changes)
         self.state.update(changes.state)
         for name, value in changes.fields.items():
             setattr(self, name, value)

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import RecordExists, RecordNotFound
 from orchestrator.application.events import ResultEvent
-from orchestrator.application.record import StepRecord, WorkflowRecord
+from orchestrator.application.record import StepRecord, WorkflowRecord, put_items
 from orchestrator.backend.identifiers import next_version, random_nonce, step_run_key
 from orchestrator.backend.isolation import copied, isolated_job, isolated_record, plain
 from orchestrator.backend.ports import Commit, Committed
@@ -82,11 +82,7 @@ class InMemoryStore:
         record.version = next_version(record.version, self._nonce())
         kept.fields.update(changes.fields, version=record.version)
         kept.steps.update(changes.steps)
-        for unit, item in changes.items.items():
-            if item is None:
-                kept.items.pop(unit, None)
-            else:
-                kept.items[unit] = item
+        put_items(kept.items, changes)
         kept.state.update(changes.state)
         kept.history.extend(changes.history)
         return Committed.YES

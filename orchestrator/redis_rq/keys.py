@@ -133,9 +133,6 @@ class Keys:
         return f"rq:failed:{queue}"
 
 
-RQ_QUEUES = "rq:queues"
-
-
 def lease_member(workflow_execution_id: str, step_id: str, run_id: int, attempt: int, token: str) -> str:
     """A dispatch in the lease set: enough to raise its loss as an event, without any other key."""
     return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{token}"
