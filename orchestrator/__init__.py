@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         StartRefused,
         StoreError,
     )
-    from orchestrator.application.record import StepStatus, WorkflowStatus
+    from orchestrator.application.states import StepStatus, WorkflowStatus
     from orchestrator.application.validation import load_spec
     from orchestrator.backend.backend import Backend
     from orchestrator.workflow import Workflow
@@ -91,10 +91,10 @@ _HOMES = {
     "RecordNotFound": "orchestrator.application.errors",
     "StartRefused": "orchestrator.application.errors",
     "StateChangeEvent": "orchestrator.application.decisions",
-    "StepStatus": "orchestrator.application.record",
+    "StepStatus": "orchestrator.application.states",
     "StoreError": "orchestrator.application.errors",
     "Workflow": "orchestrator.workflow",
-    "WorkflowStatus": "orchestrator.application.record",
+    "WorkflowStatus": "orchestrator.application.states",
     "load_spec": "orchestrator.application.validation",
 }
 

@@ -11,7 +11,8 @@ from typing import Any
 from orchestrator.application.decisions import Final, ended
 from orchestrator.application.errors import OrchestratorError, StartRefused
 from orchestrator.application.events import SignalEvent
-from orchestrator.application.record import WorkflowRecord, WorkflowStatus
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import WorkflowStatus
 from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
 from orchestrator.redis_rq.codec import dumps, event_fields, loads
 from orchestrator.redis_rq.connection import BLOCK_MS, connect, translated

@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
+from orchestrator.application.changes import Changes
 from orchestrator.application.errors import InvalidSpec, RecordNotFound, StoreError, Unavailable
 from orchestrator.application.events import Moment, SignalEvent, StartEvent, StepEvent, failure
-from orchestrator.application.record import Changes, WorkflowRecord
+from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.application.validation import LoadedSpec, check_inputs, load_spec
 from orchestrator.backend.backend import Backend

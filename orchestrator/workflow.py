@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import (
     Cancelled,
     Complete,
@@ -27,13 +28,9 @@ from orchestrator.application.decisions import (
 )
 from orchestrator.application.errors import RecordConflict
 from orchestrator.application.events import ResultEvent, SignalEvent, StepEvent, TimerEvent, iso
-from orchestrator.application.record import (
-    Changes,
-    StepStatus,
-    WorkflowRecord,
-    WorkflowStatus,
-    timers_due,
-)
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.timers import timers_due
 from orchestrator.application.transitions import StepResult, advance, decide, on_step_result
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.isolation import isolated_decision, plain

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.application.events import Moment, ResultEvent, iso
-from orchestrator.application.record import StepRecord, StepStatus, WorkflowRecord
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus
+from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import LoadedSpec, check_spec
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

@@ -13,10 +13,12 @@ from itertools import count
 from typing import Any
 
 import coreworld
+from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
 from orchestrator.application.events import ResultEvent, SignalEvent
-from orchestrator.application.record import Changes, ItemCounts, StepRecord, WorkflowRecord
+from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.spec import BranchSpec, MapSpec, StepSpec, WaitSpec, workflow_id
+from orchestrator.application.units import ItemCounts, StepRecord
 from orchestrator.application.validation import LoadedSpec
 from specworld import SpecWorld, branch, check, record_of, task
 

@@ -19,21 +19,16 @@ from dataclasses import replace
 from typing import Any
 
 from coreworld import START_MS, Json, World, document, photograph, reloaded
+from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import Decision
 from orchestrator.application.events import Moment, StepEvent, TimerEvent
 from orchestrator.application.graph import build_graph
-from orchestrator.application.record import (
-    Changes,
-    Readiness,
-    StepRecord,
-    StepStatus,
-    Timer,
-    WorkflowRecord,
-    WorkflowStatus,
-    timers_due,
-    timers_of,
-)
+from orchestrator.application.readiness import Readiness
+from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.spec import BranchSpec, StepSpec, SwitchSpec, WorkflowSpec
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.timers import Timer, timers_due, timers_of
+from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import LoadedSpec
 
 BROKEN: Any = {"+": ["no number", 1]}  # an expression that always fails

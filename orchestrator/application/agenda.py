@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from orchestrator.application.record import PositionChanges
+from orchestrator.application.readiness import PositionChanges
 
 
 class Agenda:

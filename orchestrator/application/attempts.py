@@ -17,8 +17,8 @@ from orchestrator.application.edges import failure_stops
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import resolve
-from orchestrator.application.record import StepStatus, WorkflowStatus
 from orchestrator.application.spec import RetrySpec, StepSpec
+from orchestrator.application.states import StepStatus, WorkflowStatus
 
 NEVER_RETRIED = frozenset(
     {"expression", "bad_output", "branch_target", "no_branch", "loop_limit", "declared"}

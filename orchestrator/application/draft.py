@@ -14,25 +14,24 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.application.agenda import Agenda
+from orchestrator.application.changes import Changes
 from orchestrator.application.context import Context, StateView
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Moment
-from orchestrator.application.record import (
+from orchestrator.application.readiness import ReadinessChanges
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.spec import StepSpec
+from orchestrator.application.states import (
     ACTIVE_STEPS,
     FINAL_STEPS,
     FINAL_WORKFLOWS,
-    Changes,
-    ReadinessChanges,
-    StepRecord,
     StepStatus,
-    Timer,
-    WorkflowRecord,
     WorkflowStatus,
     check_step_move,
     check_workflow_move,
-    timers_of,
 )
-from orchestrator.application.spec import StepSpec
+from orchestrator.application.timers import Timer, timers_of
+from orchestrator.application.units import StepRecord
 
 
 class Draft:

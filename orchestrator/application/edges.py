@@ -10,8 +10,9 @@ from enum import Enum
 
 from orchestrator.application.draft import Draft
 from orchestrator.application.expressions import evaluate
-from orchestrator.application.record import StepRecord, StepStatus
 from orchestrator.application.spec import StepSpec
+from orchestrator.application.states import StepStatus
+from orchestrator.application.units import StepRecord
 
 
 class Edge(Enum):

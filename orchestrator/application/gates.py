@@ -13,8 +13,8 @@ from orchestrator.application.edges import Edge, Join, edge, join, skip
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import evaluate
-from orchestrator.application.record import StepStatus
 from orchestrator.application.spec import SwitchSpec
+from orchestrator.application.states import StepStatus
 from orchestrator.application.waits import begin_wait
 
 

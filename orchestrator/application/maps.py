@@ -23,7 +23,8 @@ from orchestrator.application.draft import Draft
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import resolve
-from orchestrator.application.record import ItemCounts, StepRecord, StepStatus
+from orchestrator.application.states import StepStatus
+from orchestrator.application.units import ItemCounts, StepRecord
 
 
 def items_of(draft: Draft, step_id: str) -> list[Any]:

@@ -25,6 +25,7 @@ from orchestrator.application.attempts import (
     reshaped,
     try_again,
 )
+from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import Decision, Dispatch, Failed, Final, Pending, ended
 from orchestrator.application.draft import Draft
 from orchestrator.application.edges import skip_dead_ends
@@ -51,15 +52,10 @@ from orchestrator.application.maps import (
     on_item,
     open_map,
 )
-from orchestrator.application.record import (
-    Changes,
-    StepRecord,
-    StepStatus,
-    Timer,
-    WorkflowRecord,
-    WorkflowStatus,
-    timers_of,
-)
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.timers import Timer, timers_of
+from orchestrator.application.units import StepRecord
 from orchestrator.application.waits import on_signal, on_wait_over
 
 __all__ = ["NEVER_RETRIED", "Decided", "StepResult", "advance", "decide", "fail_workflow", "on_step_result"]

@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.application.attempts import StepResult, as_error, bring, reshaped
 from orchestrator.application.draft import Draft
 from orchestrator.application.events import failure
-from orchestrator.application.record import StepStatus
+from orchestrator.application.states import StepStatus
 
 
 def begin_wait(draft: Draft, step_id: str) -> StepResult:

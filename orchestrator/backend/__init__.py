@@ -1,6 +1,7 @@
 """Layer 2: Backend composes a Store and a Runner, whichever they are."""
 
-from orchestrator.application.record import StepRecord, WorkflowRecord
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.units import StepRecord
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Runner, Store

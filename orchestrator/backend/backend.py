@@ -18,10 +18,12 @@ from copy import deepcopy
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
+from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import DispatchJob, StateChangeEvent
 from orchestrator.application.errors import InvalidSpec, RecordExists, StoreError
 from orchestrator.application.events import LostEvent, Moment, ResultEvent, iso
-from orchestrator.application.record import Changes, StepStatus, WorkflowRecord
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus
 from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
 from orchestrator.backend import identifiers
 from orchestrator.backend.isolation import copied

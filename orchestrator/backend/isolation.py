@@ -11,7 +11,8 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from orchestrator.application.decisions import Dispatch, DispatchJob
-from orchestrator.application.record import StepRecord, WorkflowRecord
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.units import StepRecord
 
 Copy = Callable[[Any], Any]
 _D = TypeVar("_D")

@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from orchestrator.application.decisions import DispatchJob, StateChangeEvent
 from orchestrator.application.events import iso
-from orchestrator.application.record import StepRecord, StepStatus, WorkflowRecord, WorkflowStatus
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import StepRecord
 from orchestrator.backend.identifiers import next_version, random_nonce
 from orchestrator.backend.isolation import plain
 from orchestrator.backend.ports import Commit, Committed, Store

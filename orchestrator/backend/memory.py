@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields
 from threading import RLock
 from typing import Any
 
+from orchestrator.application.changes import put_items
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import RecordExists, RecordNotFound
 from orchestrator.application.events import ResultEvent
-from orchestrator.application.record import StepRecord, WorkflowRecord, put_items
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.units import StepRecord
 from orchestrator.backend.identifiers import next_version, random_nonce, step_run_key
 from orchestrator.backend.isolation import copied, isolated_job, isolated_record, plain
 from orchestrator.backend.ports import Commit, Committed

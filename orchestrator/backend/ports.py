@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Event
-from orchestrator.application.record import Changes, WorkflowRecord
+from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.validation import LoadedSpec
 
 

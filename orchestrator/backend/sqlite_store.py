@@ -11,8 +11,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from orchestrator.application.changes import Changes
 from orchestrator.application.errors import RecordExists, RecordNotFound, StoreError
-from orchestrator.application.record import Changes, StepRecord, WorkflowRecord, WorkflowStatus
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import LoadedSpec, check_spec
 from orchestrator.backend.identifiers import next_version, random_nonce
 from orchestrator.backend.isolation import dumps

@@ -15,7 +15,8 @@ import click
 from orchestrator.cli.report import error_line, seconds, words
 
 if TYPE_CHECKING:
-    from orchestrator.application.record import StepRecord, WorkflowRecord
+    from orchestrator.application.record import WorkflowRecord
+    from orchestrator.application.units import StepRecord
 
 COLOURS = {"complete": "green", "in_progress": "cyan", "retry": "yellow", "halted": "yellow", "failed": "red"}
 UP_AND_CLEAR = "\x1b[1A\x1b[2K"

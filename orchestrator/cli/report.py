@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.application.record import StepRecord, WorkflowRecord
+    from orchestrator.application.record import WorkflowRecord
+    from orchestrator.application.units import StepRecord
     from orchestrator.redis_rq.connection import Client
     from orchestrator.redis_rq.keys import Keys
 

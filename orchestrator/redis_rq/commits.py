@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.record import FINAL_WORKFLOWS, Timer
+from orchestrator.application.states import FINAL_WORKFLOWS
+from orchestrator.application.timers import Timer
 from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.ports import Commit
 from orchestrator.redis_rq.codec import dumps

@@ -16,7 +16,7 @@ import redis
 
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import Event, SignalEvent
-from orchestrator.application.record import FINAL_WORKFLOWS
+from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.backend.ports import Delivery, EventRef
 from orchestrator.redis_rq.codec import dumps, loads, read_event
 from orchestrator.redis_rq.commits import ANSWER_S

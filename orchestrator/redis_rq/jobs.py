@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.record import StepRecord
+from orchestrator.application.units import StepRecord
 from orchestrator.redis_rq.codec import dumps, loads
 from orchestrator.redis_rq.keys import Keys, lease_member
 

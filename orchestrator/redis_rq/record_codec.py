@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.application.record import (
-    SCHEMA,
-    Changes,
-    StepRecord,
-    WorkflowRecord,
-    WorkflowStatus,
-)
+from orchestrator.application.changes import Changes
+from orchestrator.application.record import SCHEMA, WorkflowRecord
+from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import LoadedSpec
 from orchestrator.redis_rq.codec import dumps, loads
 

@@ -11,9 +11,12 @@ import pytest
 
 from builders import NOW, moment, record, result, spec
 from contract.implementations import STORES, KeepingStore
+from orchestrator.application.changes import Changes
 from orchestrator.application.errors import RecordExists, RecordNotFound
-from orchestrator.application.record import Changes, StepRecord, StepStatus, WorkflowRecord, WorkflowStatus
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.transitions import decide
+from orchestrator.application.units import StepRecord
 from orchestrator.backend.ports import Commit, Committed
 
 JSON_VALUES = [

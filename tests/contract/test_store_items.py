@@ -10,14 +10,10 @@ import pytest
 
 from builders import record, spec
 from contract.implementations import STORES, KeepingStore
-from orchestrator.application.record import (
-    Changes,
-    ItemCounts,
-    StepRecord,
-    StepStatus,
-    WorkflowRecord,
-    WorkflowStatus,
-)
+from orchestrator.application.changes import Changes
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import ItemCounts, StepRecord
 from orchestrator.backend.ports import Commit, Committed
 
 AWKWARD = {"text": "žluťoučký \u2028 \" ' #:|", "deep": [{"n": None}, 2**53, 1e-300, ""]}

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.record import WorkflowRecord, WorkflowStatus
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import WorkflowStatus
 from orchestrator.application.validation import check_spec
 from orchestrator.client import Client
 from processes import wait_until

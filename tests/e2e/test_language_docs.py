@@ -24,8 +24,8 @@ from orchestrator.application.errors import Unavailable
 from orchestrator.application.events import SignalEvent
 from orchestrator.application.expressions import OPERATORS
 from orchestrator.application.fields import PLAIN_ACTIONS
-from orchestrator.application.record import STEP_MOVES
 from orchestrator.application.spec import NOT_YET
+from orchestrator.application.states import STEP_MOVES
 from orchestrator.application.validation import CODES, WARNINGS
 from orchestrator.application.written import Written, WrittenDocument, WrittenStep
 from orchestrator.client import Client

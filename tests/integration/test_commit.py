@@ -24,8 +24,8 @@ from integration.world import (
     wait_until,
     written,
 )
+from orchestrator.application.changes import Changes
 from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.application.record import Changes
 from orchestrator.application.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.redis_rq.connection import Client

@@ -10,7 +10,7 @@ from integration.specs_on_redis import IT, begun, coordinators, ends, serve, sig
 from integration.world import World
 from itemworld import wait_step
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.record import StepStatus
+from orchestrator.application.states import StepStatus
 from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator import Coordinator
 from orchestrator.redis_rq.events import SIGNALS_KEPT_S

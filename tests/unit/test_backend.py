@@ -16,6 +16,7 @@ import pytest
 
 import orchestrator
 from builders import NOW_MS, document, record, spec
+from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import DispatchJob, StateChangeEvent
 from orchestrator.application.errors import (
     InvalidEvent,
@@ -24,7 +25,9 @@ from orchestrator.application.errors import (
     RecordNotFound,
     StoreError,
 )
-from orchestrator.application.record import Changes, StepRecord, StepStatus, WorkflowRecord, WorkflowStatus
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import StepRecord
 from orchestrator.backend import (
     Backend,
     InMemoryStore,

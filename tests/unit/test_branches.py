@@ -8,7 +8,8 @@ import pytest
 
 from coreworld import World, document, run, step, when
 from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.record import StepRecord, StepStatus, WorkflowStatus
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import StepRecord
 
 BROKEN: Any = {"+": ["no number", 1]}
 AGAIN: Any = {"var": "again"}

@@ -24,7 +24,9 @@ from orchestrator.application.errors import (
     StoreError,
     Unavailable,
 )
-from orchestrator.application.record import StepRecord, StepStatus, WorkflowRecord, WorkflowStatus
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import check_spec
 from orchestrator.cli import main, report
 from orchestrator.cli.executions import _is_file

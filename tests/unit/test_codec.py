@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreworld import document, step
+from orchestrator.application.changes import Changes
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import (
     ContinueEvent,
@@ -19,7 +20,9 @@ from orchestrator.application.events import (
     StartedEvent,
     StartEvent,
 )
-from orchestrator.application.record import Changes, StepRecord, StepStatus, WorkflowRecord, WorkflowStatus
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import check_spec
 from orchestrator.redis_rq.codec import (
     MAX_EVENT_BYTES,

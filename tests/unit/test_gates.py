@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from orchestrator.application.decisions import Complete, Dispatch, Failed, Pending
-from orchestrator.application.record import StepRecord, StepStatus, WorkflowStatus
 from orchestrator.application.spec import RetrySpec, StepSpec
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import StepRecord
 from specworld import BROKEN, SpecWorld, branch, delay, switch, task, world_of
 
 NO: Any = {"==": [1, 2]}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from orchestrator.application.decisions import Complete, Failed, Pending
-from orchestrator.application.record import WorkflowStatus
 from orchestrator.application.spec import StepSpec
+from orchestrator.application.states import WorkflowStatus
 from specworld import BROKEN, SpecWorld, branch, task, world_of
 
 NO: Any = {"==": [1, 2]}

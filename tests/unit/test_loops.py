@@ -8,8 +8,8 @@ import pytest
 
 from itemworld import ItemWorld, map_step, resets, units
 from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.record import StepStatus
 from orchestrator.application.spec import LoopSpec, RetrySpec
+from orchestrator.application.states import StepStatus
 from specworld import branch, task
 
 SEEN = {"n": {"var": "ctx.loop.iteration"}, "last": {"var": "ctx.loop.value"}}

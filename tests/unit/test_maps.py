@@ -13,8 +13,8 @@ from itemworld import ItemWorld, Json, drain, map_step, resets, run_one, units, 
 from orchestrator.application.decisions import Complete, DispatchJob, Failed, Halt, Pending
 from orchestrator.application.draft import Draft
 from orchestrator.application.events import StepEvent, failure
-from orchestrator.application.record import StepStatus, WorkflowStatus
 from orchestrator.application.spec import Limits, RetrySpec
+from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.transitions import decide
 from specworld import branch, task
 

@@ -28,7 +28,7 @@ from coreworld import (
     when,
 )
 from orchestrator.application.events import ContinueEvent, StepEvent
-from orchestrator.application.record import WorkflowStatus
+from orchestrator.application.states import WorkflowStatus
 
 SEEDS = range(50)
 ORDERS = 3

@@ -18,13 +18,9 @@ from coreworld import Json, World, document, fresh_readiness, reloaded, step, wh
 from orchestrator.application.decisions import Dispatch
 from orchestrator.application.draft import Draft
 from orchestrator.application.events import Moment, StepEvent
-from orchestrator.application.record import (
-    PositionChanges,
-    Readiness,
-    ReadinessChanges,
-    WorkflowRecord,
-    WorkflowStatus,
-)
+from orchestrator.application.readiness import PositionChanges, Readiness, ReadinessChanges
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import WorkflowStatus
 from orchestrator.application.transitions import on_step_result
 
 SEEDS = range(60)

@@ -11,8 +11,9 @@ from coreworld import START_MS
 from orchestrator.application.attempts import LONGEST_DELAY_MS, NEVER_RETRIED
 from orchestrator.application.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.events import Moment
-from orchestrator.application.record import Timer, WorkflowStatus
 from orchestrator.application.spec import Limits, RetrySpec
+from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.timers import Timer
 from orchestrator.application.transitions import decide
 from specworld import SpecWorld, branch, record_of, task, world_of
 

@@ -10,18 +10,18 @@ from coreworld import World, document, new_record, step
 from orchestrator.application.draft import Draft
 from orchestrator.application.errors import IllegalTransition
 from orchestrator.application.events import Moment
-from orchestrator.application.record import (
+from orchestrator.application.states import (
     ACTIVE_STEPS,
     FINAL_STEPS,
     FINAL_WORKFLOWS,
     STEP_MOVES,
     WORKFLOW_MOVES,
-    StepRecord,
     StepStatus,
     WorkflowStatus,
     check_step_move,
     check_workflow_move,
 )
+from orchestrator.application.units import StepRecord
 
 STEP_TABLE = {
     "ready": "ready filtered skipped deferred waiting in_progress on_hold failed complete halted",

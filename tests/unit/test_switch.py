@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.record import WorkflowStatus
 from orchestrator.application.spec import Limits, RetrySpec
+from orchestrator.application.states import WorkflowStatus
 from specworld import SpecWorld, branch, switch, task, world_of
 
 ON: Any = {"var": "input.k"}

@@ -12,8 +12,10 @@ import pytest
 from builders import NOW_MS
 from itemworld import loaded_of, map_step, resets, wait_step
 from orchestrator import Complete, Failed, Workflow
-from orchestrator.application.record import Changes, StepStatus, WorkflowRecord, WorkflowStatus
+from orchestrator.application.changes import Changes
+from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.spec import LoopSpec, RetrySpec, StepSpec
+from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner, SqliteRunner
 from orchestrator.backend.ports import Commit, Committed
 from specworld import branch, delay, task

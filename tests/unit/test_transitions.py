@@ -22,8 +22,11 @@ from orchestrator.application.events import (
     TimerEvent,
     failure,
 )
-from orchestrator.application.record import Readiness, StepRecord, StepStatus, Timer, WorkflowStatus
+from orchestrator.application.readiness import Readiness
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.timers import Timer
 from orchestrator.application.transitions import advance, decide, fail_workflow, on_step_result
+from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import check_spec
 
 CHAIN = document(step("a"), step("b", after="a"), step("c", after="b"))

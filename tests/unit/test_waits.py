@@ -8,7 +8,8 @@ import pytest
 
 from itemworld import ItemWorld, map_step, resets, units, wait_step
 from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.record import StepStatus, Timer, WorkflowStatus
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.timers import Timer
 from specworld import branch, task
 
 

@@ -13,7 +13,7 @@ import orchestrator
 from builders import NOW_MS, document
 from orchestrator import Complete, Dispatch, Failed, Halt, InvalidSpec, Pending, RecordConflict, Workflow
 from orchestrator.application.events import failure
-from orchestrator.application.record import StepStatus, WorkflowStatus
+from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.backend import (
     Backend,
     InMemoryStore,

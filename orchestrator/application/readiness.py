@@ -1,0 +1,96 @@
+"""What can be computed from a record, kept beside it so that an event costs what it touches."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.application.graph import Graph
+from orchestrator.application.states import ACTIVE_STEPS, FINAL_STEPS, StepStatus
+from orchestrator.application.units import StepRecord
+
+
+@dataclass(slots=True)
+class ReadinessChanges:
+    unmet: dict[str, int] = field(default_factory=dict)
+    open: int = 0
+    active: int = 0
+    in_flight: int = 0
+    agenda: PositionChanges = field(default_factory=lambda: PositionChanges())
+    candidates: PositionChanges = field(default_factory=lambda: PositionChanges())
+    waiting: dict[str, bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PositionChanges:
+    taken: set[int] = field(default_factory=set)
+    added: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Readiness:
+    """What can be computed from a record, kept beside it so that an event costs what it touches.
+
+    unmet      for each step, how many of its parents are not final
+    open        how many steps are not final
+    active      how many of them are under way: in progress, waiting, deferred, in retry or on hold
+    in_flight   how many dispatches are out
+    agenda      the spec positions of steps that the next advance() must judge, in order
+    candidates  those it has judged and not dispatched, for want of capacity
+    waiting     the steps that wait for a signal
+    """
+
+    unmet: dict[str, int]
+    open: int
+    active: int
+    in_flight: int
+    agenda: list[int]
+    candidates: list[int] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(
+        cls, graph: Graph, steps: Mapping[str, StepRecord], items: Mapping[str, StepRecord] | None = None
+    ) -> Readiness:
+        final = {step_id for step_id, step in steps.items() if step.status in FINAL_STEPS}
+        unmet = {
+            step_id: sum(1 for parent in graph.parents[step_id] if parent not in final)
+            for step_id in graph.order
+        }
+        agenda = [
+            position
+            for position, step_id in enumerate(graph.order)
+            if steps[step_id].awaits_dispatch and graph.may_join(step_id, unmet[step_id])
+        ]
+        active = sum(1 for step in steps.values() if step.status in ACTIVE_STEPS)
+        out = [*steps.values(), *(items or {}).values()]
+        in_flight = sum(1 for unit in out if unit.token is not None)
+        waiting = {step_id for step_id, step in steps.items() if step.status is StepStatus.WAITING}
+        return cls(unmet, len(steps) - len(final), active, in_flight, agenda, waiting=waiting)
+
+    def apply(self, changes: ReadinessChanges) -> None:
+        self.unmet.update(changes.unmet)
+        self.open += changes.open
+        self.active += changes.active
+        self.in_flight += changes.in_flight
+        self.agenda = _edited(self.agenda, changes.agenda)
+        self.candidates = _edited(self.candidates, changes.candidates)
+        for step_id, waits in changes.waiting.items():
+            (self.waiting.add if waits else self.waiting.discard)(step_id)
+
+
+def _edited(positions: list[int], changes: PositionChanges) -> list[int]:
+    """A sorted list without what was taken and with what was added; a short edit costs no new list."""
+    if len(changes.taken) > 64:
+        positions = [position for position in positions if position not in changes.taken]
+    else:
+        for position in changes.taken:
+            at = bisect_left(positions, position)
+            if at < len(positions) and positions[at] == position:
+                del positions[at]
+    for position in changes.added:
+        at = bisect_left(positions, position)
+        if at == len(positions) or positions[at] != position:
+            insort(positions, position)
+    return positions

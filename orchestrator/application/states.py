@@ -1,0 +1,81 @@
+"""Where steps and workflows can be, and where they may go from there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from orchestrator.application.errors import IllegalTransition
+
+
+class StepStatus(StrEnum):
+    READY = "ready"
+    DEFERRED = "deferred"
+    WAITING = "waiting"
+    IN_PROGRESS = "in_progress"
+    RETRY = "retry"
+    ON_HOLD = "on_hold"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    FILTERED = "filtered"
+    CANCELLED = "cancelled"
+    HALTED = "halted"
+
+
+class WorkflowStatus(StrEnum):
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    PAUSED = "paused"
+    COMPENSATING = "compensating"
+    COMPLETE = "complete"
+    HALTED = "halted"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+S, W = StepStatus, WorkflowStatus
+
+FINAL_STEPS = frozenset({S.COMPLETE, S.FAILED, S.SKIPPED, S.FILTERED, S.CANCELLED, S.HALTED})
+FINAL_WORKFLOWS = frozenset({W.COMPLETE, W.HALTED, W.FAILED, W.CANCELLED})
+ACTIVE_STEPS = frozenset({S.IN_PROGRESS, S.WAITING, S.DEFERRED, S.RETRY, S.ON_HOLD})
+
+_ENDS = {S.CANCELLED, S.READY}
+STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
+    S.READY: frozenset(S) - {S.RETRY, S.CANCELLED},
+    S.DEFERRED: frozenset(
+        {S.IN_PROGRESS, S.COMPLETE, S.WAITING, S.FAILED, S.SKIPPED, S.HALTED, S.ON_HOLD} | _ENDS
+    ),
+    S.WAITING: frozenset({S.COMPLETE, S.FAILED, S.SKIPPED, S.HALTED, S.RETRY, S.ON_HOLD} | _ENDS),
+    S.IN_PROGRESS: frozenset({S.COMPLETE, S.HALTED, S.RETRY, S.FAILED, S.SKIPPED, S.IN_PROGRESS} | _ENDS),
+    S.RETRY: frozenset({S.IN_PROGRESS, S.FAILED, S.SKIPPED, S.HALTED, S.RETRY, S.ON_HOLD} | _ENDS),
+    S.ON_HOLD: frozenset({S.RETRY, S.DEFERRED, S.WAITING} | _ENDS),
+    S.COMPLETE: frozenset({S.READY}),
+    S.FAILED: frozenset({S.READY}),
+    S.SKIPPED: frozenset({S.READY}),
+    S.FILTERED: frozenset({S.READY}),
+    S.CANCELLED: frozenset({S.READY}),
+    S.HALTED: frozenset(),
+}
+"""From each state of a step, where it may go. Everything else raises IllegalTransition."""
+
+WORKFLOW_MOVES: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
+    W.PENDING: frozenset(W) - {W.PENDING, W.COMPENSATING},
+    W.IN_PROGRESS: frozenset(W) - {W.PENDING, W.IN_PROGRESS},
+    W.PAUSED: frozenset(W) - {W.PENDING, W.PAUSED, W.COMPENSATING},
+    W.COMPENSATING: frozenset({W.FAILED, W.CANCELLED}),
+    W.COMPLETE: frozenset(),
+    W.HALTED: frozenset(),
+    W.FAILED: frozenset({W.IN_PROGRESS}),
+    W.CANCELLED: frozenset({W.IN_PROGRESS}),
+}
+
+
+def check_step_move(step_id: str, before: StepStatus, after: StepStatus) -> None:
+    if after not in STEP_MOVES[before]:
+        raise IllegalTransition(f"step {step_id!r}", before, after)
+
+
+def check_workflow_move(before: WorkflowStatus, after: WorkflowStatus) -> None:
+    if after not in WORKFLOW_MOVES[before]:
+        raise IllegalTransition("the workflow", before, after)

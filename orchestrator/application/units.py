@@ -1,0 +1,122 @@
+"""What we know of one unit: a step of an execution, or an item of a map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from orchestrator.application.states import FINAL_STEPS, StepStatus
+
+S = StepStatus
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of one execution, or one item of a map.
+
+    `run_id` counts every reset and re-dispatch from 0, `attempt` the executions since the last reset from
+    1, `round` the resets by `set` or rerun, `lost` the workers that died with this attempt, `iteration` how
+    often a loop said again. `value` is an item of a map, or the case a switch took. Times are ISO 8601 in
+    UTC; what a timer compares is in milliseconds.
+    """
+
+    status: StepStatus = S.READY
+    run_id: int = 0
+    attempt: int = 1
+    round: int = 0
+    dispatches: int = 0
+    lost: int = 0
+    token: str | None = None
+    output: Any = None
+    error: dict[str, Any] | None = None
+    reason: str | None = None
+    worker: str | None = None
+    dispatched_at: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    deadline_ms: int | None = None
+    not_before_ms: int | None = None
+    wake_at_ms: int | None = None
+    iteration: int = 0
+    value: Any = None
+    loop_value: Any = None
+    items: ItemCounts | None = None
+
+    @property
+    def start_time(self) -> str | None:
+        return self.started_at or self.dispatched_at
+
+    @property
+    def end_time(self) -> str | None:
+        return self.ended_at
+
+    @property
+    def host(self) -> str | None:
+        return self.worker
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL_STEPS
+
+    @property
+    def awaits_dispatch(self) -> bool:
+        """Whether advance() may dispatch it. In progress without a token: its worker was lost, or it is a map
+        with items left."""
+        if self.status is S.IN_PROGRESS:
+            return self.token is None and (self.items is None or self.items.has_more)
+        if self.status is S.RETRY:
+            return self.not_before_ms is None
+        if self.status is S.DEFERRED:
+            return self.wake_at_ms is None
+        return self.status is S.READY
+
+    @property
+    def has_timer(self) -> bool:
+        return not (self.deadline_ms is None and self.not_before_ms is None and self.wake_at_ms is None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is stored: the status and the counters, and whatever differs from a step that never ran."""
+        stored: dict[str, Any] = {"status": self.status.value, "run_id": self.run_id, "attempt": self.attempt}
+        for name, default in _STEP_DEFAULTS:
+            value = getattr(self, name)
+            if value != default or type(value) is not type(default):
+                stored[name] = value
+        if self.items is not None:
+            stored["items"] = asdict(self.items)
+        return stored
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> StepRecord:
+        known = {name: stored[name] for name, _ in _STEP_DEFAULTS if name in stored}
+        if "items" in known:
+            known["items"] = ItemCounts(**{**known["items"], "due": tuple(known["items"]["due"])})
+        return cls(status=StepStatus(stored["status"]), **known)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemCounts:
+    """How far a map is: `next` is the first item never dispatched, `due` are items to dispatch again, `out`
+    those in progress, `settled` those that ended. After a fatal item none is dispatched any more."""
+
+    count: int
+    next: int = 0
+    due: tuple[int, ...] = ()
+    out: int = 0
+    settled: int = 0
+    errors: int = 0
+    fatal: bool = False
+    most: int | None = None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether an item can be dispatched now."""
+        waits = bool(self.due) or self.next < self.count
+        return waits and not self.fatal and (self.most is None or self.out < self.most)
+
+    @property
+    def is_over(self) -> bool:
+        return self.settled == self.count or (self.fatal and not self.out)
+
+
+_STEP_DEFAULTS = tuple((f.name, f.default) for f in fields(StepRecord) if f.name != "status")
