@@ -25,9 +25,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
+from orchestrator.application.beginnings import UnknownWorkflow, child_spec, new_record
 from orchestrator.application.changes import Changes
 from orchestrator.application.errors import InvalidSpec, RecordNotFound, StoreError, Unavailable
-from orchestrator.application.events import Moment, SignalEvent, StartEvent, StepEvent, failure
+from orchestrator.application.events import (
+    ControlEvent,
+    Moment,
+    SignalEvent,
+    StartEvent,
+    StepEvent,
+    failure,
+)
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.application.validation import LoadedSpec, check_inputs, load_spec
@@ -144,7 +152,7 @@ class Coordinator:
                 self._reject(delivery, delivery.problem or "not understood")
             elif isinstance(delivery.event, StartEvent):
                 starts.append(delivery)
-            elif isinstance(delivery.event, SignalEvent):
+            elif isinstance(delivery.event, SignalEvent | ControlEvent):
                 found = self._addressed(delivery, delivery.event)
                 if found is not None:
                     folded.setdefault(found, []).append(delivery)
@@ -152,13 +160,17 @@ class Coordinator:
                 folded.setdefault(delivery.event.workflow_execution_id, []).append(delivery)
         return starts, folded
 
-    def _addressed(self, delivery: Delivery, event: SignalEvent) -> str | None:
-        """The execution that a signal is for, by either of its ids; one that is yet to come gets it later."""
+    def _addressed(self, delivery: Delivery, event: SignalEvent | ControlEvent) -> str | None:
+        """The execution that somebody means, by either of its ids; a signal for one that is yet to come is
+        kept for it, and a child that its parent cancels before it begins will not begin."""
         wanted = event.workflow_execution_id
         for _ in range(self._pace.most_conflicts):
             try:
                 return self._backend.find(wanted)
-            except RecordNotFound:
+            except RecordNotFound as error:
+                if isinstance(event, ControlEvent):
+                    self._log.drop(delivery) if event.is_of_parent else self._reject(delivery, str(error))
+                    return None
                 if self._log.keep_signal(delivery):
                     return None
         return None
@@ -215,6 +227,10 @@ class Coordinator:
                     self._reject(case.deliveries[0], reason)
                 case Committed.AGAIN:
                     self.handle(case.deliveries)
+                case Committed.ORPHAN:
+                    self._log.drop(case.deliveries[0])
+                case Committed.REPEATED:
+                    self._repeat(case.deliveries[0], case.commit.root)
                 case Committed.FORGED:
                     reason = (
                         "another document has the same workflow_id: change the spec, for instance its name"
@@ -263,7 +279,9 @@ class Coordinator:
             self._reject(
                 delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details}
             )
-        except UnknownWorkflow as error:
+        except (UnknownWorkflow, StoreError) as error:
+            if isinstance(error, Unavailable):
+                raise
             self._reject(delivery, str(error))
         except Unavailable:
             raise
@@ -280,33 +298,44 @@ class Coordinator:
             raise InvalidSpec(problems)
         moment = self._moment(delivery)
         execution_id = event.execution_id or execution_id_of(delivery)
-        record = WorkflowRecord(
-            loaded=loaded,
-            execution_id=execution_id,
-            inputs=inputs,
-            created_at=moment.iso,
-            start_event=delivery.ref.entry_id,
-            signals=self._log.kept_signals(execution_id),
-        )
+        record = new_record(loaded, execution_id, inputs, event, moment)
+        record.signals = self._log.kept_signals(execution_id)
+        self._backend.look_around([record])
         decided = decide(record, [], moment, self._pace.jobs_per_commit)
-        answer = {
-            "ok": True,
-            "workflow_execution_id": record.workflow_execution_id,
-            "execution_id": record.execution_id,
-        }
         commit = _commit_of(record, decided.changes, [delivery])
         commit.creates, commit.once = True, commit.events
-        commit.answers = {delivery.ref.entry_id: answer}
+        if event.parent is None:
+            commit.answers = {delivery.ref.entry_id: _accepted(record.workflow_execution_id)}
+        if event.idempotency_root is not None:
+            commit.root = (event.idempotency_root, event.idempotency_window_s)
         return Case(commit, [delivery])
 
     def _spec_of(self, event: StartEvent) -> LoadedSpec:
         if event.spec is not None:
             return self._specs.load(event.spec)
         name = event.workflow or ""
+        if event.parent is not None:
+            workflow_id = event.parent.execution.partition("#")[0]
+            child = child_spec(self._definitions.spec(workflow_id), event.parent.step_id)
+            if child.loaded is not None:
+                return child.loaded
+            name = child.name or ""
         try:
             return self._definitions.definition(name)
         except KeyError:
-            raise UnknownWorkflow(f"no workflow is registered as {name!r}") from None
+            raise UnknownWorkflow(name) from None
+
+    def _repeat(self, delivery: Delivery, root: tuple[str, int] | None) -> None:
+        """A start that came before is answered with what came of it: once is enough."""
+        first = self._backend.commons.first_of(root[0]) if root is not None else None
+        if first is None:
+            self.handle([delivery])  # its window has just ended
+            return
+        answer = _accepted(first)
+        [record] = self._backend.checkout_many([first]).values()
+        if isinstance(record, WorkflowRecord) and record.is_final:
+            answer |= {"status": record.status.value, "outcome": record.outcome, "error": record.error}
+        self._log.answer(delivery, answer)
 
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)
@@ -322,10 +351,6 @@ class StopSignal(Protocol):
     def is_set(self) -> bool: ...
 
     def wait(self, timeout: float) -> bool: ...
-
-
-class UnknownWorkflow(LookupError):
-    """A start names a workflow that nobody registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +415,13 @@ def execution_id_of(delivery: Delivery) -> str:
     return f"{at:%Y%m%dT%H%M%S}-{int(milliseconds) % 1000:03x}{int(sequence):x}"
 
 
+def _accepted(workflow_execution_id: str) -> dict[str, Any]:
+    execution_id = workflow_execution_id.partition("#")[2]
+    return {"ok": True, "workflow_execution_id": workflow_execution_id, "execution_id": execution_id}
+
+
 def _commit_of(record: WorkflowRecord, changes: Changes, deliveries: Sequence[Delivery]) -> Commit:
-    """Results are fenced by their tokens; a signal would count twice if two coordinators held it."""
-    once = [delivery.ref for delivery in deliveries if isinstance(delivery.event, SignalEvent)]
+    """Results are fenced by their tokens; a signal would count twice if two coordinators held it, and so
+    would the word of an operator."""
+    once = [one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent)]
     return Commit(record, changes, events=[delivery.ref for delivery in deliveries], once=once)

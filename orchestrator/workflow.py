@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import (
@@ -26,18 +26,15 @@ from orchestrator.application.decisions import (
     Final,
     Halt,
 )
-from orchestrator.application.errors import RecordConflict
-from orchestrator.application.events import ResultEvent, SignalEvent, StepEvent, TimerEvent, iso
+from orchestrator.application.events import ControlEvent, ResultEvent, SignalEvent, StepEvent, iso
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.timers import timers_due
 from orchestrator.application.transitions import StepResult, advance, decide, on_step_result
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.isolation import isolated_decision, plain
-from orchestrator.backend.ports import Commit, Committed
 from orchestrator.backend.results import as_results, work_result
+from orchestrator.family import Family, due_of
 
-TRIES = 100
 FIRST_PAUSE_S = 0.001
 
 _FINAL = (Complete, Halt, Failed, Cancelled)
@@ -73,11 +70,12 @@ class Workflow:
     # ---- moving
 
     def run(self, worker: Worker | None = None) -> Final:
-        """Drive the execution to its end, with a worker of this process or with workers elsewhere.
-
-        Steps that a process before this one left in progress are dispatched again.
+        """Drive the execution and its children to their end, with a worker of this process or with workers
+        elsewhere. Steps that a process before this one left in progress are dispatched again.
         """
         worker = worker if worker is not None else self.backend.worker
+        family = Family(self.backend)
+        family.adopt(self.id)
         decision = self._decide(self.backend.orphans)
         pause_s = FIRST_PAUSE_S
         while not isinstance(decision, _FINAL):
@@ -85,28 +83,50 @@ class Workflow:
             if isinstance(decision, Dispatch):
                 results += as_results(self.id, self.backend.dispatch(self.id, decision.jobs))
             if worker is not None:
-                worker.run(self.id)
+                for one in (self.id, *family.children):
+                    worker.run(one)
             results += self.backend.results(self.id)
-            if results:
+            if family.turn() or results:
                 pause_s = FIRST_PAUSE_S
             else:
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
             decision = self._decide(lambda record, results=results: [*results, *self._due(record)])  # type: ignore[misc]
+        family.turn()  # whoever waits for this end hears of it: a parent, or the next in line
         return isolated_decision(decision)
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Say something to the execution: the step that waits for it has it, or one that will."""
-        decision = self._decide(lambda _: [SignalEvent(self.id, name, plain(payload))])
-        if isinstance(decision, Dispatch):
-            results = as_results(self.id, self.backend.dispatch(self.id, decision.jobs))
-            if results:
-                self._decide(lambda _: list(results))
+        event = SignalEvent(self.id, name, plain(payload))
+        Family(self.backend).decide(self.id, lambda _: [event])
+
+    def cancel(self, reason: str | None = None, by: str | None = None) -> None:
+        """End the execution, and its children; InvalidEvent when it has ended otherwise."""
+        self._control(ControlEvent(self.id, "cancel", reason=reason, by=by))
+
+    def pause(self) -> None:
+        """Dispatch nothing any more until unpause(); what runs goes on."""
+        self._control(ControlEvent(self.id, "pause"))
+
+    def unpause(self) -> None:
+        self._control(ControlEvent(self.id, "unpause"))
+
+    def hold(self, step_id: str) -> None:
+        """Keep a step that is not in progress where it is, until release()."""
+        self._control(ControlEvent(self.id, "hold", step_id))
+
+    def release(self, step_id: str) -> None:
+        self._control(ControlEvent(self.id, "release", step_id))
+
+    def _control(self, event: ControlEvent) -> None:
+        family = Family(self.backend)
+        moment = self.backend.moment("control")
+        family.commit(self.id, lambda record: on_step_result(record, event, moment))
+        family.decide(self.id, lambda _: [])
+        family.deliver()
 
     def _due(self, record: WorkflowRecord) -> list[StepEvent]:
-        """The timers of this execution whose time has come."""
-        due = timers_due(record, self.backend.clock())
-        return [TimerEvent(timer.kind, self.id, timer.step_id, timer.token) for timer in due]
+        return due_of(record, self.backend.clock())
 
     def advance(self) -> Decision:
         """Claim every step that can run, or end the workflow. Nothing is dispatched: the caller does that."""
@@ -147,13 +167,8 @@ class Workflow:
         return self._commit(both)
 
     def _commit(self, decide_upon: Callable[[WorkflowRecord], tuple[Changes, _R]]) -> _R:
-        for _ in range(TRIES):
-            record = self.backend.checkout(self.id)
-            changes, decision = decide_upon(record)
-            [result] = self.backend.commit([Commit(record, changes)])
-            if result is Committed.YES:
-                return decision
-        raise RecordConflict(self.id, record.version)
+        decision = Family(self.backend).commit(self.id, decide_upon)
+        return cast(_R, decision)
 
     # ---- looking
 

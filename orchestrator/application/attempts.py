@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.application.branches import Verdict, judge
-from orchestrator.application.decisions import Failed, Halt, Pending
+from orchestrator.application.decisions import Cancelled, Failed, Halt, Pending
 from orchestrator.application.draft import Draft
 from orchestrator.application.edges import failure_stops
+from orchestrator.application.endings import end_workflow
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import resolve
+from orchestrator.application.sharing import add, merge, no_group
 from orchestrator.application.spec import RetrySpec, StepSpec
 from orchestrator.application.states import StepStatus, WorkflowStatus
 
@@ -26,7 +28,7 @@ NEVER_RETRIED = frozenset(
 """Kinds of failure that would only happen again."""
 LONGEST_DELAY_MS = 3650 * 86_400_000
 
-StepResult = Halt | Failed | Pending | None
+StepResult = Halt | Failed | Cancelled | Pending | None
 Output = dict[str, Any] | None
 Error = dict[str, Any] | None
 
@@ -45,7 +47,7 @@ def bring(
         error = verdict.error
     write_down(draft, step_id, output, error, worker, started_at)
     if output and is_merged(draft.spec(step_id)):
-        draft.merge_state(step_id, output)
+        merge(draft, step_id, output)
     return _act(draft, step_id, verdict, error)
 
 
@@ -53,8 +55,7 @@ def write_down(
     draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
 ) -> None:
     """What a unit brought back, and from whom; its dispatch is over."""
-    record = draft.unit(unit)
-    assert record is not None
+    record = draft.known(unit)
     draft.settle(unit)
     draft.amend(
         unit,
@@ -77,18 +78,20 @@ def is_merged(spec: StepSpec) -> bool:
 
 def reshaped(draft: Draft, unit: str, raw: Any, **roots: Any) -> tuple[Output, Error]:
     """The output of a success, as the step's `output` reshapes it; or why it is none."""
-    spec = draft.spec(unit.partition("#")[0])
+    spec = draft.spec(unit)
     if raw is not None and not isinstance(raw, dict):
         return as_error(
             failure("bad_output", f"an executor must return an object or nothing, not {_json_type(raw)}")
         )
-    if spec.output is None:
-        return raw, None
-    context = draft.context(unit, result=raw, **roots)
-    try:
-        return {key: resolve(value, context) for key, value in spec.output.items()}, None
-    except ExpressionError as error:
-        return as_error(failure("expression", f"output cannot be resolved: {error}"))
+    output = raw
+    if spec.output is not None:
+        context = draft.context(unit, result=raw, **roots)
+        try:
+            output = {key: resolve(value, context) for key, value in spec.output.items()}
+        except ExpressionError as error:
+            return as_error(failure("expression", f"output cannot be resolved: {error}"))
+    problem = no_group(draft, output)
+    return (output, None) if problem is None else as_error(failure("bad_output", problem))
 
 
 def as_error(error: Mapping[str, Any]) -> tuple[Output, Error]:
@@ -108,13 +111,11 @@ def _act(draft: Draft, step_id: str, verdict: Verdict, error: Error) -> StepResu
     match verdict.action:
         case "halt":
             draft.move(step_id, StepStatus.HALTED, ended_at=now, error=None)
-            draft.end_workflow(
-                WorkflowStatus.HALTED, f"workflow halted by step {step_id}", outcome=verdict.result
-            )
+            reason = f"workflow halted by step {step_id}"
+            end_workflow(draft, WorkflowStatus.HALTED, reason, outcome=verdict.result)
             return Halt(verdict.result)
         case "complete":
-            draft.move(step_id, StepStatus.COMPLETE, ended_at=now, error=None)
-            return None
+            return _complete(draft, step_id, error=None)
         case "skip":
             draft.move(step_id, StepStatus.SKIPPED, ended_at=now, error=None, reason="a branch skipped it")
             return None
@@ -133,7 +134,15 @@ def _act(draft: Draft, step_id: str, verdict: Verdict, error: Error) -> StepResu
     repeats = spec.attempts_on == "any" and spec.kind == "task" and spec.map is None
     if repeats and step.attempt < spec.max_attempts:
         return try_again(draft, step_id)
-    draft.move(step_id, StepStatus.COMPLETE, ended_at=now)
+    return _complete(draft, step_id)
+
+
+def _complete(draft: Draft, step_id: str, **changes: Any) -> StepResult:
+    try:
+        add(draft, step_id, draft.step(step_id).output)
+    except ExpressionError as fault:
+        return fail(draft, step_id, failure("expression", str(fault)))
+    draft.move(step_id, StepStatus.COMPLETE, ended_at=draft.moment.iso, **changes)
     return None
 
 
@@ -161,8 +170,7 @@ def fail(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
 
 def next_delay_ms(draft: Draft, unit: str, error: Mapping[str, Any]) -> int | None:
     """After how long a failed unit is tried again; None when it is not."""
-    spec, record = draft.spec(unit.partition("#")[0]), draft.unit(unit)
-    assert record is not None
+    spec, record = draft.spec(unit), draft.known(unit)
     retries = spec.retry.max_retries if spec.retry is not None else 0
     if spec.kind not in ("task", "workflow") or error["kind"] in NEVER_RETRIED:
         return None
@@ -190,8 +198,7 @@ def _back_off_ms(policy: RetrySpec, number: int, seed: str) -> int:
 
 
 def try_again(draft: Draft, unit: str, delay_ms: int = 0, **changes: Any) -> Pending:
-    record = draft.unit(unit)
-    assert record is not None
+    record = draft.known(unit)
     again: dict[str, Any] = {"run_id": record.run_id + 1, "attempt": record.attempt + 1, **changes}
     draft.move(
         unit,
@@ -207,7 +214,7 @@ def try_again(draft: Draft, unit: str, delay_ms: int = 0, **changes: Any) -> Pen
     return Pending()
 
 
-def fail_for_good(draft: Draft, step_id: str, error: dict[str, Any]) -> Failed | None:
+def fail_for_good(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
     """No attempt is left: the policies of the step and of its dependents say what follows."""
     if failure_stops(draft, step_id):
         return _fail_with_workflow(draft, step_id, error)
@@ -217,8 +224,8 @@ def fail_for_good(draft: Draft, step_id: str, error: dict[str, Any]) -> Failed |
     return None
 
 
-def _fail_with_workflow(draft: Draft, step_id: str, error: dict[str, Any]) -> Failed:
+def _fail_with_workflow(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
     draft.move(step_id, StepStatus.FAILED, error=error, ended_at=draft.moment.iso)
     workflow_error = {**error, "step": step_id}
-    draft.end_workflow(WorkflowStatus.FAILED, f"step {step_id} failed", error=workflow_error)
-    return Failed(workflow_error)
+    end_workflow(draft, WorkflowStatus.FAILED, f"step {step_id} failed", error=workflow_error)
+    return Failed(workflow_error) if draft.is_final else Pending()

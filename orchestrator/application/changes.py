@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.events import Post
 from orchestrator.application.readiness import ReadinessChanges
 from orchestrator.application.timers import Timer
-from orchestrator.application.units import StepRecord
+from orchestrator.application.units import Slot, StepRecord
 
 
 @dataclass(slots=True)
@@ -17,8 +18,9 @@ class Changes:
 
     `settled` are the dispatches that brought their result, `revoked` those that nobody waits for any
     more, both as the step was while they were out; `timers` are to be armed, `disarmed` are not needed any
-    more; `items` are those of maps, None for one that is gone; `counted` belongs into the counters (stale,
-    late, lost), and `more` says that ready steps were left for a further advance().
+    more; `items` are those of maps, None for one that is gone; `posts` are said to other executions, `slots`
+    asked for or given back, `shared` values written beyond this execution; `counted` belongs into the
+    counters (stale, late, lost), and `more` says that ready steps were left for a further advance().
     """
 
     at_ms: int = 0
@@ -33,6 +35,9 @@ class Changes:
     armings: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
     disarmings: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
     items: dict[str, StepRecord | None] = field(default_factory=dict)
+    posts: list[Post] = field(default_factory=list)
+    slots: list[SlotChange] = field(default_factory=list)
+    shared: list[SharedChange] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
     more: bool = False
     readiness: ReadinessChanges | None = None
@@ -48,7 +53,36 @@ class Changes:
     @property
     def is_empty(self) -> bool:
         """Whether the record stays as it is: nothing to write but an acknowledgement."""
-        return not (self.steps or self.items or self.state or self.fields or self.more)
+        return not (
+            self.steps
+            or self.items
+            or self.state
+            or self.fields
+            or self.more
+            or self.posts
+            or self.slots
+            or self.shared
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlotChange:
+    """A place under a concurrency key is wanted by a step, or by the execution ("" for its step), or it is
+    given back: held or still wanted."""
+
+    step_id: str
+    slot: Slot
+    is_wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SharedChange:
+    """A value that other executions see is set, or added to."""
+
+    scope: Literal["global", "flow_group"]
+    key: str
+    value: Any
+    is_added: bool = False
 
 
 def put_items(items: dict[str, StepRecord], changes: Changes) -> None:

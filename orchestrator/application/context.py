@@ -79,11 +79,41 @@ class StatusView(Mapping[str, Any]):
         return None if found is None else (self[found[0]], list(found[1]))
 
 
+class KvView(Mapping[str, Any]):
+    """The root `kv`: each scope under its name, `local` for the step's own last output; and by any other key
+    what the flow has, or else the global scope."""
+
+    def __init__(self, draft: Draft, unit: str | None) -> None:
+        self._draft, self._unit = draft, unit
+
+    def __getitem__(self, key: str) -> Any:
+        match key:
+            case "flow":
+                return self._draft.state
+            case "global" | "flow_group":
+                return self._draft.shared(key)
+            case "local":
+                return self._local()
+        state = self._draft.state
+        return state[key] if key in state else self._draft.shared("global")[key]
+
+    def _local(self) -> Mapping[str, Any]:
+        output = None if self._unit is None else self._draft.known(self._unit.partition("#")[0]).output
+        return output if isinstance(output, dict) else {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._draft.state, *self._draft.shared("global")}))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class Context(Mapping[str, Any]):
     """All roots of the language for one unit of one execution.
 
     `fresh` is an output that a branch judges: its keys lie on top of the roots, as `output` does, and may
-    shadow them. Further roots are given by name: `result`, or the item of a map and its `index`.
+    shadow them. Further roots are given by name: `result`, or the item of a map and its `index`. The root
+    `kv` is there for whoever names it; who goes through all roots has met its values in the state.
     """
 
     _ROOTS = ("steps", "input", "state", "flows", "ctx")
@@ -109,6 +139,8 @@ class Context(Mapping[str, Any]):
                 return StepsView(draft, lambda output: {"output": output})
             case "flows":
                 return StepsView(draft, lambda output: output)
+            case "kv":
+                return KvView(draft, self._unit)
             case "ctx":
                 return self._ctx()
         raise KeyError(root)
@@ -120,6 +152,7 @@ class Context(Mapping[str, Any]):
                 "id": record.workflow_id,
                 "name": record.spec.name,
                 "execution_id": record.execution_id,
+                "group": record.group,
                 "started_at": record.created_at,
             },
             "status": StatusView(draft, lambda step: step.status.value),

@@ -95,15 +95,15 @@ Decision = Dispatch | Pending | Complete | Halt | Failed | Cancelled
 Final = Complete | Halt | Failed | Cancelled
 
 
-def ended(status: str, outcome: Any, error: dict[str, Any] | None) -> Final:
-    """How a workflow with this final status ended."""
+def ended(status: str, outcome: Any, error: dict[str, Any] | None, reason: str | None = None) -> Final:
+    """How a workflow with this final status ended; the reason is that of a cancel."""
     match status:
         case "complete":
             return Complete(outcome)
         case "halted":
             return Halt(outcome)
         case "cancelled":
-            return Cancelled(outcome=outcome)
+            return Cancelled(reason, outcome)
     return Failed(error or {}, outcome)
 
 

@@ -1,28 +1,26 @@
 """A record being changed: reads fall through to the record, writes stay in the draft.
 
 The record underneath is never touched, so a decision that cannot be committed leaves no trace.
-Every status is written here, by `move`, `reset` and `end_workflow`, and nowhere else; whatever follows from a
-change of a step (counters, timers, who must be looked at) follows here, in `_put`.
+Every status is written here, by `move`, `reset` and `move_workflow`, and nowhere else; whatever follows from
+a change of a step (counters, timers, slots, who must be looked at) follows here, in `_put`.
 
-A unit is a step, or an item of a map: `<step>#<n>`.
+A unit is a step, an item of a map (`<step>#<n>`), or the compensation of a step (`<step>#undo`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, Literal
 
 from orchestrator.application.agenda import Agenda
-from orchestrator.application.changes import Changes
+from orchestrator.application.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.context import Context, StateView
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import Moment
+from orchestrator.application.events import ControlEvent, Moment, Post
 from orchestrator.application.readiness import ReadinessChanges
 from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.spec import StepSpec
+from orchestrator.application.spec import UNDO, StepSpec
 from orchestrator.application.states import (
-    ACTIVE_STEPS,
     FINAL_STEPS,
     FINAL_WORKFLOWS,
     StepStatus,
@@ -31,7 +29,7 @@ from orchestrator.application.states import (
     check_workflow_move,
 )
 from orchestrator.application.timers import Timer, timers_of
-from orchestrator.application.units import StepRecord
+from orchestrator.application.units import Slot, StepRecord
 
 
 class Draft:
@@ -44,7 +42,9 @@ class Draft:
         self._steps, self._readiness = self.changes.steps, ReadinessChanges()
         self.changes.readiness = self._readiness
         self.dead_ends: list[tuple[str, str]] = []
+        self._shared: dict[str, dict[str, Any]] = {}
         self.judged: dict[str, bool] = {}
+        self.tokens = 0
         self._agenda = Agenda(record.readiness.agenda, self._readiness.agenda)
         self._candidates = Agenda(record.readiness.candidates, self._readiness.candidates)
 
@@ -83,6 +83,17 @@ class Draft:
         return deadline_ms
 
     @property
+    def ending(self) -> dict[str, Any]:
+        """What the workflow will end with, while it compensates."""
+        ending: dict[str, Any] = self.changes.fields.get("ending", self.record.ending) or {}
+        return ending
+
+    @property
+    def slot(self) -> dict[str, Any] | None:
+        slot: dict[str, Any] | None = self.changes.fields.get("slot", self.record.slot)
+        return slot
+
+    @property
     def open(self) -> int:
         return self.record.readiness.open + self._readiness.open
 
@@ -113,8 +124,18 @@ class Draft:
             return self.changes.items[unit]
         return self.record.items.get(unit)
 
-    def spec(self, step_id: str) -> StepSpec:
-        return self.record.spec.steps[self.graph.index[step_id]]
+    def spec(self, unit: str) -> StepSpec:
+        """The spec of a step, of a map for its items, and of the compensation of a step."""
+        position = self.graph.index.get(unit)
+        if position is not None:
+            return self.record.spec.steps[position]
+        step_id, _, part = unit.partition("#")
+        spec = self.spec(step_id)
+        return spec.undoing if part == UNDO else spec
+
+    def shared(self, scope: str) -> Mapping[str, Any]:
+        """The values that executions share, with what this decision has written so far on top."""
+        return StateView(self.record.shared.get(scope, {}), self._shared.get(scope, {}))
 
     def unmet(self, step_id: str) -> int:
         unmet = self._readiness.unmet.get(step_id)
@@ -134,26 +155,33 @@ class Draft:
 
     def move(self, unit: str, status: StepStatus, **changes: Any) -> None:
         """Move a unit to a status, with what else changes about it, and tell those it concerns."""
-        before = self._known(unit)
+        before = self.known(unit)
         check_step_move(unit, before.status, status)
+        if before.slot is not None and status is not StepStatus.IN_PROGRESS:
+            changes["slot"] = None  # whoever ends, or waits for another attempt, makes room
+        if status is StepStatus.COMPLETE and "#" not in unit and self.spec(unit).compensate is not None:
+            changes["completion"] = self._next_completion()
         after = replace(before, status=status, **changes)
         self._put(unit, before, after)
         self._note_move(unit, before.status, after)
 
     def reset(self, step_id: str) -> None:
-        """Back to ready, as a `set` does: no output, error, items or times, a new run of a new round."""
+        """Back to ready, as a `set` does: no output, error, items or times, a new run of a new round. A hold
+        survives it."""
         before = self.step(step_id)
         check_step_move(step_id, before.status, StepStatus.READY)
         self.revoke(step_id)
         last_run = max(before.run_id, self._drop_items(step_id))
         after = StepRecord(run_id=last_run + 1, round=before.round + 1, dispatches=before.dispatches)
+        if before.held is not None:
+            after = replace(after, status=StepStatus.ON_HOLD, held=StepStatus.READY.value)
         self._put(step_id, before, after)
         self._note_move(step_id, before.status, after)
         self.dead_ends += ((parent, step_id) for parent in self.graph.parents[step_id])
 
     def amend(self, unit: str, **changes: Any) -> None:
         """Change what is known of a unit without moving it."""
-        before = self._known(unit)
+        before = self.known(unit)
         self._put(unit, before, replace(before, **changes))
 
     def add_item(self, unit: str, item: StepRecord) -> None:
@@ -164,55 +192,26 @@ class Draft:
         counts, last_run = self.step(step_id).items, 0
         for n in range(counts.count if counts is not None else 0):
             unit = f"{step_id}#{n}"
-            item = self._known(unit)
+            item = self.known(unit)
             self.revoke(unit)
             self._put(unit, item, replace(item, token=None, deadline_ms=None, not_before_ms=None))
             self.changes.items[unit] = None
             last_run = max(last_run, item.run_id)
         return last_run
 
-    def claim(self, unit: str, inputs: dict[str, Any]) -> None:
-        """Mark a unit in progress and make its job: one dispatch, under a token of its own."""
-        step_id = unit.partition("#")[0]
-        spec, record = self.spec(step_id), self._known(unit)
-        token = f"{self.moment.nonce}-{len(self.changes.jobs)}"
-        self.move(
-            unit,
-            StepStatus.IN_PROGRESS,
-            token=token,
-            dispatches=record.dispatches + 1,
-            dispatched_at=self.moment.iso,
-            worker=None,
-        )
-        self.changes.jobs.append(
-            DispatchJob(
-                workflow_execution_id=self.record.workflow_execution_id,
-                step_id=unit,
-                fn=spec.fn,
-                inputs=inputs,
-                run_id=record.run_id,
-                attempt=record.attempt,
-                round=self.step(step_id).round,
-                iteration=record.iteration if spec.loop is not None else None,
-                token=token,
-                dispatched_at=self.moment.iso,
-                queue=spec.queue,
-                priority=spec.priority,
-                timeout_s=spec.timeout_s,
-                max_output_bytes=self.record.spec.limits.max_output_bytes,
-            )
-        )
-        self.begin_workflow()
-
     def revoke(self, unit: str) -> None:
-        """Nobody waits for this unit's dispatch any more."""
-        record = self._known(unit)
-        if record.token is not None:
-            self.changes.revoked.append((unit, record))
+        """Nobody waits for this unit's dispatch any more: its job is taken away, its child cancelled."""
+        record = self.known(unit)
+        if record.token is None:
+            return
+        self.changes.revoked.append((unit, record))
+        if record.child is not None:
+            reason = f"step {unit} of {self.record.execution_id} does not wait for it any more"
+            self.post(ControlEvent(record.child, "cancel", reason=reason, is_of_parent=True))
 
     def settle(self, unit: str) -> None:
         """This unit's dispatch, if it had one, has brought its result."""
-        record = self._known(unit)
+        record = self.known(unit)
         if record.token is not None:
             self.changes.settled.append((unit, record))
 
@@ -223,6 +222,16 @@ class Draft:
         self.changes.merged.append((step_id, dict(output)))
         if changed:
             self.note(step=step_id, state_changed=changed)
+
+    def share(self, scope: Literal["global", "flow_group"], key: str, value: Any, added: Any = None) -> None:
+        """Write a value that other executions see; `added` is what was added to it."""
+        self._shared.setdefault(scope, {})[key] = value
+        is_added = added is not None
+        self.changes.shared.append(SharedChange(scope, key, added if is_added else value, is_added))
+
+    def post(self, event: Post) -> None:
+        """Say something to another execution, in the commit of this decision."""
+        self.changes.posts.append(event)
 
     def arm(self, timer: Timer) -> None:
         self.changes.disarmings.pop(timer.name, None)
@@ -237,9 +246,11 @@ class Draft:
 
     def begin_workflow(self) -> None:
         """The first step is under way: from now on the clock of the workflow runs."""
-        if self.status is not WorkflowStatus.PENDING:
-            return
-        self.move_workflow(WorkflowStatus.IN_PROGRESS)
+        if self.status is WorkflowStatus.PENDING:
+            self.move_workflow(WorkflowStatus.IN_PROGRESS)
+            self.start_clock()
+
+    def start_clock(self) -> None:
         timeout_s = self.record.spec.timeout_s
         if timeout_s is not None:
             due_ms = self.moment.at_ms + round(timeout_s * 1000)
@@ -250,36 +261,6 @@ class Draft:
         check_workflow_move(self.status, status)
         self.changes.fields.update(status=status, **fields)
         self.note(workflow=status.value, **({"error": fields["error"]} if fields.get("error") else {}))
-
-    def end_workflow(self, status: WorkflowStatus, reason: str, **fields: Any) -> None:
-        """Make the workflow final: what is active is cancelled; what is ready stays so only after a halt."""
-        for step_id in self.graph.order if self.open else ():
-            before = self.step(step_id).status
-            if before in ACTIVE_STEPS:
-                self.end_items(step_id, reason)
-                self._cancel(step_id, reason)
-            elif before is StepStatus.READY and status is not WorkflowStatus.HALTED:
-                self.move(step_id, StepStatus.SKIPPED, reason=reason, ended_at=self.moment.iso)
-        self.changes.jobs.clear()  # claimed by this very decision, and cancelled by it
-        if self.deadline_ms is not None:
-            self.disarm(Timer("timeout", "", "", self.deadline_ms))
-        self.move_workflow(status, ended_at=self.moment.iso, **fields)
-
-    def end_items(self, step_id: str, reason: str) -> None:
-        """No item of a map will be run any more: what is under way is cancelled, the rest skipped."""
-        counts = self.step(step_id).items
-        for n in range(counts.count if counts is not None else 0):
-            unit = f"{step_id}#{n}"
-            status = self._known(unit).status
-            if status in ACTIVE_STEPS:
-                self._cancel(unit, reason)
-            elif status is StepStatus.READY:
-                self.move(unit, StepStatus.SKIPPED, reason=reason, ended_at=self.moment.iso)
-
-    def _cancel(self, unit: str, reason: str) -> None:
-        self.revoke(unit)
-        off = {"token": None, "deadline_ms": None, "not_before_ms": None, "wake_at_ms": None}
-        self.move(unit, StepStatus.CANCELLED, reason=reason, ended_at=self.moment.iso, **off)
 
     def note(self, **entry: Any) -> None:
         """One line of the history."""
@@ -312,7 +293,7 @@ class Draft:
 
     # ---- what follows from a change
 
-    def _known(self, unit: str) -> StepRecord:
+    def known(self, unit: str) -> StepRecord:
         found = self.unit(unit)
         assert found is not None, f"{unit} is not there"
         return found
@@ -322,6 +303,9 @@ class Draft:
             self.changes.items[unit] = after
         else:
             self._steps[unit] = after
+            self._readiness.active += after.is_active - before.is_active
+            if before.slot is not after.slot:
+                self._change_slot(unit, before.slot, after.slot)
             if before.status is not after.status:
                 self._recount(unit, before.status, after.status)
             if after.awaits_dispatch and self.may_join(unit):
@@ -333,7 +317,6 @@ class Draft:
     def _recount(self, step_id: str, before: StepStatus, after: StepStatus) -> None:
         """Keep the counters in step, and put on the agenda whom this move concerns."""
         readiness = self._readiness
-        readiness.active += (after in ACTIVE_STEPS) - (before in ACTIVE_STEPS)
         if StepStatus.WAITING in (before, after):
             readiness.waiting[step_id] = after is StepStatus.WAITING
         was_final, is_final = before in FINAL_STEPS, after in FINAL_STEPS
@@ -349,6 +332,25 @@ class Draft:
                 self.dead_ends.append((step_id, child))
             if self.may_join(child) and self.step(child).status is StepStatus.READY:
                 self.look_at(child)
+
+    def _change_slot(self, step_id: str, before: Slot | None, after: Slot | None) -> None:
+        """Places under concurrency keys follow from the record too: one is asked for when it is wanted, and
+        given back when it is not there any more."""
+        if before is not None and (after is None or after.token != before.token):
+            self.changes.slots.append(SlotChange(step_id, before, is_wanted=False))
+        if after is not None and not after.is_held:
+            self.changes.slots.append(SlotChange(step_id, after, is_wanted=True))
+
+    def take_slot(self, slot: Slot | None) -> None:
+        """The same for the place of the workflow itself."""
+        before = None if self.slot is None else Slot(**self.slot)
+        self.changes.fields["slot"] = None if slot is None else asdict(slot)
+        self._change_slot("", before, slot)
+
+    def _next_completion(self) -> int:
+        number: int = self.changes.fields.get("completions", self.record.completions) + 1
+        self.changes.fields["completions"] = number
+        return number
 
     def _rearm(self, unit: str, before: StepRecord, after: StepRecord) -> None:
         """Timers follow from the record: what is there no more is disarmed, what is new is armed."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
+
+IDEMPOTENCY_WINDOW_S = 86_400
 
 
 @lru_cache(maxsize=1024)
@@ -33,13 +35,33 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """Whose child an execution is: the dispatch that waits for its end, the execution at the top of them
+    all, and how many are above."""
+
+    execution: str
+    step_id: str
+    run_id: int
+    attempt: int
+    token: str
+    root: str
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class StartEvent:
-    """A producer asks for an execution: of a registered name, or of the spec it sends along."""
+    """Somebody asks for an execution: of a registered name, or of the spec sent along. A `parent` asks for
+    the child that its step describes."""
 
     workflow: str | None = None
     spec: str | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     execution_id: str | None = None
+    group: str | None = None
+    priority: int | None = None
+    idempotency_root: str | None = None
+    idempotency_window_s: int = IDEMPOTENCY_WINDOW_S
+    parent: Parent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +128,31 @@ class SignalEvent:
     payload: Any = None
 
 
+Control = Literal["cancel", "pause", "unpause", "hold", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlEvent:
+    """Somebody outside tells an execution, or one step of it, what to do. A parent that cancels its child
+    does not mind whether there is one."""
+
+    workflow_execution_id: str
+    action: Control
+    step_id: str = ""
+    reason: str | None = None
+    by: str | None = None
+    is_of_parent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEvent:
+    """A place under a concurrency key is ours: for a step, or for the whole execution if none is named."""
+
+    workflow_execution_id: str
+    step_id: str
+    token: str
+
+
 @dataclass(frozen=True, slots=True)
 class ContinueEvent:
     """A large fan-out goes on: the commit before this one left ready steps behind."""
@@ -113,7 +160,18 @@ class ContinueEvent:
     workflow_execution_id: str
 
 
-StepEvent = ResultEvent | StartedEvent | LostEvent | TimerEvent | SignalEvent | ContinueEvent
+StepEvent = (
+    ResultEvent
+    | StartedEvent
+    | LostEvent
+    | TimerEvent
+    | SignalEvent
+    | ControlEvent
+    | SlotEvent
+    | ContinueEvent
+)
+Post = StartEvent | ResultEvent | ControlEvent | SlotEvent
+"""What one execution may say to another: written by the commit that decided it, delivered like any event."""
 Event = StartEvent | StepEvent
 
 

@@ -19,12 +19,19 @@ from orchestrator.application.attempts import (
     try_again,
     write_down,
 )
+from orchestrator.application.dispatches import dispatch
 from orchestrator.application.draft import Draft
+from orchestrator.application.endings import end_items
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import resolve
+from orchestrator.application.spec import UNDO
 from orchestrator.application.states import StepStatus
 from orchestrator.application.units import ItemCounts, StepRecord
+
+
+def is_item(unit: str) -> bool:
+    return "#" in unit and not unit.endswith(f"#{UNDO}")
 
 
 def items_of(draft: Draft, step_id: str) -> list[Any]:
@@ -64,7 +71,7 @@ def fill_map(draft: Draft, step_id: str, room: int | None) -> int:
         except ExpressionError as error:
             _settle_item(draft, unit, *as_error(failure("expression", f"input cannot be resolved: {error}")))
             continue
-        draft.claim(unit, inputs)
+        dispatch(draft, unit, inputs)
         sent += 1
     return sent
 
@@ -160,7 +167,7 @@ def _close_if_over(draft: Draft, step_id: str) -> StepResult:
         return None
     items = [draft.unit(f"{step_id}#{n}") for n in range(counts.count)]
     if counts.fatal:
-        draft.end_items(step_id, "another item of the map failed")
+        end_items(draft, step_id, "another item of the map failed")
         n, error = next((n, one.error) for n, one in enumerate(items) if one is not None and one.error)
         return bring(draft, step_id, *as_error({**error, "message": f"item {n}: {error['message']}"}))
     return bring(draft, step_id, _aggregate([_shown(draft, step_id, one) for one in items], counts.errors))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.application.graph import Graph
-from orchestrator.application.states import ACTIVE_STEPS, FINAL_STEPS, StepStatus
+from orchestrator.application.states import FINAL_STEPS, StepStatus
 from orchestrator.application.units import StepRecord
 
 
@@ -34,7 +34,7 @@ class Readiness:
 
     unmet      for each step, how many of its parents are not final
     open        how many steps are not final
-    active      how many of them are under way: in progress, waiting, deferred, in retry or on hold
+    active      how many of them are under way: in progress, waiting, deferred, in retry, on hold or in line
     in_flight   how many dispatches are out
     agenda      the spec positions of steps that the next advance() must judge, in order
     candidates  those it has judged and not dispatched, for want of capacity
@@ -63,7 +63,7 @@ class Readiness:
             for position, step_id in enumerate(graph.order)
             if steps[step_id].awaits_dispatch and graph.may_join(step_id, unmet[step_id])
         ]
-        active = sum(1 for step in steps.values() if step.status in ACTIVE_STEPS)
+        active = sum(1 for step in steps.values() if step.is_active)
         out = [*steps.values(), *(items or {}).values()]
         in_flight = sum(1 for unit in out if unit.token is not None)
         waiting = {step_id for step_id, step in steps.items() if step.status is StepStatus.WAITING}

@@ -25,7 +25,11 @@ SCHEMA = 1
 class WorkflowRecord:
     """All we know of one execution. `version` is the store's: it changes with every commit.
 
-    `items` are the items of maps, under `<step>#<n>`; `signals` those that nobody has waited for yet.
+    `items` are the items of maps, under `<step>#<n>`, and compensations, under `<step>#undo`; `signals` those
+    that nobody has waited for yet; `parent` is the dispatch whose child this is (events.Parent), `slot` a
+    place under the workflow's own concurrency key, `ending` what the execution will end with once all is
+    compensated. `shared` are the values of the scopes beyond this execution, as they were when it was
+    checked out; they are not part of the record.
     """
 
     loaded: LoadedSpec
@@ -42,8 +46,17 @@ class WorkflowRecord:
     ended_at: str | None = None
     deadline_ms: int | None = None
     start_event: str | None = None
+    group: str | None = None
+    priority: int | None = None
+    parent: dict[str, Any] | None = None
+    slot: dict[str, Any] | None = None
+    cancelled: dict[str, Any] | None = None
+    ending: dict[str, Any] | None = None
+    compensated: bool | None = None
+    completions: int = 0
     version: str = ""
     readiness: Readiness = field(init=False)
+    shared: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for step_id in self.graph.order:
@@ -58,6 +71,15 @@ class WorkflowRecord:
     @property
     def workflow_execution_id(self) -> str:
         return f"{self.loaded.workflow_id}#{self.execution_id}"
+
+    @property
+    def root(self) -> str:
+        """The execution id of the one at the top: this one, or the first of its parents."""
+        return self.execution_id if self.parent is None else str(self.parent["root"])
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else int(self.parent["depth"])
 
     @property
     def spec(self) -> WorkflowSpec:

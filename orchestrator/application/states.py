@@ -60,9 +60,9 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
 """From each state of a step, where it may go. Everything else raises IllegalTransition."""
 
 WORKFLOW_MOVES: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
-    W.PENDING: frozenset(W) - {W.PENDING, W.COMPENSATING},
+    W.PENDING: frozenset(W) - {W.PENDING},
     W.IN_PROGRESS: frozenset(W) - {W.PENDING, W.IN_PROGRESS},
-    W.PAUSED: frozenset(W) - {W.PENDING, W.PAUSED, W.COMPENSATING},
+    W.PAUSED: frozenset(W) - {W.PENDING, W.PAUSED},
     W.COMPENSATING: frozenset({W.FAILED, W.CANCELLED}),
     W.COMPLETE: frozenset(),
     W.HALTED: frozenset(),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.application.states import StepStatus
 from orchestrator.application.units import StepRecord
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def timers_due(record: WorkflowRecord, at_ms: int) -> list[Timer]:
 
 
 def timers_of(step_id: str, step: StepRecord) -> Iterator[Timer]:
-    """What a step waits for by the clock. Without a dispatch its run names the timer: a reset outdates it."""
+    """What a step waits for by the clock. Without a dispatch its run names the timer: a reset outdates it.
+    A step on hold keeps its times, but nothing comes of them until it is released."""
+    if step.status is StepStatus.ON_HOLD:
+        return
     if step.deadline_ms is not None:
         yield Timer("deadline", step_id, step.token or str(step.run_id), step.deadline_ms)
     if step.not_before_ms is not None:

@@ -17,46 +17,43 @@ from typing import Any
 from orchestrator.application.attempts import (
     NEVER_RETRIED,
     Error,
-    Output,
     StepResult,
     as_error,
-    bring,
     fail_for_good,
     reshaped,
     try_again,
 )
+from orchestrator.application.bringing import bring_unit
 from orchestrator.application.changes import Changes
-from orchestrator.application.decisions import Decision, Dispatch, Failed, Final, Pending, ended
+from orchestrator.application.clock import on_timer, on_workflow_timeout
+from orchestrator.application.controls import on_control
+from orchestrator.application.decisions import Decision, Dispatch, Pending
+from orchestrator.application.dispatches import dispatch, start_child
 from orchestrator.application.draft import Draft
 from orchestrator.application.edges import skip_dead_ends
+from orchestrator.application.endings import abandon_workflow, end_workflow, ending_of, go_on_compensating
 from orchestrator.application.errors import ExpressionError, InvalidEvent
 from orchestrator.application.events import (
     ContinueEvent,
+    ControlEvent,
     LostEvent,
     Moment,
     ResultEvent,
     SignalEvent,
+    SlotEvent,
     StartedEvent,
     StepEvent,
     TimerEvent,
     failure,
 )
 from orchestrator.application.expressions import resolve
-from orchestrator.application.gates import is_eligible, pass_gates, wake
-from orchestrator.application.maps import (
-    fill_map,
-    item_goes_again,
-    item_is_due,
-    item_roots,
-    items_of,
-    on_item,
-    open_map,
-)
+from orchestrator.application.gates import is_eligible, pass_gates
+from orchestrator.application.maps import fill_map, is_item, item_goes_again, item_roots, items_of, open_map
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.slots import has_place, on_slot, workflow_has_place
 from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.timers import Timer, timers_of
 from orchestrator.application.units import StepRecord
-from orchestrator.application.waits import on_signal, on_wait_over
+from orchestrator.application.waits import on_signal
 
 __all__ = ["NEVER_RETRIED", "Decided", "StepResult", "advance", "decide", "fail_workflow", "on_step_result"]
 
@@ -102,7 +99,7 @@ def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment)
     """End an execution that cannot be decided upon, so that it does not wait for ever."""
     draft = Draft(record, moment)
     if not draft.is_final:
-        draft.end_workflow(WorkflowStatus.FAILED, f"workflow failed: {error['message']}", error=error)
+        abandon_workflow(draft, f"workflow failed: {error['message']}", error)
     return draft.changes
 
 
@@ -121,8 +118,14 @@ def _take_in(draft: Draft, event: StepEvent) -> StepResult:
             return None
         case SignalEvent():
             return None if _is_late(draft) else on_signal(draft, event.name, event.payload)
+        case ControlEvent():
+            return on_control(draft, event)
+        case SlotEvent():
+            if not _is_late(draft):
+                on_slot(draft, event)
+            return None
         case TimerEvent(kind="timeout"):
-            return None if _is_late(draft) else _on_workflow_timeout(draft)
+            return None if _is_late(draft) else on_workflow_timeout(draft)
     step_id = event.step_id.partition("#")[0]
     if step_id not in draft.graph.index:
         raise InvalidEvent(f"workflow {draft.record.workflow_execution_id!r} has no step {event.step_id!r}")
@@ -130,7 +133,7 @@ def _take_in(draft: Draft, event: StepEvent) -> StepResult:
         return None
     unit = draft.unit(event.step_id)
     if isinstance(event, TimerEvent):
-        return _on_timer(draft, event, unit)
+        return on_timer(draft, event, unit)
     if unit is None or not _is_current(unit, event):
         draft.count("stale")
         return None
@@ -162,7 +165,7 @@ def _is_current(unit: StepRecord, event: ResultEvent | StartedEvent | LostEvent)
 
 def _on_started(draft: Draft, event: StartedEvent) -> None:
     """The clock of the attempt starts when its worker says so: time in the queue does not count."""
-    timeout_s = draft.spec(event.step_id.partition("#")[0]).timeout_s
+    timeout_s = draft.spec(event.step_id).timeout_s
     deadline_ms = None if timeout_s is None else draft.moment.at_ms + round(timeout_s * 1000)
     draft.amend(
         event.step_id,
@@ -177,7 +180,7 @@ def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
     draft.count("lost")
     if unit.lost >= draft.record.spec.limits.max_lost:
         message = f"{event.reason} ({unit.lost + 1} workers lost with this attempt)"
-        return _on_error(draft, event.step_id, failure("lost", message))
+        return bring_unit(draft, event.step_id, *as_error(failure("lost", message)))
     draft.revoke(event.step_id)
     draft.move(
         event.step_id,
@@ -190,7 +193,7 @@ def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
         deadline_ms=None,
         reason=event.reason,
     )
-    if "#" in event.step_id:
+    if is_item(event.step_id):
         item_goes_again(draft, event.step_id)
     return Pending()
 
@@ -198,41 +201,23 @@ def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
 def _on_result(draft: Draft, event: ResultEvent) -> StepResult:
     unit = event.step_id
     if event.error is not None:
-        return _bring(draft, unit, *as_error(event.error), event.worker, event.started_at)
+        return bring_unit(draft, unit, *as_error(event.error), event.worker, event.started_at)
     raw: Any = event.output
-    loop = draft.spec(unit.partition("#")[0]).loop
+    loop = draft.spec(unit).loop
     if loop is not None:
         again, raw, error = _loop(draft, unit, raw)
         if again is not None:
             return again
         if error is not None:
-            return _bring(draft, unit, *as_error(error), event.worker, event.started_at)
-    roots = item_roots(draft, unit) if "#" in unit else {}
-    return _bring(draft, unit, *reshaped(draft, unit, raw, **roots), event.worker, event.started_at)
-
-
-def _on_error(draft: Draft, unit: str, error: dict[str, Any]) -> StepResult:
-    return _bring(draft, unit, *as_error(error))
-
-
-def _bring(
-    draft: Draft,
-    unit: str,
-    output: Output,
-    error: Error,
-    worker: str | None = None,
-    started_at: str | None = None,
-) -> StepResult:
-    if "#" in unit:
-        return on_item(draft, unit, output, error, worker, started_at)
-    return bring(draft, unit, output, error, worker, started_at)
+            return bring_unit(draft, unit, *as_error(error), event.worker, event.started_at)
+    roots = item_roots(draft, unit) if is_item(unit) else {}
+    return bring_unit(draft, unit, *reshaped(draft, unit, raw, **roots), event.worker, event.started_at)
 
 
 def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error]:
     """What a round of a loop means: another one, or the value that it ends with."""
-    spec, record = draft.spec(unit.partition("#")[0]).loop, draft.unit(unit)
+    spec, record = draft.spec(unit).loop, draft.known(unit)
     assert spec is not None
-    assert record is not None
     said = raw.get("_loop") if isinstance(raw, dict) else None
     if said not in ("again", "done"):
         message = 'a loop must return {"_loop": "again" or "done", "value": {...}}'
@@ -244,7 +229,7 @@ def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error
         draft.settle(unit)
         rounds = {"attempt": 1, "iteration": record.iteration + 1, "loop_value": value}
         pending = try_again(draft, unit, **rounds)
-        if "#" in unit:
+        if is_item(unit):
             item_goes_again(draft, unit)
         return pending, None, None
     if spec.on_max == "exit_with_last":
@@ -252,68 +237,36 @@ def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error
     return None, None, failure("loop_limit", f"the loop said again {spec.max_iterations} times")
 
 
-# ---- the clock
-
-
-def _on_timer(draft: Draft, event: TimerEvent, unit: StepRecord | None) -> StepResult:
-    """A timer is a hint: it counts only if the record still waits for it, and its time has come."""
-    armed = timers_of(event.step_id, unit) if unit is not None else ()
-    timer = next((one for one in armed if (one.kind, one.token) == (event.kind, event.token)), None)
-    if timer is None or unit is None:
-        draft.count("stale")
-        return None
-    if draft.moment.at_ms < timer.due_ms:
-        draft.arm(timer)
-        return None
-    match event.kind:
-        case "retry":
-            draft.amend(event.step_id, not_before_ms=None)
-            if "#" in event.step_id:
-                item_is_due(draft, event.step_id)
-            return None
-        case "wake":
-            wake(draft, event.step_id)
-            return None
-    if unit.status is StepStatus.WAITING:
-        return on_wait_over(draft, event.step_id)
-    timeout_s = draft.spec(event.step_id.partition("#")[0]).timeout_s
-    draft.revoke(event.step_id)
-    return _on_error(
-        draft, event.step_id, failure("timeout", f"execution timeout exceeded ({timeout_s:g} s)")
-    )
-
-
-def _on_workflow_timeout(draft: Draft) -> Failed | None:
-    due_ms = draft.deadline_ms
-    if due_ms is None:
-        return None
-    if draft.moment.at_ms < due_ms:
-        draft.arm(Timer("timeout", "", "", due_ms))
-        return None
-    error = failure("timeout", f"the workflow exceeded its timeout ({draft.record.spec.timeout_s:g} s)")
-    draft.end_workflow(WorkflowStatus.FAILED, "workflow timed out", error=error)
-    return Failed(error)
-
-
 # ---- advance
 
 
 def _advance(draft: Draft, limit: int | None) -> Decision:
     if draft.is_final:
-        return _ended(draft)
+        return ending_of(draft)
+    if draft.status is WorkflowStatus.COMPENSATING:
+        return go_on_compensating(draft)
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
-    while not draft.is_final and (_judge(draft) or _dispatch(draft, limit)):
+    if not workflow_has_place(draft):
+        return ending_of(draft) if draft.is_final else Pending()
+    while _is_open(draft) and (_judge(draft) or _dispatch(draft, limit)):
         pass
+    if _is_open(draft) and not draft.changes.jobs:
+        _finish(draft)
     if draft.is_final:
-        return _ended(draft)
-    return Dispatch(draft.changes.jobs) if draft.changes.jobs else _finish(draft)
+        return ending_of(draft)
+    return Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
+
+
+def _is_open(draft: Draft) -> bool:
+    """Whether steps can still be run: it has not come to its end, nor to undoing what was done."""
+    return not draft.is_final and draft.status is not WorkflowStatus.COMPENSATING
 
 
 def _judge(draft: Draft) -> bool:
     """Take every step on the agenda through its gates; False when there was none."""
     judged = False
-    while not draft.is_final and (step_id := draft.next_to_judge()) is not None:
+    while _is_open(draft) and (step_id := draft.next_to_judge()) is not None:
         judged = True
         if pass_gates(draft, step_id):
             draft.propose(step_id)
@@ -335,21 +288,33 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
         passed = draft.judged[step_id] if step_id in draft.judged else pass_gates(draft, step_id)
         if passed and is_eligible(draft, step_id):
             try:
-                ready.append((step_id, _resolved(draft, step_id)))
+                if _nests_too_deep(draft, step_id):
+                    most = draft.record.spec.limits.max_depth
+                    message = f"children may nest {most} deep at most (limits.max_depth)"
+                    fail_for_good(draft, step_id, failure("child_failed", message))
+                elif has_place(draft, step_id):
+                    ready.append((step_id, _resolved(draft, step_id)))
             except ExpressionError as error:
                 fail_for_good(draft, step_id, failure("expression", f"input cannot be resolved: {error}"))
         skip_dead_ends(draft)
-        if draft.is_final:
+        if not _is_open(draft):
             return False
     for step_id, resolved in ready:
         if (room := _room(draft, limit)) is not None and room <= 0:
             draft.propose(step_id)
-        elif draft.spec(step_id).map is None:
-            draft.claim(step_id, resolved)
-        else:
+        elif draft.spec(step_id).map is not None:
             _map(draft, step_id, resolved, room)
+        elif draft.spec(step_id).child is not None:
+            start_child(draft, step_id, resolved)
+        else:
+            dispatch(draft, step_id, resolved)
     draft.changes.more = _has_more(draft, limit)
     return draft.has_agenda
+
+
+def _nests_too_deep(draft: Draft, step_id: str) -> bool:
+    limits = draft.record.spec.limits
+    return draft.spec(step_id).child is not None and draft.record.depth >= limits.max_depth
 
 
 def _room(draft: Draft, limit: int | None) -> int | None:
@@ -389,31 +354,29 @@ def _map(draft: Draft, step_id: str, items: list[Any] | None, room: int | None) 
     if draft.step(step_id).items is not None:
         fill_map(draft, step_id, room)
     skip_dead_ends(draft)
-    if not draft.is_final and draft.step(step_id).awaits_dispatch:
+    if _is_open(draft) and draft.step(step_id).awaits_dispatch:
         draft.propose(step_id)
 
 
-def _finish(draft: Draft) -> Decision:
+def _finish(draft: Draft) -> None:
     """Nothing can be dispatched: the workflow is at its end, or something is still under way."""
     if draft.open:
-        if draft.active:
-            return Pending()
-        message = "no step can ever run again, and not all are final"
-        draft.end_workflow(WorkflowStatus.FAILED, "workflow stalled", error=failure("stalled", message))
-        return _ended(draft)
+        if not draft.active:
+            message = "no step can ever run again, and not all are final"
+            end_workflow(draft, WorkflowStatus.FAILED, "workflow stalled", error=failure("stalled", message))
+        return
     context = draft.context()
     try:
         outcome = {name: resolve(value, context) for name, value in draft.record.spec.outputs.items()}
     except ExpressionError as error:
         message = f"outputs cannot be resolved: {error}"
-        draft.end_workflow(WorkflowStatus.FAILED, "outputs failed", error=failure("expression", message))
-        return _ended(draft)
+        end_workflow(draft, WorkflowStatus.FAILED, "outputs failed", error=failure("expression", message))
+        return
     unforgiven = _unforgiven(draft)
     if unforgiven is None:
-        draft.end_workflow(WorkflowStatus.COMPLETE, "complete", outcome=outcome)
+        end_workflow(draft, WorkflowStatus.COMPLETE, "complete", outcome=outcome)
     else:
-        draft.end_workflow(WorkflowStatus.FAILED, "failed", outcome=outcome, error=unforgiven)
-    return _ended(draft)
+        end_workflow(draft, WorkflowStatus.FAILED, "failed", outcome=outcome, error=unforgiven)
 
 
 def _unforgiven(draft: Draft) -> dict[str, Any] | None:
@@ -423,7 +386,3 @@ def _unforgiven(draft: Draft) -> dict[str, Any] | None:
         if step.status is StepStatus.FAILED and draft.spec(step_id).on_error == "fail":
             return {**(step.error or {}), "step": step_id}
     return None
-
-
-def _ended(draft: Draft) -> Final:
-    return ended(draft.status, draft.outcome, draft.error)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from orchestrator.application.states import FINAL_STEPS, StepStatus
+from orchestrator.application.states import ACTIVE_STEPS, FINAL_STEPS, StepStatus
 
 S = StepStatus
 
@@ -17,8 +17,10 @@ class StepRecord:
 
     `run_id` counts every reset and re-dispatch from 0, `attempt` the executions since the last reset from
     1, `round` the resets by `set` or rerun, `lost` the workers that died with this attempt, `iteration` how
-    often a loop said again. `value` is an item of a map, or the case a switch took. Times are ISO 8601 in
-    UTC; what a timer compares is in milliseconds.
+    often a loop said again. `value` is an item of a map, or the case a switch took. `child` is the execution
+    id of a child, `slot` the place under a concurrency key, `held` the status that a hold interrupted, and
+    `completion` says which of the steps that can be compensated was the how-manieth to complete. Times are
+    ISO 8601 in UTC; what a timer compares is in milliseconds.
     """
 
     status: StepStatus = S.READY
@@ -42,6 +44,10 @@ class StepRecord:
     value: Any = None
     loop_value: Any = None
     items: ItemCounts | None = None
+    child: str | None = None
+    slot: Slot | None = None
+    held: str | None = None
+    completion: int | None = None
 
     @property
     def start_time(self) -> str | None:
@@ -60,9 +66,16 @@ class StepRecord:
         return self.status in FINAL_STEPS
 
     @property
+    def is_active(self) -> bool:
+        """Whether it is under way, or stands in line for a place under a concurrency key."""
+        return self.status in ACTIVE_STEPS or self.slot is not None
+
+    @property
     def awaits_dispatch(self) -> bool:
         """Whether advance() may dispatch it. In progress without a token: its worker was lost, or it is a map
         with items left."""
+        if self.slot is not None and not self.slot.is_held:
+            return False
         if self.status is S.IN_PROGRESS:
             return self.token is None and (self.items is None or self.items.has_more)
         if self.status is S.RETRY:
@@ -82,8 +95,10 @@ class StepRecord:
             value = getattr(self, name)
             if value != default or type(value) is not type(default):
                 stored[name] = value
-        if self.items is not None:
-            stored["items"] = asdict(self.items)
+        for name in _PARTS:
+            part = getattr(self, name)
+            if part is not None:
+                stored[name] = asdict(part)
         return stored
 
     @classmethod
@@ -91,7 +106,19 @@ class StepRecord:
         known = {name: stored[name] for name, _ in _STEP_DEFAULTS if name in stored}
         if "items" in known:
             known["items"] = ItemCounts(**{**known["items"], "due": tuple(known["items"]["due"])})
+        if "slot" in known:
+            known["slot"] = Slot(**known["slot"])
         return cls(status=StepStatus(stored["status"]), **known)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place under a concurrency key, wanted or held. Its token tells this request from any other."""
+
+    key: str
+    limit: int
+    token: str
+    is_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +146,5 @@ class ItemCounts:
         return self.settled == self.count or (self.fatal and not self.out)
 
 
+_PARTS = ("items", "slot")
 _STEP_DEFAULTS = tuple((f.name, f.default) for f in fields(StepRecord) if f.name != "status")

@@ -38,8 +38,9 @@ from orchestrator.application.spec import (
     Limits,
     StepSpec,
     WorkflowSpec,
+    canonical,
+    content_hash,
     is_id,
-    workflow_id,
 )
 from orchestrator.application.written import PlainStep, WrittenDocument, WrittenStep
 
@@ -55,6 +56,8 @@ class LoadedSpec:
     document: dict[str, Any]
     workflow_id: str
     warnings: tuple[Problem, ...] = ()
+    is_sharing: bool = False
+    """Whether its expressions may read values that executions share: they are loaded for no other spec."""
 
 
 def load_spec(text: str, source: str | None = None) -> LoadedSpec:
@@ -177,7 +180,8 @@ class _Walk:
             webhook=header.webhook.settled() if header.webhook else None,
             schedule=header.schedule.settled() if header.schedule else None,
         )
-        return LoadedSpec(spec, graph, self._data, workflow_id(self._data))
+        text = canonical(self._data)
+        return LoadedSpec(spec, graph, self._data, content_hash(text), is_sharing="kv" in text)
 
     def _supported(self, raw: dict[str, Any], level: str, path: Path) -> dict[str, Any]:
         """Without the keys of the language that this release refuses."""

@@ -10,18 +10,27 @@ from orchestrator.application.events import failure
 from orchestrator.application.states import StepStatus
 
 
-def begin_wait(draft: Draft, step_id: str) -> StepResult:
+def begin_wait(draft: Draft, step_id: str) -> None:
     """Take the oldest signal that was kept for this step; else wait for one."""
+    spec = draft.spec(step_id).wait
+    assert spec is not None
+    if take_kept_signal(draft, step_id):
+        return
+    due_ms = None if spec.timeout_ms is None else draft.moment.at_ms + spec.timeout_ms
+    draft.move(step_id, StepStatus.WAITING, deadline_ms=due_ms)
+    draft.begin_workflow()
+
+
+def take_kept_signal(draft: Draft, step_id: str) -> bool:
+    """Complete the step with the oldest signal that was kept for it; False when there is none."""
     spec = draft.spec(step_id).wait
     assert spec is not None
     for at, signal in enumerate(draft.signals):
         if signal["name"] in spec.signals:
             draft.keep_signals([*draft.signals[:at], *draft.signals[at + 1 :]])
-            return _complete(draft, step_id, signal["name"], signal["payload"])
-    due_ms = None if spec.timeout_ms is None else draft.moment.at_ms + spec.timeout_ms
-    draft.move(step_id, StepStatus.WAITING, deadline_ms=due_ms)
-    draft.begin_workflow()
-    return None
+            _complete(draft, step_id, signal["name"], signal["payload"])
+            return True
+    return False
 
 
 def on_signal(draft: Draft, name: str, payload: Any) -> StepResult:

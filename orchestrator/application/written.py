@@ -171,7 +171,7 @@ class WrittenStep(PlainStep):
         if self.retry is not None:
             attributes["retry"] = self.retry.settled()
         if "priority" in written:
-            attributes["priority"] = self.priority
+            attributes |= {"priority": self.priority, "priority_written": True}
         if "skip_output_mapping" in written:
             attributes["skip_output_mapping"] = self.skip_output_mapping
         if self.kind != "task" and "timeout" not in written:

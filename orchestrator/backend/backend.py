@@ -18,19 +18,28 @@ from copy import deepcopy
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
+from orchestrator.application.beginnings import new_record
 from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import DispatchJob, StateChangeEvent
 from orchestrator.application.errors import InvalidSpec, RecordExists, StoreError
-from orchestrator.application.events import LostEvent, Moment, ResultEvent, iso
+from orchestrator.application.events import (
+    IDEMPOTENCY_WINDOW_S,
+    LostEvent,
+    Moment,
+    ResultEvent,
+    StartEvent,
+    iso,
+)
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus
 from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
 from orchestrator.backend import identifiers
+from orchestrator.backend.commons import owner_of
 from orchestrator.backend.isolation import copied
-from orchestrator.backend.legacy import LegacyMethods, committing
+from orchestrator.backend.legacy import BesideStore, LegacyMethods, committing
 from orchestrator.backend.live import LiveRecords
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
-from orchestrator.backend.ports import Commit, Committed, Runner, Store
+from orchestrator.backend.ports import Commit, Committed, Runner, SharingStore, Store
 from orchestrator.backend.results import Pairs, carrying_results
 from orchestrator.backend.worker import Execute, InProcessWorker
 
@@ -73,6 +82,9 @@ class Backend(LegacyMethods):
         """`executor` is for an InProcessWorker of the backend's own; `poll_interval` is the longest pause
         between two looks for results, in seconds."""
         self._store = committing(store if store is not None else InMemoryStore())
+        if not isinstance(self._store, SharingStore):
+            self._store = BesideStore(self._store)
+        self.commons = self._store.commons
         self._runner = carrying_results(runner if runner is not None else InProcessRunner())
         self.worker = InProcessWorker(self._runner, executor, clock=clock) if executor is not None else None
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
@@ -91,18 +103,31 @@ class Backend(LegacyMethods):
         spec: dict[str, Any] | str,
         inputs: dict[str, Any] | None = None,
         execution_id: str | None = None,
+        *,
+        group: str | None = None,
+        priority: int | None = None,
+        idempotency_root: str | None = None,
+        idempotency_window_s: int = IDEMPOTENCY_WINDOW_S,
     ) -> str:
-        """Start an execution of a spec, given as data or as YAML, and return its workflow_execution_id."""
+        """Start an execution of a spec, given as data or as YAML, and return its workflow_execution_id.
+
+        Under an idempotency root that was used within its window, that is the id of the first execution.
+        """
         loaded = self._loaded(spec)
         filled, problems = check_inputs(loaded.spec, inputs)
         if problems:
             raise InvalidSpec(problems)
         filled = copied(filled)
         for candidate in self._execution_ids(execution_id):
-            record = WorkflowRecord(loaded, candidate, filled, created_at=iso(self.clock()))
-            [result] = self.commit([Commit(record, Changes(), creates=True)])
+            moment = Moment(self.clock(), nonce="")  # nothing is dispatched yet
+            event = StartEvent(inputs=filled, group=group, priority=priority)
+            record = new_record(loaded, candidate, filled, event, moment)
+            root = None if idempotency_root is None else (idempotency_root, idempotency_window_s)
+            [result] = self.commit([Commit(record, Changes(moment.at_ms), creates=True, root=root)])
             if result is Committed.YES:
                 return record.workflow_execution_id
+            if result is Committed.REPEATED and idempotency_root is not None:
+                return self.commons.first_of(idempotency_root) or record.workflow_execution_id
             if result is not Committed.EXISTS:
                 raise StoreError(f"{record.workflow_execution_id!r} was not created: {result.value}")
         raise RecordExists(candidate)
@@ -134,7 +159,9 @@ class Backend(LegacyMethods):
     def checkout(self, workflow_execution_id: str) -> WorkflowRecord:
         """The live record, to decide upon and to commit with."""
         live = self._live.take(workflow_execution_id)
-        return live if live is not None else self._store.load(workflow_execution_id)
+        record = live if live is not None else self._store.load(workflow_execution_id)
+        self.look_around([record])
+        return record
 
     def checkout_many(self, ids: Sequence[str]) -> dict[str, WorkflowRecord | StoreError]:
         """As checkout(), of many at once; what cannot be loaded is its error."""
@@ -148,7 +175,29 @@ class Backend(LegacyMethods):
             found.update(zip(cold, self._store.load_many(cold) if cold else (), strict=True))
         else:
             found.update((one, self._load_or_error(one)) for one in cold)
+        self.look_around([record for record in found.values() if isinstance(record, WorkflowRecord)])
         return found
+
+    def look_around(self, records: Sequence[WorkflowRecord]) -> None:
+        """Give records the values that executions share, as far as their specs may read them."""
+        sharing = [record for record in records if record.loaded.is_sharing]
+        if not sharing:
+            return
+        scopes = [(record, scope) for record in sharing for scope in ("global", "flow_group")]
+        found = self.commons.shared([(scope, owner_of(record, scope)) for record, scope in scopes])
+        for (record, scope), values in zip(scopes, found, strict=True):
+            record.shared[scope] = values
+
+    def register(self, name: str, spec: dict[str, Any] | str) -> str:
+        """Keep a spec under a name for steps that start it as their child; returns its workflow_id."""
+        loaded = self._loaded(spec)
+        self.commons.register(name, loaded)
+        return loaded.workflow_id
+
+    def spec_of(self, workflow_execution_id: str) -> LoadedSpec:
+        """The spec that an execution is pinned to."""
+        live = self._live.look_at(workflow_execution_id)
+        return (live or self._store.load(workflow_execution_id)).loaded
 
     def _load_or_error(self, workflow_execution_id: str) -> WorkflowRecord | StoreError:
         try:
@@ -236,6 +285,7 @@ class Backend(LegacyMethods):
             LostEvent(record.workflow_execution_id, step_id, step.run_id, step.attempt, step.token, reason)
             for step_id, step in record.units()
             if step.status is StepStatus.IN_PROGRESS and step.token is not None and step.token not in held
+            if step.child is None
             if step.token in self._undelivered or (step.dispatched_at or "") < self._began_at
         ]
 

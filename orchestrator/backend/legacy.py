@@ -12,6 +12,7 @@ from orchestrator.application.events import iso
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.units import StepRecord
+from orchestrator.backend.commons import MemoryCommons
 from orchestrator.backend.identifiers import next_version, random_nonce
 from orchestrator.backend.isolation import plain
 from orchestrator.backend.ports import Commit, Committed, Store
@@ -110,6 +111,34 @@ def committing(store: Store) -> Store:
     """The store itself, or one that commits by loading and writing when it has no commit of its own."""
     has_commit = getattr(type(store), "commit", Store.commit) is not Store.commit
     return store if has_commit else LoadWriteStore(store)
+
+
+class BesideStore:
+    """For a store that knows nothing but records: what executions share is kept in memory beside it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.commons = store, MemoryCommons()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def load(self, workflow_execution_id: str) -> WorkflowRecord:
+        return self._store.load(workflow_execution_id)
+
+    def write(self, record: WorkflowRecord) -> None:
+        self._store.write(record)
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        return [self._commit(commit) for commit in commits]
+
+    def _commit(self, commit: Commit) -> Committed:
+        refusal = self.commons.refusal(commit)
+        if refusal is not None:
+            return refusal
+        [result] = self._store.commit([commit])
+        if result is Committed.YES:
+            self.commons.take(commit)
+        return result
 
 
 class LoadWriteStore:

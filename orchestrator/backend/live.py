@@ -28,6 +28,11 @@ class LiveRecords:
                 self._steps -= _weight(record)
             return record
 
+    def look_at(self, workflow_execution_id: str) -> WorkflowRecord | None:
+        """For what never changes of it; the record stays where it is."""
+        with self._lock:
+            return self._records.get(workflow_execution_id)
+
     def keep(self, record: WorkflowRecord) -> None:
         self.take(record.workflow_execution_id)
         if record.is_final:

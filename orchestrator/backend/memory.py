@@ -13,6 +13,7 @@ from orchestrator.application.errors import RecordExists, RecordNotFound
 from orchestrator.application.events import ResultEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.units import StepRecord
+from orchestrator.backend.commons import MemoryCommons
 from orchestrator.backend.identifiers import next_version, random_nonce, step_run_key
 from orchestrator.backend.isolation import copied, isolated_job, isolated_record, plain
 from orchestrator.backend.ports import Commit, Committed
@@ -36,6 +37,7 @@ class _Kept:
 class InMemoryStore:
     def __init__(self, nonce: Callable[[], str] = random_nonce) -> None:
         self._nonce = nonce
+        self.commons = MemoryCommons()
         self._kept: dict[str, _Kept] = {}
         self._full_ids: dict[str, str] = {}
         self._lock = RLock()
@@ -73,14 +75,17 @@ class InMemoryStore:
     def _commit(self, commit: Commit) -> Committed:
         record, changes = commit.record, commit.changes
         kept = self._kept.get(record.workflow_execution_id)
+        refusal = self._refusal(commit) if commit.creates or commit.once else None
+        if refusal is not None:
+            return refusal
         if commit.creates:
-            if record.execution_id in self._full_ids:
-                return Committed.EXISTS
             kept = self._keep(record, [])
         elif kept is None or kept.fields["version"] != record.version:
             return Committed.CONFLICT
         elif changes.is_empty:
+            self.commons.take(commit)
             return Committed.YES
+        self.commons.take(commit)
         record.version = next_version(record.version, self._nonce())
         kept.fields.update(changes.fields, version=record.version)
         kept.steps.update(changes.steps)
@@ -88,6 +93,17 @@ class InMemoryStore:
         kept.state.update(changes.state)
         kept.history.extend(changes.history)
         return Committed.YES
+
+    def _refusal(self, commit: Commit) -> Committed | None:
+        refusal = self.commons.refusal(commit)
+        if refusal is not None or not commit.creates:
+            return refusal
+        record = commit.record
+        if record.parent is not None:
+            parent = self._kept.get(record.parent["execution"])
+            if parent is None or parent.steps[record.parent["step_id"]].token != record.parent["token"]:
+                return Committed.ORPHAN
+        return Committed.EXISTS if record.execution_id in self._full_ids else None
 
     def _keep(self, record: WorkflowRecord, history: list[dict[str, Any]]) -> _Kept:
         weid = record.workflow_execution_id

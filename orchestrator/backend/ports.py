@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import DispatchJob
@@ -31,8 +31,9 @@ class Commit:
     """One atomic write: what changes about a record, the events it answers, and what it tells producers.
 
     `creates` demands that no such execution exists yet. `answers` are the events' replies, by entry id.
-    The store refuses the whole when the record is no longer at the version it was decided upon, or
-    when one of the `once` events is no longer pending.
+    The store refuses the whole when the record is no longer at the version it was decided upon, when one
+    of the `once` events is no longer pending, when a new child has a parent that does not wait for it, and
+    when somebody was started before under the same idempotency `root` (a name, and for how many seconds).
     """
 
     record: WorkflowRecord
@@ -41,6 +42,7 @@ class Commit:
     once: Sequence[EventRef] = ()
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     creates: bool = False
+    root: tuple[str, int] | None = None
 
 
 class Committed(Enum):
@@ -52,6 +54,8 @@ class Committed(Enum):
     GONE = "an event was answered by somebody else"
     FORGED = "another document has the same workflow_id"
     AGAIN = "a signal came before the execution did"
+    ORPHAN = "the step that asked for this child does not wait for it any more"
+    REPEATED = "an execution was started under this idempotency root before"
 
 
 class Store(Protocol):
@@ -77,6 +81,43 @@ class Definitions(Protocol):
     def definition(self, name: str) -> LoadedSpec:
         """Raises KeyError for an unknown name."""
         ...
+
+    def spec(self, workflow_id: str) -> LoadedSpec:
+        """A spec that executions are pinned to."""
+        ...
+
+
+class Commons(Protocol):
+    """What is kept for more than one execution; `owner` of a scope is a root execution or a group."""
+
+    def shared(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """All values of each (scope, owner)."""
+        ...
+
+    def first_of(self, root: str) -> str | None:
+        """The workflow_execution_id of the execution that was started under this idempotency root."""
+        ...
+
+    def posts(self) -> list[Delivery]:
+        """What executions have said to each other and no commit has acknowledged; nothing where streams
+        carry it."""
+        ...
+
+    def drop_post(self, ref: EventRef) -> None: ...
+
+    def register(self, name: str, loaded: LoadedSpec) -> None: ...
+
+    def definition(self, name: str) -> LoadedSpec:
+        """Raises KeyError for an unknown name."""
+        ...
+
+
+@runtime_checkable
+class SharingStore(Protocol):
+    """A store whose commits carry posts, slots and shared values too."""
+
+    @property
+    def commons(self) -> Commons: ...
 
 
 class Runner(Protocol):
@@ -128,6 +169,14 @@ class EventLog(Protocol):
 
     def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
         """Move an event to the dead letters, with a reason, and acknowledge it: both or neither."""
+        ...
+
+    def answer(self, delivery: Delivery, answer: dict[str, Any]) -> None:
+        """Acknowledge a start with an answer, without an execution of its own."""
+        ...
+
+    def drop(self, delivery: Delivery) -> None:
+        """Acknowledge an event that means nothing any more."""
         ...
 
     def kept_signals(self, execution_id: str) -> list[dict[str, Any]]:

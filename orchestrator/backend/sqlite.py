@@ -6,6 +6,11 @@ steps      workflow_execution_id, step_id, status, record           steps that a
 state      workflow_execution_id, key, value
 history    workflow_execution_id, entry
 tasks      task_key, status, op, inputs, output, error ...          the runner's: one row per dispatch
+names      name, workflow_id                                        registered workflows
+posts      id, at_ms, event                                         what executions say to each other
+places     key, workflow_execution_id, step_id, token ...           who holds or awaits a concurrency key
+shared     scope, owner, key, value                                 values beyond one execution
+roots      root, workflow_execution_id, until_ms                    starts that are not to be repeated
 
 Values are JSON. The file is in WAL mode with `synchronous = NORMAL`: a killed process loses nothing, a power
 failure at most the last few commits.
@@ -72,6 +77,27 @@ CREATE TABLE IF NOT EXISTS tasks (
 );
 CREATE INDEX IF NOT EXISTS tasks_of ON tasks (workflow_execution_id, status);
 CREATE INDEX IF NOT EXISTS tasks_in ON tasks (status);
+CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, workflow_id TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS posts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, event TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS places (
+    number                INTEGER PRIMARY KEY AUTOINCREMENT,
+    key                   TEXT NOT NULL,
+    workflow_execution_id TEXT NOT NULL,
+    step_id               TEXT NOT NULL,
+    token                 TEXT NOT NULL UNIQUE,
+    most                  INTEGER NOT NULL,
+    is_held               INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS places_under ON places (key);
+CREATE TABLE IF NOT EXISTS shared (
+    scope TEXT NOT NULL, owner TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (scope, owner, key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS roots (
+    root TEXT PRIMARY KEY, workflow_execution_id TEXT NOT NULL, until_ms INTEGER NOT NULL
+) WITHOUT ROWID;
 """
 
 

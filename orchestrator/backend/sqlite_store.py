@@ -21,6 +21,7 @@ from orchestrator.backend.identifiers import next_version, random_nonce
 from orchestrator.backend.isolation import dumps
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.backend.sqlite import Database
+from orchestrator.backend.sqlite_commons import SqliteCommons
 
 SPECS_KEPT = 64
 
@@ -28,6 +29,7 @@ SPECS_KEPT = 64
 class SqliteStore:
     def __init__(self, path: str | Path, nonce: Callable[[], str] = random_nonce) -> None:
         self._db, self._nonce = Database(path), nonce
+        self.commons = SqliteCommons(self._db, self._spec, self._pin_spec)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
         self._specs_lock = Lock()
 
@@ -117,6 +119,9 @@ class SqliteStore:
 
     def _commit(self, db: sqlite3.Connection, commit: Commit, version: str) -> Committed:
         record, changes, weid = commit.record, commit.changes, commit.record.workflow_execution_id
+        refusal = self.commons.refusal(db, commit)
+        if refusal is not None:
+            return refusal
         if commit.creates:
             if db.execute("SELECT 1 FROM workflows WHERE execution_id = ?", [record.execution_id]).fetchone():
                 return Committed.EXISTS
@@ -129,8 +134,10 @@ class SqliteStore:
             if kept is None or kept["version"] != record.version:
                 return Committed.CONFLICT
             if changes.is_empty:
+                self.commons.take(db, commit)
                 return Committed.YES
             db.execute("UPDATE workflows SET version = ? WHERE workflow_execution_id = ?", [version, weid])
+        self.commons.take(db, commit)
         _put_fields(db, record, changes)
         _put_steps(db, weid, changes.steps.items())
         _put_items(db, weid, changes)

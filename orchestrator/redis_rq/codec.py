@@ -9,15 +9,21 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from dataclasses import asdict
+from typing import Any, cast, get_args
 
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import (
+    IDEMPOTENCY_WINDOW_S,
     ContinueEvent,
+    Control,
+    ControlEvent,
     Event,
     LostEvent,
+    Parent,
     ResultEvent,
     SignalEvent,
+    SlotEvent,
     StartedEvent,
     StartEvent,
     TimerEvent,
@@ -26,6 +32,7 @@ from orchestrator.application.events import (
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_INPUT_BYTES = 1024 * 1024
 MAX_DEPTH = 200
+LONGEST_WINDOW_S = 366 * 86_400
 EXECUTION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -71,7 +78,18 @@ def read_event(fields: Mapping[str, str], is_start: bool) -> Event:
     return read(fields)
 
 
-_START_FIELDS = frozenset({"workflow", "spec", "inputs", "execution_id"})
+_START_FIELDS = frozenset(
+    {
+        "workflow",
+        "spec",
+        "inputs",
+        "execution_id",
+        "group",
+        "priority",
+        "idempotency_root",
+        "idempotency_window_s",
+    }
+)
 
 
 def _read_start(fields: Mapping[str, str]) -> StartEvent:
@@ -82,16 +100,71 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
         raise InvalidEvent(
             "a start names a registered 'workflow' or carries a 'spec': exactly one of the two"
         )
+    return StartEvent(
+        workflow=fields.get("workflow"),
+        spec=fields.get("spec"),
+        inputs=_inputs(fields),
+        execution_id=_execution_id(fields),
+        group=_name(fields, "group"),
+        priority=_within(fields, "priority", 1, 5) if "priority" in fields else None,
+        idempotency_root=_name(fields, "idempotency_root"),
+        idempotency_window_s=_within(fields, "idempotency_window_s", 1, LONGEST_WINDOW_S)
+        if "idempotency_window_s" in fields
+        else IDEMPOTENCY_WINDOW_S,
+    )
+
+
+def _read_child(fields: Mapping[str, str]) -> StartEvent:
+    """A start that a parent asks for: its spec is the one that the parent's step describes."""
+    parent = _parent(fields)
+    return StartEvent(
+        inputs=_inputs(fields),
+        execution_id=_execution_id(fields),
+        group=_name(fields, "group"),
+        priority=_within(fields, "priority", 1, 5) if "priority" in fields else None,
+        parent=parent,
+    )
+
+
+def read_parent(fields: Mapping[str, str]) -> Parent | None:
+    """Who waits for the start of a child, also when the rest of the event cannot be understood."""
+    try:
+        return _parent(fields) if fields.get("type") == "child" else None
+    except InvalidEvent:
+        return None
+
+
+def _parent(fields: Mapping[str, str]) -> Parent:
+    of_dispatch = _dispatch(fields, execution="execution")
+    return Parent(**of_dispatch, root=_text(fields, "root"), depth=_number(fields, "depth"))
+
+
+def _inputs(fields: Mapping[str, str]) -> dict[str, Any]:
     text = fields.get("inputs", "{}")
     if len(text) > MAX_INPUT_BYTES:
         raise InvalidEvent(f"inputs have {len(text):,} characters; at most {MAX_INPUT_BYTES:,} are accepted")
     inputs = _json("inputs", text)
     if not isinstance(inputs, dict):
         raise InvalidEvent("inputs must be a JSON object")
-    execution_id = fields.get("execution_id")
-    if execution_id is not None and not EXECUTION_ID.fullmatch(execution_id):
-        raise InvalidEvent("execution_id: 1 to 256 letters, digits, '_', '-', '.' or ':'")
-    return StartEvent(fields.get("workflow"), fields.get("spec"), inputs, execution_id)
+    return inputs
+
+
+def _execution_id(fields: Mapping[str, str]) -> str | None:
+    return _name(fields, "execution_id")
+
+
+def _name(fields: Mapping[str, str], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not EXECUTION_ID.fullmatch(value):
+        raise InvalidEvent(f"{name}: 1 to 256 letters, digits, '_', '-', '.' or ':'")
+    return value
+
+
+def _within(fields: Mapping[str, str], name: str, least: int, most: int) -> int:
+    number = _number(fields, name)
+    if not least <= number <= most:
+        raise InvalidEvent(f"field {name!r} must be between {least} and {most}, not {number}")
+    return number
 
 
 def _read_result(fields: Mapping[str, str]) -> ResultEvent:
@@ -102,10 +175,10 @@ def _read_result(fields: Mapping[str, str]) -> ResultEvent:
     return ResultEvent(output=output, error=error, **_dispatch(fields), **_worker(fields))
 
 
-def _dispatch(fields: Mapping[str, str]) -> dict[str, Any]:
+def _dispatch(fields: Mapping[str, str], execution: str = "workflow_execution_id") -> dict[str, Any]:
     """Which dispatch an event is about."""
     return {
-        "workflow_execution_id": _text(fields, "execution"),
+        execution: _text(fields, "execution"),
         "step_id": _text(fields, "step"),
         "run_id": _number(fields, "run_id"),
         "attempt": _number(fields, "attempt"),
@@ -115,6 +188,23 @@ def _dispatch(fields: Mapping[str, str]) -> dict[str, Any]:
 
 def _worker(fields: Mapping[str, str]) -> dict[str, Any]:
     return {"worker": fields.get("worker"), "started_at": fields.get("started_at")}
+
+
+def _read_control(fields: Mapping[str, str]) -> ControlEvent:
+    action = _text(fields, "action")
+    if action not in _CONTROLS:
+        raise InvalidEvent(f"unknown action {action[:40]!r}; known are {', '.join(_CONTROLS)}")
+    return ControlEvent(
+        _text(fields, "execution"),
+        cast(Control, action),
+        fields.get("step", ""),
+        fields.get("reason"),
+        fields.get("by"),
+        is_of_parent="parent" in fields,
+    )
+
+
+_CONTROLS = get_args(Control)
 
 
 def _timer_reader(kind: str) -> Callable[[Mapping[str, str]], TimerEvent]:
@@ -133,16 +223,36 @@ _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "timeout": lambda fields: TimerEvent("timeout", _text(fields, "execution"), "", ""),
     **{kind: _timer_reader(kind) for kind in ("deadline", "retry", "wake")},
     "continue": lambda fields: ContinueEvent(_text(fields, "execution")),
+    "child": _read_child,
+    "control": _read_control,
+    "slot": lambda fields: SlotEvent(
+        _text(fields, "execution"), fields.get("step", ""), _text(fields, "token")
+    ),
 }
 
 
 def event_fields(
-    event: ResultEvent | StartedEvent | LostEvent | SignalEvent | ContinueEvent,
+    event: StartEvent
+    | ResultEvent
+    | StartedEvent
+    | LostEvent
+    | SignalEvent
+    | ControlEvent
+    | SlotEvent
+    | ContinueEvent,
 ) -> dict[str, str]:
-    """An event as the fields of its stream entry; what read_event() understands."""
+    """An event as the fields of its stream entry; what read_event() understands. A start is a child's."""
+    if isinstance(event, StartEvent):
+        return _child_fields(event)
     fields = {"type": _TYPES[type(event)], "execution": event.workflow_execution_id}
     if isinstance(event, ContinueEvent):
         return fields
+    if isinstance(event, ControlEvent):
+        given = {"action": event.action, "step": event.step_id, "reason": event.reason, "by": event.by}
+        said = {name: text for name, text in given.items() if text}
+        return {**fields, **said, **({"parent": "1"} if event.is_of_parent else {})}
+    if isinstance(event, SlotEvent):
+        return {**fields, "step": event.step_id, "token": event.token}
     if isinstance(event, SignalEvent):
         return {**fields, "name": event.name, "payload": dumps(event.payload)}
     fields.update(step=event.step_id, run_id=str(event.run_id), attempt=str(event.attempt))
@@ -161,11 +271,24 @@ def event_fields(
     return fields
 
 
+def _child_fields(event: StartEvent) -> dict[str, str]:
+    assert event.parent is not None, "only a parent posts a start"
+    fields = {"type": "child", "inputs": dumps(event.inputs), "execution_id": event.execution_id or ""}
+    for name, value in asdict(event.parent).items():
+        fields["step" if name == "step_id" else name] = str(value)
+    for name, given in (("group", event.group), ("priority", event.priority)):
+        if given is not None:
+            fields[name] = str(given)
+    return fields
+
+
 _TYPES: Mapping[type, str] = {
     ResultEvent: "result",
     StartedEvent: "started",
     LostEvent: "lost",
     SignalEvent: "signal",
+    ControlEvent: "control",
+    SlotEvent: "slot",
     ContinueEvent: "continue",
 }
 

@@ -2,18 +2,25 @@
 --
 -- KEYS[1] the record   KEYS[2] the leases   KEYS[3] the sequences of the queues
 -- KEYS[4] the prefix of the keys that hold what is dispatched and not started, one for each queue
+-- KEYS[5] the counters
 -- ARGV    n, then n times: stream, group, entry id, each of which must still be pending
 --         1 for a new execution and then its key, its spec's key and document, the key of the signals that
---           were kept for it and how many the decision knows; else 0
+--           were kept for it and how many the decision knows; 1 for a child and then its parent's record, the
+--           field of the step and the token that waits for it, else 0; 1 for an idempotency root and then its
+--           key, the window in s and the execution, else 0; for an execution that is not new, just 0
 --         the version the decision was made upon
 --         n, then n queues, each: its name, how many jobs, and for each job token, lease member, data,
 --           timeout, description, time
 --         n, then n tokens of dispatches that nobody waits for any more
---         1 for an execution that ends and then its spec's key and the retention in s; else 0
+--         n, then n values that executions share: "set" or "add", key, field, value
+--         n, then n places under concurrency keys: 1 wanted or 0 given back, who is in, who waits, member
+--         1 for an execution that ends and then its spec's key, the retention in s, the key of its global
+--           values, of its root execution if that is another, of the groups, its group, that one's values; else 0
 --         the rest, as commands: how many words, then the words
 -- Returns 1 when written, 0 when the record is at another version, -1 when the execution exists already,
 --         -2 when an event is no longer pending, -3 when another document has the same workflow_id,
---         -4 when a signal came in between.
+--         -4 when a signal came in between, -5 when no parent waits for this child, -6 when an execution was
+--         started under the same idempotency root before.
 local at = 1
 local function word()
   at = at + 1
@@ -29,9 +36,23 @@ for _ = 1, tonumber(word()) do
   end
 end
 local creates, execution, new_spec, document, signals = word() == "1", nil, nil, nil, nil
+local root, window, first
 if creates then
   execution, new_spec, document, signals = word(), word(), word(), word()
   local known_signals = tonumber(word())
+  if word() == "1" then
+    local parent, step, token = word(), word(), word()
+    local waiting = redis.call("HGET", parent, step)
+    if not waiting or not string.find(waiting, '"' .. token .. '"', 1, true) then
+      return -5
+    end
+  end
+  if word() == "1" then
+    root, window, first = word(), word(), word()
+    if redis.call("EXISTS", root) == 1 then
+      return -6
+    end
+  end
   if redis.call("EXISTS", execution) == 1 then
     return -1
   end
@@ -76,6 +97,9 @@ if creates then
   redis.call("HINCRBY", new_spec, "executions", 1)
   redis.call("PERSIST", new_spec)
   redis.call("DEL", signals)
+  if root then
+    redis.call("SET", root, first, "EX", window)
+  end
 end
 
 -- RQ passes over a job without a hash, so this takes it from its queue whatever the queue's length.
@@ -87,8 +111,57 @@ for _ = 1, tonumber(word()) do
   end
 end
 
+-- Values that executions share. Nothing is added to what is no number, and no sum is beyond all numbers.
+for _ = 1, tonumber(word()) do
+  local kind, key, field, value = word(), word(), word(), word()
+  if kind == "add" then
+    local sum = (tonumber(redis.call("HGET", key, field) or "0") or 0 / 0) + tonumber(value)
+    if sum ~= sum or math.abs(sum) == math.huge then
+      redis.call("HINCRBY", KEYS[5], "not_added", 1)
+      value = nil
+    else
+      local is_whole = sum == math.floor(sum) and math.abs(sum) < 1e15
+      value = string.format(is_whole and "%.0f" or "%.17g", sum)
+    end
+  end
+  if value then
+    redis.call("HSET", key, field, value)
+  end
+end
+
+-- Places under concurrency keys: first come, first served. A member is <limit>|<stream>|<execution>|<step>|<token>.
+for _ = 1, tonumber(word()) do
+  local is_wanted, held, line, member = word() == "1", word(), word(), word()
+  if is_wanted then
+    redis.call("ZADD", line, redis.call("HINCRBY", KEYS[5], "places_wanted", 1), member)
+  else
+    redis.call("ZREM", held, member)
+    redis.call("ZREM", line, member)
+  end
+  local next_one = redis.call("ZRANGE", line, 0, 0)[1]
+  while next_one do
+    local limit, stream, waiter, step, token = string.match(next_one, "^(.-)|(.-)|(.-)|(.-)|(.-)$")
+    if redis.call("ZCARD", held) >= tonumber(limit) then
+      break
+    end
+    redis.call("ZREM", line, next_one)
+    redis.call("ZADD", held, redis.call("TIME")[1] * 1000, next_one)
+    redis.call("XADD", stream, "*", "type", "slot", "execution", waiter, "step", step, "token", token)
+    next_one = redis.call("ZRANGE", line, 0, 0)[1]
+  end
+end
+
 if word() == "1" then
   local spec, retention = word(), word()
+  local values, root_execution, groups, group, group_values = word(), word(), word(), word(), word()
+  -- Global values go with their root, or with the last child that outlived it: its key has a term by then.
+  if root_execution == "" or redis.call("TTL", root_execution) ~= -1 then
+    redis.call("EXPIRE", values, retention)
+  end
+  if group ~= "" and redis.call("HINCRBY", groups, group, -1) <= 0 then
+    redis.call("HDEL", groups, group)
+    redis.call("EXPIRE", group_values, retention)
+  end
   -- The spec outlives its last execution by the retention, unless it is registered.
   if redis.call("HINCRBY", spec, "executions", -1) <= 0
     and tonumber(redis.call("HGET", spec, "registered") or 0) <= 0 then

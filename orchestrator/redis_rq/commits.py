@@ -5,16 +5,19 @@ The script checks versions and events, writes the jobs, and then runs plain comm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.events import Post, StartEvent
+from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.application.timers import Timer
 from orchestrator.application.validation import LoadedSpec
+from orchestrator.backend.commons import owner_of
 from orchestrator.backend.ports import Commit
-from orchestrator.redis_rq.codec import dumps
+from orchestrator.redis_rq.codec import dumps, event_fields
 from orchestrator.redis_rq.jobs import job_words, lease_of
-from orchestrator.redis_rq.keys import GROUP, Keys, timer_member
+from orchestrator.redis_rq.keys import GROUP, Keys, place_member, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
 from orchestrator.redis_rq.scripts import Call
 
@@ -43,6 +46,7 @@ class CommitWords:
         if commit.creates:
             args += [1, keys.execution(record.execution_id), spec, self._document(record.loaded)]
             args += [keys.signals(record.execution_id), len(record.signals)]
+            args += self._conditions(commit)
         else:
             args.append(0)
         args.append(record.version)
@@ -53,12 +57,55 @@ class CommitWords:
             for job in jobs:
                 args += job_words(job, keys)
         args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
-        args += [1, spec, self._retention_s] if _ends(commit) else [0]
+        args += self._shared_words(commit)
+        args += self._slot_words(commit)
+        args += self._end_words(record, spec) if _ends(commit) else [0]
         for command in self._commands(commit, version):
             args.append(len(command))
             args += command
         record_key = keys.workflow(record.workflow_execution_id)
-        return [record_key, keys.leases, keys.sequences, keys.dispatched], args
+        return [record_key, keys.leases, keys.sequences, keys.dispatched, keys.counters], args
+
+    def _conditions(self, commit: Commit) -> Command:
+        """What else must be so for an execution to begin: a parent that waits, a root that is free."""
+        keys, parent, root = self._keys, commit.record.parent, commit.root
+        words: Command = [0]
+        if parent is not None:
+            words = [1, keys.workflow(parent["execution"]), f"step:{parent['step_id']}", parent["token"]]
+        if root is None:
+            return [*words, 0]
+        name, window_s = root
+        return [*words, 1, keys.idempotency(name), window_s, commit.record.workflow_execution_id]
+
+    def _shared_words(self, commit: Commit) -> Command:
+        words: Command = [len(commit.changes.shared)]
+        for one in commit.changes.shared:
+            key = self._keys.shared(one.scope, owner_of(commit.record, one.scope))
+            words += ["add" if one.is_added else "set", key, one.key, dumps(one.value)]
+        return words
+
+    def _slot_words(self, commit: Commit) -> Command:
+        keys, weid = self._keys, commit.record.workflow_execution_id
+        words: Command = [len(commit.changes.slots)]
+        for one in commit.changes.slots:
+            slot = one.slot
+            member = place_member(slot.limit, keys.events_of(weid), weid, one.step_id, slot.token)
+            words += [int(one.is_wanted), keys.places(slot.key), keys.line(slot.key), member]
+        return words
+
+    def _end_words(self, record: WorkflowRecord, spec: str) -> Command:
+        """What an execution leaves behind when it ends, and when that goes."""
+        keys, group = self._keys, record.group or ""
+        return [
+            1,
+            spec,
+            self._retention_s,
+            keys.shared("global", record.root),
+            keys.execution(record.root) if record.parent is not None else "",
+            keys.groups,
+            group,
+            keys.shared("flow_group", group),
+        ]
 
     def _document(self, loaded: LoadedSpec) -> str:
         """The spec as it is stored: made once for each, since a start carries it every time."""
@@ -82,6 +129,9 @@ class CommitWords:
             commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
         if commit.creates:
             commands.append(["SET", keys.execution(record.execution_id), weid])
+            if record.group is not None:
+                commands.append(["HINCRBY", keys.groups, record.group, 1])
+                commands.append(["PERSIST", keys.shared("flow_group", record.group)])
         commands += self._releases(commit)
         commands += _chunked(["ZREM", keys.timers], [_member(weid, timer) for timer in changes.disarmed])
         for timer in changes.timers:
@@ -90,6 +140,8 @@ class CommitWords:
             commands += self._status_moves(commit)
         if changes.more:
             commands.append(["XADD", keys.events_of(weid), "*", "type", "continue", "execution", weid])
+        for post in changes.posts:
+            commands.append(["XADD", keys.events_of(_addressee(post)), "*", *_flat(event_fields(post))])
         for name, count in changes.counted.items():
             commands.append(["HINCRBY", keys.counters, name, count])
         for entry_id, answer in commit.answers.items():
@@ -102,7 +154,11 @@ class CommitWords:
     def _releases(self, commit: Commit) -> list[Command]:
         """Dispatches that ended: their leases go."""
         weid = commit.record.workflow_execution_id
-        ended = [*commit.changes.settled, *commit.changes.revoked]
+        ended = [
+            (unit, step)
+            for unit, step in (*commit.changes.settled, *commit.changes.revoked)
+            if step.child is None
+        ]
         return _chunked(["ZREM", self._keys.leases], [lease_of(weid, unit, step) for unit, step in ended])
 
     def _status_moves(self, commit: Commit) -> list[Command]:
@@ -121,6 +177,15 @@ class CommitWords:
                 ["PUBLISH", keys.done(weid), status],
             ]
         return commands
+
+
+def _addressee(post: Post) -> str:
+    """By whose stream a post travels. A child is named by its execution id before it has another."""
+    return post.execution_id or "" if isinstance(post, StartEvent) else post.workflow_execution_id
+
+
+def _flat(fields: Mapping[str, str]) -> list[str]:
+    return [word for pair in fields.items() for word in pair]
 
 
 def _member(workflow_execution_id: str, timer: Timer) -> str:

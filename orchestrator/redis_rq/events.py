@@ -14,11 +14,12 @@ from typing import Any
 
 import redis
 
+from orchestrator.application.beginnings import refused_child
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import Event, SignalEvent
 from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.backend.ports import Delivery, EventRef
-from orchestrator.redis_rq.codec import dumps, loads, read_event
+from orchestrator.redis_rq.codec import dumps, event_fields, loads, read_event, read_parent
 from orchestrator.redis_rq.commits import ANSWER_S
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import GROUP, Keys
@@ -164,8 +165,26 @@ class RedisEventLog:
                 key = self._keys.answer(ref.entry_id)
                 pipe.rpush(key, dumps(answer or {"ok": False, "reason": reason}))
                 pipe.expire(key, ANSWER_S)
+            parent = read_parent(delivery.fields)
+            if parent is not None:
+                told: dict[Any, Any] = dict(event_fields(refused_child(parent, reason)))
+                pipe.xadd(self._keys.events_of(parent.execution), told)
             pipe.xack(ref.stream, GROUP, ref.entry_id)
             pipe.execute()
+
+    def answer(self, delivery: Delivery, answer: dict[str, Any]) -> None:
+        """Acknowledge a start with an answer: both or neither."""
+        key = self._keys.answer(delivery.ref.entry_id)
+        with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.rpush(key, dumps(answer))
+            pipe.expire(key, ANSWER_S)
+            pipe.xack(delivery.ref.stream, GROUP, delivery.ref.entry_id)
+            pipe.execute()
+
+    def drop(self, delivery: Delivery) -> None:
+        """Acknowledge an event that means nothing any more."""
+        with translated():
+            self._client.xack(delivery.ref.stream, GROUP, delivery.ref.entry_id)
 
     # ---- signals that come early
 

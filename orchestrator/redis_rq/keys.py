@@ -14,6 +14,12 @@
 <p>:dispatched:<queue>        zset    the same members while their jobs wait in a queue; score = sequence
 <p>:timers                    zset    one member per timer; score = due, in ms
 <p>:index:status:<status>     zset    workflow_execution_id by time
+<p>:concurrency:held:<key>    zset    who has a place under a concurrency key; score = since, in ms
+<p>:concurrency:line:<key>    zset    who waits for one, in order
+<p>:kv:global:<execution_id>  hash    the global scope of an execution and its children, as JSON; expires
+<p>:kv:group:<group>          hash    the scope flow_group of a group, as JSON; expires
+<p>:groups                    hash    group -> how many of its executions are open
+<p>:idempotency:<root>        string  -> workflow_execution_id of the first start; expires
 <p>:coordinators              zset    coordinator by its last beat, in ms
 <p>:sequences                 hash    queue -> how many jobs were ever put on it
 <p>:counters                  hash    stale, late, lost, dead, conflicts
@@ -97,6 +103,23 @@ class Keys:
     def index(self, status: str) -> str:
         return f"{self.prefix}:index:status:{status}"
 
+    def places(self, key: str) -> str:
+        return f"{self.prefix}:concurrency:held:{key}"
+
+    def line(self, key: str) -> str:
+        return f"{self.prefix}:concurrency:line:{key}"
+
+    def shared(self, scope: str, owner: str) -> str:
+        """The values of a scope: `global` of a root execution, or `flow_group` of a group."""
+        return f"{self.prefix}:kv:{'global' if scope == 'global' else 'group'}:{owner}"
+
+    @property
+    def groups(self) -> str:
+        return f"{self.prefix}:groups"
+
+    def idempotency(self, root: str) -> str:
+        return f"{self.prefix}:idempotency:{root}"
+
     @property
     def coordinators(self) -> str:
         return f"{self.prefix}:coordinators"
@@ -136,6 +159,11 @@ class Keys:
 def lease_member(workflow_execution_id: str, step_id: str, run_id: int, attempt: int, token: str) -> str:
     """A dispatch in the lease set: enough to raise its loss as an event, without any other key."""
     return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{token}"
+
+
+def place_member(limit: int, stream: str, workflow_execution_id: str, step_id: str, token: str) -> str:
+    """Somebody under a concurrency key: enough to tell them that they have a place, without any other key."""
+    return f"{limit}|{stream}|{workflow_execution_id}|{step_id}|{token}"
 
 
 def timer_member(kind: str, workflow_execution_id: str, step_id: str, token: str) -> str:

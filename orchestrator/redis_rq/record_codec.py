@@ -29,14 +29,29 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
     stored.update((f"step:{step_id}", dumps(step.as_dict())) for step_id, step in record.steps.items())
     stored.update((item_field(unit), dumps(item.as_dict())) for unit, item in record.items.items())
     stored.update((f"state:{key}", dumps(value)) for key, value in record.state.items())
-    for name in ("outcome", "error", "deadline_ms"):
+    for name in _JSON_FIELDS:
+        value = getattr(record, name)
+        if value is not None and not (name in ("signals", "completions") and not value):
+            stored[name] = dumps(value)
+    for name in ("group", "ended_at"):
         if getattr(record, name) is not None:
-            stored[name] = dumps(getattr(record, name))
-    if record.signals:
-        stored["signals"] = dumps(record.signals)
-    if record.ended_at is not None:
-        stored["ended_at"] = record.ended_at
+            stored[name] = getattr(record, name)
     return stored
+
+
+_JSON_FIELDS = (
+    "outcome",
+    "error",
+    "deadline_ms",
+    "signals",
+    "priority",
+    "parent",
+    "slot",
+    "cancelled",
+    "ending",
+    "compensated",
+    "completions",
+)
 
 
 def changed_fields(changes: Changes) -> dict[str, str]:
@@ -86,11 +101,9 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
         state=state,
         steps=steps,
         items=items,
-        signals=loads(stored["signals"]) if "signals" in stored else [],
-        deadline_ms=loads(stored["deadline_ms"]) if "deadline_ms" in stored else None,
-        outcome=loads(stored["outcome"]) if "outcome" in stored else None,
-        error=loads(stored["error"]) if "error" in stored else None,
         ended_at=stored.get("ended_at"),
+        group=stored.get("group"),
         start_event=stored.get("start_event"),
         version=stored["version"],
+        **{name: loads(stored[name]) for name in _JSON_FIELDS if name in stored},
     )

@@ -18,7 +18,7 @@ from orchestrator.application.errors import (
 )
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.validation import LoadedSpec, check_spec
-from orchestrator.backend.ports import Commit, Committed
+from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.redis_rq.codec import dumps, loads
 from orchestrator.redis_rq.commits import CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated
@@ -36,6 +36,8 @@ _STATUS = {
     -2: Committed.GONE,
     -3: Committed.FORGED,
     -4: Committed.AGAIN,
+    -5: Committed.ORPHAN,
+    -6: Committed.REPEATED,
 }
 
 
@@ -120,6 +122,32 @@ class RedisStore:
         if len(self._specs) > SPECS_KEPT:
             self._specs.popitem(last=False)
         return loaded
+
+    # ---- what executions share
+
+    @property
+    def commons(self) -> RedisStore:
+        return self
+
+    def shared(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """All values of each (scope, owner), in one round trip."""
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for scope, owner in owners:
+                pipe.hgetall(self._keys.shared(scope, owner))
+            found: list[dict[str, str]] = pipe.execute()
+        return [{key: loads(value) for key, value in values.items()} for values in found]
+
+    def first_of(self, root: str) -> str | None:
+        with translated():
+            found = self._client.get(self._keys.idempotency(root))
+        return None if found is None else str(found)
+
+    def posts(self) -> list[Delivery]:
+        """None: on Redis they travel by the event streams."""
+        return []
+
+    def drop_post(self, ref: EventRef) -> None:
+        """There is none to drop."""
 
     # ---- registered workflows
 

@@ -54,7 +54,10 @@ ROOMS = {
     ),
     "orchestrator.coordinator": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.client": Room(ours=frozenset({APPLICATION, BACKEND, REDIS_RQ}), libraries=DATA),
-    "orchestrator.workflow": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
+    "orchestrator.family": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
+    "orchestrator.workflow": Room(
+        ours=frozenset({APPLICATION, BACKEND, "orchestrator.family"}), libraries=DATA
+    ),
     "orchestrator.settings": Room(
         ours=frozenset({APPLICATION, REDIS_RQ, "orchestrator.worker"}), libraries=DATA
     ),

@@ -41,7 +41,25 @@ def test_the_roots_of_a_context(world: World) -> None:
     assert context["input"] == {"n": 7}
     assert context["state"] == {"n": 1, "deep": {"list": [1, 2]}, "ok": False, "error": "boom"}
     with pytest.raises(KeyError):
-        context["kv"]
+        context["sources"]
+
+
+def test_kv_is_a_root_for_whoever_names_it_and_no_more(world: World) -> None:
+    world.record.shared["global"] = {"n": 5, "far": "away"}
+    context = seen_by(world, "a")
+
+    assert "kv" not in list(context)
+    assert dict(context["kv"]) == {**world.record.state, "far": "away"}
+    assert len(context["kv"]) == len(world.record.state) + 1
+    assert context["kv"]["n"] == 1
+    assert context["kv"]["far"] == "away"
+    assert dict(context["kv"]["flow"]) == world.record.state
+    assert dict(context["kv"]["global"]) == {"n": 5, "far": "away"}
+    assert dict(context["kv"]["flow_group"]) == {}
+    assert context["kv"]["local"] == {"n": 1, "deep": {"list": [1, 2]}}
+    assert seen_by(world)["kv"]["local"] == {}
+    with pytest.raises(KeyError):
+        context["kv"]["nowhere"]
 
 
 def test_steps_has_only_steps_with_a_non_null_output_in_the_order_of_the_spec(world: World) -> None:
@@ -86,6 +104,7 @@ def test_ctx_tells_of_the_workflow_the_step_and_the_moment(world: World) -> None
         "id": world.record.workflow_id,
         "name": "demo",
         "execution_id": "x1",
+        "group": None,
         "started_at": "2026-01-01T00:00:00.000Z",
     }
     assert ctx["step"] == {"id": "d", "run_id": 0, "attempt": 1}

@@ -1,0 +1,43 @@
+"""Who takes in what a unit brought back: a step, an item of a map, or a compensation."""
+
+from __future__ import annotations
+
+from orchestrator.application.attempts import (
+    Error,
+    Output,
+    StepResult,
+    bring,
+    next_delay_ms,
+    try_again,
+    write_down,
+)
+from orchestrator.application.compensations import is_undo, settle_undo
+from orchestrator.application.decisions import Pending
+from orchestrator.application.draft import Draft
+from orchestrator.application.maps import is_item, on_item
+
+
+def bring_unit(
+    draft: Draft,
+    unit: str,
+    output: Output,
+    error: Error,
+    worker: str | None = None,
+    started_at: str | None = None,
+) -> StepResult:
+    if is_undo(unit):
+        return _bring_undo(draft, unit, output, error, worker, started_at)
+    if is_item(unit):
+        return on_item(draft, unit, output, error, worker, started_at)
+    return bring(draft, unit, output, error, worker, started_at)
+
+
+def _bring_undo(
+    draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
+) -> StepResult:
+    write_down(draft, unit, output, error, worker, started_at)
+    delay_ms = next_delay_ms(draft, unit, error) if error is not None else None
+    if delay_ms is not None:
+        return try_again(draft, unit, delay_ms)
+    settle_undo(draft, unit, error)
+    return Pending()

@@ -1,0 +1,56 @@
+"""What follows when a time has come.
+
+A timer is a hint: it counts only if the record still waits for it, and its time has come.
+"""
+
+from __future__ import annotations
+
+from orchestrator.application.attempts import StepResult, as_error
+from orchestrator.application.bringing import bring_unit
+from orchestrator.application.decisions import Failed, Pending
+from orchestrator.application.draft import Draft
+from orchestrator.application.endings import end_workflow
+from orchestrator.application.events import TimerEvent, failure
+from orchestrator.application.gates import wake
+from orchestrator.application.maps import is_item, item_is_due
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.timers import Timer, timers_of
+from orchestrator.application.units import StepRecord
+from orchestrator.application.waits import on_wait_over
+
+
+def on_timer(draft: Draft, event: TimerEvent, unit: StepRecord | None) -> StepResult:
+    armed = timers_of(event.step_id, unit) if unit is not None else ()
+    timer = next((one for one in armed if (one.kind, one.token) == (event.kind, event.token)), None)
+    if timer is None or unit is None:
+        draft.count("stale")
+        return None
+    if draft.moment.at_ms < timer.due_ms:
+        draft.arm(timer)
+        return None
+    match event.kind:
+        case "retry":
+            draft.amend(event.step_id, not_before_ms=None)
+            if is_item(event.step_id):
+                item_is_due(draft, event.step_id)
+            return None
+        case "wake":
+            wake(draft, event.step_id)
+            return None
+    if unit.status is StepStatus.WAITING:
+        return on_wait_over(draft, event.step_id)
+    draft.revoke(event.step_id)
+    message = f"execution timeout exceeded ({draft.spec(event.step_id).timeout_s:g} s)"
+    return bring_unit(draft, event.step_id, *as_error(failure("timeout", message)))
+
+
+def on_workflow_timeout(draft: Draft) -> StepResult:
+    due_ms = draft.deadline_ms
+    if due_ms is None:
+        return None
+    if draft.moment.at_ms < due_ms:
+        draft.arm(Timer("timeout", "", "", due_ms))
+        return None
+    error = failure("timeout", f"the workflow exceeded its timeout ({draft.record.spec.timeout_s:g} s)")
+    end_workflow(draft, WorkflowStatus.FAILED, "workflow timed out", error=error)
+    return Failed(error) if draft.is_final else Pending()
