@@ -21,7 +21,7 @@ from redis import Redis, RedisError
 from executors import invoices
 from orchestrator import Backend, InvalidSpec, StepStatus, Workflow, WorkflowStatus, load_spec
 from orchestrator.application.errors import Unavailable
-from orchestrator.application.events import SignalEvent
+from orchestrator.application.events import Control, ControlEvent, SignalEvent
 from orchestrator.application.expressions import OPERATORS
 from orchestrator.application.fields import PLAIN_ACTIONS
 from orchestrator.application.spec import NOT_YET
@@ -63,8 +63,8 @@ EXAMPLES = {
     if block.language == "yaml"
 }
 EXECUTORS, SENDING = (block.text for block in BLOCKS if block.language == "python")
-(COMMAND,) = (block.text for block in BLOCKS if block.language == "sh")
-(DRAWING,) = (
+COMMAND, CONTROLS = (block.text for block in BLOCKS if block.language == "sh")
+DRAWING, WORKFLOW_DRAWING = (
     block.text
     for before, block in zip([None, *BLOCKS], BLOCKS, strict=False)
     if block.language == "text" and before is not None and before.language != "yaml"
@@ -87,7 +87,8 @@ def _of(kind: str | None) -> list[int]:
 def test_no_block_is_left_untreated() -> None:
     treated = [line for kind in (None, "json", "text") for line in _of(kind)]
     treated += [one.after.line for one in EXAMPLES.values() if one.after]
-    treated += [one.line for one in BLOCKS if one.text in (EXECUTORS, SENDING, COMMAND, DRAWING)]
+    others = (EXECUTORS, SENDING, COMMAND, CONTROLS, DRAWING, WORKFLOW_DRAWING)
+    treated += [one.line for one in BLOCKS if one.text in others]
 
     assert sorted(treated) == [block.line for block in BLOCKS]
     assert PAGE.count("\n```") == 2 * len(BLOCKS)
@@ -101,7 +102,8 @@ def test_an_example_comes_to_what_the_page_says(line: int) -> None:
     shown = json.loads(after.text)
     minutes = count(1_800_000_000_000, 60_000)  # a minute passes whenever somebody looks: nobody waits
     backend = Backend(_executors(), poll_interval=0.001, clock=lambda: next(minutes))
-    workflow = Workflow.from_yaml(document, backend, inputs=shown.pop("inputs", None))
+    group = shown.pop("group", None)
+    workflow = Workflow(backend.create(document, shown.pop("inputs", None), group=group), backend)
     for name, payload in shown.pop("signals", []):
         workflow.signal(name, payload)
 
@@ -114,6 +116,7 @@ def test_an_example_comes_to_what_the_page_says(line: int) -> None:
         "error": workflow.error,
         "state": workflow.state,
         "steps": {step_id: status.value for step_id, status in workflow.step_statuses.items()},
+        "items": {unit: item.status.value for unit, item in backend.load(workflow.id).items.items()},
     }
     assert shown
     assert {key: found[key] for key in shown} == shown
@@ -144,6 +147,19 @@ def test_both_ways_to_send_a_signal_put_the_same_event_into_the_stream(
     entries: Any = redis_client.xrange(Keys().events_of("inv-1"))
     [(_, raw)] = entries
     assert read_event({key.decode(): value.decode() for key, value in raw.items()}, is_start=False) == sent
+
+
+def test_the_controls_of_the_page_are_events_that_a_coordinator_understands() -> None:
+    sent = []
+    for line in CONTROLS.splitlines():
+        program, command, stream, entry, *fields = shlex.split(line)
+        assert (program, command, stream, entry) == ("redis-cli", "XADD", Keys().events(0), "*")
+        sent.append(read_event(dict(zip(fields[::2], fields[1::2], strict=True)), is_start=False))
+
+    assert sent == [
+        ControlEvent("inv-1", "cancel", reason="a duplicate", by="ada"),
+        ControlEvent("inv-1", "hold", step_id="approval"),
+    ]
 
 
 # ---- what must be there
@@ -184,6 +200,7 @@ WORDS = {
     "warnings": sorted(WARNINGS),
     "operators": sorted(OPERATORS),
     "actions": sorted(PLAIN_ACTIONS),
+    "controls": sorted(get_args(Control)),
 }
 
 
@@ -209,6 +226,7 @@ def test_the_page_shows_every_move_of_a_step() -> None:
 
     assert {before: frozenset(after) for [before], after in rows} == STEP_MOVES
     assert [status for status in StepStatus if status not in DRAWING] == [StepStatus.ON_HOLD]
+    assert [status for status in WorkflowStatus if status not in WORKFLOW_DRAWING] == []
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:
