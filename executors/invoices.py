@@ -17,7 +17,7 @@ def fetch_document(inputs: dict[str, Any]) -> dict[str, Any]:
     name = inputs["name"]
     if name not in SCANS:
         raise FileNotFoundError(f"there is no document {name!r}; there is: {', '.join(SCANS)}")
-    return {"file": name, "bytes": len(str(SCANS[name]["text"])), "type": "text/plain"}
+    return {"file": name, "bytes": len(str(SCANS[name]["text"])), "type": "text/plain", "clerk": "grace"}
 
 
 def ocr(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +63,23 @@ def price_line(inputs: dict[str, Any]) -> dict[str, Any]:
 def store(inputs: dict[str, Any]) -> dict[str, Any]:
     """Write the invoice into the books."""
     return {"number": f"inv-{inputs['fields']['amount']:g}", "by": inputs["by"]}
+
+
+def strike_out(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Undo what `store` did."""
+    return {"struck_out": inputs["number"]}
+
+
+def stamp(inputs: dict[str, Any]) -> dict[str, Any]:
+    """What is stamped upon a document before it goes to the archive."""
+    return {"text": f"{inputs['number']}, received by {inputs['clerk']}"}
+
+
+def file_away(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Put a document on its shelf. The first attempt fails: the ladder is gone."""
+    if inputs["attempt"] == 1:
+        raise FileNotFoundError("somebody has taken the ladder")
+    return {"shelf": f"shelf-{len(inputs['text']) % 7}"}
 
 
 def notify(inputs: dict[str, Any]) -> dict[str, Any]:

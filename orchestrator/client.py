@@ -60,12 +60,27 @@ class Client:
         inputs: Mapping[str, Any] | None = None,
         execution_id: str | None = None,
         answer_within_s: float = ANSWER_WITHIN_S,
+        *,
+        group: str | None = None,
+        priority: int | None = None,
+        idempotency_root: str | None = None,
+        idempotency_window_s: int | None = None,
     ) -> Started:
         """Start a registered name, a spec as a mapping or a loaded one, and wait until it is accepted.
 
-        Raises StartRefused when the coordinator says no, and NoAnswer when none is there.
+        Raises StartRefused when the coordinator says no, and NoAnswer when none is there. Under an idempotency
+        root that was used within its window (a day), it gives the execution that was started then.
         """
-        (entry_id,) = self.start_many([workflow], [inputs or {}], [execution_id])
+        fields = start_fields(workflow, inputs or {}, execution_id)
+        given = {
+            "group": group,
+            "priority": priority,
+            "idempotency_root": idempotency_root,
+            "idempotency_window_s": idempotency_window_s,
+        }
+        fields.update({name: value for name, value in given.items() if value is not None})
+        with translated():
+            entry_id = str(self._redis.xadd(self._keys.starts, fields))
         answer = self.answer(entry_id, answer_within_s)
         if not answer["ok"]:
             raise StartRefused(answer["reason"], answer.get("problems", ()))

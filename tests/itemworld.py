@@ -7,7 +7,7 @@ world.finish("m#0", {"n": 1})        # its result, and the advance that follows:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -108,6 +108,19 @@ def check_counts(record: WorkflowRecord, step_id: str, counts: ItemCounts) -> No
     assert counts.errors == sum(1 for item in items if item.is_final and item.error is not None)
     assert counts.most is None or counts.out <= counts.most
     assert counts.next == sum(1 for item in items if item.dispatches or item.is_final)
+
+
+def most_in_flight(history: Iterable[Mapping[str, Any]], step_id: str) -> int:
+    """How many items of a map were in progress at once, as its history tells."""
+    out: set[str] = set()
+    most = 0
+    for entry in history:
+        unit = str(entry.get("step", ""))
+        if unit.startswith(f"{step_id}#") and "to" in entry:
+            (out.add if entry["to"] == "in_progress" else out.discard)(unit)
+            most = max(most, len(out))
+    assert not out, "every item has ended"
+    return most
 
 
 def drain(world: ItemWorld, execute: Callable[[DispatchJob], Any], most: int = 10_000) -> Decision:

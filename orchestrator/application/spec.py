@@ -272,6 +272,19 @@ class WorkflowSpec:
     webhook: WebhookSpec | None = None
     schedule: ScheduleSpec | None = None
 
+    @property
+    def queues(self) -> frozenset[str]:
+        """Every queue that its jobs go to, and those of the children written inside."""
+        found: set[str] = set()
+        for step in self.steps:
+            if step.kind == "task":
+                found.add(step.queue)
+            if step.compensate is not None:
+                found.add(step.compensate.queue)
+            if step.child is not None and step.child.loaded is not None:
+                found |= step.child.loaded.spec.queues
+        return frozenset(found)
+
 
 def is_id(text: str) -> bool:
     """Whether a text may name a step or a queue: such names become keys, paths and job ids."""

@@ -106,7 +106,7 @@ def _stack(
     from orchestrator.embedded import Processes, Stack, embedded_stack, start_workers
     from orchestrator.redis_rq.connection import connect
 
-    queues = sorted({step.queue for step in loaded.spec.steps}) or ["default"]
+    queues = sorted(loaded.spec.queues) or ["default"]
     settings = target.settings()
     modules = list(executors or settings.executors)
     if target.redis_url is None or workers is not None:

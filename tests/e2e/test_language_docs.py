@@ -261,6 +261,7 @@ def test_the_invoice_that_is_small_needs_no_manager() -> None:
         "prices": [25.0, 12.5],
         "unpriced": 0,
         "rounds": 2,
+        "archived": {"shelf": "shelf-6", "text": "inv-37.5, received by grace"},
     }
     assert others == ["manual_entry", "approval", "settle", "notify"]
 
@@ -313,6 +314,7 @@ def test_the_invoice_that_is_large_waits_for_its_manager_in_the_system_that_run_
         "prices": [594.0],
         "unpriced": 1,
         "rounds": 2,
+        "archived": {"shelf": "shelf-5", "text": "inv-594, received by grace"},
     }
 
 
@@ -326,7 +328,7 @@ def _waiting_for_approval(process: subprocess.Popen[str], temporary: Path) -> tu
             with suppress(RedisError, Unavailable), Redis.from_url(f"unix://{path}") as redis:
                 keys: Any = redis.keys("orchestrator:execution:*")
                 client = Client(f"unix://{path}")
-                ids = [key.decode().rpartition(":")[2] for key in keys]
+                ids = [key.decode().removeprefix("orchestrator:execution:") for key in keys]
                 found.extend((client, one) for one in ids if _approval(client, one) is StepStatus.WAITING)
         return bool(found)
 

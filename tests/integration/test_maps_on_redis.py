@@ -11,7 +11,7 @@ import pytest
 
 from integration.specs_on_redis import IT, begun, coordinators, ends, raised, serve
 from integration.world import World, calls, result_fields
-from itemworld import map_step, resets
+from itemworld import map_step, most_in_flight, resets
 from orchestrator.application.spec import LoopSpec, RetrySpec
 from orchestrator.application.states import StepStatus
 from orchestrator.coordinator import Coordinator
@@ -108,6 +108,7 @@ def test_no_more_jobs_are_out_than_max_parallel_allows(real_world: World) -> Non
         one.turn()
 
     assert most == 50
+    assert most_in_flight(world.history(weid), "m") == 50
     assert items(world, weid) == [{"v": n} for n in range(1_000)]
     assert world.moves(weid, "complete").count("m") == 1
     assert world.leases() == {}

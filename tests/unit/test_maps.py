@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, Json, drain, map_step, resets, run_one, units, wait_step
+from itemworld import ItemWorld, Json, drain, map_step, most_in_flight, resets, run_one, units, wait_step
 from orchestrator.application.decisions import Complete, DispatchJob, Failed, Halt, Pending
 from orchestrator.application.draft import Draft
 from orchestrator.application.events import StepEvent, failure
@@ -208,6 +208,7 @@ def test_a_thousand_items_with_fifty_at_a_time() -> None:
     assert most == 50
     assert [one["r"] for one in world["m"].output["items"]] == list(range(0, 2_000, 2))
     assert [job.step_id for job in world.jobs] == [f"m#{n}" for n in range(1_000)]
+    assert most_in_flight(world.history, "m") == 50
     world.check()
 
 
