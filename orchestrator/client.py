@@ -68,8 +68,8 @@ class Client:
     ) -> Started:
         """Start a registered name, a spec as a mapping or a loaded one, and wait until it is accepted.
 
-        Raises StartRefused when the coordinator says no, and NoAnswer when none is there. Under an idempotency
-        root that was used within its window (a day), it gives the execution that was started then.
+        Raises StartRefused when the coordinator says no, and NoAnswer when none is there. Under a root of
+        idempotency that was used within its window (a day), it gives the execution that was started then.
         """
         fields = start_fields(workflow, inputs or {}, execution_id)
         given = {
