@@ -312,6 +312,7 @@ class Draft:
                 self.look_at(unit)
         self._readiness.in_flight += (after.token is not None) - (before.token is not None)
         if before.has_timer or after.has_timer:
+            self._readiness.timed[unit] = after.has_timer
             self._rearm(unit, before, after)
 
     def _recount(self, step_id: str, before: StepStatus, after: StepStatus) -> None:

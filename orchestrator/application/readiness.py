@@ -20,6 +20,7 @@ class ReadinessChanges:
     agenda: PositionChanges = field(default_factory=lambda: PositionChanges())
     candidates: PositionChanges = field(default_factory=lambda: PositionChanges())
     waiting: dict[str, bool] = field(default_factory=dict)
+    timed: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Readiness:
     agenda      the spec positions of steps that the next advance() must judge, in order
     candidates  those it has judged and not dispatched, for want of capacity
     waiting     the steps that wait for a signal
+    timed       the units that have a time to wait for
     """
 
     unmet: dict[str, int]
@@ -48,6 +50,7 @@ class Readiness:
     agenda: list[int]
     candidates: list[int] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
+    timed: set[str] = field(default_factory=set)
 
     @classmethod
     def of(
@@ -64,10 +67,11 @@ class Readiness:
             if steps[step_id].awaits_dispatch and graph.may_join(step_id, unmet[step_id])
         ]
         active = sum(1 for step in steps.values() if step.is_active)
-        out = [*steps.values(), *(items or {}).values()]
-        in_flight = sum(1 for unit in out if unit.token is not None)
+        units = {**steps, **(items or {})}
+        in_flight = sum(1 for unit in units.values() if unit.token is not None)
+        timed = {name for name, unit in units.items() if unit.has_timer}
         waiting = {step_id for step_id, step in steps.items() if step.status is StepStatus.WAITING}
-        return cls(unmet, len(steps) - len(final), active, in_flight, agenda, waiting=waiting)
+        return cls(unmet, len(steps) - len(final), active, in_flight, agenda, waiting=waiting, timed=timed)
 
     def apply(self, changes: ReadinessChanges) -> None:
         self.unmet.update(changes.unmet)
@@ -78,6 +82,8 @@ class Readiness:
         self.candidates = _edited(self.candidates, changes.candidates)
         for step_id, waits in changes.waiting.items():
             (self.waiting.add if waits else self.waiting.discard)(step_id)
+        for unit, has_timer in changes.timed.items():
+            (self.timed.add if has_timer else self.timed.discard)(unit)
 
 
 def _edited(positions: list[int], changes: PositionChanges) -> list[int]:

@@ -30,7 +30,8 @@ class Timer:
 
 def timers_due(record: WorkflowRecord, at_ms: int) -> list[Timer]:
     """All timers of an execution whose time has come: for those who have no set of timers to ask."""
-    found = [timer for unit, step in record.units() for timer in timers_of(unit, step)]
+    timed = ((unit, record.steps.get(unit) or record.items[unit]) for unit in sorted(record.readiness.timed))
+    found = [timer for unit, step in timed for timer in timers_of(unit, step)]
     if record.deadline_ms is not None and not record.is_final:
         found.append(Timer("timeout", "", "", record.deadline_ms))
     return [timer for timer in found if timer.due_ms <= at_ms]
