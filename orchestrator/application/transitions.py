@@ -173,7 +173,12 @@ def _on_started(draft: Draft, event: StartedEvent) -> None:
 
 
 def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
-    """Dispatch again, as the same attempt: a dead worker is not the step's fault, up to a limit."""
+    """Dispatch again, as the same attempt: a dead worker is not the step's fault, up to a limit.
+
+    An attempt whose deadline has passed meanwhile timed out, whoever noticed first.
+    """
+    if unit.deadline_ms is not None and unit.deadline_ms <= draft.moment.at_ms:
+        return _on_timeout(draft, event.step_id)
     draft.count("lost")
     if unit.lost >= draft.record.spec.limits.max_lost:
         message = f"{event.reason} ({unit.lost + 1} workers lost with this attempt)"
@@ -276,11 +281,13 @@ def _on_timer(draft: Draft, event: TimerEvent, unit: StepRecord | None) -> StepR
             return None
     if unit.status is StepStatus.WAITING:
         return on_wait_over(draft, event.step_id)
-    timeout_s = draft.spec(event.step_id.partition("#")[0]).timeout_s
-    draft.revoke(event.step_id)
-    return _on_error(
-        draft, event.step_id, failure("timeout", f"execution timeout exceeded ({timeout_s:g} s)")
-    )
+    return _on_timeout(draft, event.step_id)
+
+
+def _on_timeout(draft: Draft, unit: str) -> StepResult:
+    timeout_s = draft.spec(unit.partition("#")[0]).timeout_s
+    draft.revoke(unit)
+    return _on_error(draft, unit, failure("timeout", f"execution timeout exceeded ({timeout_s:g} s)"))
 
 
 def _on_workflow_timeout(draft: Draft) -> Failed | None:
