@@ -39,9 +39,14 @@ def on_timer(draft: Draft, event: TimerEvent, unit: StepRecord | None) -> StepRe
             return None
     if unit.status is StepStatus.WAITING:
         return on_wait_over(draft, event.step_id)
-    draft.revoke(event.step_id)
-    message = f"execution timeout exceeded ({draft.spec(event.step_id).timeout_s:g} s)"
-    return bring_unit(draft, event.step_id, *as_error(failure("timeout", message)))
+    return on_timeout(draft, event.step_id)
+
+
+def on_timeout(draft: Draft, unit: str) -> StepResult:
+    """An attempt has exceeded its time, whoever noticed first."""
+    draft.revoke(unit)
+    message = f"execution timeout exceeded ({draft.spec(unit).timeout_s:g} s)"
+    return bring_unit(draft, unit, *as_error(failure("timeout", message)))
 
 
 def on_workflow_timeout(draft: Draft) -> StepResult:

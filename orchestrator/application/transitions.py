@@ -25,7 +25,7 @@ from orchestrator.application.attempts import (
 )
 from orchestrator.application.bringing import bring_unit
 from orchestrator.application.changes import Changes
-from orchestrator.application.clock import on_timer, on_workflow_timeout
+from orchestrator.application.clock import on_timeout, on_timer, on_workflow_timeout
 from orchestrator.application.controls import on_control
 from orchestrator.application.decisions import Decision, Dispatch, Pending
 from orchestrator.application.dispatches import dispatch, start_child
@@ -176,7 +176,12 @@ def _on_started(draft: Draft, event: StartedEvent) -> None:
 
 
 def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
-    """Dispatch again, as the same attempt: a dead worker is not the step's fault, up to a limit."""
+    """Dispatch again, as the same attempt: a dead worker is not the step's fault, up to a limit.
+
+    An attempt whose deadline has passed meanwhile timed out, whoever noticed first.
+    """
+    if unit.deadline_ms is not None and unit.deadline_ms <= draft.moment.at_ms:
+        return on_timeout(draft, event.step_id)
     draft.count("lost")
     if unit.lost >= draft.record.spec.limits.max_lost:
         message = f"{event.reason} ({unit.lost + 1} workers lost with this attempt)"
