@@ -184,6 +184,7 @@ class SpecWorld(World):
             or self.armed
             or self.last.more
             or record.readiness.waiting
+            or any(step.held for step in record.steps.values())
         ), f"nothing will ever happen again: {self.statuses}"
 
 
