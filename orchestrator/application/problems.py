@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.application.document import MAX_PROBLEMS, TOO_MANY_PROBLEMS, Places
+from orchestrator.application.document import Places
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.fields import ON_ERROR, PLAIN_ACTIONS, PLAIN_JOINS
+from orchestrator.application.limits import MAX_PROBLEMS, TOO_MANY_PROBLEMS
 from orchestrator.application.parts import (
     Written,
     WrittenBranch,
