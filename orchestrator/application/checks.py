@@ -12,11 +12,11 @@ from typing import Any, get_args
 from orchestrator.application.errors import Problem
 from orchestrator.application.expressions import LITERAL, check, check_condition, is_expression
 from orchestrator.application.graph import Graph
-from orchestrator.application.parts import WrittenFilter
 from orchestrator.application.paths import Path
 from orchestrator.application.problems import Report, kind
 from orchestrator.application.spec import Scope, StepSpec, WorkflowSpec
 from orchestrator.application.written import KINDS, PlainStep, WrittenStep
+from orchestrator.application.written_filters import WrittenFilter
 
 # Steps ------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ from orchestrator.application.parts import (
     WrittenCompensate,
     WrittenConcurrency,
     WrittenDefaults,
-    WrittenFilter,
     WrittenInput,
     WrittenKv,
     WrittenLimits,
@@ -34,11 +33,11 @@ from orchestrator.application.parts import (
     WrittenSource,
     WrittenStepSource,
     WrittenSwitch,
-    WrittenWait,
-    WrittenWaitEvent,
     WrittenWebhook,
 )
 from orchestrator.application.paths import Path, child, parse_path, render_path
+from orchestrator.application.written_filters import WrittenFilter
+from orchestrator.application.written_waits import WrittenWait, WrittenWaitEvent
 
 CODES = frozenset(
     {
