@@ -176,6 +176,7 @@ class WrittenBranch(Written):
     """One way on after a result: the first entry whose condition is true decides."""
 
     noun = "a branch entry"
+    model_config = ConfigDict(json_schema_extra={"not": {"required": ["result", "result_expr"]}})
 
     condition: f.Condition = Field(description="Sees the output's keys, input, state and steps.")
     action: f.Action = Field(description="What happens then.")

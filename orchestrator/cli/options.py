@@ -152,6 +152,13 @@ def read_spec(name: str) -> LoadedSpec:
     return loaded
 
 
+def write_text(name: str, text: str) -> None:
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"cannot write {name!r}: {_reason(error)}") from error
+
+
 def add_current_directory() -> None:
     """Executors may lie where the command was started, as for `python -m` and for `rq worker`."""
     here = os.getcwd()

@@ -1,4 +1,4 @@
-"""Commands about documents: validate, register."""
+"""Commands about documents: validate, schema, register."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from orchestrator.cli.options import (
     pass_target,
     read_document,
     read_spec,
+    write_text,
 )
 
 
@@ -64,6 +65,23 @@ def _lines(report: dict[str, Any]) -> list[str]:
         count = len(report["steps"])
         lines.append(f"{name}: valid, {count} step{'' if count == 1 else 's'}")
     return lines
+
+
+@click.command()
+@click.option("-o", "--output", metavar="FILE", help="Write it to FILE instead of the standard output.")
+def schema(output: str | None) -> None:
+    """Print the JSON Schema of the language, for editors.
+
+    A document whose first line is "# yaml-language-server: $schema=FILE" is then checked and completed while
+    it is written.
+    """
+    from orchestrator.application.schema import schema
+
+    text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(output, text)
 
 
 @click.command()
