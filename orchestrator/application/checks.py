@@ -12,11 +12,11 @@ from typing import Any, get_args
 from orchestrator.application.errors import Problem
 from orchestrator.application.expressions import LITERAL, check, check_condition, is_expression
 from orchestrator.application.graph import Graph
-from orchestrator.application.parts import WrittenFilter
 from orchestrator.application.paths import Path
 from orchestrator.application.problems import Report, kind
 from orchestrator.application.spec import Scope, StepSpec, WorkflowSpec
 from orchestrator.application.written import KINDS, PlainStep, WrittenStep
+from orchestrator.application.written_filters import WrittenFilter
 
 # Steps ------------------------------------------------------------------------------------------------------
 
@@ -34,14 +34,14 @@ def check_kind(raw: Mapping[str, Any], refused: Iterable[str], path: Path, repor
         report.add(path, "no_token", message)
     elif len(others) == 1 and others[0] != "source":
         for key in raw:
-            if key in _NOT_OF[others[0]]:
+            if key in NOT_OF[others[0]]:
                 hint = "write it inside of wait" if (others[0], key) == ("wait", "timeout") else None
                 message = f"{key!r} is not a key of a {others[0]} step: it has no job"
                 report.add((*path, key), "unknown_key", message, hint)
 
 
 _OF_JOBS = frozenset({"concurrency", "heartbeat", "loop", "map", "timeout"})
-_NOT_OF: dict[str, frozenset[str]] = {
+NOT_OF: dict[str, frozenset[str]] = {
     "wait": _OF_JOBS,
     "delay": _OF_JOBS,
     "switch": _OF_JOBS,

@@ -27,7 +27,10 @@ class OrchestratorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a document: where, what kind, in words, and what was likely meant."""
+    """One thing that is wrong with a document: where, what kind, in words, and what was likely meant.
+
+    `source` says in which of several files, if the document was merged from them.
+    """
 
     path: str
     code: str
@@ -35,6 +38,7 @@ class Problem:
     hint: str | None = None
     line: int | None = None
     column: int | None = None
+    source: str | None = None
 
     def __str__(self) -> str:
         place = f"{self.line}:{self.column}: " if self.line is not None else ""
@@ -55,8 +59,9 @@ class InvalidSpec(OrchestratorError):
         super().__init__(self._text())
 
     def _text(self) -> str:
-        prefix = f"{self.source}:" if self.source else ""
-        return "\n".join(f"{prefix}{problem}" for problem in self.problems)
+        sources = (problem.source or self.source for problem in self.problems)
+        pairs = zip(sources, self.problems, strict=True)
+        return "\n".join(f"{source}:{problem}" if source else str(problem) for source, problem in pairs)
 
 
 class InvalidEvent(OrchestratorError):

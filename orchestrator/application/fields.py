@@ -186,7 +186,9 @@ def _either(*words: str) -> dict[str, Any]:
 Expression = Annotated[Any, WithJsonSchema(EXPRESSION)]
 Condition = Annotated[Any, WithJsonSchema({SEE: "Condition"})]
 Rule = Annotated[Any, WithJsonSchema({SEE: "Rule"})]
-Items = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "array"}, {SEE: "Rule"}]})]
+Items = Annotated[
+    Any, WithJsonSchema({"anyOf": [{"type": "array", "items": EXPRESSION}, {SEE: "Rule"}, {"type": "null"}]})
+]
 Values = Annotated[dict[str, Any], WithJsonSchema({SEE: "Values"})]
 Count = Annotated[int, Field(ge=1)]
 Milliseconds = Annotated[int, Field(ge=0, le=LONGEST_MS)]
@@ -225,9 +227,14 @@ Action = Annotated[
                     "type": "object",
                     "properties": {
                         "set": {
-                            "description": "A step, a list of steps, or an expression that gives either."
+                            "description": "A step, a list of steps, or an expression that gives either.",
+                            "anyOf": [
+                                {"type": "string"},
+                                {"type": "array", "items": {"anyOf": [{"type": "string"}, {SEE: "Rule"}]}},
+                                {SEE: "Rule"},
+                            ],
                         },
-                        "value": {"const": "ready"},
+                        "value": {"const": "ready", "description": "What it is set to."},
                     },
                     "required": ["set"],
                     "additionalProperties": False,

@@ -24,24 +24,22 @@
 
 A list written out as the only argument needs its own brackets: {"list.length": [[1, 2, 3]]}. A time is an
 ISO-8601 text (UTC unless it says otherwise) or a number of seconds since 1970. The operators that read the
-data (time.now, kv.get) or choose what to evaluate (any.default) live in expressions.py.
+data (time.now, kv.get) or choose what to evaluate (any.default) live in logic.py.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
-from functools import lru_cache
 from math import isfinite
 from typing import Any
 
+from orchestrator.application.patterns import compile_pattern
+
 MAX_RESULT_BYTES = 1 << 20
-MAX_PATTERN = 200
 MAX_SUBJECT = 10_000
-_MAX_PARTS = 400  # of a pattern with its repetitions written out
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -222,179 +220,3 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "time.iso": _iso,
     "time.add": _add,
 }
-
-
-class BadPattern(ValueError):
-    """The pattern is outside of what Pattern understands."""
-
-
-class Pattern:
-    r"""A regular expression that cannot backtrack: it follows all ways at once, one character at a time.
-
-    Understood: characters, `.`, classes, `\d \w \s` and their opposites, `\n \t \r`, groups, `|`, `* + ?`,
-    `{n} {n,} {n,m}`, `^` first and `$` last. Refused: back-references, look-around, `\b`, flags.
-
-    A pattern becomes numbered places, one for each character it can read; a set of places is the bits of an
-    integer. After each character the places reached so far are replaced by those that may follow (Glushkov).
-    """
-
-    def __init__(self, source: str) -> None:
-        if len(source) > MAX_PATTERN:
-            raise BadPattern(f"the pattern is longer than {MAX_PATTERN} characters")
-        self._source, self._at = source, 0
-        self._from_start = self._take("^")
-        self._tests: list[re.Pattern[str]] = []
-        self._follow: list[int] = []
-        self._parts = 0
-        tree = self._choice()
-        self._to_end = self._take("$")
-        if self._next:
-            raise self._bad("unexpected " + self._next)
-        if tree[0] == "choice" and (self._from_start or self._to_end):
-            raise self._bad("^ and $ go around a group of alternatives: ^(a|b)$")
-        self._empty, self._first, self._last = self._place(tree)
-
-    def found_in(self, subject: str) -> bool:
-        if self._empty and not (self._from_start and self._to_end and subject):
-            return True
-        again = 0 if self._from_start else self._first
-        reached, known = 0, dict[tuple[int, str], int]()
-        for index, character in enumerate(subject):
-            step = (reached, character) if index else (-1, character)
-            if step not in known:
-                ahead = again if index else self._first
-                for place in _bits(reached):
-                    ahead |= self._follow[place]
-                known[step] = sum(1 << p for p in _bits(ahead) if self._tests[p].match(character))
-            reached = known[step]
-            if reached & self._last and not self._to_end:
-                return True
-            if not reached and self._from_start:
-                return False
-        return bool(reached & self._last)
-
-    # Reading: ("one", test), ("all", [tree]), ("choice", [tree]), ("times", tree, low, high or None)
-
-    @property
-    def _next(self) -> str:
-        return self._source[self._at : self._at + 1]
-
-    def _bad(self, reason: str) -> BadPattern:
-        return BadPattern(f"{reason} at position {self._at} of the pattern {self._source!r}")
-
-    def _take(self, token: str) -> bool:
-        taken = self._source.startswith(token, self._at)
-        self._at += len(token) if taken else 0
-        return taken
-
-    def _choice(self) -> tuple[Any, ...]:
-        ways = [self._sequence()]
-        while self._take("|"):
-            ways.append(self._sequence())
-        return ("choice", ways) if len(ways) > 1 else ways[0]
-
-    def _sequence(self) -> tuple[Any, ...]:
-        trees = []
-        while self._next and self._next not in "|)$":
-            trees.append(self._repeated(self._atom()))
-        return ("all", trees)
-
-    def _atom(self) -> tuple[Any, ...]:
-        if self._take("("):
-            if self._next == "?" and not self._take("?:"):
-                raise self._bad("only plain groups are available, not (?")
-            tree = self._choice()
-            if not self._take(")"):
-                raise self._bad("expected )")
-            return tree
-        if self._next in "*+?{^":
-            raise self._bad(f"{self._next} cannot stand here; write \\{self._next} for the character")
-        token = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\[dDwWsSntr\W_]|[^\\\[]", re.DOTALL).match(
-            self._source, self._at
-        )
-        if token is None:
-            raise self._bad("an open class, or an escape that is not available")
-        if re.search(r"\[|--|&&|~~|\|\|", re.sub(r"\\.", "", token[0][1:])):
-            raise self._bad("escape [ - & ~ | inside of a class")
-        self._at = token.end()
-        try:
-            return (
-                "one",
-                re.compile(token[0] if len(token[0]) > 1 or token[0] == "." else re.escape(token[0])),
-            )
-        except re.error as error:
-            raise self._bad(str(error)) from error
-
-    def _repeated(self, tree: tuple[Any, ...]) -> tuple[Any, ...]:
-        count = re.compile(r"[*+?]|\{(\d{1,3})(,?)(\d{0,3})\}").match(self._source, self._at)
-        if count is None:
-            return tree
-        self._at = count.end()
-        self._take("?")  # a lazy repetition finds the same texts
-        simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-        if count[0] in simple:
-            return ("times", tree, *simple[count[0]])
-        low = int(count[1])
-        high = int(count[3]) if count[3] else (None if count[2] else low)
-        if high is not None and high < low:
-            raise self._bad("a repetition that ends before it begins")
-        return ("times", tree, low, high)
-
-    # Placing: whether a tree may be empty, the places it can begin with, the places it can end with
-
-    def _place(self, tree: tuple[Any, ...]) -> tuple[bool, int, int]:
-        self._parts += 1
-        if self._parts > _MAX_PARTS:
-            raise BadPattern(f"the pattern {self._source!r} has more than {_MAX_PARTS} parts")
-        match tree:
-            case ("one", test):
-                self._tests.append(test)
-                self._follow.append(0)
-                return False, 1 << len(self._tests) - 1, 1 << len(self._tests) - 1
-            case ("choice", ways):
-                placed = [self._place(way) for way in ways]
-                return any(p[0] for p in placed), _union(p[1] for p in placed), _union(p[2] for p in placed)
-            case ("times", inner, low, high):
-                return self._chain(self._times(inner, low, high))
-        return self._chain(self._place(inner) for inner in tree[1])
-
-    def _times(self, inner: tuple[Any, ...], low: int, high: int | None) -> Iterator[tuple[bool, int, int]]:
-        for _ in range(low):
-            yield self._place(inner)
-        for _ in range(1 if high is None else high - low):
-            _, first, last = self._place(inner)
-            if high is None:
-                self._link(last, first)
-            yield True, first, last
-
-    def _chain(self, placed: Iterator[tuple[bool, int, int]]) -> tuple[bool, int, int]:
-        empty, first, last = True, 0, 0
-        for next_empty, next_first, next_last in placed:
-            self._link(last, next_first)
-            first |= next_first if empty else 0
-            last = next_last | (last if next_empty else 0)
-            empty = empty and next_empty
-        return empty, first, last
-
-    def _link(self, places: int, following: int) -> None:
-        for place in _bits(places):
-            self._follow[place] |= following
-
-
-@lru_cache(maxsize=256)
-def compile_pattern(source: str) -> Pattern:
-    return Pattern(source)
-
-
-def _bits(places: int) -> Iterator[int]:
-    while places:
-        lowest = places & -places
-        yield lowest.bit_length() - 1
-        places ^= lowest
-
-
-def _union(sets: Iterator[int]) -> int:
-    union = 0
-    for places in sets:
-        union |= places
-    return union

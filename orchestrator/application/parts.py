@@ -13,7 +13,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic_core import PydanticCustomError
 
 from orchestrator.application import fields as f
-from orchestrator.application.durations import parse_ms
 from orchestrator.application.spec import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
@@ -30,13 +29,11 @@ from orchestrator.application.spec import (
     LoopSpec,
     MapSpec,
     OnMax,
-    OnTimeout,
     Overlap,
     RetrySpec,
     ScheduleSpec,
     Scope,
     SwitchSpec,
-    WaitSpec,
     WebhookSpec,
 )
 
@@ -60,11 +57,12 @@ class Written(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-def _wrong(message: str) -> PydanticCustomError:
+def wrong(message: str) -> PydanticCustomError:
+    """For a validator of a whole mapping to raise."""
     return PydanticCustomError("bad_type", "{message}", {"message": message})
 
 
-def _either(key: str, but_not: str, other: str, but_not_other: str) -> dict[str, Any]:
+def either(key: str, but_not: str, other: str, but_not_other: str) -> dict[str, Any]:
     """For the schema: one of two keys, and with each of them not a third."""
     pairs = ((key, but_not), (other, but_not_other))
     return {"oneOf": [{"required": [key], "not": {"required": [without]}} for key, without in pairs]}
@@ -178,6 +176,7 @@ class WrittenBranch(Written):
     """One way on after a result: the first entry whose condition is true decides."""
 
     noun = "a branch entry"
+    model_config = ConfigDict(json_schema_extra={"not": {"required": ["result", "result_expr"]}})
 
     condition: f.Condition = Field(description="Sees the output's keys, input, state and steps.")
     action: f.Action = Field(description="What happens then.")
@@ -187,7 +186,7 @@ class WrittenBranch(Written):
     @model_validator(mode="after")
     def _one_result(self) -> Self:
         if {"result", "result_expr"} <= self.model_fields_set:
-            raise _wrong("has both result and result_expr; keep one")
+            raise wrong("has both result and result_expr; keep one")
         return self
 
     def settled(self) -> BranchSpec:
@@ -200,38 +199,6 @@ class WrittenBranch(Written):
             result_expr=self.result_expr,
             has_result_expr="result_expr" in self.model_fields_set,
         )
-
-
-class WrittenFilter(Written):
-    """A condition, or a group of them: {operator: AND, filters: [...]}."""
-
-    noun = "a filter"
-    model_config = ConfigDict(json_schema_extra=_either("expression", "operator", "filters", "value"))
-
-    expression: f.Condition = Field(None, description="Must be true; or equal to the value, if there is one.")
-    value: f.Expression = Field(None, description="What the expression must be equal to.")
-    operator: f.Operator = Field("AND", description="Whether all filters must hold, or one.")
-    filters: list[WrittenFilter] | None = Field(None, description="Conditions and further groups.")
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        written = self.model_fields_set
-        if self.filters is None and self.expression is None:
-            raise _wrong("a filter needs an expression, or an operator with filters")
-        if self.filters is not None and not written.isdisjoint(("expression", "value")):
-            raise _wrong("has both filters and an expression; keep one")
-        if self.filters is None and "operator" in written:
-            raise _wrong("has an operator, but no filters that it could join")
-        return self
-
-    def settled(self) -> Any:
-        """The expression that is true when the step may run."""
-        if self.filters is None:
-            has_value = "value" in self.model_fields_set
-            return {"==": [self.expression, self.value]} if has_value else self.expression
-        if not self.filters:
-            return self.operator == "AND"
-        return {self.operator.lower(): [part.settled() for part in self.filters]}
 
 
 class WrittenMap(Written):
@@ -257,65 +224,6 @@ class WrittenLoop(Written):
 
     def settled(self) -> LoopSpec:
         return LoopSpec(self.max_iterations, self.on_max)
-
-
-class WrittenWaitEvent(Written):
-    """One of the events that end a wait: a signal, or a timeout."""
-
-    noun = "an event to wait for"
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
-
-    signal: f.Identifier | None = Field(None, description="The name of the signal.")
-    timeout: f.Duration | None = Field(None, description="How long the others have time.")
-
-    @model_validator(mode="after")
-    def _one_event(self) -> Self:
-        if (self.signal is None) == (self.timeout is None):
-            raise _wrong("must be either {signal: ...} or {timeout: ...}")
-        if self.signal == "timeout":
-            raise _wrong("a signal cannot be called timeout here: the output would not say which it was")
-        return self
-
-
-class WrittenWait(Written):
-    """Waits for a signal from outside, or for the first of several events. Nothing runs meanwhile."""
-
-    noun = "wait"
-    model_config = ConfigDict(json_schema_extra=_either("signal", "any", "any", "timeout"))
-
-    signal: f.Identifier | None = Field(
-        None, description="The name of the signal; its payload is the output."
-    )
-    timeout: f.Patience | None = Field(None, description="How long it waits at most; for ever if absent.")
-    on_timeout: OnTimeout = Field("fail", description="Whether a timeout is a failure, or an empty output.")
-    any: list[WrittenWaitEvent] | None = Field(
-        None,
-        description="Several events, of which the first wins.",
-        json_schema_extra={"contains": {"required": ["signal"]}},
-    )
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        if (self.signal is None) == (self.any is None):
-            raise _wrong("needs either a signal or any: a list of events")
-        if self.any is not None:
-            if not self.model_fields_set <= {"signal", "any"}:
-                raise _wrong("with any, a timeout is one of its events: [{signal: a}, {timeout: 24h}]")
-            names = [event.signal or "timeout" for event in self.any]
-            if set(names) <= {"timeout"}:
-                raise _wrong("any needs at least one signal")
-            if twice := next((name for name in names if names.count(name) > 1), None):
-                raise _wrong(f"any has {twice} twice")
-        return self
-
-    def settled(self) -> WaitSpec:
-        if self.any is None:
-            patience = None if self.timeout is None else f.seconds(self.timeout)
-            timeout_ms = None if patience is None else parse_ms(self.timeout)
-            return WaitSpec((self.signal or "",), timeout_ms, self.on_timeout)
-        signals = tuple(event.signal for event in self.any if event.signal is not None)
-        timeout_ms = next((parse_ms(event.timeout) for event in self.any if event.timeout is not None), None)
-        return WaitSpec(signals, timeout_ms, "continue", is_any=True)
 
 
 class WrittenSwitch(Written):
@@ -381,7 +289,7 @@ class WrittenStepSource(Written):
     """The source of one step: {type, configuration}, or the base it starts from and what it changes."""
 
     noun = "the source of a step"
-    model_config = ConfigDict(json_schema_extra=_either("base", "configuration", "type", "override"))
+    model_config = ConfigDict(json_schema_extra=either("base", "configuration", "type", "override"))
 
     base: f.Token | None = Field(None, description="The name of the source it starts from.")
     override: f.Override | None = Field(
@@ -393,11 +301,11 @@ class WrittenStepSource(Written):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if (self.base is None) == (self.type is None):
-            raise _wrong("needs either a type, or a base to start from")
+            raise wrong("needs either a type, or a base to start from")
         if self.base is not None and self.configuration is not None:
-            raise _wrong("has a base: write the configuration under override")
+            raise wrong("has a base: write the configuration under override")
         if self.type is not None and self.override is not None:
-            raise _wrong("has an override, but no base that it could change")
+            raise wrong("has an override, but no base that it could change")
         return self
 
 

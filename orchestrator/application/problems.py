@@ -12,16 +12,17 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.application.document import MAX_PROBLEMS, TOO_MANY_PROBLEMS, Places
+from orchestrator.application.document import Document
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.fields import ON_ERROR, PLAIN_ACTIONS, PLAIN_JOINS
+from orchestrator.application.limits import MAX_PROBLEMS, TOO_MANY_PROBLEMS
+from orchestrator.application.merging import owner_of
 from orchestrator.application.parts import (
     Written,
     WrittenBranch,
     WrittenCompensate,
     WrittenConcurrency,
     WrittenDefaults,
-    WrittenFilter,
     WrittenInput,
     WrittenKv,
     WrittenLimits,
@@ -33,11 +34,11 @@ from orchestrator.application.parts import (
     WrittenSource,
     WrittenStepSource,
     WrittenSwitch,
-    WrittenWait,
-    WrittenWaitEvent,
     WrittenWebhook,
 )
 from orchestrator.application.paths import Path, child, parse_path, render_path
+from orchestrator.application.written_filters import WrittenFilter
+from orchestrator.application.written_waits import WrittenWait, WrittenWaitEvent
 
 CODES = frozenset(
     {
@@ -71,16 +72,20 @@ WARNINGS = frozenset({"repeats_on_success", "state_read_race", "unused_source"})
 class Report:
     """Gathers problems, and gives each its place and all of them the order of the document.
 
-    Paths are those of a workflow; `inside` gives the report on one that is written inside of another.
+    `data` was read from one document, merged from several, or made in Python. Paths are those of a workflow;
+    `inside` gives the report on one that is written inside of another.
     """
 
     def __init__(
-        self, data: Any, places: Places | None, source: str | None, problems: Iterable[Problem] = ()
+        self, data: Any, documents: Sequence[Document] = (), problems: Iterable[Problem] = ()
     ) -> None:
-        self._data, self._places, self._source = data, places, source
+        self._data, self._documents = data, documents
+        self._is_merged = len(documents) > 1
+        self._source = documents[0].source if len(documents) == 1 else None
+        self._order = {document.source: n for n, document in reversed([*enumerate(documents)])}
         self._base: Path = ()
         self._problems = list(problems)
-        self._unreadable = {problem.path for problem in self._problems}
+        self._unreadable = {problem.path for problem in self._problems if self._is_of_its_owner(problem)}
         self._comparisons = [20_000]  # what hints may cost altogether: about a second
         self._ordinals: dict[int, dict[str, int]] = {}
 
@@ -125,14 +130,23 @@ class Report:
         for problem in problems:
             path = parse_path(problem.path, self._data)
             problem = self._with_place(path, problem)
-            placed.append(((problem.line or 0, problem.column or 0, *self._position(path)), problem))
+            place = self._order.get(problem.source, 0), problem.line or 0, problem.column or 0
+            placed.append(((*place, *self._position(path)), problem))
         return tuple(problem for _, problem in sorted(placed, key=lambda entry: entry[0]))
 
     def _with_place(self, path: Path, problem: Problem) -> Problem:
-        if problem.line is not None or self._places is None:
+        is_placed = problem.line is not None or problem.source is not None
+        if is_placed or not self._documents:
             return problem
-        line, column = self._places.find(path, of_key=problem.code == "unknown_key") or (None, None)
-        return replace(problem, line=line, column=column)
+        owner = owner_of(path, self._documents)
+        line, column = owner.places.find(path, of_key=problem.code == "unknown_key") or (None, None)
+        return replace(problem, line=line, column=column, source=owner.source if self._is_merged else None)
+
+    def _is_of_its_owner(self, problem: Problem) -> bool:
+        """Of a value that a later file has replaced, nothing else is known to be wrong."""
+        if not self._is_merged:
+            return True
+        return owner_of(parse_path(problem.path, self._data), self._documents).source == problem.source
 
     def _position(self, path: Path) -> tuple[int, ...]:
         """Where a path comes in the document; a missing part comes before all that is there."""

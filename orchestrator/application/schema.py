@@ -10,46 +10,41 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.application import spec as language
-from orchestrator.application.expressions import OPERATORS
+from orchestrator.application.checks import NOT_OF
+from orchestrator.application.expression_schema import DEFINED
 from orchestrator.application.fields import SEE
 from orchestrator.application.written import KINDS, WrittenDocument
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _PREFIX = "Written"
-_OPERATORS: dict[str, Any] = {"properties": {operator: {} for operator in sorted(OPERATORS)}}
-_WORDS = 'JSON Logic: a mapping with one operator, such as {"==": [{"var": "input.x"}, 1]}'
-
-_DEFINED: dict[str, Any] = {
-    "Expression": {"description": f"A literal, or {_WORDS}", **_OPERATORS},
-    "Condition": {
-        "description": f"True, false, or {_WORDS}",
-        "type": ["object", "boolean", "number", "null"],
-        **_OPERATORS,
-    },
-    "Rule": {"description": _WORDS, "type": "object", "minProperties": 1, "maxProperties": 1, **_OPERATORS},
-    "Values": {"type": "object", "additionalProperties": {SEE: "Expression"}},
-    "Output": {
-        "anyOf": [
-            {"type": "null"},
-            {SEE: "Values"},
-            {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "name": {"type": "string", "minLength": 1},
-                        "type": {"enum": ["raw", "json", "jmespath"]},
-                        "value": {"type": "string", "description": "A path such as data.users[*].name"},
-                        "path": {"type": "string", "description": "Another word for value."},
+_OUTPUT: dict[str, Any] = {
+    "anyOf": [
+        {"type": "null"},
+        {SEE: "Values"},
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {
+                        "type": "string",
+                        "minLength": 1,
+                        "description": "The key that the output gets.",
                     },
-                    "required": ["name"],
-                    "patternProperties": {"^x-": True},
-                    "additionalProperties": False,
+                    "type": {
+                        "enum": ["raw", "json", "jmespath"],
+                        "description": "Whether it is all that came back, or a part of it.",
+                    },
+                    "value": {"type": "string", "description": "A path such as data.users[*].name"},
+                    "path": {"type": "string", "description": "Another word for value."},
                 },
+                "required": ["name"],
+                "patternProperties": {"^x-": True},
+                "additionalProperties": False,
             },
-        ]
-    },
+        },
+    ]
 }
 
 
@@ -66,19 +61,47 @@ def schema() -> dict[str, Any]:
         part["title"] = name.removeprefix(_PREFIX)
         part["patternProperties"] = {"^x-": True}
     root["oneOf"] = _required(root, "steps", "flow")
-    step["properties"]["id"]["anyOf"][0]["pattern"] = language.ID_PATTERN
-    step["anyOf"] = _required(step, "id", "op", "name")
-    tokens = _required(step, "op", "fn", "type", "source")
-    step["oneOf"] = [{"anyOf": tokens}, *_required(step, *KINDS)]
-    defined = {name.removeprefix(_PREFIX): part for name, part in parts.items()} | _DEFINED
+    for key in root["properties"].keys() & {"steps", "flow"}:
+        there = root["properties"][key]
+        there.update(there.pop("anyOf")[0])  # an empty key is no list of steps
+    _refine_step(step)
+    defined = {name.removeprefix(_PREFIX): part for name, part in parts.items()}
+    defined |= {**DEFINED, "Output": _OUTPUT}
     made: dict[str, Any] = _resolved({**root, "$defs": dict(sorted(defined.items()))})
     used = _reachable(made)
     made["$defs"] = {name: part for name, part in made["$defs"].items() if name in used}
     return {"$schema": DIALECT, **made}
 
 
+def _refine_step(step: dict[str, Any]) -> None:
+    """What the model leaves to validation, because it needs several keys at once."""
+    step["properties"]["id"]["anyOf"][0]["pattern"] = language.ID_PATTERN
+    step["anyOf"] = _given(step, "id", "op", "name")
+    tokens = _given(step, "op", "fn", "type", "source")
+    kinds = [kind for kind in KINDS if kind in step["properties"]]
+    step["oneOf"] = [{"anyOf": tokens}, *_given(step, *kinds)]
+    step["allOf"] = [_named_by(step, "op", "id"), _named_by(step, "name", "id", "op")]
+    for kind in kinds:
+        refused = {"properties": dict.fromkeys(sorted(NOT_OF[kind]), False)}
+        step["allOf"].append({"if": _given(step, kind)[0], "then": refused})
+
+
+def _named_by(step: dict[str, Any], key: str, *sooner: str) -> dict[str, Any]:
+    """Without any of the keys that name a step sooner, `key` is its id."""
+    return {
+        "if": {"not": {"anyOf": _given(step, *sooner)}},
+        "then": {"properties": {key: {"pattern": language.ID_PATTERN}}},
+    }
+
+
 def _required(model: dict[str, Any], *keys: str) -> list[dict[str, Any]]:
     return [{"required": [key]} for key in keys if key in model["properties"]]
+
+
+def _given(model: dict[str, Any], *keys: str) -> list[dict[str, Any]]:
+    """A key of null counts as absent."""
+    is_there = {"not": {"type": "null"}}
+    return [{**required, "properties": {key: is_there}} for key in keys for required in _required(model, key)]
 
 
 def _resolved(value: Any, is_named: bool = False) -> Any:
@@ -89,7 +112,7 @@ def _resolved(value: Any, is_named: bool = False) -> Any:
         return value
     made: dict[str, Any] = {}
     for key, item in value.items():
-        if is_named:
+        if is_named and isinstance(item, dict):
             made[key] = _resolved({name: part for name, part in item.items() if name != "title"})
         elif key == SEE:
             made["$ref"] = item if item == "#" else f"#/$defs/{item}"

@@ -6,7 +6,7 @@ neither hides an unknown dependency nor causes more problems.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import UnionType
@@ -22,11 +22,12 @@ from orchestrator.application.checks import (
     check_values,
     warnings_of,
 )
-from orchestrator.application.document import Places, check_data, scan_document
+from orchestrator.application.document import Document, Places, check_data, scan_document
 from orchestrator.application.errors import Problem
 from orchestrator.application.fields import seconds
 from orchestrator.application.flowtoy import Sources, read_output, refuse_templates
 from orchestrator.application.graph import Graph, build_graph
+from orchestrator.application.merging import scan_documents
 from orchestrator.application.paths import Path, render_path
 from orchestrator.application.problems import CODES, WARNINGS, Report, kind, parse
 from orchestrator.application.spec import (
@@ -44,7 +45,7 @@ from orchestrator.application.spec import (
 )
 from orchestrator.application.written import PlainStep, WrittenDocument, WrittenStep
 
-__all__ = ["CODES", "WARNINGS", "LoadedSpec", "check_inputs", "check_spec", "load_spec"]
+__all__ = ["CODES", "WARNINGS", "LoadedSpec", "check_inputs", "check_spec", "load_spec", "load_specs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,20 @@ class LoadedSpec:
 def load_spec(text: str, source: str | None = None) -> LoadedSpec:
     """The spec in a YAML or JSON text; InvalidSpec with all its problems."""
     document, problems = scan_document(text, source)
-    return _checked(document.data, Report(document.data, document.places, source, problems))
+    return _checked(document.data, Report(document.data, [document], problems))
+
+
+def load_specs(texts: Sequence[tuple[str, str]]) -> LoadedSpec:
+    """The spec in several texts, each with its source, merged left to right; problems name the source."""
+    if len(texts) == 1:
+        return load_spec(*texts[0])
+    data, documents, problems = scan_documents(texts)
+    return _checked(data, Report(data, documents, problems))
 
 
 def check_spec(data: Any, places: Places | None = None, source: str | None = None) -> LoadedSpec:
     """The spec in plain data; InvalidSpec with all its problems."""
-    report = Report(data, places, source)
+    report = Report(data, [Document(data, places or Places(data, lambda: None), source)])
     report.extend(check_data(data))
     report.raise_if_any()
     return _checked(data, report)

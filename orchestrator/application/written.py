@@ -1,4 +1,5 @@
-"""A step and a workflow as a user writes them, key by key; what is inside of the keys is in `parts.py`."""
+"""A step and a workflow as a user writes them, key by key; what is inside of the keys is in `parts.py`, and
+in modules of their own where that is much."""
 
 from __future__ import annotations
 
@@ -15,7 +16,6 @@ from orchestrator.application.parts import (
     WrittenCompensate,
     WrittenConcurrency,
     WrittenDefaults,
-    WrittenFilter,
     WrittenInput,
     WrittenKv,
     WrittenLimits,
@@ -26,7 +26,6 @@ from orchestrator.application.parts import (
     WrittenSource,
     WrittenStepSource,
     WrittenSwitch,
-    WrittenWait,
     WrittenWebhook,
     short_form,
 )
@@ -39,6 +38,8 @@ from orchestrator.application.spec import (
     Kind,
     StepSpec,
 )
+from orchestrator.application.written_filters import WrittenFilter
+from orchestrator.application.written_waits import WrittenWait
 
 __all__ = ["KINDS", "PlainStep", "Written", "WrittenDocument", "WrittenStep"]
 

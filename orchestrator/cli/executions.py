@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,23 +18,30 @@ from orchestrator.cli.options import (
     read_spec,
 )
 
+if TYPE_CHECKING:
+    from orchestrator.application.validation import LoadedSpec
+
 
 @click.command()
-@click.argument("workflow", metavar="FILE|NAME")
+@click.argument("workflow", metavar="NAME|FILE...", nargs=-1, required=True)
 @inputs_option
 @click.option("--execution-id", help="What to call the execution; made from the time unless given.")
 @json_option
 @connection_options
 @pass_target
 def start(
-    target: Target, workflow: str, inputs: dict[str, Any], execution_id: str | None, as_json: bool
+    target: Target,
+    workflow: tuple[str, ...],
+    inputs: dict[str, Any],
+    execution_id: str | None,
+    as_json: bool,
 ) -> None:
     """Start the workflow in FILE, or a registered NAME, and print the execution's id.
 
-    It returns as soon as a coordinator has accepted the start.
+    Several files are one document, merged from left to right. It returns as soon as a coordinator has
+    accepted the start.
     """
-    what = read_spec(workflow) if _is_file(workflow) else workflow
-    started = target.client().start(what, inputs, execution_id)
+    started = target.client().start(_spec_or_name(workflow), inputs, execution_id)
     if as_json:
         ids = {
             "workflow_execution_id": started.workflow_execution_id,
@@ -43,6 +50,15 @@ def start(
         click.echo(json.dumps(ids))
     else:
         click.echo(started.execution_id)
+
+
+def _spec_or_name(words: tuple[str, ...]) -> LoadedSpec | str:
+    names = [word for word in words if not _is_file(word)]
+    if not names:
+        return read_spec(*words)
+    if len(words) > 1:
+        raise click.UsageError(f"{names[0]!r} is no file, and the name of a registered workflow stands alone")
+    return names[0]
 
 
 def _is_file(workflow: str) -> bool:

@@ -12,7 +12,7 @@ from orchestrator.cli.failures import explained
 from orchestrator.cli.options import Target, global_connection_options
 from orchestrator.cli.run import run
 from orchestrator.cli.services import coordinator, worker
-from orchestrator.cli.specs import register, validate
+from orchestrator.cli.specs import register, schema, validate
 
 
 class Commands(click.Group):
@@ -43,5 +43,5 @@ def main() -> None:
     """
 
 
-for command in (run, validate, start, status, register, coordinator, worker):
+for command in (run, validate, start, status, register, schema, coordinator, worker):
     main.add_command(command)

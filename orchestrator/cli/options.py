@@ -124,6 +124,7 @@ inputs_option = click.option(
     callback=_read_inputs,
     help="The inputs: a JSON object, or @FILE with one.",
 )
+files_argument = click.argument("files", metavar="FILE...", nargs=-1, required=True)
 executors_option = click.option(
     "--executors",
     metavar="MODULE",
@@ -141,15 +142,21 @@ def read_document(name: str) -> str:
         raise click.UsageError(f"cannot read {name!r}: {_reason(error)}") from error
 
 
-def read_spec(name: str) -> LoadedSpec:
-    """The spec in a file; its warnings go to the standard error."""
-    from orchestrator.application.validation import load_spec
+def read_spec(*names: str) -> LoadedSpec:
+    """The spec in one or several files; its warnings go to the standard error."""
+    from orchestrator.application.validation import load_specs
 
-    text = read_document(name)
-    loaded = load_spec(text, name)
+    loaded = load_specs([(read_document(name), name) for name in names])
     for warning in loaded.warnings:
-        click.echo(f"{name}:{warning} (warning)", err=True)
+        click.echo(f"{warning.source or names[0]}:{warning} (warning)", err=True)
     return loaded
+
+
+def write_text(name: str, text: str) -> None:
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"cannot write {name!r}: {_reason(error)}") from error
 
 
 def add_current_directory() -> None:

@@ -17,6 +17,7 @@ from orchestrator.cli.options import (
     add_current_directory,
     connection_options,
     executors_option,
+    files_argument,
     inputs_option,
     json_option,
     pass_target,
@@ -37,7 +38,7 @@ FINISH_WITHIN_S = 30.0
 
 
 @click.command()
-@click.argument("file")
+@files_argument
 @inputs_option
 @executors_option
 @click.option(
@@ -51,7 +52,7 @@ FINISH_WITHIN_S = 30.0
 @pass_target
 def run(
     target: Target,
-    file: str,
+    files: tuple[str, ...],
     inputs: dict[str, Any],
     executors: tuple[str, ...],
     workers: int | None,
@@ -60,13 +61,15 @@ def run(
 ) -> None:
     """Run the workflow in FILE to its end, and show what came of it.
 
+    Several files are one document, merged from left to right: mappings merge, lists and scalars replace.
+
     Without a Redis it starts a private one, a coordinator and workers, and leaves nothing behind. With
     --redis-url the workflow runs there, by the coordinators and workers that are there; --workers N starts N
     more for the time of this run.
     """
     from orchestrator.cli import report
 
-    loaded = read_spec(file)
+    loaded = read_spec(*files)
     _check_inputs(loaded, inputs)
     progress = progress_on()
     with _interruptible(), _stack(target, loaded, executors, workers, progress) as stack:

@@ -146,6 +146,18 @@ def test_a_run_prints_its_result_alone_on_the_standard_output_and_leaves_nothing
     assert list(terminal.temporary.iterdir()) == []
 
 
+def test_a_run_of_several_files_is_one_of_what_they_come_to(terminal: Terminal) -> None:
+    (terminal.folder / "more.yaml").write_text("name: more\noutputs: {plus: {'+': [{var: state.sum}, 1]}}")
+
+    run = terminal.run(
+        *("run", "add.yaml", "more.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--json")
+    )
+
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert (told["status"], told["outcome"]) == ("complete", {"sum": 3, "plus": 4})
+
+
 def test_the_example_retries_and_halts(terminal: Terminal) -> None:
     done = terminal.run("run", ORDER, "--executors", "executors", "--inputs", '{"sku": "b2", "quantity": 3}')
     assert done.returncode == 0, done.stderr
@@ -288,6 +300,23 @@ def test_start_and_status_by_file_and_by_name(system: Terminal, redis_url: str) 
     for name in ids.values():
         told = system.run("status", name, "--json")
         assert json.loads(told.stdout)["outcome"] == {"sum": 7}
+
+
+def test_several_files_are_started_and_registered_as_one_workflow(system: Terminal, redis_url: str) -> None:
+    (system.folder / "more.yaml").write_text("name: more\ninputs: {a: {default: 5}}")
+
+    registered = system.run("register", "add.yaml", "more.yaml")
+    started = system.run("start", "add.yaml", "more.yaml", "--execution-id", "by-files")
+    named = system.run("start", "more", "--execution-id", "by-name")
+
+    assert registered.stdout.startswith("more is now "), registered.stderr
+    assert (started.stdout, named.stdout) == ("by-files\n", "by-name\n"), started.stderr + named.stderr
+    client = Client(redis_url)
+    for name in ("by-files", "by-name"):
+        client.wait(name, 60)
+    records = [client.record(name) for name in ("by-files", "by-name")]
+    assert [record.outcome for record in records] == [{"sum": 7}, {"sum": 7}]
+    assert {record.loaded.workflow_id for record in records} == {registered.stdout.split()[-1]}
 
 
 def test_a_run_on_a_named_redis_uses_what_is_there(system: Terminal, redis_url: str) -> None:

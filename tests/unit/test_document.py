@@ -9,8 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.application.document import DocumentLimits, check_data, read_document
+from orchestrator.application.document import check_data, read_document
 from orchestrator.application.errors import InvalidSpec, Problem
+from orchestrator.application.limits import DocumentLimits
 from orchestrator.application.paths import parse_path, render_path
 
 

@@ -19,9 +19,7 @@ from orchestrator.application.expressions import (
     MAX_DEPTH,
     MAX_NODES,
     OPERATORS,
-    Descends,
     Reference,
-    _private_copy,
     check,
     check_condition,
     evaluate,
@@ -29,6 +27,8 @@ from orchestrator.application.expressions import (
     references,
     resolve,
 )
+from orchestrator.application.jsonpath import Descends
+from orchestrator.application.logic import _private_copy
 
 ACCUMULATOR = {"var": "accumulator"}
 HERE = {"var": ""}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from orchestrator.application import operators
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions import MAX_RESULT_BYTES, OPERATORS, evaluate
-from orchestrator.application.operators import MAX_SUBJECT, BadPattern, compile_pattern, kind
+from orchestrator.application.expressions import OPERATORS, evaluate
+from orchestrator.application.operators import MAX_RESULT_BYTES, MAX_SUBJECT, kind
+from orchestrator.application.patterns import BadPattern, compile_pattern
 
 NOW = "2026-11-16T04:42:00.123Z"  # a Monday
 CONTEXT = {

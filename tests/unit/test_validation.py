@@ -452,7 +452,7 @@ def test_a_fault_that_nobody_has_words_for_is_still_a_problem() -> None:
         noun = "an odd thing"
         moment: datetime | None = None
 
-    report = Report({}, None, None)
+    report = Report({})
 
     assert parse(Odd, {"moment": "soon"}, (), report) == Odd()
     with pytest.raises(InvalidSpec, match="moment: does not fit here: a text"):

@@ -1,0 +1,56 @@
+"""Dotted paths into data, as `var` reads them: through keys and indexes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from orchestrator.application.jsonpath import descends
+
+ABSENT = object()
+
+
+def look_up(data: Any, path: str, default: Any = None) -> Any:
+    parts = split(path)
+    value = find(data, parts, default)
+    if type(value) in _SCALARS or (type(value) is dict and len(parts) >= 2):
+        return value
+    return plain(value, 2 - len(parts))
+
+
+def find(value: Any, parts: tuple[str, ...], default: Any) -> Any:
+    for position, part in enumerate(parts):
+        if type(value) is dict:
+            value = value.get(part, ABSENT)
+        elif type(value) is list:
+            index = int(part) if part.isdecimal() and len(part) < 10 else len(value)
+            value = value[index] if index < len(value) else ABSENT
+        elif descends(type(value)):
+            descended = value.descend(list(parts[position:]))
+            return default if descended is None else find(descended[0], tuple(descended[1]), default)
+        else:
+            value = value.get(part, ABSENT) if isinstance(value, Mapping) else ABSENT
+        if value is ABSENT:
+            return default
+    return value
+
+
+@lru_cache(maxsize=4096)
+def split(path: str) -> tuple[str, ...]:
+    return tuple(path.split(".")) if path else ()
+
+
+def plain(value: Any, reach: int = 2) -> Any:
+    """Lazy mappings as dicts. They lie in one another or in the uppermost `reach` dicts, never in lists."""
+    if type(value) is dict:
+        if reach <= 0:
+            return value
+        made = {key: plain(item, reach - 1) for key, item in value.items()}
+        return made if any(made[key] is not item for key, item in value.items()) else value
+    if isinstance(value, Mapping):
+        return {key: plain(item, reach) for key, item in value.items()}
+    return value
+
+
+_SCALARS = frozenset({str, int, float, bool, type(None), list})

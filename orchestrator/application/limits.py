@@ -1,0 +1,59 @@
+"""What a document may hold: so much, so deep, and nothing but JSON."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.application.errors import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentLimits:
+    max_bytes: int = 16 * 1024 * 1024
+    max_nodes: int = 1_000_000
+    max_depth: int = 50
+
+
+DEFAULT_LIMITS = DocumentLimits()
+MAX_PROBLEMS = 1_000
+TOO_MANY_PROBLEMS = Problem(
+    "", "too_big", f"there are more than {MAX_PROBLEMS} problems; these are the first"
+)
+
+
+def too_many(limits: DocumentLimits) -> str:
+    return f"the document has more than {limits.max_nodes} nodes, aliases expanded"
+
+
+def too_deep(limits: DocumentLimits) -> str:
+    return f"the document is nested deeper than {limits.max_depth} levels"
+
+
+def written_twice(key: str) -> str:
+    return f"the key {key!r} is written twice"
+
+
+def fault_of(value: Any) -> str | None:
+    """Why a scalar is not JSON."""
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        return (
+            None
+            if value.isascii() or not _SURROGATE.search(value)
+            else "a text that is not Unicode is not JSON"
+        )
+    if isinstance(value, int):
+        return (
+            None if value.bit_length() <= _MAX_INT_BITS else "a number this long is not JSON for most readers"
+        )
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{value} is not JSON"
+    return f"a value of type {type(value).__name__} is not JSON"
+
+
+_MAX_INT_BITS = 1024  # as far as a float reaches; json.dumps() refuses far longer ones
+_SURROGATE = re.compile("[\ud800-\udfff]")
