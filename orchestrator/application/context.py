@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.application.dotted import plain
+
 if TYPE_CHECKING:
     from orchestrator.application.draft import Draft
+
+MOST_LOGGED = 20
+SHOWN_OF_A_LOG = 1_000
 
 
 class StepsView(Mapping[str, Any]):
@@ -165,6 +171,14 @@ class Context(Mapping[str, Any]):
             ctx["step"] = {"id": step_id, "run_id": step.run_id, "attempt": step.attempt}
             ctx["loop"] = {"iteration": step.iteration, "value": step.loop_value}
         return ctx
+
+    def hear(self, value: Any) -> None:
+        """What an expression logs is a line of the history; not all of it, should it not stop."""
+        draft, unit = self._draft, self._unit
+        draft.logged += 1
+        if draft.logged <= MOST_LOGGED:
+            text = json.dumps(plain(value), ensure_ascii=False)[:SHOWN_OF_A_LOG]
+            draft.note(**({} if unit is None else {"step": unit}), log=text)
 
     def __iter__(self) -> Iterator[str]:
         yield from (root for root in self._ROOTS if root not in self._fresh)

@@ -45,6 +45,7 @@ class Draft:
         self._shared: dict[str, dict[str, Any]] = {}
         self.judged: dict[str, bool] = {}
         self.tokens = 0
+        self.logged = 0
         self._agenda = Agenda(record.readiness.agenda, self._readiness.agenda)
         self._candidates = Agenda(record.readiness.candidates, self._readiness.candidates)
 

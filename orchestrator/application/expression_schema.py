@@ -48,7 +48,7 @@ WORDS = {
     "none": "Whether it is true for no item: [list, expression over the item].",
     "missing": "Which of these paths are not there.",
     "missing_some": "Which paths are not there, if fewer are than needed: [needed, [paths]].",
-    "log": "Its argument.",
+    "log": "Its argument, which is noted in the history.",
     "str.upper": "A text in capitals.",
     "str.lower": "A text in small letters.",
     "str.trim": "A text without white space around it.",

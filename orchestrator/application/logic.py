@@ -6,7 +6,8 @@ of the rule, whose walk is in expressions.py.
 
 Corrected: `var` never raises, counts from the end or reaches into a text; `<` and its kin are false for what
 cannot be compared; `reduce` evaluates its initial value; `count` of one list is its length; 0, "", [], false
-and null keep their value as items of scoped operators; `method` is gone; `log` returns its argument.
+and null keep their value as items of scoped operators; `method` is gone; `log` returns its argument, and the
+data may listen to it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from inspect import Parameter, signature
 from math import inf
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from orchestrator.application import operators
 from orchestrator.application.dotted import ABSENT, find, look_up, plain, split
@@ -135,6 +136,20 @@ def _moment(scope: Scope, time: Any) -> datetime:
     return operators.moment(_now(scope) if time is ABSENT else time)
 
 
+@runtime_checkable
+class Listens(Protocol):
+    """Data that wants to know what is logged."""
+
+    def hear(self, value: Any) -> None: ...
+
+
+def _log(scope: Scope, value: Any = None) -> Any:
+    root = scope.evaluation.root
+    if isinstance(root, Listens):
+        root.hear(value)
+    return value
+
+
 def _kv_get(scope: Scope, key: Any, default: Any = None) -> Any:
     forced, _, name = operators.text(key).partition(":")
     is_forced = forced in ("global", "flow_group") and bool(name)
@@ -164,15 +179,15 @@ _READERS: dict[str, Callable[..., Any]] = {  # read the data
     "time.hour": lambda scope, time=ABSENT: _moment(scope, time).hour,
     "time.weekday": lambda scope, time=ABSENT: _moment(scope, time).isoweekday(),
     "kv.get": _kv_get,
+    "log": _log,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: function for name, function in _library._common_operations.items() if name != "method"},
+    **{name: one for name, one in _library._common_operations.items() if name not in ("method", "log")},
     "<": _less,
     "cat": _cat,
     "merge": _merge,
     "*": _multiply,
     "count": _count,
-    "log": lambda value: value,
     **operators.FUNCTIONS,
 }
 SCOPED = frozenset({"map", "filter", "reduce", "all", "some", "none"})

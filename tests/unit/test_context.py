@@ -97,6 +97,33 @@ def test_a_path_descends_by_the_longest_id_that_fits() -> None:
     assert steps.descend(["nobody"]) is None
 
 
+def test_what_an_expression_logs_is_noted_in_the_history() -> None:
+    rule = {"log": {"cat": ["so far: ", {"var": "input.n"}]}}
+    world = World(document(step("a", input={"n": rule})), inputs={"n": 7})
+
+    world.advance()
+
+    assert world.out["a"].inputs == {"n": "so far: 7"}
+    assert [entry for entry in world.history if "log" in entry] == [
+        {"at": world.history[0]["at"], "cause": "e1", "step": "a", "log": '"so far: 7"'}
+    ]
+
+
+def test_an_expression_that_does_not_stop_logging_is_not_heard_for_ever() -> None:
+    many = {"map": [{"var": "input.all"}, {"log": {"var": ""}}]}
+    world = World(document(outputs={"all": many, "long": {"log": "x" * 5_000}}), inputs={"all": [1] * 19})
+
+    world.advance()
+
+    notes = [entry["log"] for entry in world.history if "log" in entry]
+    assert len(notes) == 20
+    assert len(notes[-1]) == 1_000
+    assert "step" not in world.history[0]
+    world = World(document(outputs={"all": many}), inputs={"all": [1] * 100})
+    world.advance()
+    assert len([entry for entry in world.history if "log" in entry]) == 20
+
+
 def test_ctx_tells_of_the_workflow_the_step_and_the_moment(world: World) -> None:
     ctx = seen_by(world, "d")["ctx"]
 
