@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.application.decisions import Final, ended
@@ -44,6 +44,17 @@ class Started:
     execution_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What else a start may say: the group of the execution, the priority of steps that have none of their
+    own, and the root under which it is not to be started twice."""
+
+    group: str | None = None
+    priority: int | None = None
+    idempotency_root: str | None = None
+    idempotency_window_s: int | None = None
+
+
 class Client:
     """Starts and follows executions. One per process is enough; it is safe to share between threads."""
 
@@ -71,20 +82,26 @@ class Client:
         Raises StartRefused when the coordinator says no, and NoAnswer when none is there. Under a root of
         idempotency that was used within its window (a day), it gives the execution that was started then.
         """
-        fields = start_fields(workflow, inputs or {}, execution_id)
-        given = {
-            "group": group,
-            "priority": priority,
-            "idempotency_root": idempotency_root,
-            "idempotency_window_s": idempotency_window_s,
-        }
-        fields.update({name: value for name, value in given.items() if value is not None})
-        with translated():
-            entry_id = str(self._redis.xadd(self._keys.starts, fields))
+        options = StartOptions(group, priority, idempotency_root, idempotency_window_s)
+        entry_id = self.send_start(workflow, inputs or {}, execution_id, options)
         answer = self.answer(entry_id, answer_within_s)
         if not answer["ok"]:
             raise StartRefused(answer["reason"], answer.get("problems", ()))
         return Started(answer["workflow_execution_id"], answer["execution_id"])
+
+    def send_start(
+        self,
+        workflow: str | Mapping[str, Any] | LoadedSpec,
+        inputs: Mapping[str, Any],
+        execution_id: str | None = None,
+        options: StartOptions | None = None,
+    ) -> str:
+        """Send a start without waiting; returns its entry id, by which answer() finds what became of it."""
+        fields = start_fields(workflow, inputs, execution_id)
+        given = asdict(options or StartOptions())
+        fields.update({name: value for name, value in given.items() if value is not None})
+        with translated():
+            return str(self._redis.xadd(self._keys.starts, fields))
 
     def start_many(
         self,

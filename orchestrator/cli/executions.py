@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +17,19 @@ from orchestrator.cli.options import (
     json_option,
     pass_target,
     read_spec,
+    start_options,
 )
 
 if TYPE_CHECKING:
     from orchestrator.application.validation import LoadedSpec
+    from orchestrator.client import StartOptions
 
 
 @click.command()
 @click.argument("workflow", metavar="NAME|FILE...", nargs=-1, required=True)
 @inputs_option
 @click.option("--execution-id", help="What to call the execution; made from the time unless given.")
+@start_options
 @json_option
 @connection_options
 @pass_target
@@ -34,6 +38,7 @@ def start(
     workflow: tuple[str, ...],
     inputs: dict[str, Any],
     execution_id: str | None,
+    options: StartOptions,
     as_json: bool,
 ) -> None:
     """Start the workflow in FILE, or a registered NAME, and print the execution's id.
@@ -41,7 +46,7 @@ def start(
     Several files are one document, merged from left to right. It returns as soon as a coordinator has
     accepted the start.
     """
-    started = target.client().start(_spec_or_name(workflow), inputs, execution_id)
+    started = target.client().start(_spec_or_name(workflow), inputs, execution_id, **asdict(options))
     if as_json:
         ids = {
             "workflow_execution_id": started.workflow_execution_id,

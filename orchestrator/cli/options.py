@@ -8,8 +8,9 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -124,6 +125,30 @@ inputs_option = click.option(
     callback=_read_inputs,
     help="The inputs: a JSON object, or @FILE with one.",
 )
+
+
+def start_options(command: F) -> F:
+    """What else a start may say; the command gets it as `options`."""
+
+    @wraps(command)
+    def with_options(
+        *args: Any, group: str | None, priority: int | None, idempotency_root: str | None, **others: Any
+    ) -> Any:
+        from orchestrator.client import StartOptions
+
+        return command(*args, options=StartOptions(group, priority, idempotency_root), **others)
+
+    for option in (
+        click.option("--idempotency-root", metavar="NAME", help="Start once a day at most under this name."),
+        click.option(
+            "--priority", type=click.IntRange(1, 5), help="For steps that have none of their own; 1 is first."
+        ),
+        click.option("--group", metavar="NAME", help="The group whose shared values it reads and writes."),
+    ):
+        with_options = option(with_options)
+    return cast(F, with_options)
+
+
 files_argument = click.argument("files", metavar="FILE...", nargs=-1, required=True)
 executors_option = click.option(
     "--executors",

@@ -6,6 +6,8 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.application.spec import UNDO
+
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
     from orchestrator.application.units import StepRecord
@@ -31,9 +33,14 @@ def as_dict(record: WorkflowRecord) -> dict[str, Any]:
         "error": record.error,
         "inputs": record.inputs,
         "state": record.state,
+        "group": record.group,
+        "parent": record.parent,
+        "cancelled": record.cancelled,
+        "compensated": record.compensated,
         "created_at": record.created_at,
         "ended_at": record.ended_at,
         "steps": {step_id: _step(step) for step_id, step in record.steps.items()},
+        "items": {unit: _step(item) for unit, item in record.items.items()},
     }
 
 
@@ -46,6 +53,7 @@ def _step(step: StepRecord) -> dict[str, Any]:
         "error": step.error,
         "reason": step.reason,
         "worker": step.worker,
+        "child": step.child,
         "started_at": step.started_at,
         "ended_at": step.ended_at,
     }
@@ -56,9 +64,10 @@ def summary(record: WorkflowRecord) -> str:
     title = f"{record.spec.name or 'workflow'} {record.execution_id}: {words(record.status.value)}"
     took = duration(record.created_at, record.ended_at)
     lines = [f"{title} in {took}" if took else title]
-    width = max((len(step_id) for step_id in record.steps), default=0)
-    shown = list(record.steps.items())[:STEPS_SHOWN]
-    lines += [f"  {step_id:<{width}}  {_step_line(step)}".rstrip() for step_id, step in shown]
+    undone = [(unit, item) for unit, item in record.items.items() if unit.endswith(f"#{UNDO}")]
+    shown = [*list(record.steps.items())[:STEPS_SHOWN], *undone[:STEPS_SHOWN]]
+    width = max((len(unit) for unit, _ in shown), default=0)
+    lines += [f"  {unit:<{width}}  {_step_line(step)}".rstrip() for unit, step in shown]
     if len(record.steps) > STEPS_SHOWN:
         lines.append(f"  and {len(record.steps) - STEPS_SHOWN} more; --json shows all")
     if record.error is not None:
@@ -76,6 +85,8 @@ def _step_line(step: StepRecord) -> str:
         line = f"{line}  {error_line(step.error)}"
     elif step.reason:
         line = f"{line}  {step.reason}"
+    elif step.child is not None:
+        line = f"{line}  child {step.child}"
     return line
 
 

@@ -22,13 +22,14 @@ from orchestrator.cli.options import (
     json_option,
     pass_target,
     read_spec,
+    start_options,
 )
 from orchestrator.cli.progress import Progress, progress_on
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
     from orchestrator.application.validation import LoadedSpec
-    from orchestrator.client import Client, Started
+    from orchestrator.client import Client, Started, StartOptions
     from orchestrator.embedded import Stack
 
 WORKERS = 2
@@ -46,6 +47,14 @@ FINISH_WITHIN_S = 30.0
     type=click.IntRange(1, 64),
     help=f"How many workers to start: {WORKERS} unless given, none where a Redis is named.",
 )
+@click.option(
+    "--register",
+    "registered",
+    metavar="FILE",
+    multiple=True,
+    help="A workflow that steps start by its name; may be repeated. For the time of this run only.",
+)
+@start_options
 @json_option
 @click.option("--show-redis", is_flag=True, help="Print what Redis holds of it too, as redis-cli shows it.")
 @connection_options
@@ -56,6 +65,8 @@ def run(
     inputs: dict[str, Any],
     executors: tuple[str, ...],
     workers: int | None,
+    registered: tuple[str, ...],
+    options: StartOptions,
     as_json: bool,
     show_redis: bool,
 ) -> None:
@@ -71,9 +82,13 @@ def run(
 
     loaded = read_spec(*files)
     _check_inputs(loaded, inputs)
+    children = _read_children(registered, target)
+    queues = sorted({queue for one in (loaded, *children.values()) for queue in one.spec.queues})
     progress = progress_on()
-    with _interruptible(), _stack(target, loaded, executors, workers, progress) as stack:
-        started = _start(stack, loaded, inputs)
+    with _interruptible(), _stack(target, queues or ["default"], executors, workers, progress) as stack:
+        for name, child in children.items():
+            stack.client.register(name, child.document)
+        started = _start(stack, stack.client.send_start(loaded, inputs, options=options))
         try:
             record = _follow(stack.client, started.execution_id, progress, stack.check)
         except Interrupted as error:
@@ -97,10 +112,23 @@ def _check_inputs(loaded: LoadedSpec, inputs: dict[str, Any]) -> None:
         raise StartRefused("\n".join(map(str, problems)))
 
 
+def _read_children(files: Sequence[str], target: Target) -> dict[str, LoadedSpec]:
+    """The workflows to register, by name."""
+    if files and target.redis_url is not None:
+        raise click.UsageError("--register is for a system of its own; use orchestrator register there")
+    found = {}
+    for file in files:
+        child = read_spec(file)
+        if not child.spec.name:
+            raise click.UsageError(f"{file} has no name: steps could not start it")
+        found[child.spec.name] = child
+    return found
+
+
 @contextmanager
 def _stack(
     target: Target,
-    loaded: LoadedSpec,
+    queues: Sequence[str],
     executors: Sequence[str],
     workers: int | None,
     progress: Progress,
@@ -109,7 +137,6 @@ def _stack(
     from orchestrator.embedded import Processes, Stack, embedded_stack, start_workers
     from orchestrator.redis_rq.connection import connect
 
-    queues = sorted(loaded.spec.queues) or ["default"]
     settings = target.settings()
     modules = list(executors or settings.executors)
     if target.redis_url is None or workers is not None:
@@ -137,12 +164,11 @@ def _stack(
         processes.end()
 
 
-def _start(stack: Stack, loaded: LoadedSpec, inputs: dict[str, Any]) -> Started:
-    """Send the start, and wait for the answer for as long as everything is still coming up."""
+def _start(stack: Stack, entry_id: str) -> Started:
+    """Wait for the answer to a start for as long as everything is still coming up."""
     from orchestrator.application.errors import StartRefused
     from orchestrator.client import NoAnswer, Started
 
-    (entry_id,) = stack.client.start_many([loaded], [inputs])
     deadline = time.monotonic() + COMES_UP_WITHIN_S
     while True:
         stack.check()

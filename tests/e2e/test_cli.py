@@ -158,6 +158,53 @@ def test_a_run_of_several_files_is_one_of_what_they_come_to(terminal: Terminal) 
     assert (told["status"], told["outcome"]) == ("complete", {"sum": 3, "plus": 4})
 
 
+FAMILY = """
+name: family
+kv: {}
+steps:
+  - {id: child, workflow: adder, input: {a: 3}, kv_add: {"flow_group:done": 1}}
+  - {id: undone, fn: add, depends_on: [child], input: {a: 1, b: 1}, compensate: {fn: add, input: {a: 0, b: 0}}}
+  - {id: broken, fn: fail, depends_on: [undone]}
+"""
+
+
+def test_a_run_registers_the_children_that_it_needs_and_shows_them(terminal: Terminal) -> None:
+    (terminal.folder / "family.yaml").write_text(FAMILY)
+
+    run = terminal.run(
+        *("run", "family.yaml", "--register", "add.yaml", "--executors", "mine", "--group", "march")
+    )
+
+    assert run.returncode == 4, run.stderr
+    title, *steps = run.stdout.splitlines()
+    execution_id = title.split()[1].rstrip(":")
+    shown = [line.split()[:2] for line in steps[:4]]
+    assert shown == [
+        ["child", "complete"],
+        ["undone", "complete"],
+        ["broken", "failed"],
+        ["undone#undo", "complete"],
+    ]
+    assert steps[0].endswith(f"child {execution_id}:child:0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--register", "fail.yaml"], "fail.yaml has no name: steps could not start it"),
+        (["--register", "add.yaml", "--redis-url", "redis://nowhere"], "use orchestrator register there"),
+        (["--priority", "9"], "9 is not in the range 1<=x<=5"),
+    ],
+)
+def test_a_run_that_is_asked_for_the_impossible_does_not_begin(
+    terminal: Terminal, arguments: list[str], complaint: str
+) -> None:
+    run = terminal.run("run", "add.yaml", "--inputs", '{"a": 1}', *arguments)
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert complaint in run.stderr
+
+
 def test_the_example_retries_and_halts(terminal: Terminal) -> None:
     done = terminal.run("run", ORDER, "--executors", "executors", "--inputs", '{"sku": "b2", "quantity": 3}')
     assert done.returncode == 0, done.stderr
@@ -292,9 +339,14 @@ def test_start_and_status_by_file_and_by_name(system: Terminal, redis_url: str) 
     assert by_name.returncode == 0, by_name.stderr
     ids = json.loads(by_name.stdout)
 
+    grouped = ["--group", "march", "--priority", "2", "--idempotency-root", "once"]
+    first, second = (system.run("start", "adder", "--inputs", '{"a": 0}', *grouped) for _ in range(2))
+    assert (first.returncode, first.stdout) == (0, second.stdout), first.stderr
+
     client = Client(redis_url)
     client.wait("one", 60)
     client.wait(ids["execution_id"], 60)
+    assert (client.record(first.stdout.strip()).group, client.record("one").group) == ("march", None)
     shown = system.run("status", "one")
     assert (shown.returncode, shown.stdout.splitlines()[-1]) == (0, 'outcome: {"sum": 3}')
     for name in ids.values():
