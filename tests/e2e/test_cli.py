@@ -163,7 +163,11 @@ name: family
 kv: {}
 steps:
   - {id: child, workflow: adder, input: {a: 3}, kv_add: {"flow_group:done": 1}}
-  - {id: undone, fn: add, depends_on: [child], input: {a: 1, b: 1}, compensate: {fn: add, input: {a: 0, b: 0}}}
+  - id: undone
+    fn: add
+    depends_on: [child]
+    input: {a: 1, b: 1}
+    compensate: {fn: add, input: {a: 0, b: 0}}
   - {id: broken, fn: fail, depends_on: [undone]}
 """
 
