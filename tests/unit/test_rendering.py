@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +166,11 @@ def test_a_document_without_keys_is_a_document() -> None:
 
 
 def test_members_of_enumerations_are_their_values() -> None:
-    class Colour(str, Enum):
+    class Colour(StrEnum):
         RED = "red"
+
+        def __str__(self) -> str:
+            return "a colour"
 
     class Size(IntEnum):
         LARGE = 3
@@ -199,10 +202,10 @@ def test_what_is_too_deep_is_refused() -> None:
 
 # fmt: off
 STRANGE = st.sampled_from([
-    "on", "null", "~", "1", "0x1F", "1_000", "1e3", "1.e+5", ".5", ".inf", "12:30", "yes", "=", "<<", "{{", "[",
-    "a: b", "a:", "a:b", "a #b", "#", "- a", "-", "? a", "?", "%x", "---", "...", "!x", "&a", "*a", "|", ">", "@",
-    "`", "'", '"', "\\", "\t", "a\tb", "a\nb\n", "a\n b", "\n a", "a\n\n", "a \nb", "  ", "\u2028", "\x85",
-    "\ufeff", "\x7f", "\x00", "é", "😀", "2026-01-01", "steps", "branch",
+    "on", "null", "~", "1", "0x1F", "1_000", "1e3", "1.e+5", ".5", ".inf", "12:30", "yes", "=", "<<", "{{",
+    "a: b", "a:", "a:b", "a #b", "#", "- a", "-", "? a", "?", "%x", "---", "...", "!x", "&a", "*a", "|", ">",
+    "[", "@", "`", "'", '"', "\\", "\t", "a\tb", "a\nb\n", "a\n b", "\n a", "a\n\n", "a \nb", "  ", "\u2028",
+    "\x85", "\ufeff", "\x7f", "\x00", "é", "😀", "2026-01-01", "steps", "branch",
 ])
 # fmt: on
 TEXTS = STRANGE | st.text(max_size=20) | st.lists(STRANGE, max_size=3).map("\n".join)
