@@ -49,12 +49,11 @@ def check_step(raw: dict[str, Any], path: Path) -> None:
     report.raise_if_any()
 
 
-def naming_step(refused: InvalidSpec, step_id: str, path: Path) -> InvalidSpec:
-    """The same problems, of a step that is about to be added at `path`."""
+def placed(refused: InvalidSpec, path: Path, step_id: str | None = None) -> InvalidSpec:
+    """The same problems, of what is about to be added at `path`."""
+    name = "" if step_id is None else f"step {step_id!r}: "
     return InvalidSpec(
-        replace(
-            problem, path=problem.path or render_path(path), message=f"step {step_id!r}: {problem.message}"
-        )
+        replace(problem, path=problem.path or render_path(path), message=name + problem.message)
         for problem in refused.problems
     )
 

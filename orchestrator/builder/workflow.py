@@ -12,7 +12,7 @@ from typing import Any, Self, Unpack
 
 from orchestrator.application.document import check_data, read_document
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.paths import Path, render_path
+from orchestrator.application.paths import Path
 from orchestrator.application.problems import kind
 from orchestrator.application.rendering import render_yaml
 from orchestrator.application.spec import ID_RULE, OnMax, OnTimeout, is_id
@@ -24,8 +24,8 @@ from orchestrator.builder.complaints import (
     check_step,
     identity,
     likely,
-    naming_step,
     naming_steps,
+    placed,
 )
 from orchestrator.builder.expressions import Expr, Origin, Reference, Step, Value, plain, refusal, render
 from orchestrator.builder.keys import (
@@ -41,7 +41,7 @@ from orchestrator.builder.keys import (
     WorkflowKeys,
     WorkKeys,
 )
-from orchestrator.builder.writing import given, token
+from orchestrator.builder.writing import Write, given, token
 
 
 class WorkflowBuilder:
@@ -86,19 +86,19 @@ class WorkflowBuilder:
         """Declare an input, and refer to it."""
         check_arguments("input", keys, Input)
         found = Reference(("input",), frozenset({Origin(f"the input {name!r}", self)}))[name]
-        self._declare("inputs", name, writing.write(keys, {}, self))
+        self._declare("inputs", name, keys, writing.data)
         return found
 
     def source(self, name: str, type: str, configuration: Values | None = None) -> Source:
         """Declare what steps can call by its name."""
-        definition = writing.source(given(type=type, configuration=configuration), self)
-        self._declare("sources", name, definition)
+        definition = given(type=type, configuration=configuration)
+        self._declare("sources", name, definition, writing.source)
         return Source(name, self)
 
     def outputs(self, values: Values | None = None, /, **named: Value) -> None:
         """The outcome of the workflow, by name; a further call adds to it."""
         for name, value in {**(values or {}), **named}.items():
-            self._declare("outputs", name, render(value, self))
+            self._declare("outputs", name, value, render)
 
     # ---- steps
 
@@ -231,7 +231,7 @@ class WorkflowBuilder:
                 raw |= self._written(key, value, step_id)
             check_step(raw, path)
         except InvalidSpec as refused:
-            raise naming_step(refused, step_id, path) from None
+            raise placed(refused, path, step_id) from None
         steps.append(raw)
         self._known[step_id] = Step(step_id, self)
         return self._known[step_id]
@@ -257,13 +257,16 @@ class WorkflowBuilder:
             taken = [identity(step) for step in steps].index(step_id)
             raise refusal("duplicate_id", f"the name is already taken by {self._steps_key}[{taken}]")
 
-    def _declare(self, section: str, name: str, value: Any) -> None:
-        check_header({section: {name: value}})
-        declared = self._section(section, {})
-        if name in declared:
-            path = render_path((section, name))
-            raise InvalidSpec([Problem(path, "duplicate_key", f"{name!r} is declared already")])
-        declared[name] = value
+    def _declare(self, section: str, name: str, value: Any, write: Write) -> None:
+        try:
+            written = write(value, self)
+            check_header({section: {name: written}})
+            declared = self._section(section, {})
+            if name in declared:
+                raise refusal("duplicate_key", f"{name!r} is declared already")
+        except InvalidSpec as refused:
+            raise placed(refused, (section, name)) from None
+        declared[name] = written
 
     def _section(self, key: str, empty: Any) -> Any:
         """A collection of the document; inputs and sources that are not there yet come before the steps."""

@@ -318,6 +318,7 @@ def test_only_what_was_given_is_written() -> None:
     flow.wait("c", signal="go")
     flow.child("d", "registered")
     flow.child("e", {"steps": []})
+    flow.wait_any("f", signals=["go"])
 
     assert flow.to_dict() == {
         "steps": [
@@ -326,6 +327,7 @@ def test_only_what_was_given_is_written() -> None:
             {"id": "c", "wait": {"signal": "go"}},
             {"id": "d", "workflow": "registered"},
             {"id": "e", "workflow": {"steps": []}},
+            {"id": "f", "wait": {"any": [{"signal": "go"}]}},
         ]
     }
 
@@ -472,7 +474,12 @@ def _anything(value: object) -> Any:
         ),
         (
             lambda flow, a: flow.outputs(x=_other().output),
-            "the step 'foreign' does not belong to this workflow [unknown_dependency]",
+            "outputs.x: the step 'foreign' does not belong to this workflow [unknown_dependency]",
+        ),
+        (
+            lambda flow, a: flow.source("api", "http", {"url": {"cat": ["a"]}}),
+            "sources.api: {'cat': ['a']} would be read as an expression; "
+            "write literal(...) around data, raw(...) around JSON Logic [bad_type]",
         ),
         (
             lambda flow, a: flow.step("b c"),
