@@ -13,8 +13,7 @@ from orchestrator import Backend, Workflow, WorkflowStatus, load_spec
 from orchestrator import WorkflowBuilder as FromTheFrontDoor
 from orchestrator.application import spec as language
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.parts import Written
-from orchestrator.application.written import WrittenDocument, WrittenStep
+from orchestrator.application.written import Written, WrittenDocument, WrittenStep
 from orchestrator.builder import (
     Step,
     WorkflowBuilder,
