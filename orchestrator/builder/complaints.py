@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -32,9 +32,26 @@ def likely(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+class _Gathered(Report):
+    """The problems of a part that has no document around it yet: nobody asks for their place or order."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+
+    def add(self, path: Path, code: str, message: str, hint: str | None = None) -> None:
+        self.problems.append(Problem(render_path(path), code, message, hint))
+
+    def likely(self, word: Any, known: Sequence[str]) -> str | None:
+        return likely(str(word), known).removeprefix("; ") or None
+
+    def raise_if_any(self) -> None:
+        if self.problems:
+            raise InvalidSpec(self.problems)
+
+
 def check_header(raw: dict[str, Any]) -> None:
     """InvalidSpec with all that is wrong with keys of a document, whatever its steps say."""
-    report = Report(raw, None, None, check_data(raw))
+    report = _Gathered(check_data(raw))
     report.raise_if_any()
     parse(WrittenDocument, {**raw, "steps": []}, (), report)
     report.raise_if_any()
@@ -42,7 +59,7 @@ def check_header(raw: dict[str, Any]) -> None:
 
 def check_step(raw: dict[str, Any], path: Path) -> None:
     """InvalidSpec with all that is wrong with a step, whatever the rest of the document says."""
-    report = Report(None, None, None, check_data(raw, path))
+    report = _Gathered(check_data(raw, path))
     report.raise_if_any()
     parse(WrittenStep, raw, path, report)
     check_kind(raw, (), path, report)
