@@ -23,13 +23,18 @@ def check_arguments(method: str, keys: Mapping[str, object], arguments: type) ->
     for key in keys:
         if key not in known:
             wanted = _CALLED_OTHERWISE.get(key, key)
-            raise TypeError(f"{method}() has no argument {key!r}{likely(wanted, known)}")
+            raise TypeError(unknown(f"{method}() has no argument {key!r}", wanted, known))
 
 
-def likely(word: str, known: Iterable[str]) -> str:
-    """What was probably meant, to be added to a message."""
+def unknown(message: str, word: str, known: Iterable[str]) -> str:
+    """A message with what was probably meant."""
+    hint = likely(word, known)
+    return f"{message}; {hint}" if hint else message
+
+
+def likely(word: str, known: Iterable[str]) -> str | None:
     close = get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"did you mean {close[0]!r}?" if close else None
 
 
 class _Gathered(Report):
@@ -42,7 +47,7 @@ class _Gathered(Report):
         self.problems.append(Problem(render_path(path), code, message, hint))
 
     def likely(self, word: Any, known: Sequence[str]) -> str | None:
-        return likely(str(word), known).removeprefix("; ") or None
+        return likely(str(word), known)
 
     def raise_if_any(self) -> None:
         if self.problems:

@@ -26,6 +26,7 @@ from orchestrator.builder.complaints import (
     likely,
     naming_steps,
     placed,
+    unknown,
 )
 from orchestrator.builder.expressions import Expr, Origin, Reference, Step, Value, plain, refusal, render
 from orchestrator.builder.keys import (
@@ -191,7 +192,7 @@ class WorkflowBuilder:
     def __getitem__(self, step_id: str) -> Step:
         """The step of that name."""
         if step_id not in self._known:
-            raise KeyError(f"there is no step {step_id!r}{likely(step_id, self._known)}")
+            raise KeyError(unknown(f"there is no step {step_id!r}", step_id, self._known))
         return self._known[step_id]
 
     # ---- what comes out
@@ -244,8 +245,8 @@ class WorkflowBuilder:
         names = writing.step_names(value, self)
         for name in names:
             if name not in self._known:
-                hint = likely(name, self._known).removeprefix("; ")
-                raise refusal("unknown_dependency", f"there is no step {name!r} before it", hint or None)
+                message = f"there is no step {name!r} before it"
+                raise refusal("unknown_dependency", message, likely(name, self._known))
         return {"depends_on": names}
 
     def _check_name(self, step_id: str, steps: Sequence[Any]) -> None:
