@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.application.states import StepStatus, WorkflowStatus
     from orchestrator.application.validation import load_spec
     from orchestrator.backend.backend import Backend
+    from orchestrator.builder.workflow import WorkflowBuilder
     from orchestrator.workflow import Workflow
 
 __version__ = "0.1.0"
@@ -65,6 +66,7 @@ __all__ = [
     "StepStatus",
     "StoreError",
     "Workflow",
+    "WorkflowBuilder",
     "WorkflowStatus",
     "__version__",
     "load_spec",
@@ -94,6 +96,7 @@ _HOMES = {
     "StepStatus": "orchestrator.application.states",
     "StoreError": "orchestrator.application.errors",
     "Workflow": "orchestrator.workflow",
+    "WorkflowBuilder": "orchestrator.builder.workflow",
     "WorkflowStatus": "orchestrator.application.states",
     "load_spec": "orchestrator.application.validation",
 }

@@ -45,6 +45,9 @@ class Room:
 ROOMS = {
     "executors": Room(libraries=ANYTHING, never=frozenset({"orchestrator", "redis", "rq"})),
     APPLICATION: Room(libraries=frozenset({"json_logic", "pydantic", "pydantic_core", "yaml"}), never=IMPURE),
+    "orchestrator.builder": Room(
+        ours=frozenset({APPLICATION}), never=IMPURE | {TRANSITIONS}
+    ),  # it writes documents, nothing more
     BACKEND: Room(ours=frozenset({APPLICATION}), libraries=DATA),
     REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"redis", "rq"}),
     "orchestrator.worker": Room(
@@ -72,6 +75,7 @@ ROOMS = {
                 APPLICATION,
                 BACKEND,
                 REDIS_RQ,
+                "orchestrator.builder",
                 "orchestrator.client",
                 "orchestrator.coordinator",
                 "orchestrator.settings",
@@ -172,6 +176,9 @@ def test_imports_point_inwards(module: str) -> None:
         ("orchestrator.application.record", "now = datetime.utcnow()"),
         ("orchestrator.application.record", "day = date.today()"),
         ("orchestrator.application.record", "text = open('file').read()"),
+        ("orchestrator.builder.workflow", "from orchestrator.workflow import Workflow"),
+        ("orchestrator.builder.workflow", "from orchestrator.application.transitions import advance"),
+        ("orchestrator.builder.op", "import time"),
         ("orchestrator.backend.memory", "import redis"),
         ("orchestrator.backend.memory", "from orchestrator.redis_rq.keys import Keys"),
         ("orchestrator.redis_rq.store", "from orchestrator.worker import harness"),

@@ -1,0 +1,336 @@
+"""Expressions as Python objects: comparison, arithmetic, `&`, `|`, `~` and paths give JSON Logic.
+
+    check.output.amount > 500           {">": [{"var": "steps.check.output.amount"}, 500]}
+    input_.lines[0]["unit price"]       {"var": "input.lines.0.unit price"}
+    ~ctx.loop.value                     {"!": {"var": "ctx.loop.value"}}
+
+An expression never changes and has no value before the workflow runs, so Python must not ask for one: `if`,
+`and`, `in`, a loop or an f-string over an expression is a TypeError that says what to write instead.
+
+Each expression remembers where its paths begin. A path into the steps of one workflow is refused in another,
+and so is one that leaves the item of a scoped operator, or enters it from outside: they would read null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias, Union
+
+from orchestrator.application.errors import InvalidSpec, Problem
+from orchestrator.application.expressions import LITERAL, MAX_DEPTH, check_condition, is_expression
+
+Scalar: TypeAlias = bool | int | float | str | None
+Json: TypeAlias = Scalar | Sequence["Json"] | Mapping[str, "Json"]
+Value: TypeAlias = Union["Expr", Scalar, Sequence["Value"], Mapping[str, "Value"]]
+Number: TypeAlias = Union["Expr", int, float]
+Condition: TypeAlias = Union["Expr", bool]
+
+
+class Origin:
+    """Where paths begin: in what belongs to `owner`, or, without one, in whatever the expression is given."""
+
+    def __init__(self, what: str, owner: object | None = None) -> None:
+        self.what, self.owner = what, owner
+
+
+class Expr:
+    """An expression: the JSON Logic it stands for, and where its paths begin."""
+
+    __slots__ = ("_origins", "_rule")
+    _rule: Any
+    _origins: frozenset[Origin]
+
+    def __init__(self, rule: Any, origins: frozenset[Origin] = frozenset()) -> None:
+        object.__setattr__(self, "_rule", rule)
+        object.__setattr__(self, "_origins", origins)
+
+    # ---- comparison
+
+    def __eq__(self, other: Value) -> Expr:  # type: ignore[override]
+        return operation("==", self, other)
+
+    def __ne__(self, other: Value) -> Expr:  # type: ignore[override]
+        return operation("!=", self, other)
+
+    def __lt__(self, other: Number | str) -> Expr:
+        return operation("<", self, other)
+
+    def __le__(self, other: Number | str) -> Expr:
+        return operation("<=", self, other)
+
+    def __gt__(self, other: Number | str) -> Expr:
+        return operation(">", self, other)
+
+    def __ge__(self, other: Number | str) -> Expr:
+        return operation(">=", self, other)
+
+    # ---- logic
+
+    def __and__(self, other: Condition) -> Expr:
+        return _chained("and", self, _condition(other))
+
+    def __rand__(self, other: Condition) -> Expr:
+        return operation("and", _condition(other), self)
+
+    def __or__(self, other: Condition) -> Expr:
+        return _chained("or", self, _condition(other))
+
+    def __ror__(self, other: Condition) -> Expr:
+        return operation("or", _condition(other), self)
+
+    def __invert__(self) -> Expr:
+        return operation("!", self)
+
+    # ---- arithmetic
+
+    def __add__(self, other: Number) -> Expr:
+        return _chained("+", self, _number(other))
+
+    def __radd__(self, other: Number) -> Expr:
+        return operation("+", _number(other), self)
+
+    def __sub__(self, other: Number) -> Expr:
+        return operation("-", self, _number(other))
+
+    def __rsub__(self, other: Number) -> Expr:
+        return operation("-", _number(other), self)
+
+    def __mul__(self, other: Number) -> Expr:
+        return _chained("*", self, _number(other))
+
+    def __rmul__(self, other: Number) -> Expr:
+        return operation("*", _number(other), self)
+
+    def __truediv__(self, other: Number) -> Expr:
+        return operation("/", self, _number(other))
+
+    def __rtruediv__(self, other: Number) -> Expr:
+        return operation("/", _number(other), self)
+
+    def __mod__(self, other: Number) -> Expr:
+        return operation("%", self, _number(other))
+
+    def __rmod__(self, other: Number) -> Expr:
+        return operation("%", _number(other), self)
+
+    def __neg__(self) -> Expr:
+        return operation("-", self)
+
+    # ---- what Python must not do with it
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "an expression has no value before the workflow runs: write & | ~ for and, or, not; "
+            "op.if_() for if; op.between() for a < x < b; op.in_() for in"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("an expression has no items before the workflow runs: write op.map() or flow.map()")
+
+    def __contains__(self, item: object) -> NoReturn:
+        raise TypeError("an expression has no items before the workflow runs: write op.in_()")
+
+    def __format__(self, form: str) -> NoReturn:
+        raise TypeError("an expression has no text before the workflow runs: write op.cat()")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("an expression never changes")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("an expression never changes")
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expr:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{json.dumps(self._rule, ensure_ascii=False)}>"
+
+
+class Reference(Expr):
+    """A path into what an expression can see. Attributes and [] go on: `lines[0].price`.
+
+    Only [] can name a key that is no Python name, begins with an underscore, or is called `default`.
+    """
+
+    __slots__ = ("_keys", "_path")
+    _keys: tuple[str | int, ...]
+    _path: str
+
+    def __init__(self, keys: Sequence[str | int], origins: frozenset[Origin]) -> None:
+        path = ".".join(map(str, keys))
+        super().__init__({"var": path}, origins)
+        object.__setattr__(self, "_keys", tuple(keys))
+        object.__setattr__(self, "_path", path)
+
+    def __getattr__(self, name: str) -> Reference:
+        if name.startswith("_"):
+            raise AttributeError(f"a key that begins with an underscore is written [{name!r}]")
+        return self[name]
+
+    def __getitem__(self, key: str | int) -> Reference:
+        if isinstance(key, int) and not isinstance(key, bool):
+            if key < 0:
+                raise ValueError("a path counts from the start of a list: write op.last(), or op.vars()")
+        elif not isinstance(key, str):
+            raise TypeError(f"a path goes on with a key or an index, not with {key!r}; op.vars() has slices")
+        elif not key or "." in key:
+            raise ValueError(f"a path cannot name the key {key!r}: write op.get(object, {key!r})")
+        return Reference((*self._keys, key), self._origins)
+
+    def default(self, value: Value) -> Expr:
+        """With a value for where there is nothing; and then it is no dependency, if it reads a step."""
+        rule, origins = _snapshot(value, is_operand=True)
+        return Expr({"var": [self._path, rule]}, self._origins | origins)
+
+
+class Step:
+    """A step of a workflow: what comes `after` it, and what expressions read of it."""
+
+    __slots__ = ("_origins", "id", "owner")
+
+    def __init__(self, step_id: str, owner: object) -> None:
+        self.id, self.owner = step_id, owner
+        self._origins = frozenset({Origin(f"the step {step_id!r}", owner)})
+
+    @property
+    def output(self) -> Reference:
+        return Reference(("steps", self.id, "output"), self._origins)
+
+    @property
+    def status(self) -> Reference:
+        return Reference(("ctx", "status", self.id), self._origins)
+
+    @property
+    def error(self) -> Reference:
+        """What its failure was: `kind`, `message`; null without one."""
+        return Reference(("ctx", "error", self.id), self._origins)
+
+    def __repr__(self) -> str:
+        return f"<step {self.id!r}>"
+
+
+def ref(path: str) -> Reference:
+    """A path from its root on, such as `ref("state.total")`."""
+    return Reference(path.split(".") if path else (), frozenset({Origin(f"the path {path!r}")}))
+
+
+def literal(value: Json) -> Expr:
+    """Data that is not to be evaluated, whatever it looks like."""
+    return Expr({LITERAL: plain(value)})
+
+
+def raw(rule: Mapping[str, Any]) -> Expr:
+    """An expression that is JSON Logic already, such as {"var": "input.x"}."""
+    copied = plain(rule)
+    if problems := check_condition(copied, ""):
+        raise InvalidSpec(problems)
+    return Expr(copied)
+
+
+def render(value: Value, owner: object | None = None) -> Any:
+    """The plain data, with JSON Logic in it, that a value stands for: a copy, the caller's own.
+
+    InvalidSpec when the value reads what belongs to somebody else than `owner`, if there is one.
+    """
+    rule, origins = _snapshot(value)
+    for origin in origins:
+        if owner is not None and origin.owner is not None and origin.owner is not owner:
+            raise refusal("unknown_dependency", f"{origin.what} does not belong to this workflow")
+    return plain(rule)
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A copy of data without expressions, as dicts and lists."""
+    if depth > MAX_DEPTH:
+        raise refusal("too_deep", f"a value is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        return {key: plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, Scalar):
+        return value
+    if isinstance(value, Expr):
+        raise TypeError(f"no expression can stand here: {value!r}")
+    raise TypeError(f"{value!r} is no data of a workflow")
+
+
+def operation(operator: str, *operands: Value) -> Expr:
+    """An operator and its operands; a single one needs no list unless it is one."""
+    snapshots = [_snapshot(operand, is_operand=True) for operand in operands]
+    rules = [rule for rule, _ in snapshots]
+    origins = frozenset[Origin]().union(*(found for _, found in snapshots))
+    is_short = len(rules) == 1 and not isinstance(rules[0], list)
+    return Expr({operator: rules[0] if is_short else rules}, origins)
+
+
+def scoped(operator: str, items: Value, body: Callable[..., Value] | Value, *more: Value) -> Expr:
+    """An operator with a body that sees items alone; a function is given references into the item."""
+    if callable(body):
+        item = object()
+        inside = frozenset({Origin(f"the item of {operator}", item)})
+        paths = (("accumulator",), ("current",)) if operator == "reduce" else ((),)
+        body = body(*(Reference(path, inside) for path in paths))
+        rule, origins = _snapshot(body, is_operand=True)
+        for origin in origins:
+            if origin.owner is not item:
+                message = f"the body of {operator} sees its items alone, not {origin.what}"
+                raise refusal("bad_path", message)
+        body = Expr(rule)
+    return operation(operator, items, body, *more)
+
+
+def refusal(code: str, message: str, hint: str | None = None) -> InvalidSpec:
+    return InvalidSpec([Problem("", code, message, hint)])
+
+
+def _snapshot(value: Value, *, is_operand: bool = False, depth: int = 0) -> tuple[Any, frozenset[Origin]]:
+    """The rule of a value, which nobody changes, and where its paths begin."""
+    if isinstance(value, Expr):
+        return value._rule, value._origins
+    if isinstance(value, Step):
+        raise TypeError(f"{value!r} is not a value: write its .output")
+    if depth > MAX_DEPTH:
+        raise refusal("too_deep", f"a value is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        _check_that_it_is_data(value, is_operand)
+        inside = {key: _snapshot(item, depth=depth + 1) for key, item in value.items()}
+        origins = frozenset[Origin]().union(*(found for _, found in inside.values()))
+        return {key: rule for key, (rule, _) in inside.items()}, origins
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        items = [_snapshot(item, is_operand=is_operand, depth=depth + 1) for item in value]
+        return [rule for rule, _ in items], frozenset[Origin]().union(*(found for _, found in items))
+    return plain(value), frozenset()
+
+
+def _check_that_it_is_data(value: Mapping[str, Any], is_operand: bool) -> None:
+    """Among operands every mapping with one key counts as an expression, and a misspelt one is refused."""
+    if len(value) == 1 and (is_operand or LITERAL in value or is_expression(dict(value))):
+        hint = "write literal(...) around data, raw(...) around JSON Logic"
+        raise refusal("bad_type", f"{dict(value)!r} would be read as an expression", hint)
+
+
+def _chained(operator: str, left: Expr, right: Value) -> Expr:
+    """`a & b & c` is one operation on three."""
+    first = left._rule.get(operator)
+    if not isinstance(first, list):
+        return operation(operator, left, right)
+    rule, origins = _snapshot(right, is_operand=True)
+    return Expr({operator: [*first, rule]}, left._origins | origins)
+
+
+def _condition(operand: Condition) -> Condition:
+    if not isinstance(operand, Expr | bool):
+        raise TypeError(
+            f"& and | join conditions, not {operand!r}: put each in parentheses, (a > 1) & (b > 2)"
+        )
+    return operand
+
+
+def _number(operand: Number) -> Number:
+    if not isinstance(operand, Expr | int | float):
+        raise TypeError(f"{operand!r} is not a number; texts are joined by op.cat()")
+    return operand
