@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -37,26 +37,9 @@ def likely(word: str, known: Iterable[str]) -> str | None:
     return f"did you mean {close[0]!r}?" if close else None
 
 
-class _Gathered(Report):
-    """The problems of a part that has no document around it yet: nobody asks for their place or order."""
-
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = list(problems)
-
-    def add(self, path: Path, code: str, message: str, hint: str | None = None) -> None:
-        self.problems.append(Problem(render_path(path), code, message, hint))
-
-    def likely(self, word: Any, known: Sequence[str]) -> str | None:
-        return likely(str(word), known)
-
-    def raise_if_any(self) -> None:
-        if self.problems:
-            raise InvalidSpec(self.problems)
-
-
 def check_header(raw: dict[str, Any]) -> None:
     """InvalidSpec with all that is wrong with keys of a document, whatever its steps say."""
-    report = _Gathered(check_data(raw))
+    report = Report(raw, (), check_data(raw))
     report.raise_if_any()
     parse(WrittenDocument, {**raw, "steps": []}, (), report)
     report.raise_if_any()
@@ -64,7 +47,7 @@ def check_header(raw: dict[str, Any]) -> None:
 
 def check_step(raw: dict[str, Any], path: Path) -> None:
     """InvalidSpec with all that is wrong with a step, whatever the rest of the document says."""
-    report = _Gathered(check_data(raw, path))
+    report = Report(raw, (), check_data(raw, path))
     report.raise_if_any()
     parse(WrittenStep, raw, path, report)
     check_kind(raw, (), path, report)
