@@ -19,18 +19,19 @@ import os
 import signal
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Protocol
 
 from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
+from orchestrator.application.calling import Heartbeat, context_of, named_by
 from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.application.events import ResultEvent, StartedEvent, failure
+from orchestrator.application.events import ResultEvent, StartedEvent, failure, iso
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import lease_member
@@ -110,7 +111,7 @@ class Harness:
 
     def run(self, payload: Mapping[str, Any]) -> bool:
         """Run one job; False when it was superseded and nothing was published."""
-        started_at = _now()
+        started_at = iso(_now_ms())
         lease = Lease(
             self.client,
             self.clock or RedisClock(self.client),
@@ -139,7 +140,8 @@ class Harness:
         except Exception as error:
             return None, _exception(error)
         try:
-            output = executor(payload["inputs"])
+            offered = {name: self._offered(name, payload) for name in named_by(executor, 1)}
+            output = executor(payload["inputs"], **offered)
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
         except KeyboardInterrupt:
@@ -147,6 +149,14 @@ class Harness:
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
             return None, _exception(error)
         return checked(output, payload["max_output_bytes"])
+
+    def _offered(self, name: str, payload: Mapping[str, Any]) -> Any:
+        match name:
+            case "heartbeat":
+                return Heartbeat(time.monotonic, lambda said: logger.debug("%s: %s", _name(payload), said))
+            case "context":
+                return _context_of(payload)
+        return {}
 
     def _publish(
         self, payload: Mapping[str, Any], output: str | None, error: dict[str, Any] | None, started_at: str
@@ -239,8 +249,23 @@ def _name(payload: Mapping[str, Any]) -> str:
     return f"{payload['execution']} {payload['step']} run {payload['run_id']} attempt {payload['attempt']}"
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _context_of(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """For an executor that is called now."""
+    timeout_s = payload["timeout_s"]
+    return context_of(
+        payload["execution"],
+        payload["step"],
+        run_id=payload["run_id"],
+        attempt=payload["attempt"],
+        round=payload["round"],
+        iteration=payload["iteration"],
+        idempotency_key=payload["key"],
+        deadline=None if timeout_s is None else iso(_now_ms() + round(timeout_s * 1000)),
+    )
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
 
 
 def _worker_name() -> str:
