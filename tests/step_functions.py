@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +31,32 @@ def busy(inputs: dict[str, Any]) -> dict[str, Any]:
     Path(inputs["pid_file"]).write_text(str(os.getpid()))
     while True:
         sum(range(1_000))
+
+
+def reports_then_hangs(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
+    """Reports for a while and then keeps a core busy for ever; the second time it is done at once."""
+    pid_file = Path(inputs["pid_file"])
+    if pid_file.exists():
+        return {"done": True}
+    for n in range(10):
+        heartbeat(progress=n / 10)
+        time.sleep(0.1)
+    return busy(inputs)
+
+
+def reports(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
+    count = int(inputs["seconds"] / 0.2)
+    for _ in range(count):
+        heartbeat()
+        time.sleep(0.2)
+    return {"reports": count}
+
+
+def silent_once(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
+    """The first time it comes back later than its step allows."""
+    marker = Path(inputs["marker"])
+    if marker.exists():
+        return {"call": 2}
+    marker.touch()
+    time.sleep(1.5)
+    return {"call": 1}

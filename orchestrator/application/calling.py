@@ -13,6 +13,8 @@ from functools import lru_cache, partial
 from inspect import Parameter, Signature, signature
 from typing import Any
 
+from orchestrator.application.errors import HeartbeatMissing
+
 NAMES = frozenset({"heartbeat", "configuration", "context"})
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -49,6 +51,12 @@ def _free(found: Signature, given: int) -> frozenset[str]:
     by_position = [one.name for one in parameters if one.kind in _BY_POSITION]
     by_name = {one.name for one in parameters if one.kind in _BY_NAME}
     return NAMES & by_name - set(by_position[:given])
+
+
+def check_named(named: frozenset[str], step: str, fn: str, heartbeat_s: float | None) -> None:
+    """A step that wants to hear of its executor must have one that can report: else it fails at once."""
+    if heartbeat_s is not None and "heartbeat" not in named:
+        raise HeartbeatMissing(step, fn, heartbeat_s)
 
 
 class Heartbeat:

@@ -27,6 +27,7 @@ class DispatchJob:
     max_output_bytes: int = 1_048_576
     priority: int = 3
     iteration: int | None = None
+    heartbeat_s: float | None = None
 
     @property
     def op(self) -> str:

@@ -199,6 +199,7 @@ class Draft:
                 queue=spec.queue,
                 priority=spec.priority,
                 timeout_s=spec.timeout_s,
+                heartbeat_s=spec.heartbeat_s,
                 max_output_bytes=self.record.spec.limits.max_output_bytes,
             )
         )

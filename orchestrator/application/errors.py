@@ -6,6 +6,7 @@ OrchestratorError
 ├── ExpressionError        an expression could not be evaluated; the step fails, nothing else
 ├── IllegalTransition      a step or workflow was about to move where it must not: a defect here
 ├── ExecutorNotFound       no executor answers to this name; the attempt fails
+├── HeartbeatMissing       a step wants a heartbeat, and its executor takes none; the attempt fails
 ├── StartRefused           the coordinator answered a start with a refusal
 └── StoreError
     ├── RecordNotFound     no execution has this id
@@ -78,6 +79,14 @@ class ExecutorNotFound(OrchestratorError):
         names = ", ".join(sorted(known)) or "none"
         super().__init__(f"no executor is called {fn!r}; this worker knows: {names}{hint}")
         self.fn = fn
+
+
+class HeartbeatMissing(OrchestratorError):
+    def __init__(self, step: str, fn: str, heartbeat_s: float) -> None:
+        super().__init__(
+            f"step {step!r} has a heartbeat of {heartbeat_s:g} s, but its executor {fn!r} takes no parameter"
+            f" called heartbeat: write def {fn}(inputs, heartbeat), and call heartbeat() at least that often"
+        )
 
 
 class StartRefused(OrchestratorError):

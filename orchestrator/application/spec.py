@@ -27,7 +27,6 @@ NOT_YET = frozenset(
         "document.webhook",
         "step.compensate",
         "step.concurrency",
-        "step.heartbeat",
         "step.kv_add",
         "step.source",
         "step.tags",

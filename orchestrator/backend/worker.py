@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.application.calling import Heartbeat, context_of, named_by
+from orchestrator.application.calling import Heartbeat, check_named, context_of, named_by
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import ExecutorNotFound
 from orchestrator.application.events import ResultEvent, failure, iso
@@ -71,6 +71,7 @@ class InProcessWorker:
     def _call(self, job: DispatchJob, started_ms: int) -> Any:
         executor, arguments = self._find(job)
         named = named_by(executor, len(arguments))
+        check_named(named, job.step_id, job.fn, job.heartbeat_s)
         if not named:
             return executor(*arguments)
         offered = {

@@ -22,6 +22,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -29,14 +30,15 @@ from typing import Any, Protocol
 from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
-from orchestrator.application.calling import Heartbeat, context_of, named_by
+from orchestrator.application.calling import Heartbeat, check_named, context_of, named_by
 from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.application.events import ResultEvent, StartedEvent, failure, iso
+from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import lease_member
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lookup import Executor, Executors
+from orchestrator.worker.watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ class Harness:
             self.client,
             self.clock or RedisClock(self.client),
             payload["leases"],
-            _member(payload),
+            lease_member(*_dispatch(payload)),
             self.lease_s,
             on_first_beat=lambda: self._on_first_beat(payload, started_at),
         )
@@ -124,24 +126,28 @@ class Harness:
             logger.info("superseded before it started: %s", _name(payload))
             return False
         with lease:
-            output, error = self._call(payload)
+            output, error = self._call(payload, lease)
             if lease.is_superseded:
                 logger.info("superseded while it ran, result dropped: %s", _name(payload))
                 return False
             self._publish(payload, output, error, started_at)
         return True
 
-    def _call(self, payload: Mapping[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
+    def _call(self, payload: Mapping[str, Any], lease: Lease) -> tuple[str | None, dict[str, Any] | None]:
         """The output as JSON text, or the failure."""
         try:
             executor = self.executors.find(payload["fn"])
+            named = named_by(executor, 1)
+            check_named(named, payload["step"], payload["fn"], payload.get("heartbeat_s"))
         except OrchestratorError as error:
             return None, failure("exception", str(error), type(error).__name__)
         except Exception as error:
             return None, _exception(error)
+        heartbeat = Heartbeat(time.monotonic, lambda said: logger.debug("%s: %s", _name(payload), said))
+        offered = {"heartbeat": heartbeat, "configuration": {}, "context": _context_of(payload)}
         try:
-            offered = {name: self._offered(name, payload) for name in named_by(executor, 1)}
-            output = executor(payload["inputs"], **offered)
+            with self._watch(payload, heartbeat, lease):
+                output = executor(payload["inputs"], **{name: offered[name] for name in named})
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
         except KeyboardInterrupt:
@@ -150,28 +156,32 @@ class Harness:
             return None, _exception(error)
         return checked(output, payload["max_output_bytes"])
 
-    def _offered(self, name: str, payload: Mapping[str, Any]) -> Any:
-        match name:
-            case "heartbeat":
-                return Heartbeat(time.monotonic, lambda said: logger.debug("%s: %s", _name(payload), said))
-            case "context":
-                return _context_of(payload)
-        return {}
+    def _watch(
+        self, payload: Mapping[str, Any], heartbeat: Heartbeat, lease: Lease
+    ) -> AbstractContextManager[Any]:
+        within_s = payload.get("heartbeat_s")
+        if within_s is None:
+            return nullcontext()
+        return Watch(heartbeat, within_s, lambda: self._on_silence(payload, lease))
+
+    def _on_silence(self, payload: Mapping[str, Any], lease: Lease) -> None:
+        """Its executor hangs: say that the dispatch is lost, and stop it if it can be stopped.
+
+        If it returns in this very moment, its result may be out too: the token lets one of the two count.
+        """
+        lease.give_up()
+        reason = f"its executor did not report for {payload['heartbeat_s']:g} s"
+        logger.warning("%s: %s", _name(payload), reason)
+        self._tell(payload, LostEvent(*_dispatch(payload), reason))
+        if self.on_overdue is not None:
+            self.on_overdue()
 
     def _publish(
         self, payload: Mapping[str, Any], output: str | None, error: dict[str, Any] | None, started_at: str
     ) -> None:
-        event = ResultEvent(
-            payload["execution"],
-            payload["step"],
-            None,
-            error,
-            payload["run_id"],
-            payload["attempt"],
-            payload["token"],
-            self.worker or _worker_name(),
-            started_at,
-        )
+        execution, step, run_id, attempt, token = _dispatch(payload)
+        worker = self.worker or _worker_name()
+        event = ResultEvent(execution, step, None, error, run_id, attempt, token, worker, started_at)
         fields: dict[Any, Any] = dict(event_fields(event))
         if output is not None:
             fields["output"] = output
@@ -184,28 +194,21 @@ class Harness:
 
     def _on_first_beat(self, payload: Mapping[str, Any], started_at: str) -> None:
         """A step that takes its time: its deadline begins, and who is still running after it is stopped."""
-        self._publish_started(payload, started_at)
+        worker = self.worker or _worker_name()
+        self._tell(payload, StartedEvent(*_dispatch(payload), worker, started_at))
         if self.on_overdue is not None and payload["timeout_s"] is not None:
             timer = threading.Timer(payload["timeout_s"] + OVERDUE_S, self.on_overdue)
             timer.daemon = True
             timer.start()
 
-    def _publish_started(self, payload: Mapping[str, Any], started_at: str) -> None:
-        event = StartedEvent(
-            payload["execution"],
-            payload["step"],
-            payload["run_id"],
-            payload["attempt"],
-            payload["token"],
-            self.worker or _worker_name(),
-            started_at,
-        )
+    def _tell(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
+        """Publish what the lease would tell too, only later: it need not be tried again."""
         fields: dict[Any, Any] = dict(event_fields(event))
         try:
             with translated():
                 self.client.xadd(payload["events"], fields)
         except Unavailable as error:
-            logger.warning("cannot report the start of %s: %s", _name(payload), error)
+            logger.warning("cannot report %s as %s: %s", _name(payload), fields["type"], error)
 
 
 def checked(output: Any, max_bytes: int) -> tuple[str | None, dict[str, Any] | None]:
@@ -239,10 +242,9 @@ def _printable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _member(payload: Mapping[str, Any]) -> str:
-    return lease_member(
-        payload["execution"], payload["step"], payload["run_id"], payload["attempt"], payload["token"]
-    )
+def _dispatch(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:
+    """Which dispatch this is, in the order in which events and leases name it."""
+    return payload["execution"], payload["step"], payload["run_id"], payload["attempt"], payload["token"]
 
 
 def _name(payload: Mapping[str, Any]) -> str:

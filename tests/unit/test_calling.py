@@ -174,3 +174,15 @@ def test_every_item_and_every_round_of_a_loop_has_a_context_of_its_own() -> None
 
     assert {(one["item"], one["iteration"]) for one in seen} == {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert len({one["idempotency_key"] for one in seen}) == 4
+
+
+@pytest.mark.parametrize("execute", [lambda fn, inputs: {}, {"a": lambda inputs: {}}])
+def test_in_one_process_an_executor_that_cannot_report_fails_too(execute: Any) -> None:
+    document = {"steps": [{"op": "a", "heartbeat": "1500ms"}]}
+    workflow = Workflow.from_dict(document, Backend(execute))
+
+    workflow.run()
+
+    assert workflow.error is not None
+    assert (workflow.error["kind"], workflow.error["type"]) == ("exception", "HeartbeatMissing")
+    assert "a heartbeat of 1.5 s" in workflow.error["message"]
