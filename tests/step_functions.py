@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -60,3 +61,22 @@ def silent_once(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[
     marker.touch()
     time.sleep(1.5)
     return {"call": 1}
+
+
+def call_api(inputs: dict[str, Any], configuration: dict[str, Any]) -> dict[str, Any]:
+    """As if it called an address; it tells how long its authorization is, and not what."""
+    headers = configuration["headers"]
+    if not configuration["url"]:
+        raise ValueError(f"no url for {headers['authorization']}")
+    people = [{"name": "ada"}, {"name": "grace"}]
+    answer = {"url": configuration["url"], "accept": headers["accept"]}
+    return answer | {"signed": len(headers["authorization"]), inputs["kind"]: people}
+
+
+def pick(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {"picked": inputs["list"][inputs["at"]]}
+
+
+def loaded(inputs: dict[str, Any], configuration: dict[str, Any]) -> dict[str, Any]:
+    """What this process has imported."""
+    return {"modules": sorted(sys.modules)}

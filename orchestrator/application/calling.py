@@ -8,12 +8,12 @@ every step imports this: nothing heavy may be needed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from inspect import Parameter, Signature, signature
 from typing import Any
 
-from orchestrator.application.errors import HeartbeatMissing
+from orchestrator.application.errors import ConfigurationMissing, HeartbeatMissing
 
 NAMES = frozenset({"heartbeat", "configuration", "context"})
 
@@ -53,10 +53,14 @@ def _free(found: Signature, given: int) -> frozenset[str]:
     return NAMES & by_name - set(by_position[:given])
 
 
-def check_named(named: frozenset[str], step: str, fn: str, heartbeat_s: float | None) -> None:
-    """A step that wants to hear of its executor must have one that can report: else it fails at once."""
+def check_named(
+    named: frozenset[str], step: str, fn: str, heartbeat_s: float | None, source: Mapping[str, Any] | None
+) -> None:
+    """A step that wants to hear of its executor, or to set it up, must have one that takes part in it."""
     if heartbeat_s is not None and "heartbeat" not in named:
         raise HeartbeatMissing(step, fn, heartbeat_s)
+    if source is not None and source["configuration"] and "configuration" not in named:
+        raise ConfigurationMissing(step, fn)
 
 
 class Heartbeat:

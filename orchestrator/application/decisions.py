@@ -28,6 +28,7 @@ class DispatchJob:
     priority: int = 3
     iteration: int | None = None
     heartbeat_s: float | None = None
+    source: dict[str, Any] | None = None
 
     @property
     def op(self) -> str:

@@ -200,6 +200,7 @@ class Draft:
                 priority=spec.priority,
                 timeout_s=spec.timeout_s,
                 heartbeat_s=spec.heartbeat_s,
+                source=spec.source,
                 max_output_bytes=self.record.spec.limits.max_output_bytes,
             )
         )

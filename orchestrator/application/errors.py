@@ -7,6 +7,8 @@ OrchestratorError
 ├── IllegalTransition      a step or workflow was about to move where it must not: a defect here
 ├── ExecutorNotFound       no executor answers to this name; the attempt fails
 ├── HeartbeatMissing       a step wants a heartbeat, and its executor takes none; the attempt fails
+├── ConfigurationMissing   a source has a configuration, and its executor takes none; the attempt fails
+├── BadConfiguration       the configuration of a source cannot be evaluated; the attempt fails
 ├── StartRefused           the coordinator answered a start with a refusal
 └── StoreError
     ├── RecordNotFound     no execution has this id
@@ -86,6 +88,24 @@ class HeartbeatMissing(OrchestratorError):
         super().__init__(
             f"step {step!r} has a heartbeat of {heartbeat_s:g} s, but its executor {fn!r} takes no parameter"
             f" called heartbeat: write def {fn}(inputs, heartbeat), and call heartbeat() at least that often"
+        )
+
+
+class ConfigurationMissing(OrchestratorError):
+    def __init__(self, step: str, fn: str) -> None:
+        super().__init__(
+            f"the source of step {step!r} has a configuration, but its executor {fn!r} takes no parameter"
+            f" called configuration: write def {fn}(inputs, configuration)"
+        )
+
+
+class BadConfiguration(OrchestratorError):
+    """It names a key and never a value: those may be secrets of the worker."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"the configuration of its source cannot be evaluated on this worker: {key}"
+            " (what was found there is not shown: it may be a secret)"
         )
 
 

@@ -37,11 +37,14 @@ __all__ = [
     "MAX_RESULT_BYTES",
     "MAX_WORK",
     "OPERATORS",
+    "READERS",
+    "SCOPED",
     "Descends",
     "Reference",
     "check",
     "check_condition",
     "evaluate",
+    "is_constant",
     "is_expression",
     "plain",
     "references",
@@ -77,6 +80,11 @@ resolve = evaluate  # the inputs of a step and the outputs of a workflow are dat
 
 def is_expression(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and next(iter(value)) in OPERATORS
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value holds no expression, and so is its own value."""
+    return _Evaluation(None).is_constant(value)
 
 
 def plain(value: Any, reach: int = 2) -> Any:
@@ -427,9 +435,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 _COMPARES = frozenset({"==", "!=", "===", "!==", "<", "<=", ">", ">=", "in"})
 _WRITES = frozenset({"cat", "json.dumps", "list.unique"})
 _LOOPS = frozenset({"missing", "missing_some", "list.sort", "str.join"})  # in Python, not in C
-_SCOPED = frozenset({"map", "filter", "reduce", "all", "some", "none"})
 
 OPERATORS: frozenset[str] = frozenset({*_FORMS, *_READERS, *_FUNCTIONS})
+READERS: frozenset[str] = frozenset(_READERS)
+SCOPED = frozenset({"map", "filter", "reduce", "all", "some", "none"})
+"""Their second argument is evaluated on each item, and sees nothing else."""
 
 
 def _described(role: str, function: Callable[..., Any]) -> tuple[str, Callable[..., Any], int, float]:
@@ -475,7 +485,7 @@ def _references(value: Any, *, whole: bool = False) -> Iterator[Reference]:
             root, *segments = _names(operator, inner[0]) or ("",)
             if root in ("steps", "flows") and segments:
                 yield Reference(tuple(segments), operator == "var" and len(inner) > 1, whole)
-        if operator in _SCOPED:
+        if operator in SCOPED:
             inner = inner[:1] + inner[2:]  # the body sees items, not roots
     for item in inner:
         yield from _references(item)

@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 NOT_YET = frozenset(
     {
         "document.concurrency",
-        "document.flow",
         "document.kv",
         "document.redact",
         "document.retention",
         "document.schedule",
-        "document.sources",
         "document.webhook",
         "step.compensate",
         "step.concurrency",
         "step.kv_add",
-        "step.source",
         "step.tags",
         "step.workflow",
     }
@@ -197,7 +194,8 @@ class StepSpec:
 
     `fn` is empty unless `kind` is "task". `guards` are the conditions under which the step runs, in the order
     in which they are evaluated, and `guard_keys` the keys they were written under. `timeout_s` has no default
-    but for tasks. `source` is the definition merged from all its parts, and `fn` then its type.
+    but for tasks. `source` is the definition merged from all its parts, {type, configuration}, and `fn` then
+    its type; if its configuration has expressions, `sources` says which variables they may read.
     """
 
     id: str

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator.application.calling import Heartbeat, check_named, context_of, named_by
+from orchestrator.application.configuration import configure
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.errors import ExecutorNotFound
+from orchestrator.application.errors import BadConfiguration, ExecutorNotFound
 from orchestrator.application.events import ResultEvent, failure, iso
 from orchestrator.backend.identifiers import now_ms
 from orchestrator.backend.isolation import NotJson, dumps
@@ -49,13 +50,7 @@ class InProcessWorker:
 
     def _attempt(self, job: DispatchJob) -> ResultEvent:
         started_ms = self._clock()
-        output, error = None, None
-        try:
-            output = _checked(self._call(job, started_ms), job.max_output_bytes)
-        except NotJson as fault:
-            error = failure("bad_output", str(fault))
-        except (Exception, SystemExit) as fault:
-            error = failure("exception", _message(fault), type(fault).__name__)
+        output, error = self._call(job, started_ms)
         return ResultEvent(
             workflow_execution_id=job.workflow_execution_id,
             step_id=job.step_id,
@@ -68,18 +63,30 @@ class InProcessWorker:
             started_at=iso(started_ms),
         )
 
-    def _call(self, job: DispatchJob, started_ms: int) -> Any:
-        executor, arguments = self._find(job)
-        named = named_by(executor, len(arguments))
-        check_named(named, job.step_id, job.fn, job.heartbeat_s)
-        if not named:
-            return executor(*arguments)
-        offered = {
-            "heartbeat": Heartbeat(self._clock),
-            "configuration": {},
-            "context": _context_of(job, started_ms),
-        }
-        return executor(*arguments, **{name: offered[name] for name in named})
+    def _call(self, job: DispatchJob, started_ms: int) -> tuple[Any, dict[str, Any] | None]:
+        """The output, or the failure."""
+        hide: Callable[[str], str] = str
+        try:
+            executor, arguments = self._find(job)
+            named = named_by(executor, len(arguments))
+            check_named(named, job.step_id, job.fn, job.heartbeat_s, job.source)
+            if not named:
+                return _checked(executor(*arguments), job.max_output_bytes), None
+            configuration = configure(job.source, os.environ)
+            hide = configuration.hide
+            offered = {
+                "heartbeat": Heartbeat(self._clock),
+                "configuration": configuration.values,
+                "context": _context_of(job, started_ms),
+            }
+            output = executor(*arguments, **{name: offered[name] for name in named})
+            return _checked(output, job.max_output_bytes), None
+        except NotJson as fault:
+            return None, failure("bad_output", hide(str(fault)))
+        except BadConfiguration as fault:
+            return None, failure("expression", str(fault))
+        except (Exception, SystemExit) as fault:
+            return None, failure("exception", hide(_message(fault)), type(fault).__name__)
 
     def _find(self, job: DispatchJob) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The executor of a job, and what it is given by position."""

@@ -52,6 +52,8 @@ def payload(job: DispatchJob, keys: Keys) -> dict[str, Any]:
     }
     if job.heartbeat_s is not None:
         found["heartbeat_s"] = job.heartbeat_s
+    if job.source is not None:
+        found["source"] = job.source
     return found
 
 
@@ -80,6 +82,7 @@ def read_job(found: Mapping[str, Any], queue: str) -> DispatchJob:
         timeout_s=found["timeout_s"],
         max_output_bytes=found["max_output_bytes"],
         heartbeat_s=found.get("heartbeat_s"),
+        source=found.get("source"),
     )
 
 

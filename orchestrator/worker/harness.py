@@ -31,7 +31,8 @@ from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
 from orchestrator.application.calling import Heartbeat, check_named, context_of, named_by
-from orchestrator.application.errors import OrchestratorError, Unavailable
+from orchestrator.application.configuration import configure
+from orchestrator.application.errors import BadConfiguration, OrchestratorError, Unavailable
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
@@ -47,6 +48,7 @@ OVERDUE_S = 1.0
 """How long after its deadline a step may still run: by then the record has given it up."""
 SHOWN_OF_A_TRACEBACK = 2_000
 SHOWN_OF_A_MESSAGE = 10_000
+Hide = Callable[[str], str]
 EXECUTORS_VARIABLE = "ORCHESTRATOR_EXECUTORS"
 LEASE_VARIABLE = "ORCHESTRATOR_LEASE_S"
 
@@ -138,13 +140,22 @@ class Harness:
         try:
             executor = self.executors.find(payload["fn"])
             named = named_by(executor, 1)
-            check_named(named, payload["step"], payload["fn"], payload.get("heartbeat_s"))
+            source = payload.get("source")
+            check_named(named, payload["step"], payload["fn"], payload.get("heartbeat_s"), source)
+            configuration = configure(source, os.environ)
+        except BadConfiguration as error:
+            return None, failure("expression", str(error))
         except OrchestratorError as error:
             return None, failure("exception", str(error), type(error).__name__)
         except Exception as error:
             return None, _exception(error)
-        heartbeat = Heartbeat(time.monotonic, lambda said: logger.debug("%s: %s", _name(payload), said))
-        offered = {"heartbeat": heartbeat, "configuration": {}, "context": _context_of(payload)}
+        hide = configuration.hide
+        heartbeat = Heartbeat(time.monotonic, lambda said: logger.debug("%s: %s", _name(payload), hide(said)))
+        offered = {
+            "heartbeat": heartbeat,
+            "configuration": configuration.values,
+            "context": _context_of(payload),
+        }
         try:
             with self._watch(payload, heartbeat, lease):
                 output = executor(payload["inputs"], **{name: offered[name] for name in named})
@@ -153,8 +164,8 @@ class Harness:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
-            return None, _exception(error)
-        return checked(output, payload["max_output_bytes"])
+            return None, _exception(error, hide)
+        return checked(output, payload["max_output_bytes"], hide)
 
     def _watch(
         self, payload: Mapping[str, Any], heartbeat: Heartbeat, lease: Lease
@@ -211,28 +222,30 @@ class Harness:
             logger.warning("cannot report %s as %s: %s", _name(payload), fields["type"], error)
 
 
-def checked(output: Any, max_bytes: int) -> tuple[str | None, dict[str, Any] | None]:
+def checked(output: Any, max_bytes: int, hide: Hide) -> tuple[str | None, dict[str, Any] | None]:
     """An output as JSON text, or why it cannot be one."""
     try:
         text = json.dumps(output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
     except Exception as error:  # an object may raise whatever it likes when it is looked at
-        return None, failure("bad_output", f"the output is not JSON: {_said(error)}", type(error).__name__)
+        return None, failure(
+            "bad_output", f"the output is not JSON: {_said(error, hide)}", type(error).__name__
+        )
     if size > max_bytes:
         message = f"the output has {size:,} bytes; limits.max_output_bytes allows {max_bytes:,}"
         return None, failure("bad_output", f"{message}: pass large data by reference")
     return text, None
 
 
-def _exception(error: BaseException) -> dict[str, Any]:
-    tail = "".join(traceback.format_tb(error.__traceback__))[-SHOWN_OF_A_TRACEBACK:]
-    return failure("exception", _said(error), type(error).__name__, traceback=_printable(tail))
+def _exception(error: BaseException, hide: Hide = str) -> dict[str, Any]:
+    tail = hide("".join(traceback.format_tb(error.__traceback__)))[-SHOWN_OF_A_TRACEBACK:]
+    return failure("exception", _said(error, hide), type(error).__name__, traceback=_printable(tail))
 
 
-def _said(error: BaseException) -> str:
-    """What an exception says, if it can; else what it is."""
+def _said(error: BaseException, hide: Hide) -> str:
+    """What an exception says, if it can; else what it is. Secrets go before the rest is cut."""
     try:
-        return _printable(str(error)[:SHOWN_OF_A_MESSAGE]) or type(error).__name__
+        return _printable(hide(str(error))[:SHOWN_OF_A_MESSAGE]) or type(error).__name__
     except Exception:
         return type(error).__name__
 

@@ -122,9 +122,9 @@ def test_a_job_comes_back_as_it_went() -> None:
 
 def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:
     plain = DispatchJob("w#x", "a", "fn", {}, 0, token="t-0")
-    rich = replace(plain, heartbeat_s=0.5)
+    rich = replace(plain, heartbeat_s=0.5, source={"type": "fn", "configuration": {"a": [1]}})
 
-    assert payload(rich, Keys()).keys() - payload(plain, Keys()).keys() == {"heartbeat_s"}
+    assert payload(rich, Keys()).keys() - payload(plain, Keys()).keys() == {"heartbeat_s", "source"}
     assert read_job(payload(rich, Keys()), "default") == rich
 
 
