@@ -29,6 +29,7 @@ class DispatchJob:
     iteration: int | None = None
     heartbeat_s: float | None = None
     source: dict[str, Any] | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def op(self) -> str:

@@ -201,6 +201,7 @@ class Draft:
                 timeout_s=spec.timeout_s,
                 heartbeat_s=spec.heartbeat_s,
                 source=spec.source,
+                tags=spec.tags,
                 max_output_bytes=self.record.spec.limits.max_output_bytes,
             )
         )

@@ -9,6 +9,7 @@ OrchestratorError
 ├── HeartbeatMissing       a step wants a heartbeat, and its executor takes none; the attempt fails
 ├── ConfigurationMissing   a source has a configuration, and its executor takes none; the attempt fails
 ├── BadConfiguration       the configuration of a source cannot be evaluated; the attempt fails
+├── NoRoute                no queue serves the tags of a step; its start is refused
 ├── StartRefused           the coordinator answered a start with a refusal
 └── StoreError
     ├── RecordNotFound     no execution has this id
@@ -19,7 +20,7 @@ OrchestratorError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -106,6 +107,15 @@ class BadConfiguration(OrchestratorError):
         super().__init__(
             f"the configuration of its source cannot be evaluated on this worker: {key}"
             " (what was found there is not shown: it may be a secret)"
+        )
+
+
+class NoRoute(OrchestratorError):
+    def __init__(self, step: str, tags: Sequence[str], setting: str, known: str) -> None:
+        super().__init__(
+            f"step {step!r} needs a worker with the tags {', '.join(tags)}, and no entry of {setting} covers"
+            f" them: add one to the settings of the coordinators, such as {'+'.join(tags)}=QUEUE,"
+            f" or write the queue of the step (known are: {known or 'none'})"
         )
 
 

@@ -26,7 +26,6 @@ NOT_YET = frozenset(
         "step.compensate",
         "step.concurrency",
         "step.kv_add",
-        "step.tags",
         "step.workflow",
     }
 )
@@ -195,7 +194,8 @@ class StepSpec:
     `fn` is empty unless `kind` is "task". `guards` are the conditions under which the step runs, in the order
     in which they are evaluated, and `guard_keys` the keys they were written under. `timeout_s` has no default
     but for tasks. `source` is the definition merged from all its parts, {type, configuration}, and `fn` then
-    its type; if its configuration has expressions, `sources` says which variables they may read.
+    its type; if its configuration has expressions, `sources` says which variables they may read. `tags` are
+    those that choose its queue: none for a step that names its queue itself.
     """
 
     id: str

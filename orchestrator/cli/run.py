@@ -106,8 +106,9 @@ def _stack(
     from orchestrator.embedded import Processes, Stack, embedded_stack, start_workers
     from orchestrator.redis_rq.connection import connect
 
-    queues = sorted({step.queue for step in loaded.spec.steps}) or ["default"]
     settings = target.settings()
+    queue_of = settings.tags.opened().queue_of  # what nobody serves, the coordinator refuses
+    queues = sorted({queue_of(step.tags, step.queue) for step in loaded.spec.steps}) or ["default"]
     modules = list(executors or settings.executors)
     if target.redis_url is None or workers is not None:
         _check_modules(modules)

@@ -15,7 +15,11 @@ from orchestrator.application.events import ResultEvent, failure
 from orchestrator.backend.results import ResultRunner
 
 W = "w#e1"
-RARE: dict[str, Any] = {"heartbeat_s": 0.5, "source": {"type": "t", "configuration": {"a": ["ž"]}}}
+RARE: dict[str, Any] = {
+    "heartbeat_s": 0.5,
+    "source": {"type": "t", "configuration": {"a": ["ž"]}},
+    "tags": ("gpu",),
+}
 
 
 @pytest.fixture(params=RUNNERS)
