@@ -27,7 +27,7 @@ from typing import Any, Protocol, cast
 
 from orchestrator.application.beginnings import UnknownWorkflow, child_spec, new_record
 from orchestrator.application.changes import Changes
-from orchestrator.application.errors import InvalidSpec, RecordNotFound, StoreError, Unavailable
+from orchestrator.application.errors import InvalidSpec, NoRoute, RecordNotFound, StoreError, Unavailable
 from orchestrator.application.events import (
     ControlEvent,
     Moment,
@@ -37,6 +37,7 @@ from orchestrator.application.events import (
     failure,
 )
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.routes import Routes
 from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.application.validation import LoadedSpec, check_inputs, load_spec
 from orchestrator.backend.backend import Backend
@@ -70,9 +71,10 @@ class Coordinator:
         definitions: Definitions,
         pace: Pace | None = None,
         nonce: Callable[[], str] = lambda: secrets.token_hex(8),
+        routes: Routes | None = None,
     ) -> None:
         self._backend, self._log, self._definitions = backend, log, definitions
-        self._pace, self._nonce = pace or Pace(), nonce
+        self._pace, self._nonce, self._routes = pace or Pace(), nonce, routes or Routes()
         self._specs = SpecCache()
         self._chores = [
             Chore(self._pace.tend_every_s, self._log.tend),
@@ -279,7 +281,7 @@ class Coordinator:
             self._reject(
                 delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details}
             )
-        except (UnknownWorkflow, StoreError) as error:
+        except (UnknownWorkflow, NoRoute, StoreError) as error:
             if isinstance(error, Unavailable):
                 raise
             self._reject(delivery, str(error))
@@ -293,6 +295,7 @@ class Coordinator:
     def _new_execution(self, delivery: Delivery) -> Case:
         event = cast("StartEvent", delivery.event)
         loaded = self._spec_of(event)
+        self._routes.queues(loaded.spec)
         inputs, problems = check_inputs(loaded.spec, event.inputs)
         if problems:
             raise InvalidSpec(problems)

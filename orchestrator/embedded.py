@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
+from orchestrator.application.routes import SETTING, Routes
 from orchestrator.backend.backend import Backend
 from orchestrator.client import Client
 from orchestrator.coordinator import Coordinator
@@ -69,9 +70,10 @@ class ChildEnded(CannotEmbed):
 def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> Coordinator:
     """A coordinator on its Redis ports."""
     keys = settings.keys
-    store = RedisStore(client, keys, settings.retention_s)
+    store = RedisStore(client, keys, settings.retention_s, settings.tags)
     log = RedisEventLog(client, consumer, keys, settings.grace_ms, settings.retention_s)
-    return Coordinator(Backend(store=store, runner=RqRunner(client, keys)), log, definitions=store)
+    backend = Backend(store=store, runner=RqRunner(client, keys))
+    return Coordinator(backend, log, definitions=store, routes=settings.tags)
 
 
 def process_name() -> str:
@@ -278,8 +280,13 @@ def embedded_stack(
     settings: Settings | None = None,
     say: Say = lambda line: None,
 ) -> Iterator[Stack]:
-    """A coordinator and workers on a Redis of their own, for as long as the block lasts."""
+    """A coordinator and workers on a Redis of their own, for as long as the block lasts.
+
+    Without a table of tags these mean nothing here: the same workers serve all there is.
+    """
     settings = settings or Settings()
+    if settings.tags == Routes():
+        settings = replace(settings, tags=settings.tags.opened())
     binary = find_redis_server()
     if binary is None:
         with _demonstration(executors, workers, settings, say) as redis:
@@ -319,6 +326,7 @@ def _environment(settings: Settings) -> dict[str, str]:
         "ORCHESTRATOR_REDIS_URL": settings.redis_url,
         "ORCHESTRATOR_PREFIX": settings.prefix,
         "ORCHESTRATOR_PARTITIONS": str(settings.partitions),
+        SETTING: str(settings.tags),
     }
 
 

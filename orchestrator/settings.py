@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from orchestrator.application.routes import SETTING, Routes
 from orchestrator.application.spec import ID_RULE, is_id
 from orchestrator.redis_rq.events import GRACE_MS
 from orchestrator.redis_rq.keys import Keys
@@ -28,6 +29,7 @@ class Settings:
     lease_s: float = LEASE_S
     grace_ms: int = GRACE_MS
     retention_s: int = RETENTION_S
+    tags: Routes = field(default_factory=Routes)
 
     @property
     def keys(self) -> Keys:
@@ -48,6 +50,7 @@ class Settings:
             lease_s=_number("LEASE_S", read("LEASE_S", str(default.lease_s)), float),
             grace_ms=_number("GRACE_MS", read("GRACE_MS", str(default.grace_ms)), int),
             retention_s=_number("RETENTION_S", read("RETENTION_S", str(default.retention_s)), int),
+            tags=_tags(read("TAGS", "")),
         )
 
 
@@ -59,6 +62,13 @@ def _prefix(text: str) -> str:
     if not is_id(text):
         raise BadSetting(f"ORCHESTRATOR_PREFIX {ID_RULE}, not {text!r}")
     return text
+
+
+def _tags(text: str) -> Routes:
+    try:
+        return Routes.parse(text)
+    except ValueError as error:
+        raise BadSetting(f"{SETTING}: {error}") from None
 
 
 def _number(name: str, text: str, kind: type[T]) -> T:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +32,51 @@ def busy(inputs: dict[str, Any]) -> dict[str, Any]:
     Path(inputs["pid_file"]).write_text(str(os.getpid()))
     while True:
         sum(range(1_000))
+
+
+def reports_then_hangs(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
+    """Reports for a while and then keeps a core busy for ever; the second time it is done at once."""
+    pid_file = Path(inputs["pid_file"])
+    if pid_file.exists():
+        return {"done": True}
+    for n in range(10):
+        heartbeat(progress=n / 10)
+        time.sleep(0.1)
+    return busy(inputs)
+
+
+def reports(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
+    count = int(inputs["seconds"] / 0.2)
+    for _ in range(count):
+        heartbeat()
+        time.sleep(0.2)
+    return {"reports": count}
+
+
+def silent_once(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
+    """The first time it comes back later than its step allows."""
+    marker = Path(inputs["marker"])
+    if marker.exists():
+        return {"call": 2}
+    marker.touch()
+    time.sleep(1.5)
+    return {"call": 1}
+
+
+def call_api(inputs: dict[str, Any], configuration: dict[str, Any]) -> dict[str, Any]:
+    """As if it called an address; it tells how long its authorization is, and not what."""
+    headers = configuration["headers"]
+    if not configuration["url"]:
+        raise ValueError(f"no url for {headers['authorization']}")
+    people = [{"name": "ada"}, {"name": "grace"}]
+    answer = {"url": configuration["url"], "accept": headers["accept"]}
+    return answer | {"signed": len(headers["authorization"]), inputs["kind"]: people}
+
+
+def pick(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {"picked": inputs["list"][inputs["at"]]}
+
+
+def loaded(inputs: dict[str, Any], configuration: dict[str, Any]) -> dict[str, Any]:
+    """What this process has imported."""
+    return {"modules": sorted(sys.modules)}

@@ -27,6 +27,9 @@ class DispatchJob:
     max_output_bytes: int = 1_048_576
     priority: int = 3
     iteration: int | None = None
+    heartbeat_s: float | None = None
+    source: dict[str, Any] | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def op(self) -> str:

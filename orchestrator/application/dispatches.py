@@ -32,6 +32,9 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
             queue=spec.queue,
             priority=spec.priority if spec.priority_written else draft.record.priority or spec.priority,
             timeout_s=spec.timeout_s,
+            heartbeat_s=spec.heartbeat_s,
+            source=spec.source,
+            tags=spec.tags,
             max_output_bytes=draft.record.spec.limits.max_output_bytes,
         )
     )

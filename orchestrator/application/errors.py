@@ -6,6 +6,10 @@ OrchestratorError
 ├── ExpressionError        an expression could not be evaluated; the step fails, nothing else
 ├── IllegalTransition      a step or workflow was about to move where it must not: a defect here
 ├── ExecutorNotFound       no executor answers to this name; the attempt fails
+├── HeartbeatMissing       a step wants a heartbeat, and its executor takes none; the attempt fails
+├── ConfigurationMissing   a source has a configuration, and its executor takes none; the attempt fails
+├── BadConfiguration       the configuration of a source cannot be evaluated; the attempt fails
+├── NoRoute                no queue serves the tags of a step; its start is refused
 ├── StartRefused           the coordinator answered a start with a refusal
 └── StoreError
     ├── RecordNotFound     no execution has this id
@@ -16,7 +20,7 @@ OrchestratorError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -83,6 +87,41 @@ class ExecutorNotFound(OrchestratorError):
         names = ", ".join(sorted(known)) or "none"
         super().__init__(f"no executor is called {fn!r}; this worker knows: {names}{hint}")
         self.fn = fn
+
+
+class HeartbeatMissing(OrchestratorError):
+    def __init__(self, step: str, fn: str, heartbeat_s: float) -> None:
+        super().__init__(
+            f"step {step!r} has a heartbeat of {heartbeat_s:g} s, but its executor {fn!r} takes no parameter"
+            f" called heartbeat: write def {fn}(inputs, heartbeat), and call heartbeat() at least that often"
+        )
+
+
+class ConfigurationMissing(OrchestratorError):
+    def __init__(self, step: str, fn: str) -> None:
+        super().__init__(
+            f"the source of step {step!r} has a configuration, but its executor {fn!r} takes no parameter"
+            f" called configuration: write def {fn}(inputs, configuration)"
+        )
+
+
+class BadConfiguration(OrchestratorError):
+    """It names a key and never a value: those may be secrets of the worker."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"the configuration of its source cannot be evaluated on this worker: {key}"
+            " (what was found there is not shown: it may be a secret)"
+        )
+
+
+class NoRoute(OrchestratorError):
+    def __init__(self, step: str, tags: Sequence[str], setting: str, known: str) -> None:
+        super().__init__(
+            f"step {step!r} needs a worker with the tags {', '.join(tags)}, and no entry of {setting} covers"
+            f" them: add one to the settings of the coordinators, such as {'+'.join(tags)}=QUEUE,"
+            f" or write the queue of the step (known are: {known or 'none'})"
+        )
 
 
 class StartRefused(OrchestratorError):

@@ -54,6 +54,11 @@ def is_expression(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and next(iter(value)) in OPERATORS
 
 
+def is_constant(value: Any) -> bool:
+    """Whether a value holds no expression, and so is its own value."""
+    return Evaluation(None).is_constant(value)
+
+
 # Evaluating
 
 

@@ -251,7 +251,13 @@ Override = Annotated[
     BeforeValidator(_override),
     Field(
         json_schema_extra={
-            "properties": {"type": {"type": "string", "minLength": 1}, "configuration": {"type": "object"}}
+            "properties": {
+                "type": {"type": "string", "minLength": 1, "description": "Another executor."},
+                "configuration": {
+                    "type": "object",
+                    "description": "What is different of it, merged into it.",
+                },
+            }
         }
     ),
 ]

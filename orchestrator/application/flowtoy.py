@@ -1,14 +1,12 @@
-"""What flowtoy's documents have of their own: sources, lists of outputs, and templates, which are refused."""
+"""What flowtoy's documents have of their own: lists of outputs, and templates, which are refused."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.application.document import merge_documents
 from orchestrator.application.jsonpath import MAX_SEGMENTS
-from orchestrator.application.parts import WrittenStepSource
 from orchestrator.application.paths import Path
 from orchestrator.application.problems import Report, kind
 
@@ -30,37 +28,6 @@ def refuse_templates(document: Mapping[str, Any], report: Report) -> None:
             todo.extend((item, (*path, key)) for key, item in value.items() if not key.startswith("x-"))
         elif isinstance(value, list):
             todo.extend((item, (*path, n)) for n, item in enumerate(value))
-
-
-class Sources:
-    """The sources of a document. `names` are all that were written, the wrong ones too."""
-
-    def __init__(self, definitions: dict[str, dict[str, Any]], names: Iterable[str]) -> None:
-        self.definitions, self._names = definitions, list(names)
-
-    def resolve(
-        self, written: WrittenStepSource, raw: Any, path: Path, report: Report
-    ) -> dict[str, Any] | None:
-        """The definition that a step means: {type, configuration}."""
-        if written.type is not None:
-            return {"type": written.type, "configuration": written.configuration or {}}
-        base = written.base
-        if base not in self._names:
-            hint = report.likely(base, self._names) or f"define it under sources, or write {{type: {base}}}"
-            where = path if isinstance(raw, str) else (*path, "base")
-            report.add(where, "unknown_source", f"there is no source {base!r}", hint)
-        if base not in self.definitions:
-            return None
-        return merge_documents([self.definitions[base], overridden(written.override or {})])
-
-
-def overridden(override: dict[str, Any]) -> dict[str, Any]:
-    """The change of a definition; without the key configuration, it is written as a change of that."""
-    if "configuration" in override:
-        return override
-    change: dict[str, Any] = {"type": override["type"]} if "type" in override else {}
-    settings = {key: value for key, value in override.items() if key != "type"}
-    return {**change, "configuration": settings}
 
 
 def read_output(value: Any, path: Path, report: Report) -> dict[str, Any]:

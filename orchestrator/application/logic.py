@@ -190,6 +190,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "count": _count,
     **operators.FUNCTIONS,
 }
+READERS = frozenset(_READERS) - {"log"}
 SCOPED = frozenset({"map", "filter", "reduce", "all", "some", "none"})
 
 

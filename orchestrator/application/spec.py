@@ -17,15 +17,10 @@ if TYPE_CHECKING:
 
 NOT_YET = frozenset(
     {
-        "document.flow",
         "document.redact",
         "document.retention",
         "document.schedule",
-        "document.sources",
         "document.webhook",
-        "step.heartbeat",
-        "step.source",
-        "step.tags",
     }
 )
 """Keys of the language that this release refuses: take a line away when its key has arrived.
@@ -195,7 +190,9 @@ class StepSpec:
 
     `fn` is empty unless `kind` is "task". `guards` are the conditions under which the step runs, in the order
     in which they are evaluated, and `guard_keys` the keys they were written under. `timeout_s` has no default
-    but for tasks. `source` is the definition merged from all its parts, and `fn` then its type.
+    but for tasks. `source` is the definition merged from all its parts, {type, configuration}, and `fn` then
+    its type; if its configuration has expressions, `sources` says which variables they may read. `tags` are
+    those that choose its queue: none for a step that names its queue itself.
     """
 
     id: str
@@ -248,6 +245,7 @@ class StepSpec:
             retry=undo.retry,
             timeout_s=undo.timeout_s,
             queue=undo.queue,
+            tags=self.tags if undo.queue == self.queue else (),
             priority=self.priority,
             priority_written=self.priority_written,
         )
@@ -271,19 +269,6 @@ class WorkflowSpec:
     redact: tuple[str, ...] = ()
     webhook: WebhookSpec | None = None
     schedule: ScheduleSpec | None = None
-
-    @property
-    def queues(self) -> frozenset[str]:
-        """Every queue that its jobs go to, and those of the children written inside."""
-        found: set[str] = set()
-        for step in self.steps:
-            if step.kind == "task":
-                found.add(step.queue)
-            if step.compensate is not None:
-                found.add(step.compensate.queue)
-            if step.child is not None and step.child.loaded is not None:
-                found |= step.child.loaded.spec.queues
-        return frozenset(found)
 
 
 def is_id(text: str) -> bool:

@@ -25,11 +25,12 @@ from orchestrator.application.checks import (
 from orchestrator.application.document import Document, Places, check_data, scan_document
 from orchestrator.application.errors import Problem
 from orchestrator.application.fields import seconds
-from orchestrator.application.flowtoy import Sources, read_output, refuse_templates
+from orchestrator.application.flowtoy import read_output, refuse_templates
 from orchestrator.application.graph import Graph, build_graph
 from orchestrator.application.merging import scan_documents
 from orchestrator.application.paths import Path, render_path
 from orchestrator.application.problems import CODES, WARNINGS, Report, kind, parse
+from orchestrator.application.sources import Sources
 from orchestrator.application.spec import (
     ID_RULE,
     ChildSpec,
@@ -224,7 +225,7 @@ class _Walk:
                 path: Path = ("sources", name, "configuration")
                 check_values(names[name].get("configuration"), path, self._report)
         definitions = {name: source.settled() for name, source in (self._header.sources or {}).items()}
-        return Sources(definitions, names)
+        return Sources(definitions, names, self._report)
 
     def _walk_steps(self) -> dict[int, tuple[dict[str, Any], PlainStep, StepSpec | None]]:
         """By position: what was written, its model, and the step if it has an id of its own."""
@@ -289,7 +290,7 @@ class _Walk:
         """What the keys of a step mean that need the rest of the document to be read."""
         found: dict[str, Any] = {}
         if written.source is not None:
-            source = self._sources.resolve(written.source, raw["source"], (*path, "source"), self._report)
+            source = self._sources.resolve(written.source, raw["source"], (*path, "source"))
             if source is not None:
                 found |= {"source": source, "fn": source["type"]}
         if written.output is not None:

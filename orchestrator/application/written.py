@@ -149,7 +149,9 @@ class WrittenStep(PlainStep):
         None, description="A child: the name of a registered workflow, or one written here."
     )
     priority: f.Priority = Field(DEFAULT_PRIORITY, description="1 is the most urgent, 5 the least.")
-    tags: list[f.Token] | None = Field(None, description="What its worker must have; the server knows where.")
+    tags: list[f.Token] | None = Field(
+        None, description="What its worker must have; the settings say which queue that is."
+    )
     kv_add: f.Values | None = Field(
         None, description="Adds to numbers that executions share, when it completes: key to expression."
     )
@@ -191,7 +193,7 @@ class WrittenStep(PlainStep):
                 "wait": self.wait.settled() if self.wait else None,
                 "delay_ms": None if self.delay is None else parse_ms(self.delay),
                 "switch": self.switch.settled() if self.switch else None,
-                "tags": tuple(self.tags or ()),
+                "tags": () if "queue" in written else tuple(self.tags or ()),
                 "kv_add": self.kv_add or {},
                 "compensate": self.compensate.settled(attributes["queue"], defaults)
                 if self.compensate

@@ -67,7 +67,7 @@ def _isolated_step(step: StepRecord, copy: Copy) -> StepRecord:
 
 
 def isolated_job(job: DispatchJob) -> DispatchJob:
-    return replace(job, inputs=copied(job.inputs))
+    return replace(job, inputs=copied(job.inputs), source=copied(job.source))
 
 
 def isolated_decision(decision: _D) -> _D:

@@ -126,7 +126,9 @@ def _task_of(job: DispatchJob) -> tuple[Any, ...]:
 
 
 def _job_of(row: sqlite3.Row) -> DispatchJob:
-    return DispatchJob(inputs=json.loads(row["inputs"]), **json.loads(row["job"]))
+    stored = json.loads(row["job"])
+    tags = tuple(stored.pop("tags", ()))
+    return DispatchJob(inputs=json.loads(row["inputs"]), tags=tags, **stored)
 
 
 def _pending(db: sqlite3.Connection) -> list[sqlite3.Row]:

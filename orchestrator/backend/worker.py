@@ -4,7 +4,8 @@
 
 What an executor is given and what it returns share nothing with any record: inputs are the job's own copy,
 and an output goes through JSON. Whatever an executor raises is the result of its attempt. A step's timeout
-is not enforced here: nobody can stop a function of one's own process.
+is not enforced here: nobody can stop a function of one's own process. For the same reason a heartbeat only
+notes the time.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from orchestrator.application.calling import Heartbeat, check_named, context_of, named_by
+from orchestrator.application.configuration import configure
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.errors import ExecutorNotFound
+from orchestrator.application.errors import BadConfiguration, ExecutorNotFound
 from orchestrator.application.events import ResultEvent, failure, iso
 from orchestrator.backend.identifiers import now_ms
 from orchestrator.backend.isolation import NotJson, dumps
 from orchestrator.backend.ports import Runner
 from orchestrator.backend.results import carrying_results
 
-Inputs = dict[str, Any]
-Execute = Callable[[str, Inputs], Any] | Mapping[str, Callable[[Inputs], Any]]
-"""One function for all names, `(fn, inputs) -> dict`, or one for each: `{fn: (inputs) -> dict}`."""
+Execute = Callable[..., Any] | Mapping[str, Callable[..., Any]]
+"""One function for all names, `(fn, inputs) -> dict`, or one for each: `{fn: (inputs) -> dict}`; each may
+name more parameters: `application/calling.py`."""
 
 
 class InProcessWorker:
@@ -32,7 +35,7 @@ class InProcessWorker:
         self, runner: Runner, execute: Execute, *, clock: Callable[[], int] = now_ms, name: str | None = None
     ) -> None:
         self._runner, self._clock = carrying_results(runner), clock
-        self._execute = execute if callable(execute) else _by_name(execute)
+        self._execute = execute
         self._name = name or os.uname().nodename
 
     def run(self, workflow_execution_id: str | None = None) -> None:
@@ -46,14 +49,8 @@ class InProcessWorker:
                 raise
 
     def _attempt(self, job: DispatchJob) -> ResultEvent:
-        started_at = iso(self._clock())
-        output, error = None, None
-        try:
-            output = _checked(self._execute(job.fn, job.inputs), job.max_output_bytes)
-        except NotJson as fault:
-            error = failure("bad_output", str(fault))
-        except (Exception, SystemExit) as fault:
-            error = failure("exception", _message(fault), type(fault).__name__)
+        started_ms = self._clock()
+        output, error = self._call(job, started_ms)
         return ResultEvent(
             workflow_execution_id=job.workflow_execution_id,
             step_id=job.step_id,
@@ -63,17 +60,55 @@ class InProcessWorker:
             attempt=job.attempt,
             token=job.token,
             worker=self._name,
-            started_at=started_at,
+            started_at=iso(started_ms),
         )
 
+    def _call(self, job: DispatchJob, started_ms: int) -> tuple[Any, dict[str, Any] | None]:
+        """The output, or the failure."""
+        hide: Callable[[str], str] = str
+        try:
+            executor, arguments = self._find(job)
+            named = named_by(executor, len(arguments))
+            check_named(named, job.step_id, job.fn, job.heartbeat_s, job.source)
+            if not named:
+                return _checked(executor(*arguments), job.max_output_bytes), None
+            configuration = configure(job.source, os.environ)
+            hide = configuration.hide
+            offered = {
+                "heartbeat": Heartbeat(self._clock),
+                "configuration": configuration.values,
+                "context": _context_of(job, started_ms),
+            }
+            output = executor(*arguments, **{name: offered[name] for name in named})
+            return _checked(output, job.max_output_bytes), None
+        except NotJson as fault:
+            return None, failure("bad_output", hide(str(fault)))
+        except BadConfiguration as fault:
+            return None, failure("expression", str(fault))
+        except (Exception, SystemExit) as fault:
+            return None, failure("exception", hide(_message(fault)), type(fault).__name__)
 
-def _by_name(functions: Mapping[str, Callable[[Inputs], Any]]) -> Callable[[str, Inputs], Any]:
-    def execute(fn: str, inputs: Inputs) -> Any:
-        if fn not in functions:
-            raise ExecutorNotFound(fn, functions)
-        return functions[fn](inputs)
+    def _find(self, job: DispatchJob) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The executor of a job, and what it is given by position."""
+        if callable(self._execute):
+            return self._execute, (job.fn, job.inputs)
+        if job.fn not in self._execute:
+            raise ExecutorNotFound(job.fn, self._execute)
+        return self._execute[job.fn], (job.inputs,)
 
-    return execute
+
+def _context_of(job: DispatchJob, started_ms: int) -> dict[str, Any]:
+    deadline = None if job.timeout_s is None else iso(started_ms + round(job.timeout_s * 1000))
+    return context_of(
+        job.workflow_execution_id,
+        job.step_id,
+        run_id=job.run_id,
+        attempt=job.attempt,
+        round=job.round,
+        iteration=job.iteration,
+        idempotency_key=job.idempotency_key,
+        deadline=deadline,
+    )
 
 
 def _checked(output: Any, max_bytes: int) -> Any:

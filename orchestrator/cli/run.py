@@ -83,7 +83,8 @@ def run(
     loaded = read_spec(*files)
     _check_inputs(loaded, inputs)
     children = _read_children(registered, target)
-    queues = sorted({queue for one in (loaded, *children.values()) for queue in one.spec.queues})
+    routes = target.settings().tags.opened()  # what nobody serves, the coordinator refuses
+    queues = sorted({queue for one in (loaded, *children.values()) for queue in routes.queues(one.spec)})
     progress = progress_on()
     with _interruptible(), _stack(target, queues or ["default"], executors, workers, progress) as stack:
         for name, child in children.items():

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Post, StartEvent
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.routes import Routes
 from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.application.timers import Timer
 from orchestrator.application.validation import LoadedSpec
@@ -32,8 +33,8 @@ Command = list[str | int]
 
 
 class CommitWords:
-    def __init__(self, keys: Keys, retention_s: int) -> None:
-        self._keys, self._retention_s = keys, retention_s
+    def __init__(self, keys: Keys, retention_s: int, routes: Routes) -> None:
+        self._keys, self._retention_s, self._routes = keys, retention_s, routes
         self._documents: dict[str, str] = {}
 
     def of(self, commit: Commit, version: str) -> Call:
@@ -50,7 +51,7 @@ class CommitWords:
         else:
             args.append(0)
         args.append(record.version)
-        groups = _by_queue(changes.jobs, keys)
+        groups = _by_queue(changes.jobs, keys, self._routes)
         args.append(len(groups))
         for queue, jobs in groups:
             args += [queue, len(jobs)]
@@ -206,11 +207,12 @@ def _chunked(head: Command, words: Sequence[str | int]) -> list[Command]:
     return [[*head, *words[at : at + WORDS_PER_COMMAND]] for at in range(0, len(words), WORDS_PER_COMMAND)]
 
 
-def _by_queue(jobs: Sequence[DispatchJob], keys: Keys) -> list[tuple[str, list[DispatchJob]]]:
+def _by_queue(jobs: Sequence[DispatchJob], keys: Keys, routes: Routes) -> list[tuple[str, list[DispatchJob]]]:
     """Jobs by queue, in order, in groups that fit into one command of the script."""
     queues: dict[str, list[DispatchJob]] = {}
     for job in jobs:
-        queues.setdefault(keys.queue(job.queue, job.priority), []).append(job)
+        queue = routes.queue_of(job.tags, job.queue, job.step_id)
+        queues.setdefault(keys.queue(queue, job.priority), []).append(job)
     return [
         (queue, found[at : at + JOBS_PER_COMMAND])
         for queue, found in queues.items()

@@ -32,8 +32,9 @@ def job_words(job: DispatchJob, keys: Keys) -> list[str | int]:
 
 
 def payload(job: DispatchJob, keys: Keys) -> dict[str, Any]:
-    """All that the harness needs: the job, and where its lease and its events live."""
-    return {
+    """All that the harness needs: the job, and where its lease and its events live. What few steps have is
+    there only if they have it."""
+    found: dict[str, Any] = {
         "execution": job.workflow_execution_id,
         "step": job.step_id,
         "fn": job.fn,
@@ -49,6 +50,11 @@ def payload(job: DispatchJob, keys: Keys) -> dict[str, Any]:
         "events": keys.events_of(job.workflow_execution_id),
         "leases": keys.leases,
     }
+    if job.heartbeat_s is not None:
+        found["heartbeat_s"] = job.heartbeat_s
+    if job.source is not None:
+        found["source"] = job.source
+    return found
 
 
 def read_payload(data: str) -> dict[str, Any] | None:
@@ -75,6 +81,8 @@ def read_job(found: Mapping[str, Any], queue: str) -> DispatchJob:
         queue=queue,
         timeout_s=found["timeout_s"],
         max_output_bytes=found["max_output_bytes"],
+        heartbeat_s=found.get("heartbeat_s"),
+        source=found.get("source"),
     )
 
 

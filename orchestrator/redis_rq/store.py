@@ -17,6 +17,7 @@ from orchestrator.application.errors import (
     Unavailable,
 )
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.routes import Routes
 from orchestrator.application.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.redis_rq.codec import dumps, loads
@@ -45,10 +46,16 @@ _UNREADABLE = (LookupError, ValueError, TypeError, RecursionError, ResponseError
 
 
 class RedisStore:
-    def __init__(self, client: Client, keys: Keys | None = None, retention_s: int = RETENTION_S) -> None:
+    def __init__(
+        self,
+        client: Client,
+        keys: Keys | None = None,
+        retention_s: int = RETENTION_S,
+        routes: Routes | None = None,
+    ) -> None:
         self._client, self._keys = client, keys or Keys()
         self._retention_s = retention_s
-        self._words = CommitWords(self._keys, retention_s)
+        self._words = CommitWords(self._keys, retention_s, routes or Routes())
         self._register = Script(client, "register")
         self._commit = Script(client, "commit")
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()

@@ -19,23 +19,27 @@ import os
 import signal
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Protocol
 
 from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
-from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.application.events import ResultEvent, StartedEvent, failure
+from orchestrator.application.calling import Heartbeat, check_named, context_of, named_by
+from orchestrator.application.configuration import configure
+from orchestrator.application.errors import BadConfiguration, OrchestratorError, Unavailable
+from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import lease_member
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lookup import Executor, Executors
+from orchestrator.worker.watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ OVERDUE_S = 1.0
 """How long after its deadline a step may still run: by then the record has given it up."""
 SHOWN_OF_A_TRACEBACK = 2_000
 SHOWN_OF_A_MESSAGE = 10_000
+Hide = Callable[[str], str]
 EXECUTORS_VARIABLE = "ORCHESTRATOR_EXECUTORS"
 LEASE_VARIABLE = "ORCHESTRATOR_LEASE_S"
 
@@ -110,12 +115,12 @@ class Harness:
 
     def run(self, payload: Mapping[str, Any]) -> bool:
         """Run one job; False when it was superseded and nothing was published."""
-        started_at = _now()
+        started_at = iso(_now_ms())
         lease = Lease(
             self.client,
             self.clock or RedisClock(self.client),
             payload["leases"],
-            _member(payload),
+            lease_member(*_dispatch(payload)),
             self.lease_s,
             on_first_beat=lambda: self._on_first_beat(payload, started_at),
         )
@@ -123,45 +128,71 @@ class Harness:
             logger.info("superseded before it started: %s", _name(payload))
             return False
         with lease:
-            output, error = self._call(payload)
+            output, error = self._call(payload, lease)
             if lease.is_superseded:
                 logger.info("superseded while it ran, result dropped: %s", _name(payload))
                 return False
             self._publish(payload, output, error, started_at)
         return True
 
-    def _call(self, payload: Mapping[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
+    def _call(self, payload: Mapping[str, Any], lease: Lease) -> tuple[str | None, dict[str, Any] | None]:
         """The output as JSON text, or the failure."""
         try:
             executor = self.executors.find(payload["fn"])
+            named = named_by(executor, 1)
+            source = payload.get("source")
+            check_named(named, payload["step"], payload["fn"], payload.get("heartbeat_s"), source)
+            configuration = configure(source, os.environ)
+        except BadConfiguration as error:
+            return None, failure("expression", str(error))
         except OrchestratorError as error:
             return None, failure("exception", str(error), type(error).__name__)
         except Exception as error:
             return None, _exception(error)
+        hide = configuration.hide
+        heartbeat = Heartbeat(time.monotonic, lambda said: logger.debug("%s: %s", _name(payload), hide(said)))
+        offered = {
+            "heartbeat": heartbeat,
+            "configuration": configuration.values,
+            "context": _context_of(payload),
+        }
         try:
-            output = executor(payload["inputs"])
+            with self._watch(payload, heartbeat, lease):
+                output = executor(payload["inputs"], **{name: offered[name] for name in named})
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
-            return None, _exception(error)
-        return checked(output, payload["max_output_bytes"])
+            return None, _exception(error, hide)
+        return checked(output, payload["max_output_bytes"], hide)
+
+    def _watch(
+        self, payload: Mapping[str, Any], heartbeat: Heartbeat, lease: Lease
+    ) -> AbstractContextManager[Any]:
+        within_s = payload.get("heartbeat_s")
+        if within_s is None:
+            return nullcontext()
+        return Watch(heartbeat, within_s, lambda: self._on_silence(payload, lease))
+
+    def _on_silence(self, payload: Mapping[str, Any], lease: Lease) -> None:
+        """Its executor hangs: say that the dispatch is lost, and stop it if it can be stopped.
+
+        If it returns in this very moment, its result may be out too: the token lets one of the two count.
+        """
+        lease.give_up()
+        reason = f"its executor did not report for {payload['heartbeat_s']:g} s"
+        logger.warning("%s: %s", _name(payload), reason)
+        self._tell(payload, LostEvent(*_dispatch(payload), reason))
+        if self.on_overdue is not None:
+            self.on_overdue()
 
     def _publish(
         self, payload: Mapping[str, Any], output: str | None, error: dict[str, Any] | None, started_at: str
     ) -> None:
-        event = ResultEvent(
-            payload["execution"],
-            payload["step"],
-            None,
-            error,
-            payload["run_id"],
-            payload["attempt"],
-            payload["token"],
-            self.worker or _worker_name(),
-            started_at,
-        )
+        execution, step, run_id, attempt, token = _dispatch(payload)
+        worker = self.worker or _worker_name()
+        event = ResultEvent(execution, step, None, error, run_id, attempt, token, worker, started_at)
         fields: dict[Any, Any] = dict(event_fields(event))
         if output is not None:
             fields["output"] = output
@@ -174,52 +205,47 @@ class Harness:
 
     def _on_first_beat(self, payload: Mapping[str, Any], started_at: str) -> None:
         """A step that takes its time: its deadline begins, and who is still running after it is stopped."""
-        self._publish_started(payload, started_at)
+        worker = self.worker or _worker_name()
+        self._tell(payload, StartedEvent(*_dispatch(payload), worker, started_at))
         if self.on_overdue is not None and payload["timeout_s"] is not None:
             timer = threading.Timer(payload["timeout_s"] + OVERDUE_S, self.on_overdue)
             timer.daemon = True
             timer.start()
 
-    def _publish_started(self, payload: Mapping[str, Any], started_at: str) -> None:
-        event = StartedEvent(
-            payload["execution"],
-            payload["step"],
-            payload["run_id"],
-            payload["attempt"],
-            payload["token"],
-            self.worker or _worker_name(),
-            started_at,
-        )
+    def _tell(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
+        """Publish what the lease would tell too, only later: it need not be tried again."""
         fields: dict[Any, Any] = dict(event_fields(event))
         try:
             with translated():
                 self.client.xadd(payload["events"], fields)
         except Unavailable as error:
-            logger.warning("cannot report the start of %s: %s", _name(payload), error)
+            logger.warning("cannot report %s as %s: %s", _name(payload), fields["type"], error)
 
 
-def checked(output: Any, max_bytes: int) -> tuple[str | None, dict[str, Any] | None]:
+def checked(output: Any, max_bytes: int, hide: Hide) -> tuple[str | None, dict[str, Any] | None]:
     """An output as JSON text, or why it cannot be one."""
     try:
         text = json.dumps(output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
     except Exception as error:  # an object may raise whatever it likes when it is looked at
-        return None, failure("bad_output", f"the output is not JSON: {_said(error)}", type(error).__name__)
+        return None, failure(
+            "bad_output", f"the output is not JSON: {_said(error, hide)}", type(error).__name__
+        )
     if size > max_bytes:
         message = f"the output has {size:,} bytes; limits.max_output_bytes allows {max_bytes:,}"
         return None, failure("bad_output", f"{message}: pass large data by reference")
     return text, None
 
 
-def _exception(error: BaseException) -> dict[str, Any]:
-    tail = "".join(traceback.format_tb(error.__traceback__))[-SHOWN_OF_A_TRACEBACK:]
-    return failure("exception", _said(error), type(error).__name__, traceback=_printable(tail))
+def _exception(error: BaseException, hide: Hide = str) -> dict[str, Any]:
+    tail = hide("".join(traceback.format_tb(error.__traceback__)))[-SHOWN_OF_A_TRACEBACK:]
+    return failure("exception", _said(error, hide), type(error).__name__, traceback=_printable(tail))
 
 
-def _said(error: BaseException) -> str:
-    """What an exception says, if it can; else what it is."""
+def _said(error: BaseException, hide: Hide) -> str:
+    """What an exception says, if it can; else what it is. Secrets go before the rest is cut."""
     try:
-        return _printable(str(error)[:SHOWN_OF_A_MESSAGE]) or type(error).__name__
+        return _printable(hide(str(error))[:SHOWN_OF_A_MESSAGE]) or type(error).__name__
     except Exception:
         return type(error).__name__
 
@@ -229,18 +255,32 @@ def _printable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _member(payload: Mapping[str, Any]) -> str:
-    return lease_member(
-        payload["execution"], payload["step"], payload["run_id"], payload["attempt"], payload["token"]
-    )
+def _dispatch(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:
+    """Which dispatch this is, in the order in which events and leases name it."""
+    return payload["execution"], payload["step"], payload["run_id"], payload["attempt"], payload["token"]
 
 
 def _name(payload: Mapping[str, Any]) -> str:
     return f"{payload['execution']} {payload['step']} run {payload['run_id']} attempt {payload['attempt']}"
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _context_of(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """For an executor that is called now."""
+    timeout_s = payload["timeout_s"]
+    return context_of(
+        payload["execution"],
+        payload["step"],
+        run_id=payload["run_id"],
+        attempt=payload["attempt"],
+        round=payload["round"],
+        iteration=payload["iteration"],
+        idempotency_key=payload["key"],
+        deadline=None if timeout_s is None else iso(_now_ms() + round(timeout_s * 1000)),
+    )
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
 
 
 def _worker_name() -> str:

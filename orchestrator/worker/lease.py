@@ -57,8 +57,14 @@ class Lease:
             due = self._clock.now_ms() + round(self._lease_s * 1000)
             changed = self._client.zadd(self._key, {self._member: due}, xx=True, ch=True)
             alive = bool(changed) or self._client.zscore(self._key, self._member) is not None
-        self.is_superseded = not alive
+        if not alive:
+            self.is_superseded = True
         return alive
+
+    def give_up(self) -> None:
+        """Beat no more: whoever holds this lease has been found wanting, and nobody is to wait for it."""
+        self.is_superseded = True
+        self._stop.set()
 
     def __enter__(self) -> Lease:
         self._thread.start()

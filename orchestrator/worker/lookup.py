@@ -19,7 +19,9 @@ from orchestrator.application.errors import ExecutorNotFound, OrchestratorError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-Executor = Callable[[dict[str, Any]], Any]
+Executor = Callable[..., Any]
+"""Called with its inputs, and with what else it names: `application/calling.py`."""
+
 ENTRY_POINTS = "orchestrator.executors"
 
 
@@ -32,7 +34,8 @@ class Executors:
 
     def __init__(self, modules: Iterable[str] = (), mapping: Mapping[str, Executor] | None = None) -> None:
         self._functions: dict[str, Executor] = {}
-        self._catch_all: Callable[[str, dict[str, Any]], Any] | None = None
+        self._catch_all: Callable[..., Any] | None = None
+        self._caught: dict[str, Executor] = {}
         for name in modules:
             self._add(_imported(name))
         self._functions.update(mapping or {})
@@ -43,7 +46,7 @@ class Executors:
         if fn in self._installed:
             return self._functions.setdefault(fn, self._installed[fn].load())
         if self._catch_all is not None:
-            return partial(self._catch_all, fn)
+            return self._caught.setdefault(fn, partial(self._catch_all, fn))
         close = get_close_matches(fn, self.names, n=1)
         raise ExecutorNotFound(fn, self.names, f"; did you mean {close[0]!r}?" if close else "")
 

@@ -15,6 +15,11 @@ from orchestrator.application.events import ResultEvent, failure
 from orchestrator.backend.results import ResultRunner
 
 W = "w#e1"
+RARE: dict[str, Any] = {
+    "heartbeat_s": 0.5,
+    "source": {"type": "t", "configuration": {"a": ["ž"]}},
+    "tags": ("gpu",),
+}
 
 
 @pytest.fixture(params=RUNNERS)
@@ -43,7 +48,9 @@ def test_gather_answers_at_once_and_has_nothing_yet(runner: ResultRunner) -> Non
 
 
 def test_pending_jobs_are_listed_whole_in_the_order_of_dispatch(runner: ResultRunner) -> None:
-    jobs = [job(name, attempt=2, round=1, timeout_s=1.5, queue="q", inputs={"x": ["ž"]}) for name in "cab"]
+    jobs = [
+        job(name, attempt=2, round=1, timeout_s=1.5, queue="q", inputs={"x": ["ž"]}, **RARE) for name in "cab"
+    ]
 
     assert runner.dispatch(W, jobs) == []
 

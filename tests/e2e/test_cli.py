@@ -57,6 +57,7 @@ outputs: {sum: {var: steps.add.output.sum}}
 HANG = "steps: [{op: hang, input: {file: {var: input.file}}}]"
 WAIT = "steps: [{op: wait_for, input: {file: {var: input.file}, go: {var: input.go}}}]"
 FAIL = "steps: [{op: fail}]"
+TAGGED = "steps: [{op: add, tags: [gpu], input: {a: 1, b: 2}}]"
 
 
 @dataclass
@@ -109,6 +110,7 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     require_redis_server()
     texts = {"mine.py": EXECUTORS, "add.yaml": ADD, "hang.yaml": HANG, "wait.yaml": WAIT, "fail.yaml": FAIL}
+    texts["tagged.yaml"] = TAGGED
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
@@ -207,6 +209,21 @@ def test_a_run_that_is_asked_for_the_impossible_does_not_begin(
 
     assert (run.returncode, run.stdout) == (2, "")
     assert complaint in run.stderr
+
+
+@pytest.mark.parametrize("table", ["", "gpu=gpu-box, eu+gpu=eu-gpu"])
+def test_a_run_has_workers_for_its_tags_and_needs_no_table_for_them(terminal: Terminal, table: str) -> None:
+    run = terminal.run("run", "tagged.yaml", "--executors", "mine", "--json", ORCHESTRATOR_TAGS=table)
+
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["state"] == {"sum": 3}
+
+
+def test_a_run_whose_table_has_no_place_for_its_tags_is_refused(terminal: Terminal) -> None:
+    run = terminal.run("run", "tagged.yaml", "--executors", "mine", ORCHESTRATOR_TAGS="eu=eu-box")
+
+    assert run.returncode == 2
+    assert "the start was refused: step 'add' needs a worker with the tags gpu" in run.stderr
 
 
 def test_the_example_retries_and_halts(terminal: Terminal) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from coreworld import document, step
 from integration.world import (
+    PATIENCE_S,
     Json,
     Proxy,
     World,
@@ -77,6 +79,50 @@ def test_an_executor_is_given_its_inputs(world: World) -> None:
     payload = dispatched(world, document(step("a", input={"x": [1, {"y": "ü"}]})))
     harness(world, lambda inputs: seen.append(inputs)).run(payload)
     assert seen == [{"x": [1, {"y": "ü"}]}]
+
+
+def test_an_executor_is_given_what_it_names(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    seen: list[Any] = []
+
+    def executor(inputs: Json, heartbeat: Any, configuration: Json, context: Json) -> None:
+        heartbeat(0.5, note="page 3")
+        seen.extend([inputs, configuration, context])
+
+    payload = dispatched(world, document(step("a", input={"x": 1}, timeout="9s")))
+    before = datetime.now(UTC)
+
+    assert harness(world, executor).run(payload) is True
+
+    inputs, configuration, context = seen
+    assert (inputs, configuration) == ({"x": 1}, {})
+    deadline = datetime.fromisoformat(context.pop("deadline"))
+    assert timedelta(seconds=8.99) < deadline - before < timedelta(seconds=9 + PATIENCE_S)
+    assert context == {
+        "execution_id": payload["execution"].partition("#")[2],
+        "workflow_execution_id": payload["execution"],
+        "step": "a",
+        "item": None,
+        "attempt": 1,
+        "run_id": 0,
+        "round": 0,
+        "iteration": None,
+        "idempotency_key": payload["key"],
+    }
+    assert "0.5: page 3" in caplog.text
+
+
+def test_the_execute_of_a_module_is_given_what_it_names(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "def execute(fn, inputs, context): return {'fn': fn, 'deadline': context['deadline']}"
+    (tmp_path / "catches_all.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    payload = dispatched(world, document(step("a", timeout="none")))
+
+    Harness(world.client, Executors(["catches_all"])).run(payload)
+
+    assert published(world)[0]["output"] == '{"fn":"a","deadline":null}'
 
 
 def test_what_an_executor_raises_is_the_error_of_its_attempt(world: World) -> None:

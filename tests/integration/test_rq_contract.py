@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,14 @@ def test_a_job_comes_back_as_it_went() -> None:
     found = read_payload(data)
     assert found == payload(job, Keys())
     assert read_job(found, "default") == job
+
+
+def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:
+    plain = DispatchJob("w#x", "a", "fn", {}, 0, token="t-0")
+    rich = replace(plain, heartbeat_s=0.5, source={"type": "fn", "configuration": {"a": [1]}})
+
+    assert payload(rich, Keys()).keys() - payload(plain, Keys()).keys() == {"heartbeat_s", "source"}
+    assert read_job(payload(rich, Keys()), "default") == rich
 
 
 @pytest.mark.parametrize(

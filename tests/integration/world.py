@@ -23,6 +23,7 @@ from typing import Any
 
 from orchestrator.application.events import LostEvent, Moment, ResultEvent, StartedEvent, StepEvent
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.routes import Routes
 from orchestrator.application.transitions import decide
 from orchestrator.application.validation import check_spec
 from orchestrator.backend.backend import Backend
@@ -52,9 +53,11 @@ class World:
         grace_ms: int = GRACE_MS,
         retention_s: int = RETENTION_S,
         is_fake: bool = False,
+        routes: Routes | None = None,
     ) -> None:
         self._connect, self._clients, self.is_fake = connect, list[Client](), is_fake
         self.keys, self.grace_ms, self.retention_s = keys or Keys(), grace_ms, retention_s
+        self.routes = routes or Routes()
         self.client = self.connect()
         self.store = self.store_on(self.client)
 
@@ -69,7 +72,7 @@ class World:
             client.close()
 
     def store_on(self, client: Client) -> RedisStore:
-        return RedisStore(client, self.keys, self.retention_s)
+        return RedisStore(client, self.keys, self.retention_s, self.routes)
 
     def log(self, name: str = "one", client: Client | None = None, settle_s: float = 0) -> RedisEventLog:
         return RedisEventLog(
@@ -86,6 +89,7 @@ class World:
             self.log(name, client),
             store,
             Pace(**{"block_ms": 0, **chores, **pace}),
+            routes=self.routes,
         )
         coordinator.begin()
         return coordinator

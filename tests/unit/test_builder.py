@@ -151,7 +151,7 @@ def everything() -> WorkflowBuilder:
         x={"owner": ["accounting"]},
     )
     flow.input("customer", type="string", required=False, default="nobody")
-    flow.source("env", "env")
+    flow.source("env", "env", {"vars": ["TOKEN", "HOST"]})
     api = flow.source("api", type="http", configuration={"token": sources.env.TOKEN})
     first = flow.step("first", x={"note": 1})
     flow.step(
@@ -200,7 +200,7 @@ def everything() -> WorkflowBuilder:
     )
     flow.step("get", source=api)
     flow.step("put", source=api.override({"method": "PUT"}))
-    flow.step("own", source={"type": "http", "configuration": {"url": op.cat("https://", input_.host)}})
+    flow.step("own", source={"type": "http", "configuration": {"url": op.cat("https://", sources.env.HOST)}})
     flow.map("each", over=[1, first.output.x], as_="one", max_parallel=2, loop={"max_iterations": 3})
     flow.loop("climb", max_iterations=3, on_max="exit_with_last", input={"h": ctx.loop.value.h})
     flow.wait("approval", signal="yes", timeout="none", on_timeout="continue")

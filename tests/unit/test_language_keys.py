@@ -1426,9 +1426,9 @@ def test_a_source_that_nobody_uses_is_a_warning() -> None:
     text = """
 sources:
   used: {type: http, configuration: {token: {var: sources.secrets.TOKEN}}}
-  secrets: {type: env}
+  secrets: {type: env, configuration: {vars: [TOKEN]}}
   base: {type: http}
-  inline: {type: env}
+  inline: {type: env, configuration: {vars: [TOKEN]}}
   unused: {type: http}
 steps:
   - {id: a, source: used}

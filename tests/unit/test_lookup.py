@@ -111,6 +111,7 @@ def test_execute_takes_every_name_that_nobody_else_has(modules: Modules) -> None
 
     assert found.find("price")({}) == "price"
     assert found.find("anything")({"a": 1}) == ["anything", {"a": 1}]
+    assert found.find("anything") is found.find("anything"), "so that its signature is read once"
     assert found.names == ["price"]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.application.routes import Routes
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.settings import BadSetting, Settings
 
+ROUTES = Routes(((frozenset({"gpu"}), "gpu-box"),), is_open=True)
 NUMBERS = ["PARTITIONS", "LEASE_S", "GRACE_MS", "RETENTION_S"]
 
 
@@ -25,10 +27,11 @@ def test_every_setting_has_its_variable() -> None:
             "ORCHESTRATOR_LEASE_S": "2.5",
             "ORCHESTRATOR_GRACE_MS": "100",
             "ORCHESTRATOR_RETENTION_S": "60",
+            "ORCHESTRATOR_TAGS": "gpu=gpu-box, *",
             "SOMETHING_ELSE": "x",
         }
     )
-    assert found == Settings("redis://elsewhere/1", "shop", ("a.b", "c"), 3, 2.5, 100, 60)
+    assert found == Settings("redis://elsewhere/1", "shop", ("a.b", "c"), 3, 2.5, 100, 60, ROUTES)
     assert found.keys.queue("default") == "shop.default"
 
 
@@ -48,3 +51,8 @@ def test_a_lease_must_be_a_time(value: str) -> None:
 def test_a_prefix_must_not_be_empty() -> None:
     with pytest.raises(BadSetting):
         Settings.from_environment({"ORCHESTRATOR_PREFIX": ""})
+
+
+def test_a_table_of_tags_that_cannot_be_read_is_refused_by_its_name() -> None:
+    with pytest.raises(BadSetting, match="ORCHESTRATOR_TAGS: 'gpu' is not an entry such as gpu=QUEUE"):
+        Settings.from_environment({"ORCHESTRATOR_TAGS": "gpu"})

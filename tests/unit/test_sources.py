@@ -1,0 +1,400 @@
+"""Sources: what their configurations may read, what a job carries of them, and what a worker makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.application.configuration import Configuration, configure
+from orchestrator.application.errors import BadConfiguration, InvalidSpec
+from orchestrator.application.sources import merged
+from orchestrator.application.spec import StepSpec
+from orchestrator.application.validation import check_spec
+from orchestrator.backend.backend import Backend
+from orchestrator.workflow import Workflow
+
+Json = dict[str, Any]
+
+SECRETS: Json = {"type": "env", "configuration": {"vars": ["TOKEN", "USER"]}}
+API: Json = {"type": "http", "configuration": {"url": "u", "retries": {"most": 2}}}
+TOKEN = {"var": "sources.secrets.TOKEN"}
+INSTEAD = "read sources.<name>.<VARIABLE> of a source of type env, or give it to the executor as an input"
+
+
+def loaded(source: Any, **sources: Json) -> StepSpec:
+    """A step with this source, beside sources called secrets and api."""
+    document = {
+        "sources": {"secrets": SECRETS, "api": API, **sources},
+        "steps": [{"id": "s", "source": source}],
+    }
+    return check_spec(document).spec.steps[0]
+
+
+def configured(**configuration: Any) -> Json | None:
+    return loaded({"type": "http", "configuration": configuration}).source
+
+
+# ---- what a job carries
+
+
+def test_a_configuration_without_expressions_carries_nothing_else() -> None:
+    assert configured(url="u", list=[1, {"a": None}]) == {
+        "type": "http",
+        "configuration": {"url": "u", "list": [1, {"a": None}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "sources"),
+    [
+        (TOKEN, {"secrets": ["TOKEN", "USER"]}),
+        ({"headers": [{"cat": ["Bearer ", TOKEN]}]}, {"secrets": ["TOKEN", "USER"]}),
+        ({"var": "sources.secrets"}, {"secrets": ["TOKEN", "USER"]}),
+        ({"var": ["sources.secrets.TOKEN", {"var": "sources.my.env.X"}]}, None),
+        ({"vars": "$.sources['my.env'].*"}, {"my.env": ["X"]}),
+        ({"var": "sources.my.env.X"}, {"my.env": ["X"]}),
+        ({"cat": ["a", "b"]}, {}),
+        ({"$literal": TOKEN}, {}),
+        ({"map": [[{"n": 1, "m": 2}], {"var": "n"}]}, {}),
+        ({"filter": [[TOKEN], {"missing": ["x"]}]}, {"secrets": ["TOKEN", "USER"]}),
+    ],
+)
+def test_a_configuration_with_expressions_carries_the_names_of_the_variables(
+    value: Any, sources: Json | None
+) -> None:
+    mine: Json = {"type": "env", "configuration": {"vars": ["X"]}}
+
+    source = loaded({"type": "http", "configuration": {"key": value}}, **{"my.env": mine}).source
+
+    assert source is not None
+    both = {"secrets": ["TOKEN", "USER"], "my.env": ["X"]}
+    assert source["sources"] == (both if sources is None else sources)
+
+
+def test_a_change_of_a_source_carries_what_the_whole_of_it_reads() -> None:
+    step = loaded(
+        {"base": "secured", "override": {"url": "v"}},
+        secured={"type": "http", "configuration": {"token": TOKEN}},
+    )
+
+    assert step.source == {
+        "type": "http",
+        "configuration": {"token": TOKEN, "url": "v"},
+        "sources": {"secrets": ["TOKEN", "USER"]},
+    }
+
+
+def test_an_override_replaces_an_expression_and_does_not_mix_with_it() -> None:
+    changed: Json = {"cat": ["x", TOKEN]}
+
+    assert merged({"a": TOKEN, "b": {"c": 1, "d": {"e": 2}}}, {"a": changed, "b": {"d": {"f": 3}}}) == {
+        "a": changed,
+        "b": {"c": 1, "d": {"e": 2, "f": 3}},
+    }
+    assert merged({"a": {"x": 1}}, {"a": TOKEN}) == {"a": TOKEN}
+    assert merged({"a": TOKEN}, {"a": {"x": 1}}) == {"a": {"x": 1}}
+    assert merged({"a": {"$literal": {"x": 1}}}, {"a": {"x": 2}}) == {"a": {"x": 2}}
+    assert merged({"max": 3}, {"max": {"y": 1}}) == {"max": {"y": 1}}, "a configuration is no expression"
+
+
+# ---- what is refused
+
+
+def problems_of(source: Any, **sources: Json) -> list[tuple[str, str, str, str | None]]:
+    with pytest.raises(InvalidSpec) as refused:
+        loaded(source, **sources)
+    return [(one.path, one.code, one.message, one.hint) for one in refused.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ({"var": "input.token"}, "'input'"),
+        ({"var": "steps.a.output.x"}, "'steps'"),
+        ({"var": ["state.x", 1]}, "'state'"),
+        ({"vars": "ctx..now"}, "'ctx'"),
+        ({"var": ""}, "all there is"),
+        ({"var": []}, "all there is"),
+        ({"vars": "$"}, "all there is"),
+        ({"var": 3}, "'3'"),
+        ({"var": "sources"}, "all sources at once"),
+        ({"vars": "sources.*.TOKEN"}, "all sources at once"),
+        ({"var": {"cat": ["sources.", "secrets"]}}, "a path that is not written out"),
+        ({"missing": ["sources.secrets.TOKEN"]}, "what missing needs"),
+        ({"kv.get": "x"}, "what kv.get needs"),
+        ({"time.now": []}, "what time.now needs"),
+    ],
+)
+def test_a_configuration_reads_nothing_but_the_environment(value: Json, what: str) -> None:
+    [operator] = value
+    place = f'["{operator}"]' if "." in operator else f".{operator}"
+
+    assert problems_of({"type": "http", "configuration": {"a": [value]}}) == [
+        (
+            f"steps[0].source.configuration.a[0]{place}",
+            "bad_path",
+            f"cannot read {what} here: a source is configured on the worker",
+            INSTEAD,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        (
+            {"type": "x", "configuration": {"a": {"if": [True, {"var": "input.x"}]}}},
+            "configuration.a.if[1].var",
+        ),
+        ({"base": "api", "override": {"type": "x", "a": {"var": "input.x"}}}, "override.a.var"),
+        (
+            {"base": "api", "override": {"configuration": {"a": {"var": "input.x"}}}},
+            "override.configuration.a.var",
+        ),
+    ],
+)
+def test_the_problem_is_told_where_it_stands(source: Json, path: str) -> None:
+    [(found, code, *_)] = problems_of(source)
+
+    assert (found, code) == (f"steps[0].source.{path}", "bad_path")
+
+
+def test_a_source_is_checked_where_it_is_defined_and_only_there() -> None:
+    [(path, *_)] = problems_of("mine", mine={"type": "x", "configuration": {"a": {"var": "input.x"}}})
+
+    assert path == "sources.mine.configuration.a.var"
+
+
+@pytest.mark.parametrize(
+    ("read", "code", "message", "hint"),
+    [
+        ("sources.secrts.TOKEN", "unknown_source", "there is no source 'secrts'", "did you mean 'secrets'?"),
+        (
+            "sources.x.TOKEN",
+            "unknown_source",
+            "there is no source 'x'",
+            "define it under sources, of type env",
+        ),
+        (
+            "sources.api.url",
+            "unknown_source",
+            "the source 'api' is of type http: only those of type env can be read",
+            None,
+        ),
+        (
+            "sources.secrets.TOKN",
+            "bad_path",
+            "the source 'secrets' has no variable 'TOKN'",
+            "did you mean 'TOKEN'?",
+        ),
+        ("sources.secrets.X", "bad_path", "the source 'secrets' has no variable 'X'", "add it to its vars"),
+    ],
+)
+def test_what_is_read_must_have_been_declared(read: str, code: str, message: str, hint: str | None) -> None:
+    problems = problems_of({"type": "http", "configuration": {"a": {"var": read}}})
+
+    assert problems == [("steps[0].source.configuration.a.var", code, message, hint)]
+
+
+def test_a_source_that_is_wrong_itself_is_not_reported_once_more_where_it_is_read() -> None:
+    reads = {"type": "x", "configuration": {"a": {"var": "sources.bad.X"}}}
+
+    problems = problems_of(reads, bad={"type": 3})
+    others = problems_of(reads, bad={"type": "env", "configuration": {"vars": "X"}})
+
+    assert [path for path, *_ in problems] == ["sources.bad.type"]
+    assert [path for path, *_ in others] == ["sources.bad.configuration.vars"]
+
+
+@pytest.mark.parametrize("variables", ["TOKEN", [3], [""], {"a": 1}, None])
+def test_the_variables_of_a_source_are_a_list_of_names(variables: Any) -> None:
+    problems = problems_of("mine", mine={"type": "env", "configuration": {"vars": variables}})
+
+    assert problems == [
+        (
+            "sources.mine.configuration.vars",
+            "bad_type",
+            "must be a list of names of environment variables",
+            None,
+        )
+    ]
+
+
+def test_what_is_no_path_is_told_once() -> None:
+    [(_, code, message, _)] = problems_of({"type": "x", "configuration": {"a": {"vars": "[["}}})
+
+    assert code == "bad_path"
+    assert "[[" in message
+
+
+# ---- what a worker makes of it
+
+ENVIRONMENT = {"TOKEN": "s3cret-token", "USER": "ada", "OTHER": "never asked for"}
+
+
+def test_a_step_without_a_source_has_an_empty_configuration() -> None:
+    assert configure(None, ENVIRONMENT).values == {}
+
+
+def test_a_configuration_without_expressions_is_taken_as_it_is() -> None:
+    assert configure(API, ENVIRONMENT).values == API["configuration"]
+
+
+def test_expressions_read_the_environment_of_the_worker() -> None:
+    source = configured(
+        header={"cat": ["Bearer ", TOKEN]},
+        user={"var": "sources.secrets.USER"},
+        all={"var": "sources.secrets"},
+        fixed={"$literal": TOKEN},
+        max=3,
+    )
+
+    assert configure(source, ENVIRONMENT).values == {
+        "header": "Bearer s3cret-token",
+        "user": "ada",
+        "all": {"TOKEN": "s3cret-token", "USER": "ada"},
+        "fixed": TOKEN,
+        "max": 3,
+    }
+
+
+def test_a_variable_that_is_not_set_is_null() -> None:
+    source = configured(token=TOKEN, user={"var": ["sources.secrets.USER", "nobody"]})
+
+    assert configure(source, {}).values == {"token": None, "user": None}
+
+
+def test_the_name_of_a_source_may_have_dots() -> None:
+    source: Json = {
+        "configuration": {
+            "a": {"var": "sources.my.env.X"},
+            "b": {"vars": "sources.my.env.X"},
+            "c": {"var": "sources.no.X"},
+        },
+        "sources": {"my": ["env"], "my.env": ["X"]},
+    }
+
+    assert configure(source, {"X": "1"}).values == {"a": "1", "b": ["1"], "c": None}
+
+
+def test_what_cannot_be_evaluated_names_its_key_and_no_value() -> None:
+    source = configured(fine=1, count={"+": [TOKEN, 1]})
+
+    with pytest.raises(BadConfiguration) as refused:
+        configure(source, ENVIRONMENT)
+
+    assert "on this worker: count" in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
+def test_what_was_read_is_taken_out_of_a_text() -> None:
+    configuration = Configuration({}, ["abc\ndef", "abcd", "abcdef", "ab"])
+
+    assert configuration.hide("abcdef, abcd, ab, 'abc\\ndef', abc\ndef") == "***, ***, ab, '***', ***"
+
+
+# ---- in one process
+
+
+def run(execute: Any, monkeypatch: pytest.MonkeyPatch, **configuration: Any) -> Workflow:
+    monkeypatch.setenv("TOKEN", "s3cret-token")
+    document = {
+        "sources": {"secrets": SECRETS, "api": {"type": "call", "configuration": configuration}},
+        "steps": [{"id": "s", "source": "api", "input": {"x": 1}}],
+    }
+    workflow = Workflow.from_dict(document, Backend(execute))
+    workflow.run()
+    return workflow
+
+
+def test_an_executor_is_called_with_the_configuration_of_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(inputs: Json, configuration: Json) -> Json:
+        return {"size": len(configuration["token"]), **inputs}
+
+    workflow = run({"call": call}, monkeypatch, token=TOKEN)
+
+    assert workflow.state == {"size": 12, "x": 1}
+
+
+def test_an_executor_may_change_its_configuration_and_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Json] = []
+
+    def call(inputs: Json, configuration: Json) -> None:
+        seen.append({**configuration})
+        configuration["deep"]["list"].append(2)
+        configuration.clear()
+        raise ValueError("again")
+
+    document = {
+        "steps": [
+            {
+                "id": "s",
+                "max_attempts": 2,
+                "source": {"type": "call", "configuration": {"deep": {"list": [1]}}},
+            }
+        ]
+    }
+    Workflow.from_dict(document, Backend({"call": call})).run()
+
+    assert len(seen) == 2
+    assert document["steps"][0]["source"] == {"type": "call", "configuration": {"deep": {"list": [1]}}}
+
+
+def test_an_executor_that_takes_no_configuration_fails_and_is_told_how(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workflow = run({"call": lambda inputs: {}}, monkeypatch, url="u")
+
+    assert workflow.error == {
+        "kind": "exception",
+        "type": "ConfigurationMissing",
+        "message": "the source of step 's' has a configuration, but its executor 'call' takes no parameter"
+        " called configuration: write def call(inputs, configuration)",
+        "step": "s",
+    }
+
+
+def test_an_empty_configuration_need_not_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run({"call": lambda inputs: inputs}, monkeypatch).state == {"x": 1}
+
+
+def test_a_configuration_that_cannot_be_evaluated_is_a_failure_that_is_not_retried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workflow = run({"call": lambda inputs, configuration: {}}, monkeypatch, count={"+": [TOKEN, 1]})
+
+    assert workflow.error is not None
+    assert workflow.error["kind"] == "expression"
+    assert "s3cret" not in str(workflow.error)
+
+
+def fails(inputs: Json, configuration: Json) -> Any:
+    raise ConnectionError(f"401 for {configuration['token']}")
+
+
+def unspeakable(inputs: Json, configuration: Json) -> Any:
+    class Loud:
+        def __repr__(self) -> str:
+            return str(configuration["token"])
+
+    return {Loud(): 1}
+
+
+@pytest.mark.parametrize("execute", [fails, unspeakable])
+def test_what_an_error_says_of_the_environment_is_hidden(
+    execute: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workflow = run({"call": execute}, monkeypatch, token=TOKEN)
+
+    assert workflow.error is not None
+    assert "s3cret" not in str(workflow.backend.history(workflow.id)) + str(workflow.error)
+
+
+def test_the_message_of_an_error_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow = run({"call": fails}, monkeypatch, token=TOKEN)
+
+    assert workflow.error is not None
+    assert workflow.error["message"] == "401 for ***"
