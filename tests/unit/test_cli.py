@@ -79,7 +79,16 @@ sys.exit(", ".join({heavy} & set(sys.modules)) or 0)
 def test_every_command_is_listed_and_explains_itself() -> None:
     said = orchestrator("--help").output
 
-    assert list(main.commands) == ["run", "validate", "start", "status", "register", "coordinator", "worker"]
+    assert list(main.commands) == [
+        "run",
+        "validate",
+        "convert",
+        "start",
+        "status",
+        "register",
+        "coordinator",
+        "worker",
+    ]
     for name in main.commands:
         assert name in said
         shown = orchestrator(name, "--help")
