@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from orchestrator.application.expressions import LITERAL
@@ -124,7 +124,7 @@ def duration(value: Any) -> str | None:
         raise CannotConvert('is no duration: nanoseconds, or a text such as "5m0s"')
     if ns < 0:
         raise CannotConvert("a duration cannot be negative")
-    ms = int(-(-ns // 10**6))
+    ms = int((ns / 10**6).to_integral_value(ROUND_CEILING))
     if not ms:
         return None
     unit = next(unit for unit, size in _OURS_MS.items() if ms % size == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 from orchestrator.application.expressions import LITERAL, OPERATORS, check
@@ -48,17 +49,18 @@ def kind_of(rule: Rule) -> str | None:
 
 def joined(*parts: Rule) -> Rule:
     """The texts of all parts as one; a single part stays what it is."""
+    written = [part for part in parts if part != ""]
+    if len(written) == 1:
+        return written[0]
     flat: list[Rule] = []
-    for part in parts:
-        inner = part["cat"] if isinstance(part, dict) and list(part) == ["cat"] else [part]
-        for item in inner if isinstance(inner, list) else [inner]:
-            if isinstance(item, str) and flat and isinstance(flat[-1], str):
-                flat[-1] += item
-            elif item != "":
-                flat.append(item)
-    if len(flat) > 1:
-        return {"cat": flat}
-    return flat[0] if flat else ""
+    for part in written:
+        inner = part["cat"] if isinstance(part, dict) and list(part) == ["cat"] else part
+        flat += inner if isinstance(inner, list) else [inner]
+    merged: list[Rule] = []
+    for is_text, run in groupby(flat, lambda item: isinstance(item, str)):
+        items = list(run)
+        merged += ["".join(items)] if is_text else items
+    return {"cat": merged} if len(merged) > 1 else "".join(merged)
 
 
 def gathered(operator: str, left: Rule, right: Rule) -> Rule:
@@ -84,6 +86,8 @@ def reached(rule: Rule, key: Rule) -> Rule:
     is_index = isinstance(key, int) and not isinstance(key, bool)
     if not is_index and not isinstance(key, str):
         raise CannotConvert("only a text or a number in brackets is supported")
+    if kind_of(rule) in ("text", "number"):
+        raise CannotConvert(f"a {kind_of(rule)} has no {key!r}")
     if isinstance(path, str) and ((is_index and key >= 0) or (isinstance(key, str) and is_segment(key))):
         return {"var": f"{path}.{key}" if path else str(key)}
     if isinstance(key, str):

@@ -14,13 +14,14 @@ class Identifiers:
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
 
     def take(self, name: str) -> str:
-        wanted = (
-            name if is_id(name) else re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_")[:LONGEST] or "step"
-        )
-        found, n = wanted, 2
+        written = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_")[:LONGEST] or "step"
+        wanted = name if is_id(name) else written
+        found = wanted
         while found in self._taken:
-            found, n = f"{wanted[: LONGEST - len(str(n)) - 1]}_{n}", n + 1
+            n = self._next[wanted] = self._next.get(wanted, 1) + 1
+            found = f"{wanted[: LONGEST - len(str(n)) - 1]}_{n}"
         self._taken.add(found)
         return found

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.expressions import LITERAL, is_expression
 from orchestrator.application.parts import WrittenBranch
 from orchestrator.application.paths import Path
-from orchestrator.application.spec import StepSpec
 from orchestrator.application.validation import check_spec
 from orchestrator.application.written import WrittenDocument, WrittenStep
 from orchestrator.convert.notes import Notes
@@ -143,21 +142,30 @@ def _tell_dependencies(document: dict[str, Any], notes: Notes) -> None:
         loaded = check_spec(document)
     except InvalidSpec:
         return  # told by whoever checks the result
-    steps = {step.id: step for step in loaded.spec.steps}
+    above = {step.id: step.depends_on for step in loaded.spec.steps}
+    work = [MOST_WORK]
     for n, step in enumerate(loaded.spec.steps):
-        implied = set(loaded.graph.parents[step.id]) - _above(step, steps)
-        for name in sorted(implied):
+        for name in _implied(set(loaded.graph.parents[step.id]), step.depends_on, above, work):
             message = f"reads step {name!r} without depends_on: it waits for it here; runfox does not"
             notes.changed(("steps", n, "input"), message)
 
 
-def _above(step: StepSpec, steps: dict[str, StepSpec]) -> set[str]:
-    """All steps above this one, as far as they are declared."""
-    found: set[str] = set()
-    todo = list(step.depends_on)
-    while todo:
+MOST_WORK = 1_000_000
+"""How many steps are looked at for this in all: a document of strangers may have very many."""
+
+
+def _implied(
+    parents: set[str], declared: Sequence[str], above: Mapping[str, Sequence[str]], work: list[int]
+) -> list[str]:
+    """The parents that are not above a step, as far as it is declared."""
+    seen: set[str] = set()
+    todo = list(declared)
+    while todo and not parents <= seen:
+        work[0] -= 1
+        if work[0] < 0:
+            return []
         name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo.extend(steps[name].depends_on)
-    return found
+        if name not in seen:
+            seen.add(name)
+            todo.extend(above[name])
+    return sorted(parents - seen)
