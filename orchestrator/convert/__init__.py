@@ -83,11 +83,10 @@ def _detected(data: dict[str, Any], text: str) -> str:
 def _written(document: dict[str, Any]) -> str:
     text = dump(document)
     try:
-        if scan_document(text)[0].data == document:
-            return text
-    except InvalidSpec:
-        pass
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"  # such as keys too long for YAML
+        scan_document(text)
+    except InvalidSpec:  # a key can be too long for YAML
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return text
 
 
 def _check(document: dict[str, Any], notes: Notes) -> None:

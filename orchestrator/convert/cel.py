@@ -22,17 +22,14 @@ class CelTranslator(Translator):
     def __init__(self, mapped: Mapping[str, Rule] | None = None) -> None:
         super().__init__()
         self._mapped = mapped or {}
-        self.references = 0
 
     def root(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
-        self.references += 1
         if name == "input":
             if keys and keys[0] in self._mapped:
                 return self._of_this_step(keys[0]), keys[1:]
             return {"var": "input"}, keys
         if name == "kv" and keys and isinstance(keys[0], str):
             return _kept(keys[0], keys[1:])
-        self.references -= 1
         raise CannotConvert(f"there is no variable {name} here")
 
     def _of_this_step(self, key: str) -> Rule:
@@ -41,8 +38,8 @@ class CelTranslator(Translator):
             self.changes.append(f"input.{key} is taken for what the input mapping of this step says")
         return rule
 
-    def call(self, node: Call) -> Rule:
-        if node.named:
+    def special(self, node: Call | Filter | Test) -> Rule:
+        if isinstance(node, Call) and node.named:
             raise CannotConvert("named arguments have no equal")
         match node:
             case Call(Name("len" | "size"), (of,)):
@@ -52,7 +49,6 @@ class CelTranslator(Translator):
             case Call(Member(of, Literal("size")), ()):
                 return operation("list.length", self.rule(of))
             case Call(Member(Name("timestamp"), Literal("now")), ()):
-                self.references += 1
                 return {"time.now": []}
             case Call(Member(of, Literal(str(method))), (arg,)) if method in _METHODS:
                 return operation(_METHODS[method], self.rule(of), self.rule(arg))
@@ -61,16 +57,9 @@ class CelTranslator(Translator):
     def _reference(self, node: Name | Member) -> Rule:
         match node:
             case Member(Call(Member(Name("timestamp"), Literal("now")), ()), Literal("hour")):
-                self.references += 1
                 self.changes.append(_IN_UTC)
                 return {"time.hour": []}
         return super()._reference(node)
-
-    def filtered(self, node: Filter) -> Rule:
-        raise CannotConvert("a filter has no equal")
-
-    def tested(self, node: Test) -> Rule:
-        raise CannotConvert("a test has no equal")
 
 
 def _kept(key: str, keys: list[Any]) -> tuple[Rule, list[Any]]:

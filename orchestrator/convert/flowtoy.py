@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
-from orchestrator.application.expressions import LITERAL
+from orchestrator.application.expressions import LITERAL, references
 from orchestrator.application.fields import ON_ERROR
 from orchestrator.application.paths import Path
 from orchestrator.application.written import WrittenDocument, WrittenStep
@@ -104,7 +106,19 @@ class _Conversion:
         for key, value in raw.items():
             if value is not None and key != "name" and raw.get(key) != name:
                 step |= self._part(key, value, (*path, key))
+        if missing := self._unseen(raw.get("input"), step):
+            step["depends_on"] = [*step.get("depends_on", ()), *missing]
         return step
+
+    def _unseen(self, given: Any, step: dict[str, Any]) -> list[str]:
+        """The steps that flowtoy waits for as a template names them, and that no expression reads now."""
+        named = [name for text in _texts(given) if is_template(text) for name in _DEPENDENCY.findall(text)]
+        wanted = dict.fromkeys(self._ids[name] for name in named if name in self._ids)
+        known = {step["id"], *step.get("depends_on", ())}
+        for reference in references(step.get("input")):
+            segments = reference.segments
+            known.update(".".join(segments[: n + 1]) for n in range(len(segments)))
+        return [name for name in wanted if name not in known]
 
     def _part(self, key: str, value: Any, path: Path) -> dict[str, Any]:
         match key:
@@ -255,6 +269,18 @@ class _Conversion:
         for change in changes:
             self._notes.changed((*path, "value"), change)
         return rule
+
+
+_DEPENDENCY = re.compile(r"flows\.([A-Za-z0-9_]+)\.")
+"""flowtoy's own rule."""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _text_of(entry: Any, *keys: str) -> str | None:

@@ -35,10 +35,15 @@ class JinjaTranslator(Translator):
     def root(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
         return self._root(name, keys)
 
-    def call(self, node: Call) -> Rule:
+    def special(self, node: Call | Filter | Test) -> Rule:
+        match node:
+            case Filter():
+                return self._filtered(node)
+            case Test():
+                return self._tested(node)
         raise CannotConvert("a call of a function or method has no equal")
 
-    def filtered(self, node: Filter) -> Rule:
+    def _filtered(self, node: Filter) -> Rule:
         of = self.rule(node.of)
         if node.name == "map" and not node.args and list(node.named) == ["attribute"]:
             attribute = self.rule(node.named["attribute"])
@@ -54,7 +59,7 @@ class JinjaTranslator(Translator):
             self.changes.append(known.change)
         return known.build(of, *args)
 
-    def tested(self, node: Test) -> Rule:
+    def _tested(self, node: Test) -> Rule:
         is_there = unequal(self.rule(node.of), None)
         if node.name not in ("none", "defined", "undefined"):
             raise CannotConvert(f"the test `is {node.name}` has no equal")
@@ -78,10 +83,7 @@ class _Reader:
         self._at, self._depth, self._is_trimming = 0, 0, False
 
     def read(self) -> Rule:
-        rule, end = self._body(frozenset())
-        if end:
-            raise CannotConvert(f"{{% {end[0].text} %}} has no beginning")
-        return rule
+        return self._body(frozenset())[0]
 
     def _body(self, ends: frozenset[str]) -> tuple[Rule, list[Token]]:
         """What stands before one of these tags, and the words of that tag; or before the end of the text."""

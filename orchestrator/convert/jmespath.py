@@ -129,7 +129,7 @@ class _Translation:
         """A condition that a path of ours cannot say, as an operator."""
         where = steps[first]
         if not isinstance(where, Where):
-            raise CannotConvert("a list of lists has no equal")
+            raise CannotConvert("this way through lists has no equal")
         condition = self._condition(where.condition, ITEM)
         kept = operation("filter", self._path(steps[:first], base), condition)
         rest = steps[first + 1 :]

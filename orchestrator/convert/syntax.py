@@ -232,7 +232,7 @@ class _Parser:
         return token.text
 
     def expect(self, text: str) -> None:
-        if not self._take(text) and not (text == self._next.text == _END.text):
+        if not self._take(text):
             raise CannotConvert(f"expected {text}, found {self._next.text}")
 
     def expression(self) -> Node:

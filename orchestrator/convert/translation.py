@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from orchestrator.application.expressions import LITERAL, is_expression
@@ -34,7 +35,7 @@ from orchestrator.convert.syntax import (
 AMBIGUOUS_PLUS = "+ adds numbers here, and nothing shows whether these are numbers; for texts write cat"
 
 
-class Translator:
+class Translator(ABC):
     """`changes` gathers what means something else now, in words for notes."""
 
     def __init__(self) -> None:
@@ -56,27 +57,17 @@ class Translator:
                 return [self.rule(item) for item in items]
             case Pairs(pairs):
                 return self._mapping([(self.rule(key), self.rule(value)) for key, value in pairs])
-            case Call():
-                return self.call(node)
-            case Filter():
-                return self.filtered(node)
-            case Test():
-                return self.tested(node)
+            case Call() | Filter() | Test():
+                return self.special(node)
 
     # What a language has of its own
 
+    @abstractmethod
     def root(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
         """The value that a variable and the first of these keys mean, and the keys that are left."""
-        raise NotImplementedError
 
-    def call(self, node: Call) -> Rule:
-        raise NotImplementedError
-
-    def filtered(self, node: Filter) -> Rule:
-        raise NotImplementedError
-
-    def tested(self, node: Test) -> Rule:
-        raise NotImplementedError
+    @abstractmethod
+    def special(self, node: Call | Filter | Test) -> Rule: ...
 
     # Shared
 

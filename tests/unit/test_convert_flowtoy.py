@@ -311,6 +311,32 @@ flow:
     assert reason in note.message
 
 
+def test_a_step_still_waits_for_what_a_template_names_that_was_not_converted() -> None:
+    made = converted("""
+flow:
+  - {name: a, source: {type: slack}}
+  - {name: b, source: {type: slack}}
+  - {name: c, source: {type: slack}}
+  - name: d
+    source: {type: slack}
+    depends_on: [c]
+    input:
+      known: "{{ flows.a.x }}"
+      left: "{% for x in flows.a.l %}{{ flows.b.y }} {{ flows.c.z }} {{ flows.d.z }}{{ flows.e.z }}{% endfor %}"
+      plain: flows.b.x
+""")
+
+    assert made.document["steps"][3]["depends_on"] == ["c", "b"]
+    assert list(made.document["steps"][3]["input"]) == ["known", "left", "plain"]
+
+
+def test_all_flows_at_once_can_be_read() -> None:
+    found = step('flow: [{name: a, source: {type: slack}, input: {n: "{{ flows | length }}"}, on_error: ""}]')
+
+    assert found["input"] == {"n": {"list.length": {"var": "flows"}}}
+    assert "on_error" not in found
+
+
 def test_a_template_inside_of_what_would_be_an_expression_is_told() -> None:
     made = converted("""
 flow: [{name: a, source: {type: slack}, input: {rule: {in: "{{ flows.b.x }}"}}}]

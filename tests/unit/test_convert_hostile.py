@@ -177,8 +177,8 @@ def test_problems_of_the_text_that_leave_it_readable_are_told() -> None:
 # fmt: off
 _KEYS = st.sampled_from([
     "flow", "steps", "sources", "runner", "name", "source", "input", "output", "type", "value", "template",
-    "base", "override", "configuration", "depends_on", "on_error", "op", "branch", "max_attempts", "var", "in",
-    "x-y", "Flowlets", "Name", "ModuleRef", "Filters", "Expression", "InputMapping", "Retry", "Timeout",
+    "base", "override", "configuration", "depends_on", "on_error", "op", "branch", "max_attempts", "var",
+    "in", "x-y", "Flowlets", "Name", "ModuleRef", "Filters", "Expression", "InputMapping", "Retry", "Timeout",
     "DependsOn", "Order",
 ])
 _SCRAPS = st.sampled_from([

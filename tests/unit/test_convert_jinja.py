@@ -188,6 +188,7 @@ PAIRS: list[tuple[str, Any, Any]] = [
     ),
     # arithmetic and concatenation
     ("{{ flows.a.n + 1 }}", {"+": [N, 1]}, 6),
+    ("{{ true + 1 }}", {"+": [True, 1]}, 2),
     ("{{ 1 + flows.a.n + 2 }}", {"+": [1, N, 2]}, 8),
     ("{{ flows.a.n - 1 - 2 }}", {"-": [{"-": [N, 1]}, 2]}, 2),
     ("{{ flows.a.n * 2 + 1 }}", {"+": [{"*": [N, 2]}, 1]}, 11),
@@ -254,6 +255,7 @@ def test_a_template_becomes_an_expression_of_the_same_value(template: str, expec
         ("{{ flows.a.n ) }}", "expected the end, found )"),
         ("{{ (flows.a.n }}", "an expression is not closed"),
         ("{{ flows.a. }}", "expected a name, found the end"),
+        ("{{ 1 'a' }}", "expected the end, found 'a'"),
         ("{{ * }}", "expected a value, found *"),
         ("{{ flows.a ; }}", "cannot be read as an expression"),
         ("{{ 'open }}", "cannot be read as an expression"),

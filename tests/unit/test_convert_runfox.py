@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator import Backend, Workflow
 from orchestrator.application.validation import load_spec
-from orchestrator.convert import Converted, convert
+from orchestrator.convert import Converted, convert, runfox
 
 QUICKSTART = """
 # the greeting of the first page
@@ -139,6 +139,12 @@ def test_a_dependency_that_runfox_does_not_see_is_told() -> None:
     assert notes == [
         "steps[3].input: reads step 'a' without depends_on: it waits for it here; runfox does not"
     ]
+
+
+def test_a_search_for_dependencies_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runfox, "MOST_WORK", 0)
+
+    assert told("[{op: a}, {op: b}, {op: c, depends_on: [b], input: {x: {var: steps.a.output.x}}}]") == []
 
 
 def test_keys_that_runfox_ignores_are_kept_aside() -> None:
