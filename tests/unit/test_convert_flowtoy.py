@@ -322,7 +322,7 @@ flow:
     depends_on: [c]
     input:
       known: "{{ flows.a.x }}"
-      left: "{% for x in flows.a.l %}{{ flows.b.y }} {{ flows.c.z }} {{ flows.d.z }}{{ flows.e.z }}{% endfor %}"
+      left: "{% for x in flows.a.l %}{{ flows.b.y + flows.c.z + flows.d.z + flows.e.z }}{% endfor %}"
       plain: flows.b.x
 """)
 
