@@ -11,6 +11,7 @@ from orchestrator.convert.syntax import CEL, Call, Filter, Literal, Member, Name
 from orchestrator.convert.translation import Translator
 
 _SCOPES = ("global", "flow_group")
+_AREAS = (*_SCOPES, "flow", "local")  # names of the store itself
 _METHODS = {"contains": "str.contains", "startsWith": "str.starts_with", "endsWith": "str.ends_with"}
 _METHODS |= {"matches": "str.matches"}
 _IN_UTC = "the hour is that of UTC here"
@@ -68,7 +69,7 @@ def _kept(key: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
     if not keys:
         return {"kv.get": key}, []
     path = f"kv.{scope}.{name}" if scope in _SCOPES and name else f"kv.{key}"
-    is_path = is_segment(name if scope in _SCOPES and name else key) and key not in (*_SCOPES, "flow")
+    is_path = is_segment(name if scope in _SCOPES and name else key) and key not in _AREAS
     return ({"var": path} if is_path else {"kv.get": key}), keys
 
 
