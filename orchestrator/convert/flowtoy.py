@@ -185,13 +185,20 @@ class _Conversion:
 
     def _root_of_configuration(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
         if name == "sources":
-            source = self._sources.get(keys[0]) if keys and isinstance(keys[0], str) else None
-            if not isinstance(source, dict) or source.get("type") != "env":
-                raise CannotConvert("only sources of the type env can be read here")
+            self._check_readable(keys[0] if keys else None)
             return {"var": "sources"}, keys
         if name == "flows":
             raise CannotConvert("a configuration cannot read the outputs of steps here: give them as inputs")
         raise CannotConvert(f"there is no variable {name} here")
+
+    def _check_readable(self, name: Any) -> None:
+        if isinstance(name, str) and name not in self._sources:
+            message = "is not in this document, and taken for a source of the type env"
+            self._notes.changed(("sources", name), message)
+            return
+        source = self._sources[name] if isinstance(name, str) else None
+        if not isinstance(source, dict) or source.get("type") != "env":
+            raise CannotConvert("only sources of the type env can be read here")
 
     # Inputs and outputs
 

@@ -215,7 +215,7 @@ flow: [{name: a, source: {base: api, override: {configuration: {url: b}}}}]
     [
         ("{{ flows.a.x }}", "a configuration cannot read the outputs of steps"),
         ("{{ sources.api.url }}", "only sources of the type env can be read here"),
-        ("{{ sources.nobody.X }}", "only sources of the type env can be read here"),
+        ("{{ sources[0] }}", "only sources of the type env can be read here"),
         ("{{ sources }}", "only sources of the type env can be read here"),
         ("{{ json.url }}", "there is no variable json here"),
     ],
@@ -230,6 +230,15 @@ flow: [{{name: a, source: api}}]
     assert (note.path, note.kind) == ("sources.api.configuration.url", "lost")
     assert reason in note.message
     assert made.document["sources"]["api"]["configuration"] == {"url": {"$literal": template}}
+
+
+def test_a_source_of_another_file_is_taken_for_one_of_the_environment() -> None:
+    made = converted("flow: [{name: a, source: {type: x, configuration: {key: '{{ sources.auth.KEY }}'}}}]")
+
+    assert made.document["steps"][0]["source"]["configuration"] == {"key": {"var": "sources.auth.KEY"}}
+    assert lines(made) == [
+        "changed sources.auth: is not in this document, and taken for a source of the type env"
+    ]
 
 
 # ---- inputs

@@ -149,9 +149,9 @@ def test_a_dialect_that_nobody_knows_is_refused() -> None:
 
 
 def test_thousands_of_steps_of_one_name_are_told_apart_in_time() -> None:
-    made = convert(json.dumps({"Flowlets": [{"Name": "same name", "ModuleRef": "m"} for _ in range(20_000)]}))
+    made = convert(json.dumps({"Flowlets": [{"Name": "same name", "ModuleRef": "m"} for _ in range(5_000)]}))
 
-    assert len({step["id"] for step in made.document["steps"]}) == 20_000
+    assert len({step["id"] for step in made.document["steps"]}) == 5_000
 
 
 def test_a_key_too_long_for_yaml_makes_json() -> None:
@@ -201,7 +201,7 @@ _ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.dictionaries(_KEYS, _ANYTHING, max_size=5), st.sampled_from(DIALECTS))
 def test_a_document_of_any_shape_is_converted_and_what_is_complete_loads(
     data: dict[str, Any], dialect: str
