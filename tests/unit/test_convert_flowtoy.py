@@ -472,6 +472,13 @@ flow:
     assert "unknown step 'nobody'" in made.notes[0].message
 
 
+def test_a_source_that_is_none_is_left_to_the_check() -> None:
+    made = convert("flow: [{name: a, source: 5}]")
+
+    assert made.document == {"steps": [{"id": "a", "source": 5}]}
+    assert [note.path for note in made.notes] == ["steps[0].source"]
+
+
 def test_what_this_release_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language, "NOT_YET", frozenset({"document.sources"}))
 
