@@ -104,7 +104,8 @@ class _Conversion:
             step["name"] = name
             self._notes.changed((*path, "name"), f"{name!r} cannot be an id", f"{step['id']} is")
         for key, value in raw.items():
-            if value is not None and key != "name" and raw.get(key) != name:
+            is_identity = key == "name" or (key == "id" and value == name)
+            if value is not None and not is_identity:
                 step |= self._part(key, value, (*path, key))
         if missing := self._unseen(raw.get("input"), step):
             step["depends_on"] = [*step.get("depends_on", ()), *missing]
@@ -152,14 +153,12 @@ class _Conversion:
         return converted
 
     def _tell_merge(self, source: dict[str, Any], override: Any, path: Path) -> None:
-        base = self._sources.get(source["base"])
+        base = self._sources.get(source["base"]) if isinstance(source["base"], str) else None
         before = base.get("configuration") if isinstance(base, dict) else None
         after = override.get("configuration")
-        if (
-            isinstance(before, dict)
-            and isinstance(after, dict)
-            and (kept := [k for k in before if k not in after])
-        ):
+        if not isinstance(before, dict) or not isinstance(after, dict):
+            return
+        if kept := [key for key in before if key not in after]:
             message = "flowtoy replaces the whole configuration of the base; here they are merged"
             self._notes.changed((*path, "override"), message, f"{', '.join(kept)} of the base stay")
 

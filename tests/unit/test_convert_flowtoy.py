@@ -198,6 +198,20 @@ flow:
     ]
 
 
+def test_a_step_may_have_the_name_of_its_source() -> None:
+    assert step("sources: {api: {type: x}}\nflow: [{name: api, source: api, description: api, id: api}]") == {
+        "id": "api",
+        "source": "api",
+        "description": "api",
+    }
+
+
+def test_a_base_that_is_no_name_is_left_to_the_check() -> None:
+    made = convert("flow: [{name: a, source: {base: [b], override: {configuration: {x: 1}}}}]")
+
+    assert [note.path for note in made.notes] == ["steps[0].source.base"]
+
+
 def test_an_override_that_flowtoy_does_not_merge_is_told() -> None:
     made = converted("""
 sources: {api: {type: rest, configuration: {url: a, headers: {x: y}}}}
