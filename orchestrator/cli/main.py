@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from orchestrator import __version__
+from orchestrator.cli.conversions import convert
 from orchestrator.cli.executions import start, status
 from orchestrator.cli.failures import explained
 from orchestrator.cli.options import Target, global_connection_options
@@ -39,9 +40,10 @@ class Commands(click.Group):
 def main() -> None:
     """Durable workflows, written as data, on Redis and RQ.
 
-    Exit codes: 0 complete, 2 wrong usage or invalid spec, 3 halted, 4 failed, 5 cancelled, 1 anything else.
+    Exit codes: 0 complete, 2 wrong usage or invalid spec, 3 halted, 4 failed, 5 cancelled, 6 converted in
+    part, 1 anything else.
     """
 
 
-for command in (run, validate, start, status, register, schema, coordinator, worker):
+for command in (run, validate, convert, start, status, register, schema, coordinator, worker):
     main.add_command(command)

@@ -16,6 +16,7 @@ PACKAGES = ("orchestrator", "executors")
 
 APPLICATION = "orchestrator.application"
 TRANSITIONS = "orchestrator.application.transitions"
+CONVERT = "orchestrator.convert"
 BACKEND = "orchestrator.backend"
 REDIS_RQ = "orchestrator.redis_rq"
 LOGIC = "orchestrator.application.logic"
@@ -48,6 +49,7 @@ ROOMS = {
     "orchestrator.builder": Room(
         ours=frozenset({APPLICATION}), never=IMPURE | {TRANSITIONS}
     ),  # it writes documents, nothing more
+    CONVERT: Room(ours=frozenset({APPLICATION}), libraries=frozenset({"yaml"}), never=IMPURE | {TRANSITIONS}),
     BACKEND: Room(ours=frozenset({APPLICATION}), libraries=DATA),
     REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"redis", "rq"}),
     "orchestrator.worker": Room(
@@ -140,7 +142,7 @@ def faults(module: str, source: str, *, is_package: bool = False) -> list[str]:
     ]
     if module != LOGIC and _names_json_logic(source):
         found.append(f"{module} must not name json_logic: {LOGIC} alone does")
-    if room_name == APPLICATION:
+    if room_name in (APPLICATION, CONVERT):
         found += [f"{module} must not read the clock: {text}" for text in CLOCK.findall(source)]
         found += [f"{module} must not call {name}()" for name in sorted(_plain_calls(source) & IMPURE_CALLS)]
     return found
@@ -179,6 +181,9 @@ def test_imports_point_inwards(module: str) -> None:
         ("orchestrator.builder.workflow", "from orchestrator.workflow import Workflow"),
         ("orchestrator.builder.workflow", "from orchestrator.application.transitions import advance"),
         ("orchestrator.builder.op", "import time"),
+        ("orchestrator.convert.jinja", "import jinja2"),
+        ("orchestrator.convert.jinja", "eval('1')"),
+        ("orchestrator.convert.flowtoy", "from orchestrator.backend import memory"),
         ("orchestrator.backend.memory", "import redis"),
         ("orchestrator.backend.memory", "from orchestrator.redis_rq.keys import Keys"),
         ("orchestrator.redis_rq.store", "from orchestrator.worker import harness"),

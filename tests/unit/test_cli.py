@@ -82,6 +82,7 @@ def test_every_command_is_listed_and_explains_itself() -> None:
     assert list(main.commands) == [
         "run",
         "validate",
+        "convert",
         "start",
         "status",
         "register",

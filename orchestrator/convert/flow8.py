@@ -1,0 +1,175 @@
+"""flow8's documents: flowlets as its Go structs have them, in JSON or YAML, with keys in any spelling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.application.fields import ON_ERROR
+from orchestrator.application.paths import Path
+from orchestrator.convert.flow8_values import convert_filters, convert_value, duration, object_id, whole
+from orchestrator.convert.names import Identifiers
+from orchestrator.convert.notes import LEFT_OUT, CannotConvert, Notes
+from orchestrator.convert.spelling import Fields
+
+LISTS = ("flowlets", "layers", "play_layers")
+_WRAPPERS = ("flow", "play")
+_NO_EQUAL = {
+    "idempotency_root": "belongs to the start of an execution: its idempotency_root",
+    "flow_group_id": "belongs to the start of an execution: its group",
+    "global_kv": "has no equal: give these values as inputs of the start",
+}
+_IDENTITIES = {"id", "flow_id", "play_id", "company_id", "created_at", "updated_at"}
+_RECORDS = {"started_at", "completed_at", "executed_at", "duration", "status", "output", "error"}
+_RECORDS |= {"retry_count", "logs", "kv_updates"}
+_RECORDED = frozenset(_IDENTITIES | _RECORDS)
+"""Who it is, and what has happened: no part of what is to be done."""
+_RETRY = ("max_retries", "initial_delay_ms", "max_delay_ms", "backoff_multiplier", "jitter_fraction")
+
+
+def looks_like_flow8(data: dict[str, Any]) -> bool:
+    fields = Fields(data)
+    parts = [fields, *(Fields(fields.take(name)[0]) for name in _WRAPPERS)]
+    if any(part.has(*LISTS) for part in parts):
+        return True
+    steps, _ = fields.take("steps")
+    listed = steps if isinstance(steps, list) else []
+    return any(Fields(step).has("module_ref", "flowlet_id") for step in listed)
+
+
+def convert_flow8(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    fields = Fields(data)
+    wrapped = [fields.take(name) for name in _WRAPPERS]
+    head: dict[str, Any] = {}
+    tail: dict[str, Any] = {}
+    flowlets: list[tuple[Any, Path]] = []
+    for part in [fields, *(Fields(inner, path) for inner, path in wrapped)]:
+        for key in ("name", "description", "metadata"):
+            value, _ = part.take(key)
+            if value:
+                head["x-metadata" if key == "metadata" else key] = value
+        url, _ = part.take("webhook_url")
+        if url:
+            tail["webhook"] = {"url": url}
+        listed, path = part.take(*LISTS, "steps")
+        flowlets += _listed(listed, path, notes)
+        _tell_rest(part, notes)
+    kv = {"scopes": ["flow", "global", "flow_group"]}
+    return {**head, "kv": kv, "steps": _Flowlets(flowlets, notes).steps(), **tail}
+
+
+def _listed(listed: Any, path: Path, notes: Notes) -> list[tuple[Any, Path]]:
+    """The flowlets with their places; a layer may hold some instead of being one."""
+    if not isinstance(listed, list):
+        if listed is not None:
+            notes.lost(path, "is no list of flowlets", LEFT_OUT)
+        return []
+    found: list[tuple[Any, Path]] = []
+    for n, item in enumerate(listed):
+        layer = Fields(item, (*path, n))
+        inner, where = layer.take("flowlets")
+        if isinstance(inner, list):
+            found += [(flowlet, (*where, m)) for m, flowlet in enumerate(inner)]
+        else:
+            found.append((item, (*path, n)))
+    return found
+
+
+def _tell_rest(fields: Fields, notes: Notes) -> None:
+    for name, value, path in fields.rest():
+        if value and name not in _RECORDED:
+            notes.lost(path, _NO_EQUAL.get(name, "has no equal"), LEFT_OUT)
+
+
+class _Flowlets:
+    """The flowlets of one flow. They name each other by their ids, which become the names of steps."""
+
+    def __init__(self, flowlets: list[tuple[Any, Path]], notes: Notes) -> None:
+        self._notes = notes
+        self._ids: dict[str, str] = {}
+        ordered: list[tuple[float, Fields, str, str]] = []
+        identifiers = Identifiers()
+        for raw, path in flowlets:
+            fields = Fields(raw, path)
+            flowlet_id = object_id(fields.take("flowlet_id", "id")[0])
+            written, _ = fields.take("name", "flowlet_name")
+            name = written if isinstance(written, str) and written else flowlet_id or "step"
+            step_id = identifiers.take(name)
+            self._ids.setdefault(name, step_id)
+            if flowlet_id is not None:
+                self._ids[flowlet_id] = step_id
+            order, _ = fields.take("order")
+            ordered.append((order if isinstance(order, int | float) else 0, fields, name, step_id))
+        if len({order for order, *_ in ordered}) > 1:
+            message = "Order is no dependency: what does not depend on each other runs side by side"
+            notes.changed(flowlets[0][1][:-1], message, "the steps stand in that order")
+        self._ordered = sorted(ordered, key=lambda entry: entry[0])
+
+    def steps(self) -> list[dict[str, Any]]:
+        return [self._step(fields, name, step_id) for _, fields, name, step_id in self._ordered]
+
+    def _step(self, fields: Fields, name: str, step_id: str) -> dict[str, Any]:
+        step: dict[str, Any] = {"id": step_id}
+        if name != step_id:
+            step["name"] = name
+        module, _ = fields.take("module_ref")
+        if module is not None:
+            step["fn"] = module
+        above, _ = fields.take("depends_on")
+        if above:
+            step["depends_on"] = [self._id(item) for item in (above if isinstance(above, list) else [above])]
+        given, path = fields.take("input_mapping", "input")
+        mapped = given if isinstance(given, dict) else {}
+        inputs = {key: convert_value(value, (*path, key), self._notes) for key, value in mapped.items()}
+        filters, path = fields.take("filters")
+        if filters is not None:
+            step["filters"] = convert_filters(filters, path, inputs, self._notes)
+        if inputs:
+            step["input"] = inputs
+        step |= self._behaviour(fields)
+        components, path = fields.take("component_config_ids")
+        if components:
+            step["x-component-config-ids"] = components
+            message = "components have no equal: tell the executor in its input"
+            self._notes.lost(path, message, "kept as x-component-config-ids")
+        _tell_rest(fields, self._notes)
+        return step
+
+    def _id(self, value: Any) -> str:
+        written = object_id(value) or str(value)
+        return self._ids.get(written, written)
+
+    def _behaviour(self, fields: Fields) -> dict[str, Any]:
+        step: dict[str, Any] = {}
+        timeout, path = fields.take("timeout")
+        try:
+            written = None if timeout is None else duration(timeout)
+            step |= {"timeout": written} if written else {}
+        except CannotConvert as reason:
+            self._notes.lost(path, str(reason), "the default of five minutes")
+        retry, path = fields.take("retry", "retry_policy")
+        step |= self._retry(retry, path)
+        policy, path = fields.take("on_error")
+        if isinstance(policy, str) and policy.lower() in ON_ERROR:
+            step["on_error"] = policy.lower()
+        elif policy:
+            self._notes.lost(path, "is none of continue, fail and skip", "fail, as if it were not there")
+        defer_ms, _ = fields.take("defer_after_ms")
+        if defer_ms:
+            step["defer_ms"] = whole(defer_ms)
+        is_skipping, _ = fields.take("skip_output_mapping")
+        if is_skipping:
+            step["skip_output_mapping"] = is_skipping
+        return step
+
+    def _retry(self, retry: Any, path: Path) -> dict[str, Any]:
+        if not isinstance(retry, dict):
+            return {"retry": whole(retry)} if retry else {}
+        fields = Fields(retry, path)
+        converted = {key: fields.take(key)[0] for key in _RETRY}
+        converted |= {key: whole(converted[key]) for key in _RETRY[:3]}
+        _tell_rest(fields, self._notes)
+        if not converted["max_retries"]:
+            return {}
+        if not converted["max_delay_ms"]:
+            converted["max_delay_ms"] = None
+        return {"retry": {key: value for key, value in converted.items() if value is not None}}

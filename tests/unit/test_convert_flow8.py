@@ -1,0 +1,502 @@
+"""flow8's documents: flowlets, filters with their expressions, and Go's own ways to write values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from orchestrator.application import spec as language
+from orchestrator.application.expressions import evaluate
+from orchestrator.application.validation import load_spec
+from orchestrator.convert import Converted, convert
+from orchestrator.convert.cel import CelTranslator, convert_expression
+from orchestrator.convert.flow8_values import duration
+from orchestrator.convert.notes import CannotConvert
+
+
+@pytest.fixture(autouse=True)
+def _whole_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key-value store and webhooks belong to the language, whatever this release refuses."""
+    monkeypatch.setattr(language, "NOT_YET", frozenset())
+
+
+def converted(document: dict[str, Any]) -> Converted:
+    made = convert(json.dumps(document))
+    assert load_spec(made.text).document == made.document
+    return made
+
+
+def flowlet(**keys: Any) -> Converted:
+    """A flow of one flowlet of these keys."""
+    return converted({"Flowlets": [{"Name": "a", "ModuleRef": "m", **keys}]})
+
+
+def step(**keys: Any) -> dict[str, Any]:
+    """What these keys of a flowlet come to, when there is nothing to tell."""
+    made = flowlet(**keys)
+    assert made.notes == ()
+    [found] = made.document["steps"]
+    return {key: value for key, value in found.items() if key not in ("id", "fn")}
+
+
+# ---- expressions
+
+DATA = {
+    "input": {"emails": ["a@x", "b@x"], "n": 5, "name": "Ada", "deep": {"list": [1, 2]}, "flag": True},
+    "kv": {
+        "flow": {"status": "approved", "score": 0.95, "user": {"id": 7}, "a.b": 1},
+        "global": {"request": "r-1", "user": {"id": 8}},
+        "flow_group": {"total": 12},
+        "user": {"id": 7},
+    },
+    "ctx": {"now": "2026-03-02T10:30:00.000Z"},
+}
+
+PAIRS: list[tuple[str, Any, Any]] = [
+    ("len(input.emails) > 0", {">": [{"list.length": {"var": "input.emails"}}, 0]}, True),
+    ("size(input.emails)", {"list.length": {"var": "input.emails"}}, 2),
+    ("input.emails.size() == 2", {"===": [{"list.length": {"var": "input.emails"}}, 2]}, True),
+    (
+        "timestamp.now().hour >= 9 && timestamp.now().hour < 17",
+        {"and": [{">=": [{"time.hour": []}, 9]}, {"<": [{"time.hour": []}, 17]}]},
+        True,
+    ),
+    ("timestamp.now()", {"time.now": []}, "2026-03-02T10:30:00.000Z"),
+    ("kv['status'] == 'approved'", {"==": [{"kv.get": "status"}, "approved"]}, True),
+    ('kv["score"] > 0.9', {">": [{"kv.get": "score"}, 0.9]}, True),
+    ("kv.score", {"kv.get": "score"}, 0.95),
+    ('kv["global:request"]', {"kv.get": "global:request"}, "r-1"),
+    ('kv["flow_group:total"] <= 12', {"<=": [{"kv.get": "flow_group:total"}, 12]}, True),
+    ('kv["user"].id', {"var": "kv.user.id"}, 7),
+    ('kv["global:user"].id', {"var": "kv.global.user.id"}, 8),
+    ('kv["a.b"]', {"kv.get": "a.b"}, 1),
+    ("has(input.name)", {"!==": [{"var": "input.name"}, None]}, True),
+    ("has(input.missing)", {"!==": [{"var": "input.missing"}, None]}, False),
+    ("!has(kv['missing'])", {"!": {"!==": [{"kv.get": "missing"}, None]}}, True),
+    ("input.n == 5", {"===": [{"var": "input.n"}, 5]}, True),
+    ("input.n != null", {"!==": [{"var": "input.n"}, None]}, True),
+    ("input.flag == true", {"===": [{"var": "input.flag"}, True]}, True),
+    ("input.n in [1, 5]", {"in": [{"var": "input.n"}, [1, 5]]}, True),
+    ("input['name']", {"var": "input.name"}, "Ada"),
+    ("input.deep.list[1]", {"var": "input.deep.list.1"}, 2),
+    ("input.name.startsWith('A')", {"str.starts_with": [{"var": "input.name"}, "A"]}, True),
+    ("input.name.endsWith('x')", {"str.ends_with": [{"var": "input.name"}, "x"]}, False),
+    ("input.name.contains('d')", {"str.contains": [{"var": "input.name"}, "d"]}, True),
+    ("input.name.matches('^A')", {"str.matches": [{"var": "input.name"}, "^A"]}, True),
+    ("input.n > 3 ? 'big' : 'small'", {"if": [{">": [{"var": "input.n"}, 3]}, "big", "small"]}, "big"),
+    ("(input.n + 1) * 2 - 3", None, 9),
+    ("'Dear ' + input.name", {"cat": ["Dear ", {"var": "input.name"}]}, "Dear Ada"),
+    ("-input.n < 0", {"<": [{"-": {"var": "input.n"}}, 0]}, True),
+    ("!input.flag || input.n % 2 == 1", None, True),
+    ("input.n == 5 || input.x && input.y", None, True),
+]
+
+
+@pytest.mark.parametrize(("text", "expected", "value"), PAIRS, ids=[pair[0] for pair in PAIRS])
+def test_an_expression_becomes_one_of_the_same_value(text: str, expected: Any, value: Any) -> None:
+    rule = convert_expression(text, CelTranslator())
+
+    assert expected is None or rule == expected
+    assert evaluate(rule, DATA) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "the expression is empty"),
+        ("input.n >", "expected a value, found the end"),
+        ("input.n = 5", "expected the end, found ="),
+        ("output.x == 1", "there is no variable output here"),
+        ("kv == 1", "there is no variable kv here"),
+        ("kv[0] == 1", "there is no variable kv here"),
+        ("timestamp.now().minute == 1", "a text has no 'minute'"),
+        ("unknown(input.n)", "this call of a function has no equal"),
+        ("input.name.lower()", "this call of a function has no equal"),
+        ("len(a=1)", "named arguments have no equal"),
+        ("input.n > 3 ? 1", "expected :, found the end"),
+        ("input.emails | length", "expected the end, found |"),
+        ("'a' * 3", "* of a text has no equal"),
+        ("kv['a.b'].y[3]", "[3] of something computed"),
+    ],
+)
+def test_an_expression_without_an_equal_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(CannotConvert) as refusal:
+        convert_expression(text, CelTranslator())
+
+    assert reason in str(refusal.value)
+
+
+# ---- Go
+
+
+@pytest.mark.parametrize(
+    ("written", "ours"),
+    [
+        ("5m0s", "5m"),
+        ("1m30s", "90s"),
+        ("1h0m0s", "1h"),
+        ("1.5s", "1500ms"),
+        ("250ms", "250ms"),
+        ("1us", "1ms"),
+        ("0s", None),
+        ("0", None),
+        (0, None),
+        (300_000_000_000, "5m"),
+        (300_000_000_000.0, "5m"),
+        (1_500_000, "2ms"),
+        ("36h", "36h"),
+    ],
+)
+def test_a_duration_of_go_becomes_one_of_ours(written: Any, ours: str | None) -> None:
+    assert duration(written) == ours
+
+
+@pytest.mark.parametrize("written", ["soon", "5", -1, True, [1], "1.s", "9" * 200 + "s"])
+def test_what_is_no_duration_is_refused(written: Any) -> None:
+    with pytest.raises(CannotConvert):
+        duration(written)
+
+
+# ---- flowlets
+
+
+def test_a_flow_becomes_steps() -> None:
+    made = converted(
+        {
+            "ID": {"$oid": "64f0"},
+            "Name": "ProcessInvoice",
+            "CompanyID": "c1",
+            "Metadata": {"team": "billing"},
+            "CreatedAt": "2026-01-01T00:00:00Z",
+            "Flowlets": [
+                {"FlowletID": "f1", "FlowID": "64f0", "Name": "download", "ModuleRef": "http-request"},
+                {"FlowletID": "f2", "Name": "Read it", "ModuleRef": "ocr", "DependsOn": ["f1"]},
+                {"ID": {"$oid": "f3"}, "ModuleRef": "store", "DependsOn": [{"$oid": "f2"}, "download"]},
+            ],
+        }
+    )
+
+    assert made.notes == ()
+    assert made.document == {
+        "name": "ProcessInvoice",
+        "x-metadata": {"team": "billing"},
+        "kv": {"scopes": ["flow", "global", "flow_group"]},
+        "steps": [
+            {"id": "download", "fn": "http-request"},
+            {"id": "Read_it", "name": "Read it", "fn": "ocr", "depends_on": ["download"]},
+            {"id": "f3", "fn": "store", "depends_on": ["Read_it", "download"]},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["FlowletID", "Name", "ModuleRef", "DependsOn", "InputMapping", "DeferAfterMs", "SkipOutputMapping"],
+        ["flowletId", "name", "moduleRef", "dependsOn", "inputMapping", "deferAfterMs", "skipOutputMapping"],
+        [
+            "flowlet_id",
+            "name",
+            "module_ref",
+            "depends_on",
+            "input_mapping",
+            "defer_after_ms",
+            "skip_output_mapping",
+        ],
+    ],
+)
+@pytest.mark.parametrize("flowlets", ["Flowlets", "flowlets", "Layers", "PlayLayers", "play_layers"])
+def test_keys_may_be_spelled_in_any_way(keys: list[str], flowlets: str) -> None:
+    values = ["f1", "a", "m", [], {"x": 1}, 500, True]
+
+    made = converted({flowlets: [dict(zip(keys, values, strict=True))]})
+
+    assert made.notes == ()
+    assert made.document["steps"] == [
+        {"id": "a", "fn": "m", "input": {"x": 1}, "defer_ms": 500, "skip_output_mapping": True}
+    ]
+
+
+@pytest.mark.parametrize("wrapper", ["Flow", "flow", "Play"])
+def test_a_flow_may_be_wrapped(wrapper: str) -> None:
+    made = converted({wrapper: {"Name": "w", "Flowlets": [{"Name": "a", "ModuleRef": "m"}]}})
+
+    assert (made.document["name"], made.document["steps"]) == ("w", [{"id": "a", "fn": "m"}])
+
+
+def test_layers_may_hold_flowlets() -> None:
+    made = converted(
+        {
+            "Flow": {
+                "Layers": [
+                    {"Flowlets": [{"Name": "a", "ModuleRef": "m"}]},
+                    {"Flowlets": [{"Name": "b", "ModuleRef": "m", "DependsOn": ["a"], "Colour": 1}]},
+                ]
+            }
+        }
+    )
+
+    assert [found["id"] for found in made.document["steps"]] == ["a", "b"]
+    assert [note.path for note in made.notes] == ["Flow.Layers[1].Flowlets[0].Colour"]
+
+
+def test_a_record_of_a_play_gives_its_steps_and_not_what_happened() -> None:
+    made = converted(
+        {
+            "FlowID": "f",
+            "Status": "DONE",
+            "StartedAt": "x",
+            "PlayLayers": [
+                {
+                    "FlowletID": "f1",
+                    "FlowletName": "a",
+                    "ModuleRef": "m",
+                    "Status": "DONE",
+                    "Input": {"url": "https://example.org"},
+                    "Output": {"x": 1},
+                    "RetryCount": 2,
+                    "Logs": ["l"],
+                    "KVUpdates": {"x": 1},
+                }
+            ],
+        }
+    )
+
+    assert made.notes == ()
+    assert made.document["steps"] == [{"id": "a", "fn": "m", "input": {"url": "https://example.org"}}]
+
+
+def test_the_same_name_twice_gives_two_ids() -> None:
+    made = converted(
+        {
+            "Flowlets": [
+                {"FlowletID": "f1", "Name": "a", "ModuleRef": "m"},
+                {"FlowletID": "f2", "Name": "a", "ModuleRef": "m", "DependsOn": ["f1"]},
+                {"ModuleRef": "m", "DependsOn": ["f2"]},
+            ]
+        }
+    )
+
+    assert [(s["id"], s.get("depends_on")) for s in made.document["steps"]] == [
+        ("a", None),
+        ("a_2", ["a"]),
+        ("step", ["a_2"]),
+    ]
+
+
+def test_an_order_is_kept_and_is_no_dependency() -> None:
+    made = converted(
+        {"Flowlets": [{"Name": name, "ModuleRef": "m", "Order": n} for name, n in (("b", 2), ("a", 1))]}
+    )
+
+    assert made.document["steps"] == [{"id": "a", "fn": "m"}, {"id": "b", "fn": "m"}]
+    [note] = made.notes
+    assert (note.path, note.kind) == ("Flowlets", "changed")
+    assert "Order is no dependency" in note.message
+
+
+def test_how_a_flowlet_behaves() -> None:
+    policy = {
+        "MaxRetries": 3,
+        "InitialDelayMs": 1000.0,
+        "MaxDelayMs": 30000,
+        "BackoffMultiplier": 2.0,
+        "JitterFraction": 0.1,
+    }
+
+    assert step(
+        Timeout="1m30s", Retry=policy, OnError="Continue", DeferAfterMs=500.0, SkipOutputMapping=True
+    ) == {
+        "timeout": "90s",
+        "retry": {
+            "max_retries": 3,
+            "initial_delay_ms": 1000,
+            "max_delay_ms": 30000,
+            "backoff_multiplier": 2.0,
+            "jitter_fraction": 0.1,
+        },
+        "on_error": "continue",
+        "defer_ms": 500,
+        "skip_output_mapping": True,
+    }
+
+
+def test_what_go_leaves_at_zero_is_left_out() -> None:
+    retry = {
+        "MaxRetries": 0,
+        "InitialDelayMs": 0,
+        "MaxDelayMs": 0,
+        "BackoffMultiplier": 0,
+        "JitterFraction": 0,
+    }
+
+    assert (
+        step(
+            Timeout=0,
+            Retry=retry,
+            OnError="",
+            DeferAfterMs=0,
+            SkipOutputMapping=False,
+            Filters=None,
+            DependsOn=None,
+            ComponentConfigIds={},
+        )
+        == {}
+    )
+    assert step(Retry={"MaxRetries": 2, "MaxDelayMs": 0}) == {"retry": {"max_retries": 2}}
+    assert step(Retry=3) == {"retry": 3}
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"Timeout": "soon"}, 'Timeout: is no duration: nanoseconds, or a text such as "5m0s"; the default'),
+        ({"OnError": "ignore"}, "OnError: is none of continue, fail and skip; fail"),
+        ({"ComponentConfigIds": {"ai": "x"}}, "ComponentConfigIds: components have no equal"),
+        ({"Retry": {"MaxRetries": 1, "Forever": True}}, "Retry.Forever: has no equal; left out"),
+        ({"Colour": "red"}, "Colour: has no equal; left out"),
+        ({"Filters": {"Operator": "XOR", "Filters": []}}, "Filters.Operator: is neither AND nor OR; AND"),
+        ({"Filters": {"Mode": "x", "Filters": []}}, "Filters.Mode: has no equal; left out"),
+        ({"Filters": [{"Expression": "true", "Mode": 1}]}, "Filters[0].Mode: has no equal; left out"),
+        ({"InputMapping": {"x": "kv['a'"}}, "InputMapping.x: this looks like an expression"),
+        ({"InputMapping": {"x": "{{ .Input.x }}"}}, "InputMapping.x: this looks like an expression"),
+    ],
+)
+def test_what_has_no_equal_is_told(keys: dict[str, Any], told: str) -> None:
+    made = flowlet(**keys)
+
+    [note] = made.notes
+    assert str(note).startswith(f"Flowlets[0].{told}")
+    assert note.kind == "lost"
+
+
+def test_what_belongs_to_a_play_is_told() -> None:
+    made = converted(
+        {
+            "Flowlets": [],
+            "WebhookURL": "https://example.org/hook",
+            "IdempotencyRoot": "order-1",
+            "FlowGroupID": "g1",
+            "GlobalKV": {"x": 1},
+            "Colour": "red",
+        }
+    )
+
+    assert made.document["webhook"] == {"url": "https://example.org/hook"}
+    assert [str(note) for note in made.notes] == [
+        "IdempotencyRoot: belongs to the start of an execution: its idempotency_root; left out",
+        "FlowGroupID: belongs to the start of an execution: its group; left out",
+        "GlobalKV: has no equal: give these values as inputs of the start; left out",
+        "Colour: has no equal; left out",
+    ]
+
+
+def test_flowlets_that_are_no_list_are_told() -> None:
+    made = convert("Flowlets: 5")
+
+    assert [note.path for note in made.notes] == ["Flowlets"]
+
+
+def test_a_step_that_is_nothing_is_told_by_the_check() -> None:
+    made = convert("Flowlets: [text]")
+
+    assert [note.path for note in made.notes] == ["steps[0]"]
+
+
+# ---- inputs
+
+
+def test_inputs_are_data_with_expressions() -> None:
+    given = {
+        "file": 'kv["file_path"]',
+        "url": "input.url",
+        "text": "Dear {{ input.name }}, {{ kv['count'] + 1 }} more",
+        "plain": "the kvass is in put",
+        "number": 5,
+        "deep": {"list": ["input.x", 1]},
+        "rule": {"in": [1]},
+    }
+
+    assert step(InputMapping=given)["input"] == {
+        "file": {"kv.get": "file_path"},
+        "url": {"var": "input.url"},
+        "text": {"cat": ["Dear ", {"var": "input.name"}, ", ", {"+": [{"kv.get": "count"}, 1]}, " more"]},
+        "plain": "the kvass is in put",
+        "number": 5,
+        "deep": {"list": [{"var": "input.x"}, 1]},
+        "rule": {"$literal": {"in": [1]}},
+    }
+
+
+def test_an_input_that_cannot_be_converted_stays_the_text_it_is() -> None:
+    made = flowlet(InputMapping={"x": "input.a.shout()"})
+
+    assert made.document["steps"][0]["input"] == {"x": {"$literal": "input.a.shout()"}}
+
+
+# ---- filters
+
+
+def test_filters_keep_their_groups() -> None:
+    group = {
+        "Operator": "or",
+        "Filters": [
+            {"Expression": "len(input.emails) > 0", "Value": None},
+            {"expression": "kv['mode']", "value": "fast"},
+            {"operator": "AND", "filters": [{"expression": "true"}]},
+        ],
+    }
+
+    assert step(Filters=group)["filters"] == {
+        "operator": "OR",
+        "filters": [
+            {"expression": {">": [{"list.length": {"var": "input.emails"}}, 0]}},
+            {"expression": {"kv.get": "mode"}, "value": "fast"},
+            {"operator": "AND", "filters": [{"expression": True}]},
+        ],
+    }
+
+
+def test_a_list_of_filters_must_all_hold() -> None:
+    assert step(Filters=["input.n > 1"])["filters"] == {
+        "operator": "AND",
+        "filters": [{"expression": {">": [{"var": "input.n"}, 1]}}],
+    }
+
+
+@pytest.mark.parametrize("expression", ["shout(input.n)", "'always'", "", None, 5])
+def test_a_filter_that_cannot_be_converted_holds_the_step_back(expression: Any) -> None:
+    made = flowlet(Filters={"Filters": [{"Expression": expression}]})
+
+    [filters] = made.document["steps"][0]["filters"]["filters"]
+    assert filters == {"expression": False, "x-expression": expression}
+    [note] = made.notes
+    assert note.path.startswith("Flowlets[0].Filters.Filters[0]")
+    assert (note.kind, "false, so that the step does not run" in note.instead) == ("lost", True)
+
+
+def test_the_input_in_a_filter_is_that_of_the_step_before_that_of_the_play() -> None:
+    made = flowlet(
+        InputMapping={"mails": "kv['mails']", "n": "input.n"},
+        Filters=["len(input.mails) > 0 && input.n > 1 && input.other == 'x'"],
+    )
+
+    [found] = made.document["steps"][0]["filters"]["filters"]
+    assert found["expression"] == {
+        "and": [
+            {">": [{"list.length": {"kv.get": "mails"}}, 0]},
+            {">": [{"var": "input.n"}, 1]},
+            {"==": [{"var": "input.other"}, "x"]},
+        ]
+    }
+    [note] = made.notes
+    assert (note.kind, "input.mails is taken for" in note.message) == ("changed", True)
+
+
+def test_the_hour_of_the_day_is_told_to_be_that_of_utc() -> None:
+    made = flowlet(Filters=["timestamp.now().hour >= 9"])
+
+    [note] = made.notes
+    assert (note.kind, note.message) == ("changed", "the hour is that of UTC here")

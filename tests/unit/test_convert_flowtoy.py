@@ -1,0 +1,553 @@
+"""flowtoy's documents: what becomes of each part, and that the result runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator import Backend, Complete, Workflow
+from orchestrator.application import spec as language
+from orchestrator.application.validation import load_spec
+from orchestrator.convert import Converted, convert
+
+
+@pytest.fixture(autouse=True)
+def _whole_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources belong to the language, whatever this release refuses."""
+    monkeypatch.setattr(language, "NOT_YET", frozenset())
+
+
+def converted(text: str) -> Converted:
+    """The conversion of a document, whose text holds what its document holds."""
+    made = convert(text)
+    assert load_spec(made.text).document == made.document
+    return made
+
+
+def step(text: str, n: int = -1) -> dict[str, Any]:
+    """The last step of the conversion of a flow, which has nothing to tell."""
+    made = converted(text)
+    assert made.notes == ()
+    found: dict[str, Any] = made.document["steps"][n]
+    return found
+
+
+def lines(made: Converted) -> list[str]:
+    return [f"{note.kind} {note}" for note in made.notes]
+
+
+# ---- steps
+
+
+def test_a_flow_becomes_steps_under_the_same_names() -> None:
+    made = converted("""
+flow:
+  - {name: users, source: {type: slack}}
+  - {name: orders, source: {type: slack}, depends_on: [users], on_error: Continue}
+runner: {max_workers: 4, on_error: SKIP}
+name: reports
+description: daily
+x-owner: ada
+""")
+
+    assert made.notes == ()
+    assert made.document == {
+        "steps": [
+            {"id": "users", "source": {"type": "slack"}},
+            {"id": "orders", "source": {"type": "slack"}, "depends_on": ["users"], "on_error": "continue"},
+        ],
+        "runner": {"max_workers": 4, "on_error": "skip"},
+        "name": "reports",
+        "description": "daily",
+        "x-owner": "ada",
+    }
+
+
+def test_a_name_that_is_no_id_is_kept_and_every_reference_follows() -> None:
+    made = converted("""
+flow:
+  - {name: fetch users!, source: {type: slack}}
+  - {name: fetch_users, source: {type: slack}}
+  - name: use
+    source: {type: slack}
+    depends_on: ["fetch users!"]
+    input: {a: "{{ flows['fetch users!'].x }}", b: "{{ flows.fetch_users.x }}"}
+""")
+
+    first, second, third = made.document["steps"]
+    assert (first["id"], first["name"], second["id"]) == ("fetch_users", "fetch users!", "fetch_users_2")
+    assert third["depends_on"] == ["fetch_users"]
+    assert third["input"] == {
+        "a": {"var": "steps.fetch_users.output.x"},
+        "b": {"var": "steps.fetch_users_2.output.x"},
+    }
+    assert [note.path for note in made.notes] == ["flow[0].name", "flow[1].name"]
+    assert made.is_complete
+
+
+def test_keys_of_our_own_language_pass() -> None:
+    found = step("""
+flow: [{name: a, source: {type: slack}, timeout: 30s, retry: 2, description: text, x-note: 1}]
+""")
+
+    assert found == {
+        "id": "a",
+        "source": {"type": "slack"},
+        "timeout": "30s",
+        "retry": 2,
+        "description": "text",
+        "x-note": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("flow", "steps", "told"),
+    [
+        ("[{source: {type: a}}]", [], "lost flow[0]: flowtoy does not run a step without a name; left out"),
+        ("[text]", [], "lost flow[0]: flowtoy does not run a step without a name; left out"),
+        (
+            "[{name: a, source: {type: x}}, {name: a, source: {type: y}}]",
+            [{"id": "a", "source": {"type": "y"}}],
+            "lost flow[0]: flowtoy runs only the last step of the name 'a'; left out",
+        ),
+        (
+            "[{name: a, source: {type: x}, colour: red}]",
+            [{"id": "a", "source": {"type": "x"}}],
+            "lost flow[0].colour: flowtoy ignores this; left out",
+        ),
+        (
+            "[{name: a, source: {type: x}, depends_on: b}]",
+            [{"id": "a", "source": {"type": "x"}}],
+            "lost flow[0].depends_on: flowtoy ignores this; left out",
+        ),
+        (
+            "[{name: a, source: {type: x}, on_error: ignore}]",
+            [{"id": "a", "source": {"type": "x"}, "on_error": "fail"}],
+            "lost flow[0].on_error: is none of fail, skip and continue, so flowtoy takes it for fail; fail",
+        ),
+        (
+            "[{name: a, id: b, source: {type: x}}]",
+            [{"id": "a", "source": {"type": "x"}}],
+            "lost flow[0].id: flowtoy ignores this; left out",
+        ),
+    ],
+)
+def test_what_flowtoy_ignores_is_told(flow: str, steps: list[Any], told: str) -> None:
+    made = converted(f"flow: {flow}")
+
+    assert made.document == {"steps": steps}
+    assert lines(made) == [told]
+
+
+def test_settings_that_nobody_knows_are_told() -> None:
+    made = converted("flow: []\nrunner: {threads: 3}\ncolour: red\nsteps: []")
+
+    assert made.document == {"steps": [], "runner": {}}
+    assert [note.path for note in made.notes] == ["runner.threads", "colour", "steps"]
+    assert not made.is_complete
+
+
+def test_a_flow_that_is_no_list_is_told() -> None:
+    made = convert("flow: 5", "flowtoy")
+
+    assert [note.path for note in made.notes] == ["flow"]
+    assert made.document == {"steps": []}
+
+
+# ---- sources
+
+
+def test_sources_keep_their_shape_and_rest_is_called_http() -> None:
+    made = converted("""
+sources:
+  secrets: {type: env, configuration: {vars: [KEY, BASE]}}
+  api:
+    type: rest
+    configuration:
+      url: "{{ sources.secrets.BASE }}/users"
+      headers: {Authorization: "Bearer {{ sources.secrets.KEY }}", Accept: text}
+      tries: [1, "{{ sources.secrets.KEY }}"]
+flow:
+  - {name: by_name, source: api}
+  - {name: by_type, source: process}
+  - {name: inline, source: {type: rest, configuration: {url: "{{ sources.secrets.BASE }}"}}}
+  - {name: seed_style, source: {base: api, override: {url: "https://example.org"}}}
+  - {name: bare_base, source: {base: api}}
+""")
+
+    base, key = {"var": "sources.secrets.BASE"}, {"var": "sources.secrets.KEY"}
+    assert made.notes == ()
+    assert made.document["sources"] == {
+        "secrets": {"type": "env", "configuration": {"vars": ["KEY", "BASE"]}},
+        "api": {
+            "type": "http",
+            "configuration": {
+                "url": {"cat": [base, "/users"]},
+                "headers": {"Authorization": {"cat": ["Bearer ", key]}, "Accept": "text"},
+                "tries": [1, key],
+            },
+        },
+    }
+    assert [found["source"] for found in made.document["steps"]] == [
+        "api",
+        {"type": "process"},
+        {"type": "http", "configuration": {"url": base}},
+        {"base": "api", "override": {"url": "https://example.org"}},
+        {"base": "api"},
+    ]
+
+
+def test_a_step_may_have_the_name_of_its_source() -> None:
+    assert step("sources: {api: {type: x}}\nflow: [{name: api, source: api, description: api, id: api}]") == {
+        "id": "api",
+        "source": "api",
+        "description": "api",
+    }
+
+
+def test_a_base_that_is_no_name_is_left_to_the_check() -> None:
+    made = convert("flow: [{name: a, source: {base: [b], override: {configuration: {x: 1}}}}]")
+
+    assert [note.path for note in made.notes] == ["steps[0].source.base"]
+
+
+def test_an_override_that_flowtoy_does_not_merge_is_told() -> None:
+    made = converted("""
+sources: {api: {type: rest, configuration: {url: a, headers: {x: y}}}}
+flow: [{name: a, source: {base: api, override: {configuration: {url: b}}}}]
+""")
+
+    assert lines(made) == [
+        "changed flow[0].source.override: flowtoy replaces the whole configuration of the base; "
+        "here they are merged; headers of the base stay"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ flows.a.x }}", "a configuration cannot read the outputs of steps"),
+        ("{{ sources.api.url }}", "only sources of the type env can be read here"),
+        ("{{ sources[0] }}", "only sources of the type env can be read here"),
+        ("{{ sources }}", "only sources of the type env can be read here"),
+        ("{{ json.url }}", "there is no variable json here"),
+    ],
+)
+def test_a_configuration_sees_the_environment_alone(template: str, reason: str) -> None:
+    made = converted(f"""
+sources: {{api: {{type: rest, configuration: {{url: "{template}"}}}}}}
+flow: [{{name: a, source: api}}]
+""")
+
+    [note] = made.notes
+    assert (note.path, note.kind) == ("sources.api.configuration.url", "lost")
+    assert reason in note.message
+    assert made.document["sources"]["api"]["configuration"] == {"url": {"$literal": template}}
+
+
+def test_a_source_of_another_file_is_taken_for_one_of_the_environment() -> None:
+    made = converted("flow: [{name: a, source: {type: x, configuration: {key: '{{ sources.auth.KEY }}'}}}]")
+
+    assert made.document["steps"][0]["source"]["configuration"] == {"key": {"var": "sources.auth.KEY"}}
+    assert made.document["sources"] == {"auth": {"type": "env", "configuration": {"vars": ["KEY"]}}}
+    assert lines(made) == [
+        "changed sources.auth: is not in this document, and taken for a source of the type env"
+    ]
+
+
+# ---- inputs
+
+
+def test_a_mapping_is_converted_value_by_value_and_data_stays_data() -> None:
+    found = step("""
+flow:
+  - {name: a, source: {type: slack}}
+  - name: b
+    source: {type: slack}
+    input:
+      text: "Hi {{ flows.a.name }}"
+      deep: {list: [1, "{{ flows.a.n }}", plain]}
+      max: 3
+      rule: {in: [1, 2]}
+      quoted: {$literal: 1}
+      flag: true
+""")
+
+    assert found["input"] == {
+        "text": {"cat": ["Hi ", {"var": "steps.a.output.name"}]},
+        "deep": {"list": [1, {"var": "steps.a.output.n"}, "plain"]},
+        "max": 3,
+        "rule": {"$literal": {"in": [1, 2]}},
+        "quoted": {"$literal": {"$literal": 1}},
+        "flag": True,
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        '"{{ flows.a.x }}"',
+        '{template: "{{ flows.a.x }}"}',
+        '{type: body, template: "{{ flows.a.x }}"}',
+        '{type: parameter, value: "{{ flows.a.x }}"}',
+    ],
+)
+def test_what_a_provider_gets_as_a_whole_is_the_payload(given: str) -> None:
+    made = converted(f"""
+flow:
+  - {{name: a, source: {{type: slack}}}}
+  - {{name: b, source: {{type: slack}}, input: {given}}}
+  - {{name: c, source: {{type: slack}}, input: 5}}
+""")
+
+    _, second, third = made.document["steps"]
+    assert second["input"] == {"payload": {"var": "steps.a.output.x"}}
+    assert third["input"] == {"payload": 5}
+    [note] = made.notes  # told once
+    assert (note.path.startswith("flow[1].input"), note.kind) == (True, "changed")
+
+
+def test_a_mapping_with_a_value_alone_is_a_mapping() -> None:
+    assert step("flow: [{name: a, source: {type: slack}, input: {value: x}}]")["input"] == {"value": "x"}
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% for x in flows.a.l %}{{ x }}{% endfor %}", "{% for %} has no equal"),
+        ("{{ sources.env.KEY }}", "an input cannot read sources here"),
+        ("{{ steps.a.x }}", "there is no variable steps here"),
+        ("{{ flows[0] }}", "there is no variable flows here"),
+        ("{{ flows.a.x | nonsense }}", "the filter nonsense has no equal"),
+    ],
+)
+def test_what_cannot_be_converted_stays_the_text_it_is(template: str, reason: str) -> None:
+    made = converted(f"""
+flow:
+  - {{name: a, source: {{type: slack}}}}
+  - {{name: b, source: {{type: slack}}, input: {{text: "{template}"}}}}
+""")
+
+    assert made.document["steps"][1]["input"] == {"text": {"$literal": template}}
+    [note] = made.notes
+    assert (note.path, note.instead, note.kind) == ("flow[1].input.text", "left as the text it is", "lost")
+    assert reason in note.message
+
+
+def test_a_step_still_waits_for_what_a_template_names_that_was_not_converted() -> None:
+    made = converted("""
+flow:
+  - {name: a, source: {type: slack}}
+  - {name: b, source: {type: slack}}
+  - {name: c, source: {type: slack}}
+  - name: d
+    source: {type: slack}
+    depends_on: [c]
+    input:
+      known: "{{ flows.a.x }}"
+      left: "{% for x in flows.a.l %}{{ flows.b.y + flows.c.z + flows.d.z + flows.e.z }}{% endfor %}"
+      plain: flows.b.x
+""")
+
+    assert made.document["steps"][3]["depends_on"] == ["c", "b"]
+    assert list(made.document["steps"][3]["input"]) == ["known", "left", "plain"]
+
+
+def test_all_flows_at_once_can_be_read() -> None:
+    found = step('flow: [{name: a, source: {type: slack}, input: {n: "{{ flows | length }}"}, on_error: ""}]')
+
+    assert found["input"] == {"n": {"list.length": {"var": "flows"}}}
+    assert "on_error" not in found
+
+
+def test_a_template_inside_of_what_would_be_an_expression_is_told() -> None:
+    made = converted("""
+flow: [{name: a, source: {type: slack}, input: {rule: {in: "{{ flows.b.x }}"}}}]
+""")
+
+    assert made.document["steps"][0]["input"] == {"rule": {"$literal": {"in": "{{ flows.b.x }}"}}}
+    [note] = made.notes
+    assert (note.path, note.kind) == ("flow[0].input.rule", "lost")
+
+
+def test_what_means_something_else_is_told_where_it_stands() -> None:
+    made = converted("""
+flow:
+  - {name: a, source: {type: slack}}
+  - {name: b, source: {type: slack}, input: {n: "{{ flows.a.x + flows.a.y }}"}}
+""")
+
+    [note] = made.notes
+    assert (note.path, note.kind) == ("flow[1].input.n", "changed")
+
+
+# ---- outputs
+
+
+def test_lists_of_outputs_become_mappings_of_expressions() -> None:
+    found = step("""
+flow:
+  - name: a
+    source: {type: slack}
+    output:
+      - {name: all}
+      - {name: raw, type: raw}
+      - {name: json, type: json}
+      - {name: first, type: jmespath, value: "users[0].id"}
+      - {name: names, type: jmespath, path: "users[*].name"}
+      - {name: adults, type: jmespath, value: "users[?age > `18`].name"}
+      - {name: pair, type: jmespath, value: "{id: id, name: name}"}
+""")
+
+    assert found["output"] == {
+        "all": {"var": "result"},
+        "raw": {"var": "result"},
+        "json": {"var": "result"},
+        "first": {"var": "result.users.0.id"},
+        "names": {"vars": "result.users[*].name"},
+        "adults": {"vars": "result.users[?(@.age > 18)].name"},
+        "pair": {"id": {"var": "result.id"}, "name": {"var": "result.name"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("outputs", "output", "told"),
+    [
+        ("[{type: raw}]", None, "output[0]: flowtoy passes over an output without a name; left out"),
+        (
+            "[{name: x, type: xpath}]",
+            {"x": {"var": "result"}},
+            "output[0].type: is none of raw, json and jmespath; the whole result is taken",
+        ),
+        (
+            '[{name: x, value: "{{ result.y }}"}]',
+            {"x": {"var": "result"}},
+            "output[0].value: flowtoy uses it only with the type jmespath; the whole result is taken",
+        ),
+        (
+            "[{name: x, type: jmespath, value: 'max(a)'}]",
+            {"x": {"var": "result"}},
+            "output[0].value: this JMESPath cannot be converted: "
+            "the function max with these arguments has no equal; the whole result is taken",
+        ),
+        (
+            "[{name: x, type: jmespath}]",
+            {"x": {"var": "result"}},
+            "output[0].value: this JMESPath cannot be converted: "
+            "expected a value, found the end; the whole result is taken",
+        ),
+        (
+            "{x: {var: result.y}}",
+            {"x": {"var": "result.y"}},
+            "output: is no list, as flowtoy's outputs are; left as it is",
+        ),
+    ],
+)
+def test_an_output_that_cannot_be_converted_is_told(outputs: str, output: Any, told: str) -> None:
+    made = converted(f"flow: [{{name: a, source: {{type: slack}}, output: {outputs}}}]")
+
+    assert made.document["steps"][0].get("output") == output
+    assert lines(made) == [f"lost flow[0].{told}"]
+
+
+def test_a_path_that_means_something_else_is_told() -> None:
+    made = converted("""
+flow: [{name: a, source: {type: slack}, output: [{name: x, type: jmespath, value: "a[].b"}]}]
+""")
+
+    [note] = made.notes
+    assert (note.path, note.kind) == ("flow[0].output[0].value", "changed")
+
+
+# ---- the whole
+
+
+def test_steps_with_templates_are_read_as_a_flow_too() -> None:
+    made = converted("""
+steps:
+  - {id: a, source: {type: slack}}
+  - {id: b, source: {type: slack}, input: {text: "{{ flows.a.x }}"}}
+""")
+
+    assert made.notes == ()
+    assert made.document["steps"][1]["input"] == {"text": {"var": "steps.a.output.x"}}
+
+
+def test_a_result_that_is_not_valid_is_told() -> None:
+    made = convert("""
+flow:
+  - {name: a, source: {type: slack}, input: {x: "{{ flows.nobody.x }}"}, timeout: soon}
+""")
+
+    assert [(note.path, note.kind) for note in made.notes] == [
+        ("steps[0].input.x", "lost"),
+        ("steps[0].timeout", "lost"),
+    ]
+    assert "unknown step 'nobody'" in made.notes[0].message
+
+
+def test_a_source_that_is_none_is_left_to_the_check() -> None:
+    made = convert("flow: [{name: a, source: 5}]")
+
+    assert made.document == {"steps": [{"id": "a", "source": 5}]}
+    assert [note.path for note in made.notes] == ["steps[0].source"]
+
+
+def test_what_this_release_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language, "NOT_YET", frozenset({"document.sources"}))
+
+    made = convert("sources: {a: {type: slack}}\nflow: [{name: b, source: a}]")
+
+    assert not made.is_complete
+    assert "not supported by this release" in made.notes[0].message
+
+
+FLOW = """
+sources:
+  directory: {type: directory, configuration: {url: "https://example.org"}}
+runner: {max_workers: 2}
+flow:
+  - name: fetch_users
+    source: directory
+    output:
+      - {name: names, type: jmespath, value: "users[?age > `18`].name"}
+      - {name: first, type: jmespath, value: "users[0].name"}
+  - name: fetch_rooms
+    source: {type: rooms}
+    output: [{name: count, type: jmespath, value: "length(rooms)"}]
+  - name: report
+    source: {type: printer}
+    input: |
+      Dear {{ flows.fetch_users.first | default("nobody") | upper }},
+      {% if flows.fetch_rooms.count > 1 -%}
+        {{ flows.fetch_users.names | join(" and ") }} can have {{ flows.fetch_rooms.count }} rooms.
+      {%- else -%}
+        no room is free.
+      {%- endif %}
+    output: [{name: text, type: jmespath, value: printed}]
+"""
+
+
+def test_a_converted_flow_runs_as_flowtoy_would_run_it() -> None:
+    made = converted(FLOW)
+    printed: list[str] = []
+
+    def execute(fn: str, inputs: dict[str, Any], configuration: dict[str, Any]) -> dict[str, Any]:
+        if fn == "directory":
+            assert configuration == {"url": "https://example.org"}
+            return {
+                "users": [{"name": "Ada", "age": 36}, {"name": "Bob", "age": 8}, {"name": "Cid", "age": 50}]
+            }
+        if fn == "rooms":
+            return {"rooms": ["north", "south"]}
+        printed.append(inputs["payload"])
+        return {"printed": inputs["payload"]}
+
+    workflow = Workflow.from_yaml(made.text, Backend(executor=execute))
+    ended = workflow.run()
+
+    assert isinstance(ended, Complete)
+    assert printed == ["Dear ADA,\nAda and Cid can have 2 rooms."]
+    assert [status.value for status in workflow.step_statuses.values()] == ["complete"] * 3
+    assert [note.kind for note in made.notes] == ["changed"]  # of the payload

@@ -1,0 +1,232 @@
+"""Whatever stands in a document of strangers, converting it ends soon, with a result or a refusal.
+
+What would take for ever is stopped by the time limit of every test.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.application.document import scan_document
+from orchestrator.application.errors import InvalidSpec
+from orchestrator.application.expressions import check
+from orchestrator.application.validation import load_spec
+from orchestrator.convert import DIALECTS, UnknownDialect, convert
+from orchestrator.convert.jinja import JinjaTranslator, convert_template
+from orchestrator.convert.jmespath import convert_path
+from orchestrator.convert.notes import CannotConvert
+
+MB = 1_000_000
+
+
+def flow(template: str) -> str:
+    return json.dumps({"flow": [{"name": "a", "source": {"type": "x"}, "input": {"text": template}}]})
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ " * (MB // 3),
+        "}} " * (MB // 3),
+        "{{ flows.a.x }}" * (MB // 15),
+        "x{# #}" * (MB // 6),
+        "{% if 1 %}" * (MB // 10),
+        "{% if 1 %}{% endif %}" * (MB // 21),
+        "{% raw %}" * (MB // 9),
+        "{{ '" + "a" * MB,
+        "{{ '" + "\\a" * (MB // 2) + "' }}",
+        "{{ " + "(" * MB + " }}",
+        "{{ " + "not " * (MB // 4) + "1 }}",
+        "{{ " + "[" * (MB // 2) + "]" * (MB // 2) + " }}",
+        "{{ " + "1 + " * (MB // 4) + "1 }}",
+        "{{ flows" + ".a" * (MB // 2) + " }}",
+        "{{ flows.a" + "|upper" * (MB // 6) + " }}",
+        "{{ 1 if " * (MB // 8),
+        "{{ " + " " * MB + "}}",
+        "{{ " + "9" * MB + " }}",
+        "{%" + " " * MB + "endraw",
+        "{{ {" + "'a': 1, " * (MB // 8) + "} }}",
+        "\n" * MB + "{{ flows.a.x }}",
+        "{{{{{{{{ }}}}}}}}",
+        "{{ flows.a.x }} {% endif %} {{",
+    ],
+    ids=lambda template: template[:24],
+)
+def test_a_template_of_any_kind_is_read_in_time(template: str) -> None:
+    made = convert(flow(template), "flowtoy")
+
+    [step] = made.document["steps"]
+    assert "text" in step["input"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a" * MB,
+        "a." * (MB // 2),
+        "a[*]" * (MB // 4),
+        "(" * MB,
+        "!" * MB + "a",
+        "{a: " * (MB // 4),
+        "[?a" * (MB // 3),
+        "`" + "[" * MB + "`",
+        "'" + "a" * MB,
+        "a || " * (MB // 5) + "a",
+    ],
+    ids=lambda path: path[:12],
+)
+def test_a_path_of_any_kind_is_read_in_time(path: str) -> None:
+    outputs = [{"name": "x", "type": "jmespath", "value": path}]
+
+    made = convert(json.dumps({"flow": [{"name": "a", "source": {"type": "x"}, "output": outputs}]}))
+
+    assert "x" in made.document["steps"][0]["output"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "input." * (MB // 6),
+        "kv[" * (MB // 3),
+        "!" * MB + "input.x",
+        "input.x && " * (MB // 11),
+        "input" + " " * MB + "[",
+    ],
+    ids=lambda expression: expression[:12],
+)
+def test_an_expression_of_any_kind_is_read_in_time(expression: str) -> None:
+    flowlet = {"Name": "a", "ModuleRef": "m", "InputMapping": {"x": expression}, "Filters": [expression]}
+
+    made = convert(json.dumps({"Flowlets": [flowlet]}))
+
+    assert made.document["steps"][0]["filters"]["filters"][0]["expression"] is False
+
+
+BOMB = "\n".join(
+    ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)), "flow: []"]
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BOMB,
+        "flow: " + "[" * MB,
+        "flow: " + "{a: " * 100,
+        json.dumps({"flow": []})[:-1],
+        "flow: &a [*a]",
+        "flow: []\nflow: [}",
+        "\x00",
+        "- a list",
+        "just a text",
+        "",
+        "5",
+        "flow: []\n---\nflow: []",
+    ],
+    ids=lambda text: text[:16],
+)
+def test_what_cannot_be_read_is_refused(text: str) -> None:
+    for dialect in (None, *DIALECTS):
+        with pytest.raises(InvalidSpec):
+            convert(text, dialect)
+
+
+@pytest.mark.parametrize("text", ["{}", "a: 1", "steps: []", "steps: [{id: a}]", "flow: 5", "steps: 5"])
+def test_what_shows_no_dialect_is_refused(text: str) -> None:
+    with pytest.raises(UnknownDialect, match="flowtoy or flow8 or runfox"):
+        convert(text)
+
+
+def test_a_dialect_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(UnknownDialect, match="'airflow' is no dialect"):
+        convert("flow: []", "airflow")
+
+
+def test_thousands_of_steps_of_one_name_are_told_apart_in_time() -> None:
+    made = convert(json.dumps({"Flowlets": [{"Name": "same name", "ModuleRef": "m"} for _ in range(5_000)]}))
+
+    assert len({step["id"] for step in made.document["steps"]}) == 5_000
+
+
+def test_a_key_as_long_as_you_like_is_read_back() -> None:
+    text = json.dumps({"flow": [{"name": "a", "source": {"type": "x"}, "input": {"k" * 5_000: "v"}}]})
+
+    made = convert(text)
+
+    assert scan_document(made.text)[0].data == made.document
+
+
+def test_problems_of_the_text_that_leave_it_readable_are_told() -> None:
+    made = convert("flow: [{name: a, source: {type: x}, input: {day: 2026-01-01}}]\nname: a\nname: b")
+
+    assert [(note.path, note.kind) for note in made.notes[:2]] == [
+        ("flow[0].input.day", "lost"),
+        ("name", "lost"),
+    ]
+    assert made.document["steps"][0]["input"] == {"day": None}
+
+
+# ---- anything at all
+
+# fmt: off
+_KEYS = st.sampled_from([
+    "flow", "steps", "sources", "runner", "name", "source", "input", "output", "type", "value", "template",
+    "base", "override", "configuration", "depends_on", "on_error", "op", "branch", "max_attempts", "var",
+    "in", "x-y", "Flowlets", "Name", "ModuleRef", "Filters", "Expression", "InputMapping", "Retry", "Timeout",
+    "DependsOn", "Order",
+])
+_SCRAPS = st.sampled_from([
+    "{{ flows.a.x }}", "{% if a %}", "{{", "kv['a']", "input.x > 1", "a[*].b", "rest", "jmespath", "fail",
+    "5m0s", "a",
+])
+_OF_TEMPLATES = st.sampled_from([
+    "{{", "}}", "{%", "%}", "{#", "#}", "if", "else", "endif", "(", ")", "[", "]", "{", "}", "|", ".", ",",
+    "'a'", "1", "a", "+", "-", "~", "==", "in", "is", "not", "upper", "none",
+])
+_OF_PATHS = st.sampled_from([
+    "a", "b", ".", "[", "]", "*", "[*]", "[?", "[]", "{", "}", "(", ")", ",", ":", "|", "||", "&&", "!", "==",
+    "<", "`1`", "'x'", "@", "0", "-1", "length(",
+])
+# fmt: on
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _SCRAPS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(_KEYS, _ANYTHING, max_size=5), st.sampled_from(DIALECTS))
+def test_a_document_of_any_shape_is_converted_and_what_is_complete_loads(
+    data: dict[str, Any], dialect: str
+) -> None:
+    made = convert(json.dumps(data), dialect)
+
+    assert scan_document(made.text)[0].data == made.document
+    if made.is_complete:
+        assert load_spec(made.text).document == made.document
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(_OF_TEMPLATES))
+def test_scraps_of_templates_are_refused_or_give_what_is_valid(words: list[str]) -> None:
+    def root(name: str, keys: list[Any]) -> tuple[Any, list[Any]]:
+        return {"var": name}, keys
+
+    with suppress(CannotConvert):
+        rule = convert_template(" ".join(words), JinjaTranslator(root))
+        assert check(rule, "") == []
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(_OF_PATHS))
+def test_scraps_of_paths_are_refused_or_give_what_is_valid(words: list[str]) -> None:
+    with suppress(CannotConvert):
+        rule, _ = convert_path("".join(words))
+        assert check(rule, "") == []

@@ -1,0 +1,195 @@
+"""runfox's documents stay as they are; what means something else here is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator import Backend, Workflow
+from orchestrator.application.validation import load_spec
+from orchestrator.convert import Converted, convert, runfox
+
+QUICKSTART = """
+# the greeting of the first page
+name: example
+steps:
+- id: greet
+  fn: make_greeting
+  input:
+    name: {"var": "input.name"}
+  branch: [{condition: {"===": [{"var": "ok"}, false]}, action: halt}]
+- id: shout
+  fn: upper
+  depends_on: [greet]
+  input:
+    text: {"var": "steps.greet.output.text"}
+  on_error: fail
+outputs:
+  message: {"var": "steps.shout.output.text"}
+"""
+
+
+def told(steps: str, more: str = "") -> list[str]:
+    """The notes on a document of these steps, none of which is about failures."""
+    return [str(note) for note in converted(steps, more).notes]
+
+
+def converted(steps: str, more: str = "") -> Converted:
+    made = convert(f"defaults: {{on_error: fail}}\nsteps: {steps}\n{more}")
+    assert all(note.kind == "changed" for note in made.notes)
+    return made
+
+
+def test_a_document_of_one_meaning_stays_as_it_was_written() -> None:
+    made = convert(QUICKSTART)
+
+    assert made.text == QUICKSTART
+    assert made.notes == ()
+    assert made.document == load_spec(QUICKSTART).document
+
+
+def test_both_styles_of_runfox_are_recognised() -> None:
+    for style in ("{op: a}", "{id: a, fn: b}", "{id: a, type: b}"):
+        text = f"steps: [{style}]"
+        assert convert(text).text == text
+
+
+def test_a_converted_document_runs() -> None:
+    def execute(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        text = inputs.get("name") or inputs["text"]
+        return {"text": f"hello, {text}" if fn == "make_greeting" else text.upper()}
+
+    made = convert(QUICKSTART)
+    workflow = Workflow.from_yaml(made.text, Backend(executor=execute), inputs={"name": "world"})
+    workflow.run()
+
+    assert workflow.outcome == {"message": "HELLO, WORLD"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[{var: input.a}]", "[[1, {var: input.a}]]", "[{x: {var: input.a}}]", "{deep: [{var: input.a}]}"],
+)
+def test_expressions_in_lists_are_told(value: str) -> None:
+    [input_note] = told(f"[{{op: a, input: {{x: {value}}}}}]")
+    [output_note] = told("[{op: a}]", f"outputs: {{x: {value}}}")
+
+    assert input_note.startswith("steps[0].input.x")
+    assert output_note.startswith("outputs.x")
+    assert "expressions inside of a list are evaluated here" in input_note
+
+
+def test_the_arguments_of_an_expression_are_no_list() -> None:
+    assert told("[{op: a, input: {x: {cat: [{var: input.a}, b]}, y: [1, {z: 2}]}}]") == []
+
+
+def test_operators_that_runfox_does_not_know_are_told() -> None:
+    notes = told("[{op: a, input: {x: {cat: [{substr: [{var: input.a}, 1]}, [{some: [[], true]}]]}}}]")
+
+    assert notes == [
+        "steps[0].input.x: some is an operator here, and data for runfox",
+        "steps[0].input.x: substr is an operator here, and data for runfox",
+    ]
+    assert told("[{op: a, input: {x: {cat: [{$literal: {substr: 1}}]}}}]") == []
+
+
+def test_attempts_that_repeat_a_success_are_told() -> None:
+    note = "steps[0].max_attempts: only errors use up attempts here; runfox repeats a step that succeeded too"
+
+    assert [line.partition("; write")[0] for line in told("[{op: a, max_attempts: 3}]")] == [note]
+    for silent in (
+        "[{op: a, max_attempts: 1}]",
+        "[{op: a, max_attempts: 3, attempts_on: error}]",
+        "[{op: a, max_attempts: 3, branch: [{condition: true, action: complete}]}]",
+    ):
+        assert told(silent) == []
+    assert (
+        convert("defaults: {attempts_on: any, on_error: fail}\nsteps: [{op: a, max_attempts: 3}]").notes == ()
+    )
+
+
+def test_a_loop_that_uses_up_attempts_is_told() -> None:
+    branch = "[{condition: {var: again}, action: {set: a}}, {condition: true, action: complete}]"
+
+    [note] = told(f"[{{op: a, max_attempts: 3, branch: {branch}}}]")
+
+    assert "has its attempts anew" in note
+
+
+def test_an_executor_that_raises_is_told_once() -> None:
+    made = convert("steps: [{op: a}, {op: b}]")
+
+    [note] = made.notes
+    assert (note.path, note.kind) == ("steps", "changed")
+    assert "an executor that raises fails the workflow here" in note.message
+    assert convert("steps: [{op: a, on_error: skip}]").notes == ()
+
+
+def test_a_dependency_that_runfox_does_not_see_is_told() -> None:
+    steps = """
+- {op: a}
+- {op: b, depends_on: [a]}
+- {op: c, depends_on: [b], input: {above: {var: steps.a.output.x}}}
+- {op: d, input: {deep: {x: {var: steps.a.output.x}}, default: {var: [steps.b.output.x, 0]}}}
+"""
+
+    notes = told(f"\n{steps}")
+
+    assert notes == [
+        "steps[3].input: reads step 'a' without depends_on: it waits for it here; runfox does not"
+    ]
+
+
+def test_a_search_for_dependencies_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runfox, "MOST_WORK", 0)
+
+    assert told("[{op: a}, {op: b}, {op: c, depends_on: [b], input: {x: {var: steps.a.output.x}}}]") == []
+
+
+def test_keys_that_runfox_ignores_are_kept_aside() -> None:
+    made = converted(
+        "[{op: a, retries: 3, branch: [{condition: true, action: halt, note: x}], x-mine: 1}]", "version: 2"
+    )
+
+    assert made.document == {
+        "defaults": {"on_error": "fail"},
+        "steps": [
+            {
+                "op": "a",
+                "x-retries": 3,
+                "branch": [{"condition": True, "action": "halt", "x-note": "x"}],
+                "x-mine": 1,
+            }
+        ],
+        "x-version": 2,
+    }
+    assert [note.path for note in made.notes] == ["version", "steps[0].retries", "steps[0].branch[0].note"]
+    assert load_spec(made.text).document == made.document
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("steps: [{id: a b, fn: x, on_error: fail}]", "steps[0].id"),
+        ("steps: [{op: a, depends_on: [b], on_error: fail}]", "steps[0].depends_on[0]"),
+        ("steps: [{op: a, branch: [{condition: true, action: jump}]}]", "steps[0].branch[0].action"),
+        ("steps: [{op: a, branch: [text]}]", "steps[0].branch[0]"),
+        ("steps: [{op: a, on_error: fail}, text]", "steps[1]"),
+    ],
+)
+def test_what_is_wrong_with_a_document_is_told(text: str, path: str) -> None:
+    made = convert(text)
+
+    assert path in [note.path for note in made.notes if note.kind == "lost"]
+    assert not made.is_complete
+
+
+def test_a_document_that_never_ends_is_told_in_time() -> None:
+    count = 3_000
+    rows = [f"- {{op: s{n}, on_error: fail, depends_on: [s{n - 1}]}}" for n in range(1, count)]
+    last = "- {op: last, on_error: fail, input: {x: {a: {var: steps.s0.output.x}}}}"
+
+    made = convert("\n".join(["steps:", "- {op: s0, on_error: fail}", *rows, last]))
+
+    assert [note.path for note in made.notes] == [f"steps[{count}].input"]
