@@ -123,12 +123,14 @@ class Harness:
             lease_member(*_dispatch(payload)),
             self.lease_s,
             on_first_beat=lambda: self._on_first_beat(payload, started_at),
+            on_superseded=lambda: self._on_superseded(payload),
         )
         if not persist(lease.begin, self.give_up_after_s):
             logger.info("superseded before it started: %s", _name(payload))
             return False
         with lease:
             output, error = self._call(payload, lease)
+            lease.finish()
             if lease.is_superseded:
                 logger.info("superseded while it ran, result dropped: %s", _name(payload))
                 return False
@@ -184,6 +186,12 @@ class Harness:
         reason = f"its executor did not report for {payload['heartbeat_s']:g} s"
         logger.warning("%s: %s", _name(payload), reason)
         self._tell(payload, LostEvent(*_dispatch(payload), reason))
+        if self.on_overdue is not None:
+            self.on_overdue()
+
+    def _on_superseded(self, payload: Mapping[str, Any]) -> None:
+        """Nobody waits for this step any more: it was reset, or its workflow has ended. Stop it."""
+        logger.info("superseded while it runs: %s", _name(payload))
         if self.on_overdue is not None:
             self.on_overdue()
 

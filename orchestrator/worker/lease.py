@@ -16,6 +16,8 @@ from orchestrator.redis_rq.connection import Client, translated
 
 LEASE_S = 30.0
 FIRST_BEAT_S = 1.0
+LONGEST_PAUSE_S = 2.0
+"""Between two beats: so soon a step learns that nobody waits for it any more."""
 
 
 class RedisClock:
@@ -41,9 +43,11 @@ class Lease:
         member: str,
         lease_s: float = LEASE_S,
         on_first_beat: Callable[[], Any] = lambda: None,
+        on_superseded: Callable[[], Any] = lambda: None,
     ) -> None:
         self._client, self._clock, self._key, self._member = client, clock, key, member
-        self._lease_s, self._on_first_beat = lease_s, on_first_beat
+        self._lease_s, self._on_first_beat, self._on_superseded = lease_s, on_first_beat, on_superseded
+        self._is_over = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="lease", daemon=True)
         self.is_superseded = False
@@ -60,6 +64,10 @@ class Lease:
         if not alive:
             self.is_superseded = True
         return alive
+
+    def finish(self) -> None:
+        """The work is done: whoever settles the lease from now on has its result, and stops nobody."""
+        self._is_over = True
 
     def give_up(self) -> None:
         """Beat no more: whoever holds this lease has been found wanting, and nobody is to wait for it."""
@@ -79,10 +87,12 @@ class Lease:
         while not self._stop.wait(pause):
             try:
                 if not self.beat():
+                    if not self._is_over:
+                        self._on_superseded()
                     return
                 if is_first:
                     self._on_first_beat()
                     is_first = False
             except Unavailable:
                 pass  # the next beat will tell; until then the lease runs on
-            pause = self._lease_s / 4
+            pause = min(self._lease_s / 4, LONGEST_PAUSE_S)

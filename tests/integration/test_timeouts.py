@@ -1,4 +1,4 @@
-"""A step that exceeds its timeout fails, and its work-horse is stopped, even in a computation."""
+"""A step that exceeds its timeout, or whose workflow is cancelled, is stopped, even in a computation."""
 
 from __future__ import annotations
 
@@ -43,6 +43,29 @@ def test_a_busy_step_is_stopped_after_its_timeout(worker: str, redis_url: str, t
         assert redis.hget(KEYS.counters, "lost") is None, (
             "a killed work-horse of a settled step is nobody's loss"
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", ["rq worker", "orchestrator worker"])
+def test_a_busy_step_is_stopped_when_its_workflow_is_cancelled(
+    worker: str, redis_url: str, tmp_path: Path
+) -> None:
+    redis: Any = connect(redis_url)
+    pid_file = tmp_path / "pid"
+    spec = {"steps": [{"op": "busy", "input": {"pid_file": str(pid_file)}}]}
+    with stack(redis_url, "step_functions", tmp_path / "logs") as world:
+        world.coordinator()
+        process = start_worker(world, worker)
+        redis.xadd(KEYS.starts, {"spec": json.dumps(spec), "execution_id": "busy"})
+        wait_until(pid_file.exists, what=world.log())
+        pid = int(pid_file.read_text())
+
+        redis.xadd(KEYS.events(0), {"type": "control", "action": "cancel", "execution": "busy"})
+
+        wait_until(lambda: redis.zcard(KEYS.index("cancelled")) == 1, 20, world.log())
+        wait_until(lambda: not is_running(pid), 20, "the work-horse to be stopped")
+        assert process.poll() is None, "the worker lives on"
+        assert redis.hget(KEYS.counters, "lost") is None
 
 
 def start_worker(world: Stack, worker: str) -> Any:

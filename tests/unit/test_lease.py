@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from threading import Event
 
 import pytest
 from fakeredis import FakeRedis, FakeServer
@@ -85,3 +86,27 @@ def test_the_clock_is_redis_own_and_asked_once(client: Client, server: FakeServe
     assert abs(first - (int(seconds) * 1000 + int(micros) / 1000)) < 5_000
     server.connected = False
     assert clock.now_ms() >= first
+
+
+def test_who_holds_a_lease_that_is_taken_away_is_told_unless_the_work_is_done(client: Client) -> None:
+    for is_done in (False, True):
+        client.zadd(KEY, {MEMBER: 1})
+        told, beaten = Event(), Event()
+
+        class Beating(Lease):
+            def beat(self, beaten: Event = beaten) -> bool:
+                alive = super().beat()
+                if not alive:
+                    beaten.set()
+                return alive
+
+        mine = Beating(client, RedisClock(client), KEY, MEMBER, on_superseded=told.set)
+        mine.begin()
+        with mine:
+            if is_done:
+                mine.finish()
+            client.zrem(KEY, MEMBER)
+            assert beaten.wait(10)
+            mine._thread.join(10)
+
+        assert told.is_set() is not is_done
