@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -30,3 +31,13 @@ def busy(inputs: dict[str, Any]) -> dict[str, Any]:
     Path(inputs["pid_file"]).write_text(str(os.getpid()))
     while True:
         sum(range(1_000))
+
+
+def charge(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Writes into a ledger and, if it is asked to, dies with the first entry: done, and nobody was told."""
+    ledger = Path(inputs["ledger"])
+    with ledger.open("a") as entries:
+        entries.write(f"{inputs['order']}\n")
+    if inputs["dies"] and ledger.read_text().count("\n") == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"receipt": f"paid for {inputs['order']}"}
