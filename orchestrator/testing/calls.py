@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.spec import UNDO
 from orchestrator.backend.isolation import copied
+from orchestrator.testing.clock import moment
 
 
 class Call(dict[str, Any]):
@@ -21,7 +21,7 @@ class Call(dict[str, Any]):
         self.execution_id = job.workflow_execution_id.partition("#")[2]
         self.attempt, self.run_id = job.attempt, job.run_id
         self.idempotency_key = job.idempotency_key
-        self.at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        self.at = moment(at_ms)
 
     def is_of(self, name: str) -> bool:
         return name in names_of(self.step, self.fn)

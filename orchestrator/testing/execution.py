@@ -143,10 +143,10 @@ class Execution:
                 yield replace(wait, step=f"{step_id}/{wait.step}" if wait.step else step_id)
 
     def _child_of(self, step: StepRecord) -> Execution | None:
+        if step.child is None:
+            return None
         try:
-            return (
-                None if step.child is None else Execution(self._stage, self._stage.backend.find(step.child))
-            )
+            return Execution(self._stage, self._stage.backend.find(step.child))
         except RecordNotFound:
             return None  # it was asked for, and has not begun
 

@@ -11,13 +11,13 @@ from typing import Any, Self, get_args
 from orchestrator.application.durations import parse_ms
 from orchestrator.testing.calls import Call
 from orchestrator.testing.cast import Cast
+from orchestrator.testing.clock import moment, written
 from orchestrator.testing.documents import Company, Document, Given, spec_of, steps_of
 from orchestrator.testing.errors import RehearsalError, unknown
 from orchestrator.testing.execution import Execution
 from orchestrator.testing.kills import Kill, Point
 from orchestrator.testing.mocks import Mock
 from orchestrator.testing.stage import Order, Stage
-from orchestrator.testing.waits import moment, written
 
 START = "2026-01-01T00:00:00Z"
 MAX_CALLS = 10_000

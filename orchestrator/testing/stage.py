@@ -24,6 +24,7 @@ from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.family import Family
 from orchestrator.testing.cast import WORKER, Cast
+from orchestrator.testing.clock import Clock
 from orchestrator.testing.errors import NoEnd
 from orchestrator.testing.kills import Killed, Kills
 
@@ -35,16 +36,6 @@ DOUBLED = 0.25
 """How many of the results come twice, when they are shuffled."""
 
 _T = TypeVar("_T")
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    def __init__(self, at_ms: int) -> None:
-        self.at_ms = at_ms
-
-    def __call__(self) -> int:
-        return self.at_ms
 
 
 class WatchedStore(InMemoryStore):

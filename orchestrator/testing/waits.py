@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.spec import StepSpec
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.units import StepRecord
+from orchestrator.testing.clock import moment, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,3 @@ def _wait_of(
 
 def _place(key: str) -> str:
     return f"a place under the concurrency key {key!r}"
-
-
-def moment(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
-
-
-def written(at: datetime) -> str:
-    """ISO 8601 in UTC, with milliseconds only where there are some."""
-    spec = "milliseconds" if at.microsecond else "seconds"
-    return at.isoformat(timespec=spec).replace("+00:00", "Z")
