@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -80,3 +81,13 @@ def pick(inputs: dict[str, Any]) -> dict[str, Any]:
 def loaded(inputs: dict[str, Any], configuration: dict[str, Any]) -> dict[str, Any]:
     """What this process has imported."""
     return {"modules": sorted(sys.modules)}
+
+
+def charge(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Writes into a ledger and, if it is asked to, dies with the first entry: done, and nobody was told."""
+    ledger = Path(inputs["ledger"])
+    with ledger.open("a") as entries:
+        entries.write(f"{inputs['order']}\n")
+    if inputs["dies"] and ledger.read_text().count("\n") == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"receipt": f"paid for {inputs['order']}"}

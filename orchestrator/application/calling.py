@@ -94,7 +94,7 @@ def context_of(
         "execution_id": workflow_execution_id.partition("#")[2],
         "workflow_execution_id": workflow_execution_id,
         "step": step,
-        "item": int(item) if item else None,
+        "item": int(item) if item.isdigit() else None,  # the compensation of a step is none
         "attempt": attempt,
         "run_id": run_id,
         "round": round,

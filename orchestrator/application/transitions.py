@@ -248,7 +248,7 @@ def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error
 def _advance(draft: Draft, limit: int | None) -> Decision:
     if draft.is_final:
         return ending_of(draft)
-    if draft.status is WorkflowStatus.COMPENSATING:
+    if _is_compensating(draft):
         return go_on_compensating(draft)
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
@@ -258,6 +258,8 @@ def _advance(draft: Draft, limit: int | None) -> Decision:
         pass
     if _is_open(draft) and not draft.changes.jobs:
         _finish(draft)
+    if _is_compensating(draft):
+        return go_on_compensating(draft)
     if draft.is_final:
         return ending_of(draft)
     return Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
@@ -265,7 +267,11 @@ def _advance(draft: Draft, limit: int | None) -> Decision:
 
 def _is_open(draft: Draft) -> bool:
     """Whether steps can still be run: it has not come to its end, nor to undoing what was done."""
-    return not draft.is_final and draft.status is not WorkflowStatus.COMPENSATING
+    return not draft.is_final and not _is_compensating(draft)
+
+
+def _is_compensating(draft: Draft) -> bool:
+    return draft.status is WorkflowStatus.COMPENSATING
 
 
 def _judge(draft: Draft) -> bool:

@@ -63,6 +63,21 @@ ROOMS = {
     "orchestrator.workflow": Room(
         ours=frozenset({APPLICATION, BACKEND, "orchestrator.family"}), libraries=DATA
     ),
+    "orchestrator.testing.plugin": Room(
+        ours=frozenset({"orchestrator.testing"}), libraries=frozenset({"pytest"})
+    ),
+    "orchestrator.testing": Room(
+        ours=frozenset(
+            {
+                APPLICATION,
+                BACKEND,
+                "orchestrator.family",
+                "orchestrator.worker.lookup",
+                "orchestrator.workflow",
+            }
+        ),
+        libraries=DATA,
+    ),
     "orchestrator.settings": Room(
         ours=frozenset({APPLICATION, REDIS_RQ, "orchestrator.worker"}), libraries=DATA
     ),
@@ -198,6 +213,9 @@ def test_imports_point_inwards(module: str) -> None:
         ("orchestrator.settings", "from orchestrator.backend import ports"),
         ("orchestrator.cli.main", "importlib.import_module('executors.greetings')"),
         ("orchestrator.workflow", "from orchestrator.embedded import embedded_redis"),
+        ("orchestrator.testing.stage", "import pytest"),
+        ("orchestrator.testing.stage", "from orchestrator.worker.harness import Harness"),
+        ("orchestrator.testing.plugin", "from orchestrator.workflow import Workflow"),
         ("orchestrator", "from orchestrator.cli import main"),
     ],
 )
@@ -220,6 +238,7 @@ def test_the_rule_catches(module: str, source: str) -> None:
         ("orchestrator.embedded", "import fakeredis\nfrom orchestrator.coordinator import Coordinator"),
         ("orchestrator.cli", "import click\nfrom orchestrator import __version__, embedded"),
         ("orchestrator.__main__", "from orchestrator.cli import main"),
+        ("orchestrator.testing.plugin", "import pytest\nfrom orchestrator.testing import Rehearsal"),
     ],
 )
 def test_the_rule_permits(module: str, source: str) -> None:

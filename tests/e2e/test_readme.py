@@ -29,6 +29,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_runs import install_plugin
 from redis_server import own_redis, require_redis_server
 
 ROOT = Path(__file__).parents[2]
@@ -193,6 +194,8 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     commands.mkdir()
     _script(commands / "orchestrator", f'exec {sys.executable} -m orchestrator "$@"')
     _script(commands / "rq", f'exec {sys.executable} -m rq.cli "$@"')
+    _script(commands / "pytest", f'exec {sys.executable} -m pytest "$@"')
+    install_plugin(tmp_path)
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
     environment = {
         **ours,

@@ -11,7 +11,18 @@ import pytest
 
 import orchestrator
 from builders import NOW_MS, document
-from orchestrator import Complete, Dispatch, Failed, Halt, InvalidSpec, Pending, RecordConflict, Workflow
+from orchestrator import (
+    Cancelled,
+    Complete,
+    Dispatch,
+    Failed,
+    Halt,
+    InvalidEvent,
+    InvalidSpec,
+    Pending,
+    RecordConflict,
+    Workflow,
+)
 from orchestrator.application.events import failure
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.backend import (
@@ -561,6 +572,35 @@ def test_a_handle_shows_its_id_and_status() -> None:
 
     assert repr(workflow) == f"Workflow(id='{workflow.id}', status='pending')"
     assert repr(Workflow("nobody#1", workflow.backend)) == "Workflow(id='nobody#1', status=None)"
+
+
+# ---- controls
+
+
+def test_the_first_compensation_of_a_cancel_is_dispatched_with_it() -> None:
+    called: list[str] = []
+    execute = {name: lambda inputs, name=name: called.append(name) for name in ("a", "b", "undo")}
+    workflow = start(
+        document({"a": {"compensate": {"fn": "undo"}}, "b": {"depends_on": ["a"]}}), executor=execute
+    )
+    claim(workflow)
+    workflow.on_step_result("a", {})
+
+    workflow.cancel("changed our mind")
+
+    assert [job.step_id for job in workflow.backend.list_pending_jobs()] == ["a#undo"]
+    assert workflow.run() == Cancelled("changed our mind")
+    assert called == ["undo"]
+
+
+def test_a_control_that_is_refused_changes_nothing() -> None:
+    workflow = start(CHAIN, executor=increment)
+    before = workflow.backend.load(workflow.id)
+
+    with pytest.raises(InvalidEvent, match="cannot be unpaused: it is pending"):
+        workflow.unpause()
+
+    assert workflow.backend.load(workflow.id) == before
 
 
 # ---- what it costs

@@ -1,0 +1,69 @@
+"""The cast: who performs a job, an executor or a mock, and all calls that there were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.events import ResultEvent
+from orchestrator.application.spec import StepSpec
+from orchestrator.backend.memory import InProcessRunner
+from orchestrator.backend.worker import InProcessWorker
+from orchestrator.testing.calls import Call, names_of
+from orchestrator.testing.documents import Company, Function
+from orchestrator.testing.errors import MockMissing, unknown
+from orchestrator.testing.mocks import Mock, OfTheTest
+
+WORKER = "rehearsal"
+"""The name of the worker, as records have it."""
+
+
+class Cast:
+    def __init__(self, company: Company, steps: Iterable[StepSpec]) -> None:
+        self._company, self._mocks = company, dict[str, Mock]()
+        self._steps = list(steps)
+        self.calls: list[Call] = []
+
+    def add(self, mock: Mock) -> Mock:
+        self.check(mock.name)
+        self._mocks[mock.name] = mock
+        return mock
+
+    def check(self, name: str) -> None:
+        """Refuse a name that means no step and no executor of these workflows."""
+        executors = [step.fn for step in self._steps if step.fn]
+        executors += [step.compensate.fn for step in self._steps if step.compensate is not None]
+        self._check("no step and no executor is called", name, executors)
+
+    def check_step(self, name: str) -> None:
+        self._check("there is no step", name)
+
+    def _check(self, what: str, name: str, others: Iterable[str] = ()) -> None:
+        known = [*(step.id for step in self._steps), *others]
+        if name.partition("#")[0] not in known:
+            raise unknown(what, name, known)
+
+    def perform(self, job: DispatchJob, clock: Callable[[], int]) -> tuple[int, ResultEvent]:
+        """Call who is to be called, as a worker does: how long that takes, and what it brings."""
+        call = Call(job, clock())
+        mock = next((self._mocks[n] for n in names_of(job.step_id, job.fn) if n in self._mocks), None)
+        function = self._company.find(job.fn) if mock is None else mock
+        if function is None:
+            raise MockMissing(job.step_id, job.fn)
+        result = _result(job, function, clock)
+        self.calls.append(call)
+        if mock is None:
+            return 0, result
+        mock.calls.append(call)
+        return mock.takes_ms, result
+
+
+def _result(job: DispatchJob, function: Function, clock: Callable[[], int]) -> ResultEvent:
+    desk = InProcessRunner()
+    desk.dispatch(job.workflow_execution_id, [job])
+    try:
+        InProcessWorker(desk, {job.fn: function}, clock=clock, name=WORKER).run()
+    except OfTheTest as passed:
+        raise passed.error from passed.error.__cause__
+    [result] = desk.results(job.workflow_execution_id)
+    return result

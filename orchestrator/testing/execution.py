@@ -1,0 +1,185 @@
+"""An execution that is rehearsed, the one at the top or a child: looking at it, and talking to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import StepRecord
+from orchestrator.testing.errors import RehearsalError, unknown
+from orchestrator.testing.stage import Stage
+from orchestrator.testing.waits import Wait, waits_of
+from orchestrator.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step as it is now, or an item of a map, or a compensation; `record` holds all that is known of it."""
+
+    id: str
+    record: StepRecord
+    items: tuple[Step, ...] = ()
+
+    @property
+    def status(self) -> StepStatus:
+        return self.record.status
+
+    @property
+    def output(self) -> Any:
+        return self.record.output
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return self.record.error
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was skipped, filtered or cancelled, in words."""
+        return self.record.reason
+
+    @property
+    def attempt(self) -> int:
+        return self.record.attempt
+
+    @property
+    def run_id(self) -> int:
+        return self.record.run_id
+
+    @property
+    def lost(self) -> int:
+        """How many workers died with this attempt."""
+        return self.record.lost
+
+    def item(self, n: int) -> Step:
+        if not 0 <= n < len(self.items):
+            raise RehearsalError(f"step {self.id} has no item {n}: it has {len(self.items)}")
+        return self.items[n]
+
+
+class Execution:
+    def __init__(self, stage: Stage, workflow_execution_id: str) -> None:
+        self._stage = stage
+        self._workflow = Workflow(workflow_execution_id, stage.backend)
+
+    # ---- looking
+
+    @property
+    def record(self) -> WorkflowRecord:
+        """All that is known of it, as a copy."""
+        return self._stage.backend.load(self._workflow.id)
+
+    @property
+    def id(self) -> str:
+        """Its execution id."""
+        return self.record.execution_id
+
+    @property
+    def status(self) -> WorkflowStatus:
+        return self._workflow.status
+
+    @property
+    def outcome(self) -> Any:
+        """The resolved outputs, or the result of a halt; None before the end."""
+        return self._workflow.outcome
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return self._workflow.error
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._workflow.state
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per transition, the oldest first."""
+        return self._workflow.history
+
+    @property
+    def statuses(self) -> dict[str, StepStatus]:
+        """Of every step."""
+        return self._workflow.step_statuses
+
+    def step(self, step_id: str) -> Step:
+        """A step by its id; items and compensations by the names they have in the history."""
+        record = self.record
+        known = dict(record.units())
+        if step_id not in known:
+            raise unknown("there is no step", step_id, record.steps)
+        counts = known[step_id].items
+        units = [f"{step_id}#{n}" for n in range(0 if counts is None else counts.count)]
+        return Step(
+            step_id, known[step_id], tuple(Step(unit, known[unit]) for unit in units if unit in known)
+        )
+
+    def child(self, step_id: str) -> Execution:
+        """The child that a step has started last."""
+        step = self.step(step_id).record
+        child = self._child_of(step)
+        if child is None:
+            raise RehearsalError(f"step {step_id} has no child: it is {step.status}")
+        return child
+
+    @property
+    def waits(self) -> list[Wait]:
+        """What it waits for, its children included."""
+        return list(self._waits())
+
+    @property
+    def waits_for(self) -> list[str]:
+        """The same in words: "approval: signal manager until 2026-01-02T00:00:00Z"."""
+        return [str(wait) for wait in self.waits]
+
+    def _waits(self) -> Iterator[Wait]:
+        record = self.record
+        yield from waits_of(record, self._stage.results_ms)
+        for step_id, step in record.steps.items():
+            child = self._child_of(step) if step.token is not None else None
+            for wait in child.waits if child is not None else ():
+                yield replace(wait, step=f"{step_id}/{wait.step}" if wait.step else step_id)
+
+    def _child_of(self, step: StepRecord) -> Execution | None:
+        if step.child is None:
+            return None
+        try:
+            return Execution(self._stage, self._stage.backend.find(step.child))
+        except RecordNotFound:
+            return None  # it was asked for, and has not begun
+
+    # ---- talking
+
+    def signal(self, name: str, payload: Any = None) -> Self:
+        """Say something to it: the step that waits for it has it, or one that will."""
+        waits = [step.wait for step in self.record.spec.steps if step.wait is not None]
+        known = [signal for wait in waits for signal in wait.signals]
+        if name not in known:
+            raise unknown("no step waits for a signal", name, known)
+        self._stage.survive(lambda: self._workflow.signal(name, payload))
+        return self
+
+    def cancel(self, reason: str | None = None, by: str | None = None) -> Self:
+        """End it, and its children; InvalidEvent when it has ended otherwise."""
+        self._stage.survive(lambda: self._workflow.cancel(reason, by))
+        return self
+
+    def pause(self) -> Self:
+        """Dispatch nothing any more until unpause(); what runs goes on."""
+        self._stage.survive(self._workflow.pause)
+        return self
+
+    def unpause(self) -> Self:
+        self._stage.survive(self._workflow.unpause)
+        return self
+
+    def hold(self, step_id: str) -> Self:
+        """Keep a step that is not in progress where it is, until release()."""
+        self._stage.survive(lambda: self._workflow.hold(step_id))
+        return self
+
+    def release(self, step_id: str) -> Self:
+        self._stage.survive(lambda: self._workflow.release(step_id))
+        return self

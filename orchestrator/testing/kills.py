@@ -1,0 +1,87 @@
+"""Kill points: where a process of the system may die, and who goes on from there.
+
+Each is a place between two arrows of one step's way:
+
+    coordinator: decide -> commit -> worker: take the job -> call the executor -> publish its result
+                        |         |                       |                    |
+       coordinator.commit   coordinator.dispatch     worker.start        worker.result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from orchestrator.testing.calls import names_of
+from orchestrator.testing.errors import RehearsalError, unknown
+
+Point = Literal["worker.start", "worker.result", "coordinator.commit", "coordinator.dispatch"]
+
+POINTS: dict[Point, str] = {
+    "worker.start": (
+        "a worker has taken the step's job and dies before it calls the executor:"
+        " the step is lost, and dispatched again"
+    ),
+    "worker.result": (
+        "the executor has returned and its worker dies before the result is published:"
+        " nobody knows what was done, the step is lost, and dispatched again"
+    ),
+    "coordinator.commit": (
+        "a coordinator has decided upon the step's result and dies before it commits:"
+        " nothing is written, and another one decides upon the same result"
+    ),
+    "coordinator.dispatch": (
+        "a coordinator has committed that the step is to run and dies:"
+        " the job was part of the commit, and nothing is lost"
+    ),
+}
+assert set(POINTS) == set(get_args(Point))
+
+
+@dataclass(slots=True)
+class Kill:
+    """A process is to die at a point `times` times, and has died there `happened` times."""
+
+    point: Point
+    step: str | None = None
+    times: int = 1
+    happened: int = 0
+
+    @property
+    def is_due(self) -> bool:
+        return self.happened < self.times
+
+    def __str__(self) -> str:
+        where = "" if self.step is None else f" of {self.step}"
+        return f"{self.point}{where}, {self.happened} of {self.times}"
+
+
+class Killed(BaseException):
+    """A coordinator dies here; `is_committed`: what it had decided is written."""
+
+    def __init__(self, is_committed: bool) -> None:
+        super().__init__("a coordinator was killed")
+        self.is_committed = is_committed
+
+
+class Kills(list[Kill]):
+    """All that a test has ordered."""
+
+    def order(self, point: Point, step: str | None, times: int) -> Kill:
+        if point not in POINTS:
+            raise unknown("there is no kill point", point, POINTS)
+        if times < 1:
+            raise RehearsalError(f"times must be 1 or more, not {times}")
+        kill = Kill(point, step, times)
+        self.append(kill)
+        return kill
+
+    def strike(self, point: Point, units: Iterable[str]) -> bool:
+        """Whether a process dies here, at work on one of these units; it is then counted."""
+        named = {name for unit in units for name in names_of(unit, unit)}
+        for kill in self:
+            if kill.point == point and kill.is_due and named and kill.step in {None, *named}:
+                kill.happened += 1
+                return True
+        return False

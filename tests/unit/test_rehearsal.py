@@ -1,0 +1,619 @@
+"""Rehearsals: what may be rehearsed, how time passes, and what can be asked."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import orchestrator.testing
+from coreworld import document, step
+from executors import invoices
+from orchestrator import InvalidSpec, load_spec
+from orchestrator.testing import NoEnd, Rehearsal, RehearsalError, Wait, rehearse
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).parents[2]
+INVOICE = ROOT / "docs" / "examples" / "invoice.yaml"
+DOUBLE = document(
+    step("double", input={"n": {"var": "input.n"}}), outputs={"n": {"var": "steps.double.output.n"}}
+)
+TEXT = """
+steps:
+  - {op: double, input: {n: {var: input.n}}}
+outputs: {n: {var: steps.double.output.n}}
+"""
+
+
+def double(inputs: Json) -> Json:
+    return {"n": 2 * inputs["n"]}
+
+
+def nothing(inputs: Json) -> Json:
+    return {}
+
+
+def execute(fn: str, inputs: Json) -> Json:
+    return {"fn": fn, **inputs}
+
+
+class Built:
+    def to_dict(self) -> Json:
+        return DOUBLE
+
+
+@pytest.fixture
+def wide_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(seconds: float) -> None:
+        pytest.fail(f"somebody sleeps for {seconds} s")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+
+
+def play_of(*steps: Json, **keys: Any) -> Rehearsal:
+    """A rehearsal of these steps, all of which do nothing."""
+    play = Rehearsal(document(*steps, **keys))
+    for fn in {one["op"] for one in steps if "op" in one and not {"wait", "delay", "workflow"} & one.keys()}:
+        play.mock(fn, {})
+    return play
+
+
+def wait(name: str, signal: str, after: str = "", **keys: Any) -> Json:
+    return {"id": name, "depends_on": after.split(), "wait": {"signal": signal, **keys}}
+
+
+def delay(name: str, duration: str, after: str = "") -> Json:
+    return {"id": name, "depends_on": after.split(), "delay": duration}
+
+
+# ---- what may be rehearsed
+
+
+@pytest.mark.parametrize(
+    "workflow",
+    [DOUBLE, TEXT, json.dumps(DOUBLE), load_spec(TEXT), Built()],
+    ids=["mapping", "YAML", "JSON", "loaded", "builder"],
+)
+def test_a_workflow_may_be_given_in_every_form(workflow: Any) -> None:
+    play = Rehearsal(workflow, {"n": 21}, executors={"double": double})
+
+    assert play.run().outcome == {"n": 42}
+
+
+@pytest.mark.parametrize("as_path", [str, Path])
+def test_a_workflow_may_be_a_file(as_path: Callable[[Path], Any], tmp_path: Path) -> None:
+    path = tmp_path / "double.yaml"
+    path.write_text(TEXT)
+
+    play = Rehearsal(as_path(path), {"n": 21}, executors={"double": double})
+
+    assert play.run().outcome == {"n": 42}
+
+
+def test_what_is_wrong_with_a_file_is_said_by_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text("steps:\n  - fnn: double\n")
+
+    with pytest.raises(InvalidSpec, match=r"wrong\.yaml:2:5: steps\[0\]"):
+        Rehearsal(path)
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(RehearsalError, match=r"nowhere\.yaml cannot be read: No such file"):
+        Rehearsal("nowhere.yaml")
+
+
+def test_what_is_no_workflow_is_refused() -> None:
+    with pytest.raises(RehearsalError, match="a list is no workflow: give a path, a text"):
+        Rehearsal([step("a")])  # type: ignore[arg-type]
+
+
+def test_inputs_are_checked() -> None:
+    with pytest.raises(InvalidSpec, match="needs the input 'n'"):
+        Rehearsal(document(step("double"), inputs={"n": {"required": True}}))
+
+
+def module_with_execute() -> ModuleType:
+    module = ModuleType("made_up")
+    execute.__module__ = "made_up"
+    vars(module).update(execute=execute)
+    return module
+
+
+@pytest.mark.parametrize(
+    "executors",
+    ["executors.invoices", "executors.examples, executors.invoices", ["executors.invoices"], invoices],
+    ids=["a name", "names", "a list", "a module"],
+)
+def test_executors_may_be_modules(executors: Any) -> None:
+    play = Rehearsal(document(step("fetch_document", input={"name": "small.txt"})), executors=executors)
+
+    assert play.run().step("fetch_document").output["file"] == "small.txt"
+
+
+@pytest.mark.parametrize("executors", [execute, module_with_execute()], ids=["a function", "a module"])
+def test_one_function_may_execute_everything(executors: Any) -> None:
+    play = Rehearsal(document(step("anything", input={"n": 1})), executors=executors)
+
+    assert play.run().step("anything").output == {"fn": "anything", "n": 1}
+
+
+def test_rehearse_is_another_name_for_a_rehearsal() -> None:
+    assert rehearse is Rehearsal
+    assert {name: getattr(orchestrator.testing, name) for name in dir(orchestrator.testing)}
+    with pytest.raises(AttributeError, match="no attribute 'rehearsed'"):
+        _ = orchestrator.testing.rehearsed
+
+
+# ---- a larger one
+
+
+def test_a_large_invoice_waits_for_its_manager(wide_awake: None) -> None:
+    play = Rehearsal(INVOICE, {"document": "large.txt"}, executors="executors.invoices")
+    play.mock("notify", {"told": True})
+
+    play.run(skip_waits=True)
+
+    assert play.waits_for == ["approval: signal manager until 2026-01-02T00:00:00.100Z"]
+    assert "no price" in (play.step("lines").item(1).error or {})["message"]
+    assert [call["n"] for call in play.calls("price_line")] == [0, 1]
+
+    play.skip("23h").signal("manager", {"by": "ada"}).run(skip_waits=True)
+
+    assert play.status == "complete"
+    assert (play.outcome["by"], play.outcome["amount"]) == ("ada", 594.0)
+    assert play.state["round"] == 2
+
+
+def test_a_rehearsal_is_the_same_each_time() -> None:
+    def history() -> list[Json]:
+        play = Rehearsal(INVOICE, {"document": "small.txt"}, executors=invoices)
+        return play.run(skip_waits=True).history
+
+    assert history() == history()
+
+
+# ---- time
+
+
+def test_a_wait_of_a_day_is_over_at_once(wide_awake: None) -> None:
+    play = play_of(delay("nap", "24h"), step("after", "nap"))
+
+    play.run()
+
+    assert play.waits_for == ["nap: delay until 2026-01-02T00:00:00Z"]
+    assert play.executed("after") == 0
+
+    play.skip("24h")
+
+    assert play.status == "complete"
+    assert play.now == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def test_nothing_is_due_a_moment_too_early() -> None:
+    play = play_of(delay("nap", "24h"))
+
+    play.skip("23h").skip(3599).skip("999ms")
+
+    assert play.status == "in_progress"
+    assert play.skip("1ms").status == "complete"
+
+
+def test_what_becomes_due_happens_in_order_and_at_its_own_time() -> None:
+    play = play_of(delay("long", "3h"), delay("short", "1h"), step("between", "short"))
+
+    play.skip("1d")
+
+    ends = {one["step"]: one["at"] for one in play.history if one.get("to") == "complete"}
+    assert ends == {
+        "short": "2026-01-01T01:00:00.000Z",
+        "between": "2026-01-01T01:00:00.000Z",
+        "long": "2026-01-01T03:00:00.000Z",
+    }
+    assert list(ends) == ["short", "between", "long"]
+
+
+def test_the_clock_can_be_skipped_to_what_happens_next() -> None:
+    play = play_of(delay("first", "1h"), delay("second", "2h", "first"))
+
+    play.skip_to_next()
+
+    assert (play.status, play.now.hour) == ("in_progress", 1)
+    assert (play.skip_to_next().status, play.now.hour) == ("complete", 3)
+
+
+def test_without_a_timer_there_is_nothing_to_skip_to() -> None:
+    play = play_of(wait("approval", "manager"))
+
+    with pytest.raises(RehearsalError, match=r"by the clock: .* waits for approval: signal manager$"):
+        play.skip_to_next()
+
+
+def test_waits_are_skipped_until_only_signals_are_awaited() -> None:
+    flaky = step("flaky", retry={"max_retries": 1, "initial_delay_ms": 60_000})
+    deferred = step("deferred", "flaky", defer_ms=1_000)
+    play = Rehearsal(document(flaky, deferred, delay("nap", "2h", "deferred"), wait("last", "go", "nap")))
+    play.mock("flaky", [OSError("busy"), {}])
+    play.mock("deferred", {}, takes="1m")
+
+    play.run(skip_waits=True)
+
+    assert play.waits_for == ["last: signal go"]
+    assert play.now == datetime(2026, 1, 1, 2, 2, 1, tzinfo=UTC)
+
+
+def test_the_timeout_of_a_signal_is_not_skipped_but_passes_with_the_rest() -> None:
+    patient = play_of(wait("approval", "manager", timeout="1h"))
+    busy = play_of(wait("approval", "manager", timeout="1h", on_timeout="continue"), delay("nap", "2h"))
+
+    assert patient.run(skip_waits=True).status == "in_progress"
+    assert busy.run(skip_waits=True).status == "complete"
+
+
+def test_a_workflow_times_out_at_its_own_time() -> None:
+    play = play_of(wait("approval", "manager"), timeout="2d")
+
+    play.run().skip("30d")
+
+    assert (play.error or {})["kind"] == "timeout"
+    assert play.history[-1]["at"] == "2026-01-03T00:00:00.000Z"
+
+
+@pytest.mark.parametrize("at", ["2026-07-01T12:00:00Z", datetime(2026, 7, 1, 12, tzinfo=UTC)])
+def test_the_clock_begins_where_it_is_told_to(at: Any) -> None:
+    play = Rehearsal(document(delay("nap", "1h")), starts_at=at)
+
+    assert play.run().waits_for == ["nap: delay until 2026-07-01T13:00:00Z"]
+
+
+def test_a_time_without_a_zone_is_in_utc() -> None:
+    assert Rehearsal(document(), starts_at="2026-07-01T12:00:00").now == datetime(2026, 7, 1, 12, tzinfo=UTC)
+
+
+def test_a_workflow_that_goes_on_for_ever_is_stopped() -> None:
+    again = {"condition": True, "action": {"set": "steps.spin.status", "value": "ready"}}
+    other = {"condition": False, "action": "complete"}
+    play = Rehearsal(document(step("spin", branch=[again, other])), executors={"spin": nothing}, max_calls=50)
+
+    with pytest.raises(NoEnd, match="no end after 50 calls of executors, and step spin is next"):
+        play.run()
+
+
+def test_a_workflow_that_comes_back_again_and_again_is_stopped_while_its_waits_are_skipped() -> None:
+    again = {"condition": True, "action": {"set": "steps.poll.status", "value": "ready"}}
+    other = {"condition": False, "action": "complete"}
+    poll = step("poll", defer_ms=60_000, branch=[again, other])
+    play = Rehearsal(document(poll), executors={"poll": nothing}, max_calls=50)
+
+    with pytest.raises(NoEnd):
+        play.run(skip_waits=True)
+
+    assert play.now == datetime(2026, 1, 1, 0, 51, tzinfo=UTC)
+
+
+# ---- what it waits for
+
+
+def test_everything_that_can_be_waited_for_has_words() -> None:
+    flaky = step("flaky", retry={"max_retries": 1, "initial_delay_ms": 1_500})
+    play = Rehearsal(
+        document(
+            wait("any", "x"),
+            {"id": "both", "wait": {"any": [{"signal": "yes"}, {"signal": "no"}, {"timeout": "1h"}]}},
+            delay("nap", "1h"),
+            step("later", defer_ms=2_000),
+            flaky,
+            step("slow", timeout="10m"),
+            step("slower", timeout="10m"),
+            step("held", "any"),
+        )
+    )
+    play.mock("flaky", OSError("busy"))
+    play.mock("slow", {}, takes="5m")
+    play.mock("slower", {}, takes="15m")
+    play.hold("held")
+
+    play.run()
+
+    assert play.waits_for == [
+        "any: signal x",
+        "both: signal yes or no until 2026-01-01T01:00:00Z",
+        "nap: delay until 2026-01-01T01:00:00Z",
+        "later: deferral until 2026-01-01T00:00:02Z",
+        "flaky: back-off before attempt 2 until 2026-01-01T00:00:01.500Z",
+        "slow: result until 2026-01-01T00:05:00Z",
+        "slower: result until 2026-01-01T00:10:00Z",
+        "held: release",
+    ]
+    assert play.waits[2] == Wait("nap", "delay", datetime(2026, 1, 1, 1, tzinfo=UTC))
+
+
+def test_a_step_in_line_for_a_concurrency_key_says_so() -> None:
+    key = {"key": "books", "limit": 1}
+    play = Rehearsal(document(step("a", concurrency=key), step("b", concurrency=key)))
+    play.mock("a", {}, takes="1h")
+    play.mock("b", {})
+
+    play.run()
+
+    assert play.waits_for == [
+        "a: result until 2026-01-01T00:05:00Z",
+        "b: a place under the concurrency key 'books'",
+    ]
+
+
+def test_a_workflow_in_line_for_a_concurrency_key_says_so() -> None:
+    inner = document(step("a"), concurrency={"key": "books", "limit": 1})
+    outer = {"steps": [{"id": "x", "workflow": inner}, {"id": "y", "workflow": inner}]}
+    play = Rehearsal(outer)
+    play.mock("a", {}, takes="1m")
+
+    play.run()
+
+    assert play.waits_for == [
+        "x/a: result until 2026-01-01T00:01:00Z",
+        "y: a place under the concurrency key 'books'",
+    ]
+    assert play.run(skip_waits=True).status == "complete"
+
+
+def test_what_has_ended_waits_for_nothing() -> None:
+    play = play_of(wait("approval", "manager", timeout="1h"))
+
+    assert play.skip("1h").waits == []
+
+
+# ---- what can be asked
+
+
+def test_a_step_can_be_asked_for_all_that_is_known_of_it() -> None:
+    play = Rehearsal(document(step("a", retry=1, on_error="continue"), step("b", when=False)))
+    play.mock("a", ValueError("no"))
+
+    play.run(skip_waits=True)
+
+    a, b = play.step("a"), play.step("b")
+    assert (a.id, a.status, a.attempt, a.run_id, a.lost) == ("a", "failed", 2, 1, 0)
+    assert a.error is not None
+    assert a.error["type"] == "ValueError"
+    assert a.output == {"ok": False, "error": "no"}
+    assert (b.status, b.reason) == ("filtered", "its condition is false")
+    assert a.record.dispatches == 2
+    assert play.statuses == {"a": "failed", "b": "filtered"}
+
+
+def test_items_of_a_map_can_be_asked_for() -> None:
+    mapped = step("m", map={"over": [1, 2]}, input={"n": {"var": "item"}}, on_error="continue")
+    play = Rehearsal(document(mapped))
+    play.mock("m", lambda inputs: {"half": 1 / (inputs["n"] - 1)})
+
+    lines = play.run().step("m")
+
+    assert (lines.item(0).error or {})["type"] == "ZeroDivisionError"
+    assert [item.output for item in lines.items] == [{"ok": False, "error": "division by zero"}, {"half": 1}]
+    assert play.step("m#1").output == {"half": 1}
+    with pytest.raises(RehearsalError, match="step m has no item 2: it has 2"):
+        lines.item(2)
+
+
+def test_a_compensation_can_be_asked_for() -> None:
+    undone = step("a", compensate={"fn": "undo_a"})
+    play = Rehearsal(document(undone, step("b", "a")))
+    play.mock("a", {})
+    play.mock("undo_a", {"undone": True})
+    play.mock("b", ValueError("no"))
+
+    play.run()
+
+    assert play.status == "failed"
+    assert play.step("a#undo").status == "complete"
+    assert (play.executed("a"), play.executed("undo_a"), play.executed("a#undo")) == (1, 1, 1)
+
+
+def test_a_step_that_is_not_there_is_named_with_the_likely_one() -> None:
+    play = play_of(step("charge"))
+
+    with pytest.raises(RehearsalError, match=r"there is no step 'chrage'; .* did you mean 'charge'"):
+        play.step("chrage")
+
+
+def test_where_it_stands_can_be_printed() -> None:
+    play = Rehearsal(document(step("a", on_error="continue"), wait("go_on", "go"), name="demo"))
+    play.mock("a", ValueError("no"))
+
+    play.run()
+
+    assert str(play) == (
+        "rehearsal of demo at 2026-01-01T00:00:00Z: it is in_progress, and waits for go_on: signal go\n"
+        "  a      failed  exception: no\n"
+        "  go_on  waiting"
+    )
+    assert repr(play) == "<Rehearsal of demo: it is in_progress, and waits for go_on: signal go>"
+    assert play.id == "rehearsal"
+
+
+def test_a_group_shares_its_values() -> None:
+    keeps = step("keep", output={"flow_group:n": {"var": "result.n"}})
+    play = Rehearsal(
+        document(
+            keeps,
+            step("read", "keep", input={"n": {"kv.get": "flow_group:n"}}),
+            kv={"scopes": ["flow", "flow_group"]},
+        ),
+        group="g1",
+    )
+    play.mock("keep", {"n": 7})
+    play.mock("read", {})
+
+    assert play.run().calls("read") == [{"n": 7}]
+
+
+# ---- signals and controls
+
+
+def test_a_signal_is_taken_in_at_once_and_what_follows_waits_for_a_run() -> None:
+    play = play_of(wait("approval", "manager"), step("after", "approval"))
+
+    play.run().signal("manager", {"by": "ada"})
+
+    assert play.step("approval").output == {"by": "ada"}
+    assert play.executed("after") == 0
+    assert play.run().status == "complete"
+
+
+def test_a_signal_may_come_early() -> None:
+    play = play_of(step("first"), wait("approval", "manager", "first"))
+
+    assert play.signal("manager", 1).run().step("approval").output == {"value": 1}
+
+
+def test_a_signal_that_no_step_waits_for_is_refused() -> None:
+    play = play_of(wait("approval", "manager"))
+
+    with pytest.raises(RehearsalError, match=r"no step waits for a signal 'manger'.* did you mean 'manager'"):
+        play.signal("manger")
+
+
+def test_a_cancelled_workflow_has_ended() -> None:
+    play = play_of(wait("approval", "manager")).run()
+
+    play.cancel("changed our mind", by="ada")
+
+    assert play.status == "cancelled"
+    assert play.step("approval").reason == "workflow cancelled: changed our mind"
+
+
+def test_a_cancelled_workflow_is_compensated() -> None:
+    play = play_of(step("a", compensate={"fn": "undo_a"}), wait("approval", "manager", "a")).run()
+    play.mock("undo_a", {})
+
+    assert play.cancel().run().status == "cancelled"
+    assert play.executed("undo_a") == 1
+
+
+def test_while_it_is_paused_clocks_go_on_and_nothing_is_dispatched() -> None:
+    play = play_of(delay("nap", "1h"), step("after", "nap"))
+
+    play.run().pause().skip("2h")
+
+    assert play.step("nap").status == "complete"
+    assert play.executed("after") == 0
+    assert play.waits_for == ["the workflow: unpause"]
+    assert play.unpause().run().status == "complete"
+
+
+def test_a_step_on_hold_waits_for_its_release() -> None:
+    play = play_of(step("a"), step("b", "a"))
+
+    play.hold("b").run()
+
+    assert play.waits_for == ["b: release"]
+    assert play.release("b").run().status == "complete"
+
+
+def test_a_control_that_makes_no_sense_is_refused() -> None:
+    play = play_of(step("a"))
+
+    with pytest.raises(Exception, match="cannot be unpaused: it is pending"):
+        play.unpause()
+
+
+# ---- children
+
+
+CHILD = document(
+    wait("packed", "packed", timeout="2d"),
+    step("label", "packed"),
+    outputs={"parcel": {"var": "steps.label.output.parcel"}},
+    name="shipping",
+)
+PARENT = {
+    "steps": [{"id": "ship", "workflow": "shipping", "timeout": "7d"}],
+    "outputs": {"parcel": {"var": "steps.ship.output.parcel"}},
+}
+
+
+def test_a_child_is_rehearsed_with_its_parent() -> None:
+    play = Rehearsal(PARENT, workflows={"shipping": CHILD})
+    play.mock("label", {"parcel": "p1"})
+
+    play.run()
+
+    assert play.waits_for == ["ship/packed: signal packed until 2026-01-03T00:00:00Z"]
+    child = play.child("ship")
+    assert (child.id, child.status) == ("rehearsal:ship:0", "in_progress")
+    assert child.waits_for == ["packed: signal packed until 2026-01-03T00:00:00Z"]
+
+    child.signal("packed")
+
+    assert play.run().outcome == {"parcel": "p1"}
+    assert child.outcome == {"parcel": "p1"}
+    assert play.calls("label")[0].execution_id == "rehearsal:ship:0"
+
+
+def test_a_child_has_timers_of_its_own() -> None:
+    play = Rehearsal(PARENT, workflows={"shipping": CHILD})
+
+    play.run().skip("2d")
+
+    assert (play.error or {})["kind"] == "child_failed"
+
+
+def test_a_child_may_be_written_inline_and_paused_by_itself() -> None:
+    play = Rehearsal({"steps": [{"id": "inner", "workflow": document(step("a"), delay("nap", "1h"))}]})
+    play.mock("a", {})
+
+    play.run()
+    play.child("inner").pause()
+
+    assert play.waits_for == ["inner: unpause", "inner/nap: delay until 2026-01-01T01:00:00Z"]
+
+
+def test_a_step_without_a_child_says_so() -> None:
+    play = play_of(wait("first", "go"), {"id": "later", "workflow": CHILD, "depends_on": ["first"]}).run()
+
+    with pytest.raises(RehearsalError, match="step later has no child: it is ready"):
+        play.child("later")
+    with pytest.raises(RehearsalError, match="step first has no child: it is waiting"):
+        play.child("first")
+
+
+def test_a_child_that_nobody_registered_fails_its_step() -> None:
+    play = Rehearsal(PARENT)
+
+    assert "no workflow is registered as 'shipping'" in (play.run().error or {})["message"]
+
+
+def test_a_child_that_was_asked_for_has_begun_only_after_a_run() -> None:
+    play = play_of(wait("first", "go"), {"id": "ship", "workflow": CHILD, "depends_on": ["first"]}).run()
+
+    play.signal("go")
+
+    assert play.waits_for == []
+    with pytest.raises(RehearsalError, match="step ship has no child: it is in_progress"):
+        play.child("ship")
+    assert play.run().waits_for == ["ship/packed: signal packed until 2026-01-03T00:00:00Z"]
+
+
+# ---- wrong use
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: play_of().skip("24 hours"), "'24 hours' is no duration: it must be whole seconds"),
+        (lambda: play_of(step("a")).mock("a", takes=1.5), "1.5 is no duration"),  # type: ignore[arg-type]
+        (lambda: Rehearsal(document(), starts_at="yesterday"), "starts_at: Invalid isoformat"),
+        (lambda: Rehearsal(document(), order="suffled"), "no order 'suffled'; .* did you mean 'shuffled'"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: Callable[[], Any], message: str) -> None:
+    with pytest.raises(RehearsalError, match=message):
+        wrong()
