@@ -15,12 +15,12 @@ from orchestrator.application.timers import Timer
 
 
 def end_workflow(draft: Draft, status: WorkflowStatus, reason: str, **fields: Any) -> None:
-    """End the workflow, after its compensations if it fails or is cancelled and has any."""
+    """End the workflow, after its compensations if it fails or is cancelled and has any: advance() runs
+    them, since jobs are made nowhere else."""
     _close(draft, status, reason)
     if status in (WorkflowStatus.FAILED, WorkflowStatus.CANCELLED) and is_owed(draft):
         ending = {"status": status.value, "fields": fields, "errors": []}
         draft.move_workflow(WorkflowStatus.COMPENSATING, ending=ending, deadline_ms=None)
-        go_on_compensating(draft)
     else:
         _finish(draft, status, fields)
 

@@ -246,18 +246,15 @@ def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error
 
 
 def _advance(draft: Draft, limit: int | None) -> Decision:
-    if draft.is_final:
-        return ending_of(draft)
-    if draft.status is WorkflowStatus.COMPENSATING:
-        return go_on_compensating(draft)
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
-    if not workflow_has_place(draft):
-        return ending_of(draft) if draft.is_final else Pending()
-    while _is_open(draft) and (_judge(draft) or _dispatch(draft, limit)):
-        pass
-    if _is_open(draft) and not draft.changes.jobs:
-        _finish(draft)
+    if _is_open(draft) and workflow_has_place(draft):
+        while _is_open(draft) and (_judge(draft) or _dispatch(draft, limit)):
+            pass
+        if _is_open(draft) and not draft.changes.jobs:
+            _finish(draft)
+    if draft.status is WorkflowStatus.COMPENSATING:
+        return go_on_compensating(draft)
     if draft.is_final:
         return ending_of(draft)
     return Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
