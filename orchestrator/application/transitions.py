@@ -281,7 +281,7 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
 
     The inputs of all are resolved before any is claimed: one that cannot be may end the workflow.
     """
-    ready: list[tuple[str, Any]] = []
+    ready: list[tuple[str, StepRecord, Any]] = []
     while (room := _room(draft, limit)) is None or len(ready) < room:
         step_id = draft.next_candidate()
         if step_id is None:
@@ -295,13 +295,18 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
                     message = f"children may nest {most} deep at most (limits.max_depth)"
                     fail_for_good(draft, step_id, failure("child_failed", message))
                 elif has_place(draft, step_id):
-                    ready.append((step_id, _resolved(draft, step_id)))
+                    ready.append((step_id, draft.step(step_id), _resolved(draft, step_id)))
             except ExpressionError as error:
                 fail_for_good(draft, step_id, failure("expression", f"input cannot be resolved: {error}"))
         skip_dead_ends(draft)
         if not _is_open(draft):
             return False
-    for step_id, resolved in ready:
+    for step_id, step, resolved in ready:
+        # A map may bring its result at once: that may end the workflow, or take back what comes after it.
+        if not _is_open(draft):
+            return False
+        if draft.step(step_id) is not step:
+            continue
         if (room := _room(draft, limit)) is not None and room <= 0:
             draft.propose(step_id)
         elif draft.spec(step_id).map is not None:
