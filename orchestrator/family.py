@@ -156,7 +156,7 @@ class Family:
         return len(results) + len(due)
 
     def adopt(self, weid: str) -> None:
-        """Meet the children that an execution has from another process, and send their lost jobs again."""
+        """Meet the children that others began for an execution, and send their lost jobs again."""
         if not any(step.child for step in self.backend.spec_of(weid).spec.steps):
             return
         for step in self.backend.load(weid).steps.values():
@@ -166,8 +166,9 @@ class Family:
                 child = self.backend.find(step.child)
             except RecordNotFound:
                 continue  # it has not begun: its start is still among the posts
-            self.children[child] = None
-            self.decide(child, self.backend.orphans)
+            if child not in self.children:
+                self.children[child] = None
+                self.decide(child, self.backend.orphans)
             self.adopt(child)
 
 

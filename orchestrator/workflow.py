@@ -89,6 +89,7 @@ class Workflow:
             if family.turn() or results:
                 pause_s = FIRST_PAUSE_S
             else:
+                family.adopt(self.id)  # whoever delivers what we said may have begun a child of ours
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
             decision = self._decide(lambda record, results=results: [*results, *self._due(record)])  # type: ignore[misc]

@@ -246,18 +246,13 @@ def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error
 
 
 def _advance(draft: Draft, limit: int | None) -> Decision:
-    if draft.is_final:
-        return ending_of(draft)
-    if _is_compensating(draft):
-        return go_on_compensating(draft)
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
-    if not workflow_has_place(draft):
-        return ending_of(draft) if draft.is_final else Pending()
-    while _is_open(draft) and (_judge(draft) or _dispatch(draft, limit)):
-        pass
-    if _is_open(draft) and not draft.changes.jobs:
-        _finish(draft)
+    if _is_open(draft) and workflow_has_place(draft):
+        while _is_open(draft) and (_judge(draft) or _dispatch(draft, limit)):
+            pass
+        if _is_open(draft) and not draft.changes.jobs:
+            _finish(draft)
     if _is_compensating(draft):
         return go_on_compensating(draft)
     if draft.is_final:
@@ -290,7 +285,7 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
 
     The inputs of all are resolved before any is claimed: one that cannot be may end the workflow.
     """
-    ready: list[tuple[str, Any]] = []
+    ready: list[tuple[str, StepRecord, Any]] = []
     while (room := _room(draft, limit)) is None or len(ready) < room:
         step_id = draft.next_candidate()
         if step_id is None:
@@ -304,13 +299,18 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
                     message = f"children may nest {most} deep at most (limits.max_depth)"
                     fail_for_good(draft, step_id, failure("child_failed", message))
                 elif has_place(draft, step_id):
-                    ready.append((step_id, _resolved(draft, step_id)))
+                    ready.append((step_id, draft.step(step_id), _resolved(draft, step_id)))
             except ExpressionError as error:
                 fail_for_good(draft, step_id, failure("expression", f"input cannot be resolved: {error}"))
         skip_dead_ends(draft)
         if not _is_open(draft):
             return False
-    for step_id, resolved in ready:
+    for step_id, step, resolved in ready:
+        # A map may bring its result at once: that may end the workflow, or take back what comes after it.
+        if not _is_open(draft):
+            return False
+        if draft.step(step_id) is not step:
+            continue
         if (room := _room(draft, limit)) is not None and room <= 0:
             draft.propose(step_id)
         elif draft.spec(step_id).map is not None:

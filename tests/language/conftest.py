@@ -10,7 +10,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from integration.world import World
-from language.stage import MemoryStage, RedisStage, Stage
+from language.memory_stage import MemoryStage
+from language.redis_stage import RedisStage
+from language.stage import Stage
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
 

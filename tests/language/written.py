@@ -38,3 +38,8 @@ def halts(result: Any) -> Json:
 def skips() -> Json:
     """The step is skipped when its output has a true `skip`."""
     return branches({"var": "skip"}, "skip")
+
+
+def child(name: str, document: Json | str, after: str = "", **keys: Any) -> Json:
+    """A step that is a workflow of its own: a document, or the name of a registered one."""
+    return jobless(name, after, workflow=document, **keys)

@@ -102,6 +102,42 @@ def test_the_branches_see_that_a_map_was_empty() -> None:
     assert world.advance() == Halt({"why": "nothing"})
 
 
+@pytest.mark.parametrize(("action", "left"), [("halt", "ready"), ("fail", "skipped")])
+def test_an_empty_map_that_ends_the_workflow_lets_nothing_begin_beside_it(action: str, left: str) -> None:
+    world = ItemWorld(map_step("m", XS, branch=(branch(True, action),)), task("beside"), inputs={"xs": []})
+
+    decision = world.advance()
+
+    assert isinstance(decision, Halt | Failed)
+    assert (world.statuses["beside"], world.out, world.jobs) == (left, {}, [])
+
+
+def test_a_map_whose_items_cannot_begin_lets_nothing_begin_beside_it() -> None:
+    world = ItemWorld(map_step("m", XS, input={"v": {"+": ["x", 1]}}), task("beside"), inputs={"xs": [1, 2]})
+
+    decision = world.advance()
+
+    assert isinstance(decision, Failed)
+    assert (world.statuses["beside"], world.jobs) == ("skipped", [])
+
+
+def test_an_empty_map_that_takes_back_what_could_begin_beside_it_begins_it_once_and_in_its_turn() -> None:
+    again = resets({"<": [{"var": "ctx.step.run_id"}, 1]}, "top")
+    world = ItemWorld(
+        task("top"),
+        map_step("m", XS, "top", branch=(again, branch(True, "complete"))),
+        task("beside", "top", input={"run": {"var": "ctx.step.run_id"}}),
+        inputs={"xs": []},
+    )
+    world.advance()
+
+    world.finish("top")
+
+    assert world.statuses == {"top": "in_progress", "m": "ready", "beside": "ready"}
+    assert units(world.finish("top")) == ["beside"]
+    assert world.out["beside"].inputs == {"run": 1}
+
+
 @pytest.mark.parametrize(
     ("over", "said"), [("abc", "str"), ({"a": 1}, "dict"), (3, "int"), (False, "bool"), (0, "int")]
 )

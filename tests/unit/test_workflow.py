@@ -35,6 +35,7 @@ from orchestrator.backend import (
     Store,
 )
 from orchestrator.backend.ports import Committed
+from orchestrator.family import Family
 
 DIAMOND = document(
     {
@@ -304,6 +305,56 @@ def test_a_dispatch_that_failed_is_made_again_by_the_next_run() -> None:
     assert workflow.run() == Complete({})
 
 
+# ---- children that others began
+
+
+WITH_CHILD = {
+    "steps": [
+        {"op": "a"},
+        {"id": "c", "workflow": {"steps": [{"op": "x"}, {"op": "y", "depends_on": ["x"]}]}},
+    ],
+    "outputs": {"c": {"var": "ctx.status.c"}},
+}
+
+
+def test_a_child_that_another_thread_began_is_driven_to_its_end() -> None:
+    """Whoever finds the start of a child among the posts begins it, and may be gone a moment later."""
+
+    def execute(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        if fn == "a":
+            Family(backend).deliver()
+        return {}
+
+    backend = Backend(execute)
+    workflow = Workflow.from_dict(WITH_CHILD, backend)
+    thread = threading.Thread(target=workflow.run, daemon=True)
+
+    thread.start()
+    thread.join(20)
+
+    assert (workflow.status, workflow.outcome) == (WorkflowStatus.COMPLETE, {"c": "complete"})
+
+
+def test_a_child_that_a_release_began_is_driven_to_its_end() -> None:
+    held = threading.Event()
+
+    def execute(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        if fn == "a":
+            held.set()
+        return {}
+
+    workflow = Workflow.from_dict(WITH_CHILD, Backend(execute))
+    workflow.hold("c")
+    thread = threading.Thread(target=workflow.run, daemon=True)
+
+    thread.start()
+    assert held.wait(20)
+    workflow.release("c")
+    thread.join(20)
+
+    assert (workflow.status, workflow.outcome) == (WorkflowStatus.COMPLETE, {"c": "complete"})
+
+
 # ---- advance and on_step_result
 
 
@@ -468,6 +519,42 @@ def test_an_end_is_the_callers_own() -> None:
 
     assert (workflow.outcome, workflow.state) == ({"x": [1]}, {"list": [1]})
     assert workflow.advance() == Complete({"x": [1]})
+
+
+UNDOABLE = document(
+    {"a": {"compensate": {"fn": "undo"}}, "b": {"depends_on": ["a"]}, "c": {"depends_on": ["b"]}}
+)
+
+
+def test_a_result_that_ends_the_workflow_leaves_its_compensation_to_advance() -> None:
+    workflow = start(UNDOABLE)
+    claim(workflow)
+    workflow.on_step_result("a", {})
+    claim(workflow)
+
+    assert workflow.on_step_result("b", None, error=failure("exception", "boom")) == Pending()
+
+    assert workflow.status is WorkflowStatus.COMPENSATING
+    assert [(job.step_id, job.fn) for job in claim(workflow)] == [("a#undo", "undo")]
+    workflow.on_step_result("a#undo", {})
+    assert isinstance(workflow.advance(), Failed)
+
+
+def test_a_cancelled_workflow_is_undone_when_it_is_run() -> None:
+    undone: list[str] = []
+
+    def execute(fn: str, inputs: dict[str, Any]) -> None:
+        undone.append(fn)
+
+    workflow = start(UNDOABLE, executor=execute)
+    claim(workflow)
+    workflow.on_step_result("a", {})
+
+    workflow.cancel("a duplicate")
+    ended = workflow.run()
+
+    assert (ended, undone) == (Cancelled("a duplicate"), ["undo"])
+    assert workflow.backend.load(workflow.id).compensated is True
 
 
 # ---- conflicts

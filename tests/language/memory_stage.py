@@ -1,0 +1,172 @@
+"""The stage in memory: what Workflow.run() does in its loop, done when the test says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from builders import NOW_MS
+from language.execution import Json, Said
+from language.stage import Place, Stage, places_of
+from orchestrator.application.decisions import Dispatch, DispatchJob
+from orchestrator.application.durations import parse_ms
+from orchestrator.application.errors import InvalidSpec, StartRefused
+from orchestrator.application.events import Control, ResultEvent, StartedEvent
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.timers import timers_due
+from orchestrator.backend import Backend, InMemoryStore, InProcessRunner
+from orchestrator.backend.ports import Commit, Committed
+from orchestrator.family import Family
+from orchestrator.workflow import Workflow
+
+
+class MemoryStage(Stage):
+    def __init__(self) -> None:
+        super().__init__(NOW_MS)
+        self._store, self._runner = CountingStore(), InProcessRunner()
+        self._registered: dict[str, Json] = {}
+        self._started: dict[str, None] = {}
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        self._backend = Backend(store=self._store, runner=self._runner, clock=lambda: self.now_ms)
+        self._family = Family(self._backend)
+        for execution in self._started:
+            self._family.adopt(execution)
+
+    def register(self, name: str, document: Json) -> None:
+        self._registered[name] = document  # the application keeps what it starts; children are looked up
+        self._backend.register(name, document)
+
+    def start(self, document: Json | str, inputs: Json | None = None, **start: Any) -> str:
+        document = self._registered[document] if isinstance(document, str) else document
+        try:
+            self.execution = self._backend.create(document, inputs, **start)
+        except InvalidSpec as error:
+            raise StartRefused(str(error), [problem.as_dict() for problem in error.problems]) from error
+        if self.execution not in self._started:
+            self._started[self.execution] = None
+            self._decide(self.execution)
+        self.settle()
+        return self.execution
+
+    def answered(self) -> Json:
+        """A handle: whoever was given the id can ask it all."""
+        workflow = Workflow.resume(self.execution, self._backend)
+        ended = {"status": str(workflow.status), "outcome": workflow.outcome, "error": workflow.error}
+        is_final = self._backend.load(self.execution).is_final
+        return {"workflow_execution_id": workflow.id, **(ended if is_final else {})}
+
+    def bring(self, *said: Said) -> None:
+        for execution in dict.fromkeys(one.workflow_execution_id for one in said):
+            theirs = [one for one in said if one.workflow_execution_id == execution]
+            for one in theirs:
+                if isinstance(one, ResultEvent):
+                    self._runner.submit(one)
+            started = [one for one in theirs if isinstance(one, StartedEvent)]
+            self._decide(execution, *started, *self._backend.results(execution))
+
+    def settle(self) -> None:
+        is_busy = True
+        while is_busy:
+            is_busy = self._family.turn() > 0
+            for execution in self._started:
+                if timers_due(self._backend.load(execution), self.now_ms):
+                    self._decide(execution)
+                    is_busy = True
+        self._note_jobs(self._backend.list_pending_jobs())
+        self._check()
+
+    def lose_job(self, job: DispatchJob, after: str) -> None:
+        """Its process died; the one that comes after it, a millisecond later at the least, finds out."""
+        self._runner.give_back([one for one in self._runner.take_pending_jobs() if one.token != job.token])
+        self.now_ms += max(parse_ms(after), 1)
+        self._begin_process()
+        if job.workflow_execution_id in self._started:
+            workflow = Workflow.resume(job.workflow_execution_id, self._backend)
+            self._dispatch(workflow, workflow._decide(self._backend.orphans))
+        self.settle()
+
+    def send_signal(self, execution: str, name: str, payload: Any) -> None:
+        Workflow.resume(execution, self._backend).signal(name, payload)
+        self.settle()
+
+    def send_control(
+        self, execution: str, action: Control, step: str | None, reason: str | None, by: str | None
+    ) -> None:
+        workflow = Workflow.resume(execution, self._backend)
+        match action:
+            case "cancel":
+                workflow.cancel(reason, by)
+            case "hold" | "release":
+                getattr(workflow, action)(step)
+            case _:
+                getattr(workflow, action)()
+        self.settle()
+
+    def pass_time(self, duration: str) -> None:
+        self.now_ms += parse_ms(duration)
+        self.settle()
+
+    def _decide(self, execution: str, *events: Said) -> None:
+        workflow = Workflow.resume(execution, self._backend)
+        self._dispatch(workflow, workflow._decide(lambda record: [*events, *workflow._due(record)]))
+
+    def _dispatch(self, workflow: Workflow, decision: Any) -> None:
+        if isinstance(decision, Dispatch):
+            self._backend.dispatch(workflow.id, decision.jobs)
+        self._note_jobs(self._backend.list_pending_jobs())
+
+    # ---- looking
+
+    def record_of(self, execution: str) -> WorkflowRecord:
+        return self._backend.load(execution)
+
+    def history_of(self, execution: str) -> list[Json]:
+        return self._backend.history(execution)
+
+    @property
+    def executions(self) -> list[str]:
+        return list(self._store._kept)
+
+    def counter(self, name: str) -> int:
+        return self._store.counted[name]
+
+    def key_of(self, job: DispatchJob) -> str:
+        return job.idempotency_key
+
+    def queue_of(self, job: DispatchJob) -> str:
+        return job.queue if job.priority == 3 else f"{job.queue}:{job.priority}"
+
+    def shared(self, scope: str, owner: str) -> Json:
+        [values] = self._backend.commons.shared([(scope, owner)])
+        return values
+
+    def places(self, key: str) -> list[Place]:
+        found = self._store.commons._places.get(key, [])
+        line = [(one.workflow_execution_id, one.step_id, one.token, one.is_held) for one in found]
+        return sorted(line, key=lambda place: not place[3])
+
+    def _check(self) -> None:
+        """Nothing that was said is left undelivered, and the places are those that the records know of."""
+        assert self._backend.commons.posts() == []
+        known = places_of(map(self._backend.load, self.executions))
+        assert {
+            key: set(self.places(key)) for key in self._store.commons._places if self.places(key)
+        } == known
+
+
+class CountingStore(InMemoryStore):
+    """A store in memory that keeps the counters too, as the one on Redis does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted: Counter[str] = Counter()
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        results = super().commit(commits)
+        for commit, result in zip(commits, results, strict=True):
+            if result is Committed.YES:
+                self.counted.update(commit.changes.counted)
+        return results
