@@ -19,13 +19,11 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
-from orchestrator.application.beginnings import UnknownWorkflow, child_spec, new_record
+from orchestrator.application.beginnings import UnknownWorkflow
 from orchestrator.application.changes import Changes
 from orchestrator.application.errors import InvalidSpec, RecordNotFound, StoreError, Unavailable
 from orchestrator.application.events import (
@@ -38,9 +36,9 @@ from orchestrator.application.events import (
 )
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.transitions import decide, fail_workflow
-from orchestrator.application.validation import LoadedSpec, check_inputs, load_spec
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
+from orchestrator.starts import Starts
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +69,9 @@ class Coordinator:
         pace: Pace | None = None,
         nonce: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        self._backend, self._log, self._definitions = backend, log, definitions
+        self._backend, self._log = backend, log
         self._pace, self._nonce = pace or Pace(), nonce
-        self._specs = SpecCache()
+        self._starts = Starts(backend, log, definitions, self._pace.jobs_per_commit)
         self._chores = [
             Chore(self._pace.tend_every_s, self._log.tend),
             Chore(self._pace.reclaim_every_s, self._reclaim),
@@ -230,7 +228,7 @@ class Coordinator:
                 case Committed.ORPHAN:
                     self._log.drop(case.deliveries[0])
                 case Committed.REPEATED:
-                    self._repeat(case.deliveries[0], case.commit.root)
+                    self._repeat(case)
                 case Committed.FORGED:
                     reason = (
                         "another document has the same workflow_id: change the spec, for instance its name"
@@ -273,69 +271,28 @@ class Coordinator:
 
     def _start(self, delivery: Delivery) -> Case | None:
         try:
-            return self._new_execution(delivery)
+            return Case(self._starts.creation(delivery, self._moment(delivery)), [delivery])
+        except Unavailable:
+            raise
         except InvalidSpec as error:
             details = [problem.as_dict() for problem in error.problems]
             self._reject(
                 delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details}
             )
         except (UnknownWorkflow, StoreError) as error:
-            if isinstance(error, Unavailable):
-                raise
             self._reject(delivery, str(error))
-        except Unavailable:
-            raise
         except Exception as error:
             logger.exception("cannot start %s", delivery.ref.entry_id)
             self._reject(delivery, f"internal error: {type(error).__name__}: {error}")
         return None
 
-    def _new_execution(self, delivery: Delivery) -> Case:
-        event = cast("StartEvent", delivery.event)
-        loaded = self._spec_of(event)
-        inputs, problems = check_inputs(loaded.spec, event.inputs)
-        if problems:
-            raise InvalidSpec(problems)
-        moment = self._moment(delivery)
-        execution_id = event.execution_id or execution_id_of(delivery)
-        record = new_record(loaded, execution_id, inputs, event, moment)
-        record.signals = self._log.kept_signals(execution_id)
-        self._backend.look_around([record])
-        decided = decide(record, [], moment, self._pace.jobs_per_commit)
-        commit = _commit_of(record, decided.changes, [delivery])
-        commit.creates, commit.once = True, commit.events
-        if event.parent is None:
-            commit.answers = {delivery.ref.entry_id: _accepted(record.workflow_execution_id)}
-        if event.idempotency_root is not None:
-            commit.root = (event.idempotency_root, event.idempotency_window_s)
-        return Case(commit, [delivery])
-
-    def _spec_of(self, event: StartEvent) -> LoadedSpec:
-        if event.spec is not None:
-            return self._specs.load(event.spec)
-        name = event.workflow or ""
-        if event.parent is not None:
-            workflow_id = event.parent.execution.partition("#")[0]
-            child = child_spec(self._definitions.spec(workflow_id), event.parent.step_id)
-            if child.loaded is not None:
-                return child.loaded
-            name = child.name or ""
-        try:
-            return self._definitions.definition(name)
-        except KeyError:
-            raise UnknownWorkflow(name) from None
-
-    def _repeat(self, delivery: Delivery, root: tuple[str, int] | None) -> None:
+    def _repeat(self, case: Case) -> None:
         """A start that came before is answered with what came of it: once is enough."""
-        first = self._backend.commons.first_of(root[0]) if root is not None else None
-        if first is None:
-            self.handle([delivery])  # its window has just ended
-            return
-        answer = _accepted(first)
-        [record] = self._backend.checkout_many([first]).values()
-        if isinstance(record, WorkflowRecord) and record.is_final:
-            answer |= {"status": record.status.value, "outcome": record.outcome, "error": record.error}
-        self._log.answer(delivery, answer)
+        answer = self._starts.answer_to_repeated(case.commit)
+        if answer is None:
+            self.handle(case.deliveries)  # its window has just ended
+        else:
+            self._log.answer(case.deliveries[0], answer)
 
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)
@@ -388,36 +345,6 @@ class Chore:
         if now >= self._due:
             self._due = now + self._every_s
             self._do()
-
-
-class SpecCache:
-    """Specs by their text: a producer sends the same one again and again, and checking it costs."""
-
-    def __init__(self, kept: int = 256) -> None:
-        self._kept = kept
-        self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
-
-    def load(self, text: str) -> LoadedSpec:
-        if text in self._specs:
-            self._specs.move_to_end(text)
-            return self._specs[text]
-        loaded = load_spec(text)
-        self._specs[text] = loaded
-        if len(self._specs) > self._kept:
-            self._specs.popitem(last=False)
-        return loaded
-
-
-def execution_id_of(delivery: Delivery) -> str:
-    """Made from the start's own id, so that the same start makes the same execution."""
-    milliseconds, _, sequence = delivery.ref.entry_id.partition("-")
-    at = datetime.fromtimestamp(delivery.at_ms // 1000, UTC)
-    return f"{at:%Y%m%dT%H%M%S}-{int(milliseconds) % 1000:03x}{int(sequence):x}"
-
-
-def _accepted(workflow_execution_id: str) -> dict[str, Any]:
-    execution_id = workflow_execution_id.partition("#")[2]
-    return {"ok": True, "workflow_execution_id": workflow_execution_id, "execution_id": execution_id}
 
 
 def _commit_of(record: WorkflowRecord, changes: Changes, deliveries: Sequence[Delivery]) -> Commit:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import orchestrator.coordinator
+import orchestrator.starts
 from coreworld import document, step
 from integration.world import Json, World, calls, durable_world, result_fields, running, wait_until
 from orchestrator.application.errors import Unavailable
@@ -280,7 +281,7 @@ def test_a_defect_in_the_decision_upon_a_start_fails_that_start_only(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = world.coordinator()
-    monkeypatch.setattr(orchestrator.coordinator, "decide", deciding(lambda name: name == "bad"))
+    monkeypatch.setattr(orchestrator.starts, "decide", deciding(lambda name: name == "bad"))
     bad, good = world.start(ONE, execution_id="bad"), world.start(ONE, execution_id="good")
 
     one.turn()
