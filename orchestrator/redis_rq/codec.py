@@ -27,6 +27,7 @@ from orchestrator.application.events import (
     StartedEvent,
     StartEvent,
     TimerEvent,
+    failure,
 )
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
@@ -130,6 +131,18 @@ def read_parent(fields: Mapping[str, str]) -> Parent | None:
     """Who waits for the start of a child, also when the rest of the event cannot be understood."""
     try:
         return _parent(fields) if fields.get("type") == "child" else None
+    except InvalidEvent:
+        return None
+
+
+def unreadable_result(fields: Mapping[str, str], reason: str) -> ResultEvent | None:
+    """The failure that a result is which cannot be understood; None when it does not even say of which
+    dispatch, or is such a failure itself."""
+    if fields.get("type") != "result" or "output" not in fields:
+        return None
+    try:
+        error = failure("bad_output", f"the result was refused: {reason}")
+        return ResultEvent(error=error, **_dispatch(fields), **_worker(fields))
     except InvalidEvent:
         return None
 

@@ -16,11 +16,18 @@ import redis
 
 from orchestrator.application.beginnings import refused_child
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import Event, SignalEvent
+from orchestrator.application.events import Event, ResultEvent, SignalEvent
 from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.backend.ports import Delivery, EventRef
-from orchestrator.redis_rq.codec import dumps, event_fields, loads, read_event, read_parent
-from orchestrator.redis_rq.commits import ANSWER_S
+from orchestrator.redis_rq.codec import (
+    dumps,
+    event_fields,
+    loads,
+    read_event,
+    read_parent,
+    unreadable_result,
+)
+from orchestrator.redis_rq.commits import ANSWER_S, Command, flat
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import GROUP, Keys
 from orchestrator.redis_rq.scripts import Script
@@ -54,7 +61,7 @@ class RedisEventLog:
         self._grace_ms, self._retention_ms, self._settle_s = grace_ms, retention_s * 1000, settle_s
         self._judge_after = 0.0
         self._sweep, self._trim = Script(client, "sweep"), Script(client, "trim")
-        self._keep_signal = Script(client, "keep_signal")
+        self._keep_signal, self._dismissal = Script(client, "keep_signal"), Script(client, "dismiss")
         self._mine = list(range(self._keys.partitions))
         self._streams = [self._keys.starts, *map(self._keys.events, range(self._keys.partitions))]
 
@@ -149,42 +156,46 @@ class RedisEventLog:
     # ---- answering
 
     def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
-        """Move an event to the dead letters, with a reason, and acknowledge it: both or neither."""
-        ref = delivery.ref
+        """Move an event to the dead letters, with a reason, and acknowledge it; whoever waits for what it
+        should have brought hears of it."""
+        keys, ref = self._keys, delivery.ref
         shown = {name: value[:SHOWN_OF_A_FIELD] for name, value in delivery.fields.items()}
-        letter: dict[Any, Any] = {
+        letter = {
             "reason": reason[:SHOWN_OF_A_FIELD],
             "stream": ref.stream,
             "entry": ref.entry_id,
             "event": dumps(shown),
         }
-        with translated(), self._client.pipeline(transaction=True) as pipe:
-            pipe.xadd(self._keys.dead, letter, maxlen=DEAD_LETTERS_KEPT, approximate=True)
-            pipe.hincrby(self._keys.counters, "dead", 1)
-            if ref.stream == self._keys.starts:
-                key = self._keys.answer(ref.entry_id)
-                pipe.rpush(key, dumps(answer or {"ok": False, "reason": reason}))
-                pipe.expire(key, ANSWER_S)
-            parent = read_parent(delivery.fields)
-            if parent is not None:
-                told: dict[Any, Any] = dict(event_fields(refused_child(parent, reason)))
-                pipe.xadd(self._keys.events_of(parent.execution), told)
-            pipe.xack(ref.stream, GROUP, ref.entry_id)
-            pipe.execute()
+        said: list[Command] = [
+            ["XADD", keys.dead, "MAXLEN", "~", DEAD_LETTERS_KEPT, "*", *flat(letter)],
+            ["HINCRBY", keys.counters, "dead", 1],
+        ]
+        if ref.stream == keys.starts:
+            said += self._answering(ref.entry_id, answer or {"ok": False, "reason": reason})
+        told = _told(delivery, reason[:SHOWN_OF_A_FIELD])
+        if told is not None:
+            said.append(["XADD", keys.events_of(told.workflow_execution_id), "*", *flat(event_fields(told))])
+        self._dismiss(delivery, said)
 
     def answer(self, delivery: Delivery, answer: dict[str, Any]) -> None:
-        """Acknowledge a start with an answer: both or neither."""
-        key = self._keys.answer(delivery.ref.entry_id)
-        with translated(), self._client.pipeline(transaction=True) as pipe:
-            pipe.rpush(key, dumps(answer))
-            pipe.expire(key, ANSWER_S)
-            pipe.xack(delivery.ref.stream, GROUP, delivery.ref.entry_id)
-            pipe.execute()
+        """Acknowledge a start with an answer."""
+        self._dismiss(delivery, self._answering(delivery.ref.entry_id, answer))
 
     def drop(self, delivery: Delivery) -> None:
         """Acknowledge an event that means nothing any more."""
+        self._dismiss(delivery, [])
+
+    def _answering(self, entry_id: str, answer: dict[str, Any]) -> list[Command]:
+        key = self._keys.answer(entry_id)
+        return [["RPUSH", key, dumps(answer)], ["EXPIRE", key, ANSWER_S]]
+
+    def _dismiss(self, delivery: Delivery, said: Sequence[Command]) -> None:
+        ref = delivery.ref
+        args: Command = [GROUP, ref.entry_id]
+        for command in said:
+            args += [len(command), *command]
         with translated():
-            self._client.xack(delivery.ref.stream, GROUP, delivery.ref.entry_id)
+            self._dismissal([ref.stream], args)
 
     # ---- signals that come early
 
@@ -245,3 +256,12 @@ class RedisEventLog:
                 if left == []:  # whoever has something pending is kept: it would be dropped with him
                     pipe.xgroup_delconsumer(stream, GROUP, self._consumer)
             pipe.execute(raise_on_error=False)
+
+
+def _told(delivery: Delivery, reason: str) -> ResultEvent | None:
+    """What an execution hears when an event that it waits for is refused. A result that nobody can read is a
+    failure of its dispatch: without this word, whoever has no deadline would wait for ever."""
+    parent = read_parent(delivery.fields)
+    if parent is not None:
+        return refused_child(parent, reason)
+    return unreadable_result(delivery.fields, reason) if delivery.event is None else None

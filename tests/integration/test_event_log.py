@@ -677,6 +677,63 @@ def test_a_letter_keeps_what_was_sent_but_not_all_of_a_huge_field(world: World) 
     assert not list(world.client.scan_iter(f"{world.keys.prefix}:answer:*")), "only starts are answered"
 
 
+def test_an_event_that_two_coordinators_refuse_is_one_letter(world: World) -> None:
+    log = world.log()
+    log.open()
+    entry = world.send(world.keys.starts, {"workflow": "nobody"})
+    [delivery] = log.read(10, 0)
+
+    world.log("another").reject(delivery, "because")
+    log.reject(delivery, "because")
+    log.answer(delivery, {"ok": True})
+
+    assert len(world.dead()) == 1
+    assert world.counter("dead") == 1
+    assert world.answer(entry) == {"ok": False, "reason": "because"}
+
+
+def test_an_event_that_somebody_else_has_answered_is_refused_by_nobody(world: World) -> None:
+    log = world.log()
+    log.open()
+    world.send(world.keys.events(0), {"type": "boom"})
+    [delivery] = log.read(10, 0)
+
+    log.drop(delivery)
+    log.reject(delivery, "because")
+
+    assert world.dead() == []
+    assert world.counter("dead") == 0
+
+
+@pytest.mark.parametrize("output", ["{", DEEP, "x" * 9_000_000], ids=["no JSON", "too deep", "too large"])
+def test_a_result_that_cannot_be_read_is_a_failure_of_its_dispatch(world: World, output: str) -> None:
+    """A step without a deadline would wait for ever for what stands among the dead letters."""
+    one = world.coordinator()
+    weid = world.begin(one, document(step("a", timeout="none")))
+    payload = world.pop()
+    assert payload is not None
+    world.send(payload["events"], {**result_fields(payload), "output": output})
+
+    one.turn()
+    one.turn()
+
+    error = world.record(weid).error
+    assert error is not None
+    assert error["kind"] == "bad_output"
+    assert world.dead()[0]["reason"] in error["message"]
+    assert (world.pending(), world.leases(), len(world.dead())) == ([], {}, 1)
+
+
+def test_an_unreadable_result_of_nobody_leaves_two_letters_and_no_loop(world: World) -> None:
+    one = world.coordinator()
+    payload = {"execution": "w#x", "step": "a", "run_id": 0, "attempt": 1, "token": "t"}
+    world.send(world.keys.events(0), {**result_fields(payload), "output": "{"})
+
+    world.settle(one)
+
+    assert ["not JSON" in letter["reason"] for letter in world.dead()] == [True, False]
+
+
 def test_an_event_is_understood_as_it_was_sent(world: World) -> None:
     log = world.log()
     log.open()
