@@ -25,7 +25,13 @@ from typing import Any, Protocol, cast
 
 from orchestrator.application.beginnings import UnknownWorkflow
 from orchestrator.application.changes import Changes
-from orchestrator.application.errors import InvalidSpec, RecordNotFound, StoreError, Unavailable
+from orchestrator.application.errors import (
+    InvalidEvent,
+    InvalidSpec,
+    RecordNotFound,
+    StoreError,
+    Unavailable,
+)
 from orchestrator.application.events import (
     ControlEvent,
     Moment,
@@ -279,7 +285,7 @@ class Coordinator:
             self._reject(
                 delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details}
             )
-        except (UnknownWorkflow, StoreError) as error:
+        except (InvalidEvent, UnknownWorkflow, StoreError) as error:
             self._reject(delivery, str(error))
         except Exception as error:
             logger.exception("cannot start %s", delivery.ref.entry_id)

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from orchestrator.application.beginnings import UnknownWorkflow, child_spec, new_record
-from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.events import Moment, StartEvent
+from orchestrator.application.errors import InvalidEvent, InvalidSpec
+from orchestrator.application.events import Moment, Parent, StartEvent
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.spec import ChildSpec
 from orchestrator.application.transitions import decide
 from orchestrator.application.validation import LoadedSpec, check_inputs, load_spec
 from orchestrator.backend.backend import Backend
@@ -31,8 +32,8 @@ class Starts:
         self._specs = SpecCache()
 
     def creation(self, delivery: Delivery, moment: Moment) -> Commit:
-        """The commit that creates what a start asks for. Raises InvalidSpec, UnknownWorkflow or StoreError
-        when there is nothing that could be created."""
+        """The commit that creates what a start asks for. Raises InvalidEvent, InvalidSpec, UnknownWorkflow or
+        StoreError when there is nothing that could be created."""
         event = cast("StartEvent", delivery.event)
         loaded = self._spec_of(event)
         inputs, problems = check_inputs(loaded.spec, event.inputs)
@@ -55,8 +56,7 @@ class Starts:
             return self._specs.load(event.spec)
         name = event.workflow or ""
         if event.parent is not None:
-            workflow_id = event.parent.execution.partition("#")[0]
-            child = child_spec(self._definitions.spec(workflow_id), event.parent.step_id)
+            child = self._child_of(event.parent)
             if child.loaded is not None:
                 return child.loaded
             name = child.name or ""
@@ -64,6 +64,14 @@ class Starts:
             return self._definitions.definition(name)
         except KeyError:
             raise UnknownWorkflow(name) from None
+
+    def _child_of(self, parent: Parent) -> ChildSpec:
+        """Anybody can send what looks like the word of a parent, and name whatever they like."""
+        loaded = self._definitions.spec(parent.execution.partition("#")[0])
+        position = loaded.graph.index.get(parent.step_id)
+        if position is None or loaded.spec.steps[position].child is None:
+            raise InvalidEvent(f"workflow {parent.execution!r} has no step {parent.step_id!r} with a child")
+        return child_spec(loaded, parent.step_id)
 
     def answer_to_repeated(self, commit: Commit) -> Answer | None:
         """What became of the first start under the same idempotency root; None when its window has ended."""

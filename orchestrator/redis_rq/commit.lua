@@ -6,8 +6,9 @@
 -- ARGV    n, then n times: stream, group, entry id, each of which must still be pending
 --         1 for a new execution and then its key, its spec's key and document, the key of the signals that
 --           were kept for it and how many the decision knows; 1 for a child and then its parent's record, the
---           field of the step and the token that waits for it, else 0; 1 for an idempotency root and then its
---           key, the window in s and the execution, else 0; for an execution that is not new, just 0
+--           field of the step that waits for it, under which token and for whom, else 0; 1 for an idempotency
+--           root and then its key, the window in s and the execution, else 0; for an execution that is not new,
+--           just 0
 --         the version the decision was made upon
 --         n, then n queues, each: its name, how many jobs, and for each job token, lease member, data,
 --           timeout, description, time
@@ -41,9 +42,9 @@ if creates then
   execution, new_spec, document, signals = word(), word(), word(), word()
   local known_signals = tonumber(word())
   if word() == "1" then
-    local parent, step, token = word(), word(), word()
-    local waiting = redis.call("HGET", parent, step)
-    if not waiting or not string.find(waiting, '"' .. token .. '"', 1, true) then
+    local parent, step, token, child = word(), word(), word(), word()
+    local is_known, waiting = pcall(cjson.decode, redis.call("HGET", parent, step) or "")
+    if not (is_known and type(waiting) == "table" and waiting.token == token and waiting.child == child) then
       return -5
     end
   end

@@ -71,7 +71,8 @@ class CommitWords:
         keys, parent, root = self._keys, commit.record.parent, commit.root
         words: Command = [0]
         if parent is not None:
-            words = [1, keys.workflow(parent["execution"]), f"step:{parent['step_id']}", parent["token"]]
+            words = [1, keys.workflow(parent["execution"]), f"step:{parent['step_id']}"]
+            words += [parent["token"], commit.record.execution_id]
         if root is None:
             return [*words, 0]
         name, window_s = root
