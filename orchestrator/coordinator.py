@@ -135,34 +135,47 @@ class Coordinator:
 
     def handle(self, deliveries: Sequence[Delivery]) -> None:
         """Decide upon every event of a batch and commit it all in one round trip; conflicts go again."""
-        starts, folded = self._sort(deliveries)
-        decided = [case for delivery in starts if (case := self._start(delivery)) is not None]
-        decided += self._decide(folded)
+        starts, others = self._understood(deliveries)
+        cases = [case for delivery in starts if (case := self._start(delivery)) is not None]
+        if cases and any(isinstance(one.event, SignalEvent | ControlEvent) for one in others):
+            self._settle(cases)  # somebody may mean an execution that begins in this very batch
+            cases = []
+        self._settle(cases + self._decide(self._fold(others)))
+
+    def _settle(self, cases: Sequence[Case]) -> None:
+        """Commit, and decide again upon what somebody else has changed meanwhile."""
         for _ in range(self._pace.most_conflicts):
-            conflicts = self._commit_all(decided)
+            conflicts = self._commit_all(cases)
             if not conflicts:
                 return
-            decided = self._decide({case.execution: case.deliveries for case in conflicts})
+            cases = self._decide({case.execution: case.deliveries for case in conflicts})
         # Left unacknowledged on purpose: whoever reclaims these events begins afresh.
-        logger.warning("%d executions kept changing under us", len(decided))
+        logger.warning("%d executions kept changing under us", len(cases))
 
-    def _sort(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], dict[str, list[Delivery]]]:
+    def _understood(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Starts, and all other events; what cannot be understood or handled is refused."""
         starts: list[Delivery] = []
-        folded: dict[str, list[Delivery]] = {}
+        others: list[Delivery] = []
         for delivery in deliveries:
             if delivery.deliveries > self._pace.most_deliveries:
                 self._reject(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
             elif delivery.event is None:
                 self._reject(delivery, delivery.problem or "not understood")
-            elif isinstance(delivery.event, StartEvent):
-                starts.append(delivery)
-            elif isinstance(delivery.event, SignalEvent | ControlEvent):
-                found = self._addressed(delivery, delivery.event)
-                if found is not None:
-                    folded.setdefault(found, []).append(delivery)
             else:
-                folded.setdefault(delivery.event.workflow_execution_id, []).append(delivery)
-        return starts, folded
+                (starts if isinstance(delivery.event, StartEvent) else others).append(delivery)
+        return starts, others
+
+    def _fold(self, deliveries: Iterable[Delivery]) -> dict[str, list[Delivery]]:
+        """Events by the execution that they are for."""
+        folded: dict[str, list[Delivery]] = {}
+        for delivery in deliveries:
+            event = cast("StepEvent", delivery.event)
+            found: str | None = event.workflow_execution_id
+            if isinstance(event, SignalEvent | ControlEvent):
+                found = self._addressed(delivery, event)
+            if found is not None:
+                folded.setdefault(found, []).append(delivery)
+        return folded
 
     def _addressed(self, delivery: Delivery, event: SignalEvent | ControlEvent) -> str | None:
         """The execution that somebody means, by either of its ids; a signal for one that is yet to come is
@@ -173,7 +186,7 @@ class Coordinator:
                 return self._backend.find(wanted)
             except RecordNotFound as error:
                 if isinstance(event, ControlEvent):
-                    self._log.drop(delivery) if event.is_of_parent else self._reject(delivery, str(error))
+                    self._refuse(delivery, str(error))
                     return None
                 if self._log.keep_signal(delivery):
                     return None
@@ -198,7 +211,7 @@ class Coordinator:
         """An event whose decision cannot be written is dead; its execution fails rather than hangs."""
         for delivery in case.deliveries:
             self._reject(delivery, reason)
-        if case.commit.creates or not case.deliveries:
+        if case.commit.creates:
             return
         try:
             [record] = self._backend.checkout_many([case.execution]).values()
@@ -219,8 +232,10 @@ class Coordinator:
             match result:
                 case Committed.YES:
                     case.log()
+                    for delivery, reason in case.refused:
+                        self._refuse(delivery, reason)
                 case Committed.CONFLICT if not case.commit.creates:
-                    conflicts += [case] if case.deliveries else []
+                    conflicts.append(case)
                 case Committed.GONE if len(case.deliveries) > 1:
                     for delivery in case.deliveries:  # whoever is still pending counts by itself
                         self.handle([delivery])
@@ -251,9 +266,7 @@ class Coordinator:
                 for delivery in deliveries:
                     self._reject(delivery, str(record))
             else:
-                case = self._decide_one(record, deliveries)
-                if case.deliveries or not case.commit.changes.is_empty:
-                    cases.append(case)
+                cases.append(self._decide_one(record, deliveries))
         return cases
 
     def _decide_one(self, record: WorkflowRecord, deliveries: list[Delivery]) -> Case:
@@ -267,11 +280,13 @@ class Coordinator:
             message = f"internal error: {type(error).__name__}: {error}"
             changes = fail_workflow(record, failure("internal", message), moment)
             return Case(_commit_of(record, changes, deliveries), deliveries)
-        for position, reason in decided.refused:
-            self._reject(deliveries[position], reason)
-        refused = {position for position, _ in decided.refused}
+        refused = dict(decided.refused)
         kept = [delivery for position, delivery in enumerate(deliveries) if position not in refused]
-        return Case(_commit_of(record, decided.changes, kept), kept)
+        return Case(
+            _commit_of(record, decided.changes, kept),
+            deliveries,
+            [(deliveries[position], reason) for position, reason in refused.items()],
+        )
 
     # ---- starts
 
@@ -303,6 +318,13 @@ class Coordinator:
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)
 
+    def _refuse(self, delivery: Delivery, reason: str) -> None:
+        """What cannot be done; a parent that cancels its child does not mind whether it could be."""
+        if isinstance(delivery.event, ControlEvent) and delivery.event.is_of_parent:
+            self._log.drop(delivery)
+        else:
+            self._reject(delivery, reason)
+
     def _reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
         logger.warning("rejected %s of %s: %s", delivery.ref.entry_id, delivery.ref.stream, reason[:500])
         self._log.reject(delivery, reason, answer)
@@ -318,10 +340,12 @@ class StopSignal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A commit, and the deliveries it answers."""
+    """A commit, and the deliveries it was decided upon. Those that are `refused` it does not answer: they
+    are, once it is written, and so upon the record as it is and not as somebody remembered it."""
 
     commit: Commit
     deliveries: list[Delivery]
+    refused: Sequence[tuple[Delivery, str]] = ()
 
     @property
     def execution(self) -> str:
@@ -332,7 +356,7 @@ class Case:
         logger.info(
             "%s: %d events, %d steps changed, %d jobs%s",
             self.execution,
-            len(self.deliveries),
+            len(self.deliveries) - len(self.refused),
             len(changes.steps),
             len(changes.jobs),
             f", {changes.fields['status']}" if "status" in changes.fields else "",
