@@ -277,9 +277,7 @@ class Coordinator:
         except Exception as error:
             # A defect of ours, or a record that somebody broke. It must stop neither the others nor hide.
             logger.exception("cannot decide upon %s", record.workflow_execution_id)
-            message = f"internal error: {type(error).__name__}: {error}"
-            changes = fail_workflow(record, failure("internal", message), moment)
-            return Case(_commit_of(record, changes, deliveries), deliveries)
+            return self._failed(record, deliveries, f"internal error: {type(error).__name__}: {error}")
         refused = dict(decided.refused)
         kept = [delivery for position, delivery in enumerate(deliveries) if position not in refused]
         return Case(
@@ -287,6 +285,17 @@ class Coordinator:
             deliveries,
             [(deliveries[position], reason) for position, reason in refused.items()],
         )
+
+    def _failed(self, record: WorkflowRecord, deliveries: list[Delivery], message: str) -> Case:
+        """The end of an execution that cannot be decided upon; of one that cannot even be ended, its events
+        are refused."""
+        try:
+            changes = fail_workflow(record, failure("internal", message), self._moment(deliveries[-1]))
+        except Exception:
+            logger.exception("cannot even fail %s", record.workflow_execution_id)
+            nothing = Commit(record, Changes(deliveries[-1].at_ms))
+            return Case(nothing, deliveries, [(delivery, message) for delivery in deliveries])
+        return Case(_commit_of(record, changes, deliveries), deliveries)
 
     # ---- starts
 

@@ -277,6 +277,25 @@ def test_a_defect_in_a_decision_fails_that_workflow_only(
     assert world.pending() == []
 
 
+def test_a_record_that_cannot_even_be_failed_harms_nobody_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_nothing(*args: Any) -> Any:
+        raise RuntimeError("another defect")
+
+    one = world.coordinator()
+    bad, good = world.begin(one, ONE, execution_id="bad"), world.begin(one, ONE, execution_id="good")
+    monkeypatch.setattr(orchestrator.coordinator, "decide", deciding(lambda name: name == "bad"))
+    monkeypatch.setattr(orchestrator.coordinator, "fail_workflow", fail_nothing)
+
+    world.settle(one)
+
+    assert (world.status(good), world.status(bad)) == ("complete", "in_progress")
+    [letter] = world.dead()
+    assert "RuntimeError: a defect" in letter["reason"]
+    assert world.pending() == []
+
+
 def test_a_defect_in_the_decision_upon_a_start_fails_that_start_only(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
