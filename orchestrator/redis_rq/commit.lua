@@ -130,24 +130,29 @@ for _ = 1, tonumber(word()) do
   end
 end
 
--- Places under concurrency keys: first come, first served. A member is <limit>|<stream>|<execution>|<step>|<token>.
+-- Places under concurrency keys: first come, first served. A member is <limit>|<stream>|<execution>|<step>|<token>;
+-- whatever else stands in line is nobody's, and goes.
 for _ = 1, tonumber(word()) do
   local is_wanted, held, line, member = word() == "1", word(), word(), word()
   if is_wanted then
-    redis.call("ZADD", line, redis.call("HINCRBY", KEYS[5], "places_wanted", 1), member)
+    local last = redis.call("ZRANGE", line, -1, -1, "WITHSCORES")[2]
+    redis.call("ZADD", line, (tonumber(last) or 0) + 1, member)
   else
     redis.call("ZREM", held, member)
     redis.call("ZREM", line, member)
   end
   local next_one = redis.call("ZRANGE", line, 0, 0)[1]
   while next_one do
-    local limit, stream, waiter, step, token = string.match(next_one, "^(.-)|(.-)|(.-)|(.-)|(.-)$")
-    if redis.call("ZCARD", held) >= tonumber(limit) then
+    local limit, stream, waiter, step, token = string.match(next_one, "^(%d+)|(.-)|(.-)|(.-)|(.-)$")
+    if limit and redis.call("ZCARD", held) >= tonumber(limit) then
       break
     end
     redis.call("ZREM", line, next_one)
-    redis.call("ZADD", held, redis.call("TIME")[1] * 1000, next_one)
-    redis.call("XADD", stream, "*", "type", "slot", "execution", waiter, "step", step, "token", token)
+    if limit then
+      local time = redis.call("TIME")
+      redis.call("ZADD", held, time[1] * 1000 + math.floor(time[2] / 1000), next_one)
+      redis.call("XADD", stream, "*", "type", "slot", "execution", waiter, "step", step, "token", token)
+    end
     next_one = redis.call("ZRANGE", line, 0, 0)[1]
   end
 end
