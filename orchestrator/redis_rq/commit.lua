@@ -112,21 +112,17 @@ for _ = 1, tonumber(word()) do
   end
 end
 
--- Values that executions share. Nothing is added to what is no number, and no sum is beyond all numbers.
+-- Values that executions share. Nothing is added to what is no number, and no sum is beyond all numbers; what
+-- cannot be written, because something else stands in its place, is counted: half a commit would be worse.
 for _ = 1, tonumber(word()) do
   local kind, key, field, value = word(), word(), word(), word()
   if kind == "add" then
-    local sum = (tonumber(redis.call("HGET", key, field) or "0") or 0 / 0) + tonumber(value)
-    if sum ~= sum or math.abs(sum) == math.huge then
-      redis.call("HINCRBY", KEYS[5], "not_added", 1)
-      value = nil
-    else
-      local is_whole = sum == math.floor(sum) and math.abs(sum) < 1e15
-      value = string.format(is_whole and "%.0f" or "%.17g", sum)
-    end
+    local sum = (tonumber(redis.pcall("HGET", key, field) or "0") or 0 / 0) + tonumber(value)
+    local is_number, is_whole = math.abs(sum) < math.huge, sum == math.floor(sum) and math.abs(sum) < 1e15
+    value = is_number and string.format(is_whole and "%.0f" or "%.17g", sum)
   end
-  if value then
-    redis.call("HSET", key, field, value)
+  if not value or type(redis.pcall("HSET", key, field, value)) == "table" then
+    redis.call("HINCRBY", KEYS[5], "not_shared", 1)
   end
 end
 
