@@ -117,8 +117,7 @@ class Coordinator:
         self._backend.forget()
         self._log.open()
         self._log.tend()
-        while unfinished := self._log.unfinished(self._pace.batch):
-            self.handle(unfinished)
+        self._take_up(self._log.unfinished(self._pace.batch))
 
     def _end(self) -> None:
         try:
@@ -127,8 +126,11 @@ class Coordinator:
             logger.warning("the store is away at the end: %s", error)
 
     def _reclaim(self) -> None:
-        """Events of a dead coordinator, one by one: one of them may be what killed it."""
-        for delivery in self._log.reclaim(self._pace.reclaim_after_ms, self._pace.batch):
+        self._take_up(self._log.reclaim(self._pace.reclaim_after_ms, self._pace.batch))
+
+    def _take_up(self, deliveries: Iterable[Delivery]) -> None:
+        """Events of a coordinator that died, one by one: one of them may be what killed it."""
+        for delivery in deliveries:
             self.handle([delivery])
 
     # ---- one batch

@@ -8,8 +8,7 @@ disagree for a moment share a stream and lose nothing but time, because every co
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -80,20 +79,8 @@ class RedisEventLog:
 
     def read(self, count: int, block_ms: int) -> list[Delivery]:
         """New events; waits up to `block_ms` for the first of them."""
-        return self._read(">", [self._keys.starts, *map(self._keys.events, self._mine)], count, block_ms)
-
-    def unfinished(self, count: int) -> list[Delivery]:
-        """What this coordinator has read and not acknowledged: after an outage it begins with these."""
-        found = self._read("0", self._streams, count, 0)
-        with translated(), self._client.pipeline(transaction=False) as pipe:
-            for one in found:
-                ref = one.ref
-                pipe.xpending_range(ref.stream, GROUP, ref.entry_id, ref.entry_id, 1)
-            counts = [entries[0]["times_delivered"] if entries else 1 for entries in pipe.execute()]
-        return [replace(one, deliveries=int(seen)) for one, seen in zip(found, counts, strict=True)]
-
-    def _read(self, after: str, streams: Sequence[str], count: int, block_ms: int) -> list[Delivery]:
-        wanted: dict[Any, Any] = dict.fromkeys(streams, after)
+        streams = [self._keys.starts, *map(self._keys.events, self._mine)]
+        wanted: dict[Any, Any] = dict.fromkeys(streams, ">")
         with translated():
             try:
                 found: Any = self._client.xreadgroup(
@@ -112,32 +99,48 @@ class RedisEventLog:
             if fields
         ]
 
-    def reclaim(self, min_idle_ms: int, count: int) -> list[Delivery]:
-        """Take over events that were read long ago and never acknowledged: their coordinator is gone."""
-        taken: list[Delivery] = []
-        with translated():
-            with self._client.pipeline(transaction=False) as pipe:
-                for stream in self._streams:
-                    pipe.xpending_range(stream, GROUP, "-", "+", count, idle=min_idle_ms)
-                pending: list[Any] = pipe.execute(raise_on_error=False)
-            for stream, entries in zip(self._streams, pending, strict=True):
-                if isinstance(entries, Exception) or not entries:
-                    continue
-                counts = {entry["message_id"]: int(entry["times_delivered"]) for entry in entries}
-                claimed: Any = self._client.xclaim(stream, GROUP, self._consumer, min_idle_ms, list(counts))
-                kept = {entry_id: fields for entry_id, fields in claimed if fields}
-                taken += [
-                    self._delivery(stream, entry_id, fields, counts[entry_id] + 1)
-                    for entry_id, fields in kept.items()
-                ]
-                self._let_go(stream, [entry_id for entry_id in counts if entry_id not in kept])
-        return taken
+    def unfinished(self, count: int) -> Iterator[Delivery]:
+        """What this coordinator has read and not acknowledged: after an outage it begins with these."""
+        for stream in self._streams:
+            after = "-"
+            while entries := self._pending(stream, after, count):
+                yield from self._claimed(stream, entries, 0)
+                after = f"({entries[-1]['message_id']}"
 
-    def _let_go(self, stream: str, ids: Sequence[str]) -> None:
+    def _pending(self, stream: str, after: str, count: int) -> list[Any]:
+        with translated():
+            found: list[Any] = self._client.xpending_range(
+                stream, GROUP, after, "+", count, consumername=self._consumer
+            )
+        return found
+
+    def reclaim(self, min_idle_ms: int, count: int) -> Iterator[Delivery]:
+        """Take over events that were read long ago and never acknowledged: their coordinator is gone."""
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for stream in self._streams:
+                pipe.xpending_range(stream, GROUP, "-", "+", count, idle=min_idle_ms)
+            pending: list[Any] = pipe.execute(raise_on_error=False)
+        for stream, entries in zip(self._streams, pending, strict=True):
+            if not isinstance(entries, Exception):
+                yield from self._claimed(stream, entries, min_idle_ms)
+
+    def _claimed(self, stream: str, entries: Sequence[Any], min_idle_ms: int) -> Iterator[Delivery]:
+        """Each is claimed when its turn has come, and only then counts as delivered once more: an event that
+        kills whoever handles it must not take those behind it along."""
+        for entry in entries:
+            entry_id = entry["message_id"]
+            with translated():
+                found: Any = self._client.xclaim(stream, GROUP, self._consumer, min_idle_ms, [entry_id])
+                fields = next((fields for _, fields in found if fields), None)
+                if fields is None:
+                    self._let_go(stream, entry_id)
+            if fields is not None:
+                yield self._delivery(stream, entry_id, fields, int(entry["times_delivered"]) + 1)
+
+    def _let_go(self, stream: str, entry_id: str) -> None:
         """Acknowledge what was deleted from a stream: 6.2 would keep it pending for ever."""
-        for entry_id in ids:
-            if not self._client.xrange(stream, entry_id, entry_id):
-                self._client.xack(stream, GROUP, entry_id)
+        if not self._client.xrange(stream, entry_id, entry_id):
+            self._client.xack(stream, GROUP, entry_id)
 
     def _delivery(
         self, stream: str, entry_id: str, fields: Mapping[str, str], deliveries: int = 1

@@ -538,7 +538,7 @@ def test_a_start_of_a_child_that_kills_its_coordinators_is_given_up_and_the_pare
     taken(world, "one")
     for _ in range(6):
         world.age_pending(10_000)
-        world.log("one").reclaim(5_000, 10)  # and dies of it
+        assert len(list(world.log("one").reclaim(5_000, 10))) == 1  # and dies of it
     world.age_pending(10_000)
     world.killed("one")
 

@@ -214,7 +214,7 @@ def test_every_event_handled_by_several_and_again_takes_each_step_once(
         held = held if again else []
     held += world.log("c0").read(100, 0)
     coordinators[0].handle(held)
-    coordinators[0].handle(world.log("c0").unfinished(100))
+    coordinators[0].handle(list(world.log("c0").unfinished(100)))
 
     assert world.status(weid) == "complete"
     assert sorted(world.moves(weid, "complete")) == ["a", "b", "c", "d"]

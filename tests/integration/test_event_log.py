@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from coreworld import document, step
 from integration.world import Json, World, in_thread, result_fields, wait_until
 from orchestrator.application.events import ContinueEvent, StartEvent
+from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator import Coordinator
 from orchestrator.redis_rq import events
 from orchestrator.redis_rq.keys import GROUP
@@ -331,7 +332,7 @@ def test_an_event_that_was_never_handled_to_the_end_becomes_a_dead_letter(world:
     world.log("dead").read(10, 0)
     for _ in range(4):
         world.age_pending(5_000)
-        world.log("dead").reclaim(5_000, 10)
+        assert len(list(world.log("dead").reclaim(5_000, 10))) == 1
     world.age_pending(5_000)
 
     world.coordinator("one").turn()
@@ -358,6 +359,34 @@ def test_an_event_that_kills_a_coordinator_of_one_name_again_and_again_is_given_
             world.age_pending(5_000, reader="one")
 
     assert world.answer(entry)["ok"] is False
+
+
+@pytest.mark.parametrize("names", [["one"], ["one", "two", "three"]], ids=["one name", "other names"])
+def test_an_event_that_kills_its_coordinators_does_not_take_those_behind_it_along(
+    world: World, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    start = Coordinator._start
+
+    def killed(one: Coordinator, delivery: Delivery) -> Any:
+        if delivery.fields.get("execution_id") == "poison":
+            raise SystemExit("as if by the out-of-memory killer")
+        return start(one, delivery)
+
+    monkeypatch.setattr(Coordinator, "_start", killed)
+    before, poison, *behind = (
+        world.start(ONE, execution_id=name) for name in ("before", "poison", "b1", "b2", "b3")
+    )
+    for n in range(10):
+        name = names[n % len(names)]
+        try:
+            world.coordinator(name).turn()
+        except SystemExit:
+            world.age_pending(5_000, reader=name)
+
+    assert world.answer(poison)["ok"] is False
+    assert [world.answer(entry)["ok"] for entry in (before, *behind)] == [True] * 4
+    assert len(world.dead()) == 1
+    assert world.pending() == []
 
 
 def test_a_deleted_entry_is_passed_over(world: World) -> None:
