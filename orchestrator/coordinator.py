@@ -33,17 +33,23 @@ from orchestrator.application.errors import (
     Unavailable,
 )
 from orchestrator.application.events import (
+    ContinueEvent,
     ControlEvent,
+    LostEvent,
     Moment,
+    ResultEvent,
     SignalEvent,
+    SlotEvent,
     StartEvent,
     StepEvent,
+    TimerEvent,
     failure,
 )
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
+from orchestrator.cases import Case, commit_of
 from orchestrator.starts import Starts
 
 logger = logging.getLogger(__name__)
@@ -160,7 +166,7 @@ class Coordinator:
         others: list[Delivery] = []
         for delivery in deliveries:
             if delivery.deliveries > self._pace.most_deliveries:
-                self._reject(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
+                self._bury(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
             elif delivery.event is None:
                 self._reject(delivery, delivery.problem or "not understood")
             else:
@@ -213,18 +219,29 @@ class Coordinator:
         """An event whose decision cannot be written is dead; its execution fails rather than hangs."""
         for delivery in case.deliveries:
             self._reject(delivery, reason)
-        if case.commit.creates:
-            return
+        if not case.commit.creates:
+            self._fail(case.execution, reason, case.deliveries[-1])
+
+    def _bury(self, delivery: Delivery, reason: str) -> None:
+        """An event that nobody survives is dead; what somebody outside said is missed by nobody, but an
+        execution that waits for it fails rather than hangs."""
+        self._reject(delivery, reason)
+        if isinstance(delivery.event, ResultEvent | LostEvent | TimerEvent | SlotEvent | ContinueEvent):
+            self._fail(delivery.event.workflow_execution_id, reason, delivery)
+
+    def _fail(self, workflow_execution_id: str, reason: str, delivery: Delivery) -> None:
         try:
-            [record] = self._backend.checkout_many([case.execution]).values()
-            if isinstance(record, WorkflowRecord):
-                moment = self._moment(case.deliveries[-1])
-                changes = fail_workflow(record, failure("internal", reason), moment)
-                self._backend.commit([Commit(record, changes)])
+            for _ in range(self._pace.most_conflicts):
+                [record] = self._backend.checkout_many([workflow_execution_id]).values()
+                if not isinstance(record, WorkflowRecord):
+                    return
+                changes = fail_workflow(record, failure("internal", reason), self._moment(delivery))
+                if self._backend.commit([Commit(record, changes)]) == [Committed.YES]:
+                    return
         except Unavailable:
             raise
         except Exception:
-            logger.exception("cannot even fail %s", case.execution)
+            logger.exception("cannot even fail %s", workflow_execution_id)
 
     def _commit(self, cases: Sequence[Case]) -> list[Case]:
         """Commit in one round trip; returns those that met another writer and must be decided again."""
@@ -283,7 +300,7 @@ class Coordinator:
         refused = dict(decided.refused)
         kept = [delivery for position, delivery in enumerate(deliveries) if position not in refused]
         return Case(
-            _commit_of(record, decided.changes, kept),
+            commit_of(record, decided.changes, kept),
             deliveries,
             [(deliveries[position], reason) for position, reason in refused.items()],
         )
@@ -297,7 +314,7 @@ class Coordinator:
             logger.exception("cannot even fail %s", record.workflow_execution_id)
             nothing = Commit(record, Changes(deliveries[-1].at_ms))
             return Case(nothing, deliveries, [(delivery, message) for delivery in deliveries])
-        return Case(_commit_of(record, changes, deliveries), deliveries)
+        return Case(commit_of(record, changes, deliveries), deliveries)
 
     # ---- starts
 
@@ -349,31 +366,6 @@ class StopSignal(Protocol):
     def wait(self, timeout: float) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A commit, and the deliveries it was decided upon. Those that are `refused` it does not answer: they
-    are, once it is written, and so upon the record as it is and not as somebody remembered it."""
-
-    commit: Commit
-    deliveries: list[Delivery]
-    refused: Sequence[tuple[Delivery, str]] = ()
-
-    @property
-    def execution(self) -> str:
-        return self.commit.record.workflow_execution_id
-
-    def log(self) -> None:
-        changes = self.commit.changes
-        logger.info(
-            "%s: %d events, %d steps changed, %d jobs%s",
-            self.execution,
-            len(self.deliveries) - len(self.refused),
-            len(changes.steps),
-            len(changes.jobs),
-            f", {changes.fields['status']}" if "status" in changes.fields else "",
-        )
-
-
 class Chore:
     """Something done every so often, between batches."""
 
@@ -386,10 +378,3 @@ class Chore:
         if now >= self._due:
             self._due = now + self._every_s
             self._do()
-
-
-def _commit_of(record: WorkflowRecord, changes: Changes, deliveries: Sequence[Delivery]) -> Commit:
-    """Results are fenced by their tokens; a signal would count twice if two coordinators held it, and so
-    would the word of an operator."""
-    once = [one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent)]
-    return Commit(record, changes, events=[delivery.ref for delivery in deliveries], once=once)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import orchestrator.coordinator
 from coreworld import document, step, when
 from integration.families import (
     CHILD,
@@ -27,6 +28,9 @@ from integration.families import (
 )
 from integration.world import Json, Proxy, World
 from orchestrator.application.errors import Unavailable
+from orchestrator.application.events import ResultEvent
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.transitions import decide
 from orchestrator.application.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.coordinator import Coordinator
@@ -545,6 +549,31 @@ def test_a_start_of_a_child_that_kills_its_coordinators_is_given_up_and_the_pare
     world.settle(two)
 
     assert "never handled to the end" in error_of(world, weid)["message"]
+    assert list(left(world)) == ["dead"]
+
+
+def test_an_end_of_a_child_that_kills_its_coordinators_fails_the_parent_instead_of_leaving_it_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(record: WorkflowRecord, events: list[Any], *others: Any) -> Any:
+        if record.execution_id == "p" and any(isinstance(event, ResultEvent) for event in events):
+            raise SystemExit("as if by the out-of-memory killer")
+        return decide(record, events, *others)
+
+    [one] = serving(world)
+    weid = begin(world, one)
+    one.turn()
+    world.work()
+    one.turn()
+    monkeypatch.setattr(orchestrator.coordinator, "decide", killed)
+    for _ in range(8):
+        try:
+            world.coordinator("one").turn()
+        except SystemExit:
+            world.age_pending(5_000, reader="one")
+
+    error = error_of(world, weid)
+    assert (error["kind"], "never handled to the end" in error["message"]) == ("internal", True)
     assert list(left(world)) == ["dead"]
 
 

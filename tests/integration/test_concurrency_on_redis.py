@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import orchestrator.coordinator
 from coreworld import document, step
 from integration.families import (
     control,
@@ -25,6 +26,8 @@ from integration.families import (
 from integration.specs_on_redis import signal
 from integration.world import Json, Proxy, World, result_fields
 from orchestrator.application.errors import Unavailable
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.transitions import decide
 from orchestrator.coordinator import Coordinator
 from orchestrator.redis_rq.connection import Client
 
@@ -365,6 +368,30 @@ def test_a_commit_whose_reply_is_lost_neither_keeps_a_place_nor_takes_two(
     assert dropped == 1
     assert [world.moves(f"x{n}", "complete") for n in range(3)] == [["a"]] * 3
     assert left(world) == {}
+
+
+def test_a_grant_that_kills_its_coordinators_fails_its_execution_and_the_place_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(record: WorkflowRecord, events: list[Any], *others: Any) -> Any:
+        if record.execution_id == "x0" and events:
+            raise SystemExit("as if by the out-of-memory killer")
+        return decide(record, events, *others)
+
+    [one] = serving(world)
+    for name in ("x0", "x1"):
+        world.start(limited(1), execution_id=name)
+    one.turn()  # the grant is in the stream
+    monkeypatch.setattr(orchestrator.coordinator, "decide", killed)
+    for _ in range(8):
+        try:
+            world.coordinator("one").turn()
+        except SystemExit:
+            world.age_pending(5_000, reader="one")
+    world.settle(world.coordinator("one"))
+
+    assert [world.record(name).status for name in ("x0", "x1")] == ["failed", "complete"]
+    assert list(left(world)) == ["dead"]
 
 
 # ---- forged, and things that others put there
