@@ -19,29 +19,40 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
-from orchestrator.application.beginnings import UnknownWorkflow, child_spec, new_record
+from orchestrator.application.beginnings import UnknownWorkflow
 from orchestrator.application.changes import Changes
-from orchestrator.application.errors import InvalidSpec, NoRoute, RecordNotFound, StoreError, Unavailable
+from orchestrator.application.errors import (
+    InvalidEvent,
+    InvalidSpec,
+    NoRoute,
+    RecordNotFound,
+    StoreError,
+    Unavailable,
+)
 from orchestrator.application.events import (
+    ContinueEvent,
     ControlEvent,
+    LostEvent,
     Moment,
+    ResultEvent,
     SignalEvent,
+    SlotEvent,
     StartEvent,
     StepEvent,
+    TimerEvent,
     failure,
 )
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.routes import Routes
 from orchestrator.application.transitions import decide, fail_workflow
-from orchestrator.application.validation import LoadedSpec, check_inputs, load_spec
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
+from orchestrator.cases import Case, commit_of
+from orchestrator.starts import Starts
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +84,9 @@ class Coordinator:
         nonce: Callable[[], str] = lambda: secrets.token_hex(8),
         routes: Routes | None = None,
     ) -> None:
-        self._backend, self._log, self._definitions = backend, log, definitions
-        self._pace, self._nonce, self._routes = pace or Pace(), nonce, routes or Routes()
-        self._specs = SpecCache()
+        self._backend, self._log = backend, log
+        self._pace, self._nonce = pace or Pace(), nonce
+        self._starts = Starts(backend, log, definitions, routes or Routes(), self._pace.jobs_per_commit)
         self._chores = [
             Chore(self._pace.tend_every_s, self._log.tend),
             Chore(self._pace.reclaim_every_s, self._reclaim),
@@ -115,8 +126,7 @@ class Coordinator:
         self._backend.forget()
         self._log.open()
         self._log.tend()
-        while unfinished := self._log.unfinished(self._pace.batch):
-            self.handle(unfinished)
+        self._take_up(self._log.unfinished(self._pace.batch))
 
     def _end(self) -> None:
         try:
@@ -125,42 +135,58 @@ class Coordinator:
             logger.warning("the store is away at the end: %s", error)
 
     def _reclaim(self) -> None:
-        """Events of a dead coordinator, one by one: one of them may be what killed it."""
-        for delivery in self._log.reclaim(self._pace.reclaim_after_ms, self._pace.batch):
+        self._take_up(self._log.reclaim(self._pace.reclaim_after_ms, self._pace.batch))
+
+    def _take_up(self, deliveries: Iterable[Delivery]) -> None:
+        """Events of a coordinator that died, one by one: one of them may be what killed it."""
+        for delivery in deliveries:
             self.handle([delivery])
 
     # ---- one batch
 
     def handle(self, deliveries: Sequence[Delivery]) -> None:
         """Decide upon every event of a batch and commit it all in one round trip; conflicts go again."""
-        starts, folded = self._sort(deliveries)
-        decided = [case for delivery in starts if (case := self._start(delivery)) is not None]
-        decided += self._decide(folded)
+        starts, others = self._understood(deliveries)
+        cases = [case for delivery in starts if (case := self._start(delivery)) is not None]
+        if cases and any(isinstance(one.event, SignalEvent | ControlEvent) for one in others):
+            self._settle(cases)  # somebody may mean an execution that begins in this very batch
+            cases = []
+        self._settle(cases + self._decide(self._fold(others)))
+
+    def _settle(self, cases: Sequence[Case]) -> None:
+        """Commit, and decide again upon what somebody else has changed meanwhile."""
         for _ in range(self._pace.most_conflicts):
-            conflicts = self._commit_all(decided)
+            conflicts = self._commit_all(cases)
             if not conflicts:
                 return
-            decided = self._decide({case.execution: case.deliveries for case in conflicts})
+            cases = self._decide({case.execution: case.deliveries for case in conflicts})
         # Left unacknowledged on purpose: whoever reclaims these events begins afresh.
-        logger.warning("%d executions kept changing under us", len(decided))
+        logger.warning("%d executions kept changing under us", len(cases))
 
-    def _sort(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], dict[str, list[Delivery]]]:
+    def _understood(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Starts, and all other events; what cannot be understood or handled is refused."""
         starts: list[Delivery] = []
-        folded: dict[str, list[Delivery]] = {}
+        others: list[Delivery] = []
         for delivery in deliveries:
             if delivery.deliveries > self._pace.most_deliveries:
-                self._reject(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
+                self._bury(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
             elif delivery.event is None:
                 self._reject(delivery, delivery.problem or "not understood")
-            elif isinstance(delivery.event, StartEvent):
-                starts.append(delivery)
-            elif isinstance(delivery.event, SignalEvent | ControlEvent):
-                found = self._addressed(delivery, delivery.event)
-                if found is not None:
-                    folded.setdefault(found, []).append(delivery)
             else:
-                folded.setdefault(delivery.event.workflow_execution_id, []).append(delivery)
-        return starts, folded
+                (starts if isinstance(delivery.event, StartEvent) else others).append(delivery)
+        return starts, others
+
+    def _fold(self, deliveries: Iterable[Delivery]) -> dict[str, list[Delivery]]:
+        """Events by the execution that they are for."""
+        folded: dict[str, list[Delivery]] = {}
+        for delivery in deliveries:
+            event = cast("StepEvent", delivery.event)
+            found: str | None = event.workflow_execution_id
+            if isinstance(event, SignalEvent | ControlEvent):
+                found = self._addressed(delivery, event)
+            if found is not None:
+                folded.setdefault(found, []).append(delivery)
+        return folded
 
     def _addressed(self, delivery: Delivery, event: SignalEvent | ControlEvent) -> str | None:
         """The execution that somebody means, by either of its ids; a signal for one that is yet to come is
@@ -171,7 +197,7 @@ class Coordinator:
                 return self._backend.find(wanted)
             except RecordNotFound as error:
                 if isinstance(event, ControlEvent):
-                    self._log.drop(delivery) if event.is_of_parent else self._reject(delivery, str(error))
+                    self._refuse(delivery, str(error))
                     return None
                 if self._log.keep_signal(delivery):
                     return None
@@ -196,18 +222,29 @@ class Coordinator:
         """An event whose decision cannot be written is dead; its execution fails rather than hangs."""
         for delivery in case.deliveries:
             self._reject(delivery, reason)
-        if case.commit.creates or not case.deliveries:
-            return
+        if not case.commit.creates:
+            self._fail(case.execution, reason, case.deliveries[-1])
+
+    def _bury(self, delivery: Delivery, reason: str) -> None:
+        """An event that nobody survives is dead; what somebody outside said is missed by nobody, but an
+        execution that waits for it fails rather than hangs."""
+        self._reject(delivery, reason)
+        if isinstance(delivery.event, ResultEvent | LostEvent | TimerEvent | SlotEvent | ContinueEvent):
+            self._fail(delivery.event.workflow_execution_id, reason, delivery)
+
+    def _fail(self, workflow_execution_id: str, reason: str, delivery: Delivery) -> None:
         try:
-            [record] = self._backend.checkout_many([case.execution]).values()
-            if isinstance(record, WorkflowRecord):
-                moment = self._moment(case.deliveries[-1])
-                changes = fail_workflow(record, failure("internal", reason), moment)
-                self._backend.commit([Commit(record, changes)])
+            for _ in range(self._pace.most_conflicts):
+                [record] = self._backend.checkout_many([workflow_execution_id]).values()
+                if not isinstance(record, WorkflowRecord):
+                    return
+                changes = fail_workflow(record, failure("internal", reason), self._moment(delivery))
+                if self._backend.commit([Commit(record, changes)]) == [Committed.YES]:
+                    return
         except Unavailable:
             raise
         except Exception:
-            logger.exception("cannot even fail %s", case.execution)
+            logger.exception("cannot even fail %s", workflow_execution_id)
 
     def _commit(self, cases: Sequence[Case]) -> list[Case]:
         """Commit in one round trip; returns those that met another writer and must be decided again."""
@@ -217,8 +254,10 @@ class Coordinator:
             match result:
                 case Committed.YES:
                     case.log()
+                    for delivery, reason in case.refused:
+                        self._refuse(delivery, reason)
                 case Committed.CONFLICT if not case.commit.creates:
-                    conflicts += [case] if case.deliveries else []
+                    conflicts.append(case)
                 case Committed.GONE if len(case.deliveries) > 1:
                     for delivery in case.deliveries:  # whoever is still pending counts by itself
                         self.handle([delivery])
@@ -232,7 +271,7 @@ class Coordinator:
                 case Committed.ORPHAN:
                     self._log.drop(case.deliveries[0])
                 case Committed.REPEATED:
-                    self._repeat(case.deliveries[0], case.commit.root)
+                    self._repeat(case)
                 case Committed.FORGED:
                     reason = (
                         "another document has the same workflow_id: change the spec, for instance its name"
@@ -249,9 +288,7 @@ class Coordinator:
                 for delivery in deliveries:
                     self._reject(delivery, str(record))
             else:
-                case = self._decide_one(record, deliveries)
-                if case.deliveries or not case.commit.changes.is_empty:
-                    cases.append(case)
+                cases.append(self._decide_one(record, deliveries))
         return cases
 
     def _decide_one(self, record: WorkflowRecord, deliveries: list[Delivery]) -> Case:
@@ -262,86 +299,62 @@ class Coordinator:
         except Exception as error:
             # A defect of ours, or a record that somebody broke. It must stop neither the others nor hide.
             logger.exception("cannot decide upon %s", record.workflow_execution_id)
-            message = f"internal error: {type(error).__name__}: {error}"
-            changes = fail_workflow(record, failure("internal", message), moment)
-            return Case(_commit_of(record, changes, deliveries), deliveries)
-        for position, reason in decided.refused:
-            self._reject(deliveries[position], reason)
-        refused = {position for position, _ in decided.refused}
+            return self._failed(record, deliveries, f"internal error: {type(error).__name__}: {error}")
+        refused = dict(decided.refused)
         kept = [delivery for position, delivery in enumerate(deliveries) if position not in refused]
-        return Case(_commit_of(record, decided.changes, kept), kept)
+        return Case(
+            commit_of(record, decided.changes, kept),
+            deliveries,
+            [(deliveries[position], reason) for position, reason in refused.items()],
+        )
+
+    def _failed(self, record: WorkflowRecord, deliveries: list[Delivery], message: str) -> Case:
+        """The end of an execution that cannot be decided upon; of one that cannot even be ended, its events
+        are refused."""
+        try:
+            changes = fail_workflow(record, failure("internal", message), self._moment(deliveries[-1]))
+        except Exception:
+            logger.exception("cannot even fail %s", record.workflow_execution_id)
+            nothing = Commit(record, Changes(deliveries[-1].at_ms))
+            return Case(nothing, deliveries, [(delivery, message) for delivery in deliveries])
+        return Case(commit_of(record, changes, deliveries), deliveries)
 
     # ---- starts
 
     def _start(self, delivery: Delivery) -> Case | None:
         try:
-            return self._new_execution(delivery)
+            return Case(self._starts.creation(delivery, self._moment(delivery)), [delivery])
+        except Unavailable:
+            raise
         except InvalidSpec as error:
             details = [problem.as_dict() for problem in error.problems]
             self._reject(
                 delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details}
             )
-        except (UnknownWorkflow, NoRoute, StoreError) as error:
-            if isinstance(error, Unavailable):
-                raise
+        except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError) as error:
             self._reject(delivery, str(error))
-        except Unavailable:
-            raise
         except Exception as error:
             logger.exception("cannot start %s", delivery.ref.entry_id)
             self._reject(delivery, f"internal error: {type(error).__name__}: {error}")
         return None
 
-    def _new_execution(self, delivery: Delivery) -> Case:
-        event = cast("StartEvent", delivery.event)
-        loaded = self._spec_of(event)
-        self._routes.queues(loaded.spec)
-        inputs, problems = check_inputs(loaded.spec, event.inputs)
-        if problems:
-            raise InvalidSpec(problems)
-        moment = self._moment(delivery)
-        execution_id = event.execution_id or execution_id_of(delivery)
-        record = new_record(loaded, execution_id, inputs, event, moment)
-        record.signals = self._log.kept_signals(execution_id)
-        self._backend.look_around([record])
-        decided = decide(record, [], moment, self._pace.jobs_per_commit)
-        commit = _commit_of(record, decided.changes, [delivery])
-        commit.creates, commit.once = True, commit.events
-        if event.parent is None:
-            commit.answers = {delivery.ref.entry_id: _accepted(record.workflow_execution_id)}
-        if event.idempotency_root is not None:
-            commit.root = (event.idempotency_root, event.idempotency_window_s)
-        return Case(commit, [delivery])
-
-    def _spec_of(self, event: StartEvent) -> LoadedSpec:
-        if event.spec is not None:
-            return self._specs.load(event.spec)
-        name = event.workflow or ""
-        if event.parent is not None:
-            workflow_id = event.parent.execution.partition("#")[0]
-            child = child_spec(self._definitions.spec(workflow_id), event.parent.step_id)
-            if child.loaded is not None:
-                return child.loaded
-            name = child.name or ""
-        try:
-            return self._definitions.definition(name)
-        except KeyError:
-            raise UnknownWorkflow(name) from None
-
-    def _repeat(self, delivery: Delivery, root: tuple[str, int] | None) -> None:
+    def _repeat(self, case: Case) -> None:
         """A start that came before is answered with what came of it: once is enough."""
-        first = self._backend.commons.first_of(root[0]) if root is not None else None
-        if first is None:
-            self.handle([delivery])  # its window has just ended
-            return
-        answer = _accepted(first)
-        [record] = self._backend.checkout_many([first]).values()
-        if isinstance(record, WorkflowRecord) and record.is_final:
-            answer |= {"status": record.status.value, "outcome": record.outcome, "error": record.error}
-        self._log.answer(delivery, answer)
+        answer = self._starts.answer_to_repeated(case.commit)
+        if answer is None:
+            self.handle(case.deliveries)  # its window has just ended
+        else:
+            self._log.answer(case.deliveries[0], answer)
 
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)
+
+    def _refuse(self, delivery: Delivery, reason: str) -> None:
+        """What cannot be done; a parent that cancels its child does not mind whether it could be."""
+        if isinstance(delivery.event, ControlEvent) and delivery.event.is_of_parent:
+            self._log.drop(delivery)
+        else:
+            self._reject(delivery, reason)
 
     def _reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
         logger.warning("rejected %s of %s: %s", delivery.ref.entry_id, delivery.ref.stream, reason[:500])
@@ -356,29 +369,6 @@ class StopSignal(Protocol):
     def wait(self, timeout: float) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A commit, and the deliveries it answers."""
-
-    commit: Commit
-    deliveries: list[Delivery]
-
-    @property
-    def execution(self) -> str:
-        return self.commit.record.workflow_execution_id
-
-    def log(self) -> None:
-        changes = self.commit.changes
-        logger.info(
-            "%s: %d events, %d steps changed, %d jobs%s",
-            self.execution,
-            len(self.deliveries),
-            len(changes.steps),
-            len(changes.jobs),
-            f", {changes.fields['status']}" if "status" in changes.fields else "",
-        )
-
-
 class Chore:
     """Something done every so often, between batches."""
 
@@ -391,40 +381,3 @@ class Chore:
         if now >= self._due:
             self._due = now + self._every_s
             self._do()
-
-
-class SpecCache:
-    """Specs by their text: a producer sends the same one again and again, and checking it costs."""
-
-    def __init__(self, kept: int = 256) -> None:
-        self._kept = kept
-        self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
-
-    def load(self, text: str) -> LoadedSpec:
-        if text in self._specs:
-            self._specs.move_to_end(text)
-            return self._specs[text]
-        loaded = load_spec(text)
-        self._specs[text] = loaded
-        if len(self._specs) > self._kept:
-            self._specs.popitem(last=False)
-        return loaded
-
-
-def execution_id_of(delivery: Delivery) -> str:
-    """Made from the start's own id, so that the same start makes the same execution."""
-    milliseconds, _, sequence = delivery.ref.entry_id.partition("-")
-    at = datetime.fromtimestamp(delivery.at_ms // 1000, UTC)
-    return f"{at:%Y%m%dT%H%M%S}-{int(milliseconds) % 1000:03x}{int(sequence):x}"
-
-
-def _accepted(workflow_execution_id: str) -> dict[str, Any]:
-    execution_id = workflow_execution_id.partition("#")[2]
-    return {"ok": True, "workflow_execution_id": workflow_execution_id, "execution_id": execution_id}
-
-
-def _commit_of(record: WorkflowRecord, changes: Changes, deliveries: Sequence[Delivery]) -> Commit:
-    """Results are fenced by their tokens; a signal would count twice if two coordinators held it, and so
-    would the word of an operator."""
-    once = [one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent)]
-    return Commit(record, changes, events=[delivery.ref for delivery in deliveries], once=once)

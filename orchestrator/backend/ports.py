@@ -6,7 +6,7 @@ suite that runs on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
@@ -159,12 +159,14 @@ class EventLog(Protocol):
         """New events; waits up to `block_ms` for the first of them."""
         ...
 
-    def unfinished(self, count: int) -> list[Delivery]:
-        """What this coordinator has read and not acknowledged."""
+    def unfinished(self, count: int) -> Iterable[Delivery]:
+        """What this coordinator has read and not acknowledged, each when its turn has come; `count` are
+        looked up at a time."""
         ...
 
-    def reclaim(self, min_idle_ms: int, count: int) -> list[Delivery]:
-        """Take over what another coordinator read long ago and never acknowledged."""
+    def reclaim(self, min_idle_ms: int, count: int) -> Iterable[Delivery]:
+        """Take over what another coordinator read long ago and never acknowledged, each when its turn has
+        come; of every stream `count` at the most."""
         ...
 
     def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:

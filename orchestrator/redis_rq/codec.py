@@ -27,12 +27,14 @@ from orchestrator.application.events import (
     StartedEvent,
     StartEvent,
     TimerEvent,
+    failure,
 )
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_INPUT_BYTES = 1024 * 1024
 MAX_DEPTH = 200
 LONGEST_WINDOW_S = 366 * 86_400
+LONGEST_REMARK = 1_000
 EXECUTION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -134,6 +136,18 @@ def read_parent(fields: Mapping[str, str]) -> Parent | None:
         return None
 
 
+def unreadable_result(fields: Mapping[str, str], reason: str) -> ResultEvent | None:
+    """The failure that a result is which cannot be understood; None when it does not even say of which
+    dispatch, or is such a failure itself."""
+    if fields.get("type") != "result" or "output" not in fields:
+        return None
+    try:
+        error = failure("bad_output", f"the result was refused: {reason}")
+        return ResultEvent(error=error, **_dispatch(fields), **_worker(fields))
+    except InvalidEvent:
+        return None
+
+
 def _parent(fields: Mapping[str, str]) -> Parent:
     of_dispatch = _dispatch(fields, execution="execution")
     return Parent(**of_dispatch, root=_text(fields, "root"), depth=_number(fields, "depth"))
@@ -198,10 +212,20 @@ def _read_control(fields: Mapping[str, str]) -> ControlEvent:
         _text(fields, "execution"),
         cast(Control, action),
         fields.get("step", ""),
-        fields.get("reason"),
-        fields.get("by"),
+        _remark(fields, "reason"),
+        _remark(fields, "by"),
         is_of_parent="parent" in fields,
     )
+
+
+def _remark(fields: Mapping[str, str], name: str) -> str | None:
+    """Words for people. They are written down with every step that they concern, so they must be few."""
+    value = fields.get(name)
+    if value is not None and len(value) > LONGEST_REMARK:
+        raise InvalidEvent(
+            f"field {name!r} has {len(value):,} characters; at most {LONGEST_REMARK:,} are accepted"
+        )
+    return value
 
 
 _CONTROLS = get_args(Control)

@@ -6,8 +6,9 @@
 -- ARGV    n, then n times: stream, group, entry id, each of which must still be pending
 --         1 for a new execution and then its key, its spec's key and document, the key of the signals that
 --           were kept for it and how many the decision knows; 1 for a child and then its parent's record, the
---           field of the step and the token that waits for it, else 0; 1 for an idempotency root and then its
---           key, the window in s and the execution, else 0; for an execution that is not new, just 0
+--           field of the step that waits for it, under which token and for whom, else 0; 1 for an idempotency
+--           root and then its key, the window in s and the execution, else 0; for an execution that is not new,
+--           just 0
 --         the version the decision was made upon
 --         n, then n queues, each: its name, how many jobs, and for each job token, lease member, data,
 --           timeout, description, time
@@ -41,9 +42,9 @@ if creates then
   execution, new_spec, document, signals = word(), word(), word(), word()
   local known_signals = tonumber(word())
   if word() == "1" then
-    local parent, step, token = word(), word(), word()
-    local waiting = redis.call("HGET", parent, step)
-    if not waiting or not string.find(waiting, '"' .. token .. '"', 1, true) then
+    local parent, step, token, child = word(), word(), word(), word()
+    local is_known, waiting = pcall(cjson.decode, redis.call("HGET", parent, step) or "")
+    if not (is_known and type(waiting) == "table" and waiting.token == token and waiting.child == child) then
       return -5
     end
   end
@@ -111,42 +112,43 @@ for _ = 1, tonumber(word()) do
   end
 end
 
--- Values that executions share. Nothing is added to what is no number, and no sum is beyond all numbers.
+-- Values that executions share. Nothing is added to what is no number, and no sum is beyond all numbers; what
+-- cannot be written, because something else stands in its place, is counted: half a commit would be worse.
 for _ = 1, tonumber(word()) do
   local kind, key, field, value = word(), word(), word(), word()
   if kind == "add" then
-    local sum = (tonumber(redis.call("HGET", key, field) or "0") or 0 / 0) + tonumber(value)
-    if sum ~= sum or math.abs(sum) == math.huge then
-      redis.call("HINCRBY", KEYS[5], "not_added", 1)
-      value = nil
-    else
-      local is_whole = sum == math.floor(sum) and math.abs(sum) < 1e15
-      value = string.format(is_whole and "%.0f" or "%.17g", sum)
-    end
+    local sum = (tonumber(redis.pcall("HGET", key, field) or "0") or 0 / 0) + tonumber(value)
+    local is_number, is_whole = math.abs(sum) < math.huge, sum == math.floor(sum) and math.abs(sum) < 1e15
+    value = is_number and string.format(is_whole and "%.0f" or "%.17g", sum)
   end
-  if value then
-    redis.call("HSET", key, field, value)
+  if not value or type(redis.pcall("HSET", key, field, value)) == "table" then
+    redis.call("HINCRBY", KEYS[5], "not_shared", 1)
   end
 end
 
--- Places under concurrency keys: first come, first served. A member is <limit>|<stream>|<execution>|<step>|<token>.
+-- Places under concurrency keys: first come, first served. A member is <limit>|<stream>|<execution>|<step>|<token>;
+-- whatever else stands in line is nobody's, and goes.
 for _ = 1, tonumber(word()) do
   local is_wanted, held, line, member = word() == "1", word(), word(), word()
   if is_wanted then
-    redis.call("ZADD", line, redis.call("HINCRBY", KEYS[5], "places_wanted", 1), member)
+    local last = redis.call("ZRANGE", line, -1, -1, "WITHSCORES")[2]
+    redis.call("ZADD", line, (tonumber(last) or 0) + 1, member)
   else
     redis.call("ZREM", held, member)
     redis.call("ZREM", line, member)
   end
   local next_one = redis.call("ZRANGE", line, 0, 0)[1]
   while next_one do
-    local limit, stream, waiter, step, token = string.match(next_one, "^(.-)|(.-)|(.-)|(.-)|(.-)$")
-    if redis.call("ZCARD", held) >= tonumber(limit) then
+    local limit, stream, waiter, step, token = string.match(next_one, "^(%d+)|(.-)|(.-)|(.-)|(.-)$")
+    if limit and redis.call("ZCARD", held) >= tonumber(limit) then
       break
     end
     redis.call("ZREM", line, next_one)
-    redis.call("ZADD", held, redis.call("TIME")[1] * 1000, next_one)
-    redis.call("XADD", stream, "*", "type", "slot", "execution", waiter, "step", step, "token", token)
+    if limit then
+      local time = redis.call("TIME")
+      redis.call("ZADD", held, time[1] * 1000 + math.floor(time[2] / 1000), next_one)
+      redis.call("XADD", stream, "*", "type", "slot", "execution", waiter, "step", step, "token", token)
+    end
     next_one = redis.call("ZRANGE", line, 0, 0)[1]
   end
 end

@@ -72,7 +72,8 @@ class CommitWords:
         keys, parent, root = self._keys, commit.record.parent, commit.root
         words: Command = [0]
         if parent is not None:
-            words = [1, keys.workflow(parent["execution"]), f"step:{parent['step_id']}", parent["token"]]
+            words = [1, keys.workflow(parent["execution"]), f"step:{parent['step_id']}"]
+            words += [parent["token"], commit.record.execution_id]
         if root is None:
             return [*words, 0]
         name, window_s = root
@@ -142,7 +143,7 @@ class CommitWords:
         if changes.more:
             commands.append(["XADD", keys.events_of(weid), "*", "type", "continue", "execution", weid])
         for post in changes.posts:
-            commands.append(["XADD", keys.events_of(_addressee(post)), "*", *_flat(event_fields(post))])
+            commands.append(["XADD", keys.events_of(_addressee(post)), "*", *flat(event_fields(post))])
         for name, count in changes.counted.items():
             commands.append(["HINCRBY", keys.counters, name, count])
         for entry_id, answer in commit.answers.items():
@@ -185,7 +186,8 @@ def _addressee(post: Post) -> str:
     return post.execution_id or "" if isinstance(post, StartEvent) else post.workflow_execution_id
 
 
-def _flat(fields: Mapping[str, str]) -> list[str]:
+def flat(fields: Mapping[str, str]) -> list[str]:
+    """Fields as the words of a command."""
     return [word for pair in fields.items() for word in pair]
 
 

@@ -8,19 +8,25 @@ disagree for a moment share a stream and lose nothing but time, because every co
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import redis
 
 from orchestrator.application.beginnings import refused_child
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import Event, SignalEvent
+from orchestrator.application.events import Event, ResultEvent, SignalEvent
 from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.backend.ports import Delivery, EventRef
-from orchestrator.redis_rq.codec import dumps, event_fields, loads, read_event, read_parent
-from orchestrator.redis_rq.commits import ANSWER_S
+from orchestrator.redis_rq.codec import (
+    dumps,
+    event_fields,
+    loads,
+    read_event,
+    read_parent,
+    unreadable_result,
+)
+from orchestrator.redis_rq.commits import ANSWER_S, Command, flat
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import GROUP, Keys
 from orchestrator.redis_rq.scripts import Script
@@ -54,7 +60,7 @@ class RedisEventLog:
         self._grace_ms, self._retention_ms, self._settle_s = grace_ms, retention_s * 1000, settle_s
         self._judge_after = 0.0
         self._sweep, self._trim = Script(client, "sweep"), Script(client, "trim")
-        self._keep_signal = Script(client, "keep_signal")
+        self._keep_signal, self._dismissal = Script(client, "keep_signal"), Script(client, "dismiss")
         self._mine = list(range(self._keys.partitions))
         self._streams = [self._keys.starts, *map(self._keys.events, range(self._keys.partitions))]
 
@@ -73,20 +79,8 @@ class RedisEventLog:
 
     def read(self, count: int, block_ms: int) -> list[Delivery]:
         """New events; waits up to `block_ms` for the first of them."""
-        return self._read(">", [self._keys.starts, *map(self._keys.events, self._mine)], count, block_ms)
-
-    def unfinished(self, count: int) -> list[Delivery]:
-        """What this coordinator has read and not acknowledged: after an outage it begins with these."""
-        found = self._read("0", self._streams, count, 0)
-        with translated(), self._client.pipeline(transaction=False) as pipe:
-            for one in found:
-                ref = one.ref
-                pipe.xpending_range(ref.stream, GROUP, ref.entry_id, ref.entry_id, 1)
-            counts = [entries[0]["times_delivered"] if entries else 1 for entries in pipe.execute()]
-        return [replace(one, deliveries=int(seen)) for one, seen in zip(found, counts, strict=True)]
-
-    def _read(self, after: str, streams: Sequence[str], count: int, block_ms: int) -> list[Delivery]:
-        wanted: dict[Any, Any] = dict.fromkeys(streams, after)
+        streams = [self._keys.starts, *map(self._keys.events, self._mine)]
+        wanted: dict[Any, Any] = dict.fromkeys(streams, ">")
         with translated():
             try:
                 found: Any = self._client.xreadgroup(
@@ -105,32 +99,48 @@ class RedisEventLog:
             if fields
         ]
 
-    def reclaim(self, min_idle_ms: int, count: int) -> list[Delivery]:
-        """Take over events that were read long ago and never acknowledged: their coordinator is gone."""
-        taken: list[Delivery] = []
-        with translated():
-            with self._client.pipeline(transaction=False) as pipe:
-                for stream in self._streams:
-                    pipe.xpending_range(stream, GROUP, "-", "+", count, idle=min_idle_ms)
-                pending: list[Any] = pipe.execute(raise_on_error=False)
-            for stream, entries in zip(self._streams, pending, strict=True):
-                if isinstance(entries, Exception) or not entries:
-                    continue
-                counts = {entry["message_id"]: int(entry["times_delivered"]) for entry in entries}
-                claimed: Any = self._client.xclaim(stream, GROUP, self._consumer, min_idle_ms, list(counts))
-                kept = {entry_id: fields for entry_id, fields in claimed if fields}
-                taken += [
-                    self._delivery(stream, entry_id, fields, counts[entry_id] + 1)
-                    for entry_id, fields in kept.items()
-                ]
-                self._let_go(stream, [entry_id for entry_id in counts if entry_id not in kept])
-        return taken
+    def unfinished(self, count: int) -> Iterator[Delivery]:
+        """What this coordinator has read and not acknowledged: after an outage it begins with these."""
+        for stream in self._streams:
+            after = "-"
+            while entries := self._pending(stream, after, count):
+                yield from self._claimed(stream, entries, 0)
+                after = f"({entries[-1]['message_id']}"
 
-    def _let_go(self, stream: str, ids: Sequence[str]) -> None:
+    def _pending(self, stream: str, after: str, count: int) -> list[Any]:
+        with translated():
+            found: list[Any] = self._client.xpending_range(
+                stream, GROUP, after, "+", count, consumername=self._consumer
+            )
+        return found
+
+    def reclaim(self, min_idle_ms: int, count: int) -> Iterator[Delivery]:
+        """Take over events that were read long ago and never acknowledged: their coordinator is gone."""
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for stream in self._streams:
+                pipe.xpending_range(stream, GROUP, "-", "+", count, idle=min_idle_ms)
+            pending: list[Any] = pipe.execute(raise_on_error=False)
+        for stream, entries in zip(self._streams, pending, strict=True):
+            if not isinstance(entries, Exception):
+                yield from self._claimed(stream, entries, min_idle_ms)
+
+    def _claimed(self, stream: str, entries: Sequence[Any], min_idle_ms: int) -> Iterator[Delivery]:
+        """Each is claimed when its turn has come, and only then counts as delivered once more: an event that
+        kills whoever handles it must not take those behind it along."""
+        for entry in entries:
+            entry_id = entry["message_id"]
+            with translated():
+                found: Any = self._client.xclaim(stream, GROUP, self._consumer, min_idle_ms, [entry_id])
+                fields = next((fields for _, fields in found if fields), None)
+                if fields is None:
+                    self._let_go(stream, entry_id)
+            if fields is not None:
+                yield self._delivery(stream, entry_id, fields, int(entry["times_delivered"]) + 1)
+
+    def _let_go(self, stream: str, entry_id: str) -> None:
         """Acknowledge what was deleted from a stream: 6.2 would keep it pending for ever."""
-        for entry_id in ids:
-            if not self._client.xrange(stream, entry_id, entry_id):
-                self._client.xack(stream, GROUP, entry_id)
+        if not self._client.xrange(stream, entry_id, entry_id):
+            self._client.xack(stream, GROUP, entry_id)
 
     def _delivery(
         self, stream: str, entry_id: str, fields: Mapping[str, str], deliveries: int = 1
@@ -149,42 +159,46 @@ class RedisEventLog:
     # ---- answering
 
     def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
-        """Move an event to the dead letters, with a reason, and acknowledge it: both or neither."""
-        ref = delivery.ref
+        """Move an event to the dead letters, with a reason, and acknowledge it; whoever waits for what it
+        should have brought hears of it."""
+        keys, ref = self._keys, delivery.ref
         shown = {name: value[:SHOWN_OF_A_FIELD] for name, value in delivery.fields.items()}
-        letter: dict[Any, Any] = {
+        letter = {
             "reason": reason[:SHOWN_OF_A_FIELD],
             "stream": ref.stream,
             "entry": ref.entry_id,
             "event": dumps(shown),
         }
-        with translated(), self._client.pipeline(transaction=True) as pipe:
-            pipe.xadd(self._keys.dead, letter, maxlen=DEAD_LETTERS_KEPT, approximate=True)
-            pipe.hincrby(self._keys.counters, "dead", 1)
-            if ref.stream == self._keys.starts:
-                key = self._keys.answer(ref.entry_id)
-                pipe.rpush(key, dumps(answer or {"ok": False, "reason": reason}))
-                pipe.expire(key, ANSWER_S)
-            parent = read_parent(delivery.fields)
-            if parent is not None:
-                told: dict[Any, Any] = dict(event_fields(refused_child(parent, reason)))
-                pipe.xadd(self._keys.events_of(parent.execution), told)
-            pipe.xack(ref.stream, GROUP, ref.entry_id)
-            pipe.execute()
+        said: list[Command] = [
+            ["XADD", keys.dead, "MAXLEN", "~", DEAD_LETTERS_KEPT, "*", *flat(letter)],
+            ["HINCRBY", keys.counters, "dead", 1],
+        ]
+        if ref.stream == keys.starts:
+            said += self._answering(ref.entry_id, answer or {"ok": False, "reason": reason})
+        told = _told(delivery, reason[:SHOWN_OF_A_FIELD])
+        if told is not None:
+            said.append(["XADD", keys.events_of(told.workflow_execution_id), "*", *flat(event_fields(told))])
+        self._dismiss(delivery, said)
 
     def answer(self, delivery: Delivery, answer: dict[str, Any]) -> None:
-        """Acknowledge a start with an answer: both or neither."""
-        key = self._keys.answer(delivery.ref.entry_id)
-        with translated(), self._client.pipeline(transaction=True) as pipe:
-            pipe.rpush(key, dumps(answer))
-            pipe.expire(key, ANSWER_S)
-            pipe.xack(delivery.ref.stream, GROUP, delivery.ref.entry_id)
-            pipe.execute()
+        """Acknowledge a start with an answer."""
+        self._dismiss(delivery, self._answering(delivery.ref.entry_id, answer))
 
     def drop(self, delivery: Delivery) -> None:
         """Acknowledge an event that means nothing any more."""
+        self._dismiss(delivery, [])
+
+    def _answering(self, entry_id: str, answer: dict[str, Any]) -> list[Command]:
+        key = self._keys.answer(entry_id)
+        return [["RPUSH", key, dumps(answer)], ["EXPIRE", key, ANSWER_S]]
+
+    def _dismiss(self, delivery: Delivery, said: Sequence[Command]) -> None:
+        ref = delivery.ref
+        args: Command = [GROUP, ref.entry_id]
+        for command in said:
+            args += [len(command), *command]
         with translated():
-            self._client.xack(delivery.ref.stream, GROUP, delivery.ref.entry_id)
+            self._dismissal([ref.stream], args)
 
     # ---- signals that come early
 
@@ -245,3 +259,12 @@ class RedisEventLog:
                 if left == []:  # whoever has something pending is kept: it would be dropped with him
                     pipe.xgroup_delconsumer(stream, GROUP, self._consumer)
             pipe.execute(raise_on_error=False)
+
+
+def _told(delivery: Delivery, reason: str) -> ResultEvent | None:
+    """What an execution hears when an event that it waits for is refused. A result that nobody can read is a
+    failure of its dispatch: without this word, whoever has no deadline would wait for ever."""
+    parent = read_parent(delivery.fields)
+    if parent is not None:
+        return refused_child(parent, reason)
+    return unreadable_result(delivery.fields, reason) if delivery.event is None else None

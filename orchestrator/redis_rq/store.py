@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -141,8 +142,8 @@ class RedisStore:
         with translated(), self._client.pipeline(transaction=False) as pipe:
             for scope, owner in owners:
                 pipe.hgetall(self._keys.shared(scope, owner))
-            found: list[dict[str, str]] = pipe.execute()
-        return [{key: loads(value) for key, value in values.items()} for values in found]
+            found: list[Mapping[str, str] | Exception] = pipe.execute(raise_on_error=False)
+        return [_read_shared(values) for values in found]
 
     def first_of(self, root: str) -> str | None:
         with translated():
@@ -199,6 +200,9 @@ class RedisStore:
             pipe.set(self._keys.execution(record.execution_id), record.workflow_execution_id)
             if is_new and not record.is_final:
                 pipe.hincrby(self._keys.spec(record.workflow_id), "executions", 1)
+                if record.group is not None:
+                    pipe.hincrby(self._keys.groups, record.group, 1)
+                    pipe.persist(self._keys.shared("flow_group", record.group))
             pipe.execute()
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
@@ -211,6 +215,20 @@ class RedisStore:
             if result is Committed.YES and writes(commit):
                 commit.record.version = version
         return results
+
+
+def _read_shared(stored: Mapping[str, str] | Exception) -> dict[str, Any]:
+    """Values of a scope. What somebody has put there that is no JSON is not there: it must not stop those who
+    share the others."""
+    values: dict[str, Any] = {}
+    if isinstance(stored, Exception):
+        with suppress(ResponseError), translated():
+            raise stored
+        return values
+    for key, text in stored.items():
+        with suppress(ValueError, RecursionError):
+            values[key] = loads(text)
+    return values
 
 
 def _next_version(version: str) -> str:

@@ -57,7 +57,11 @@ ROOMS = {
         libraries=DATA | {"redis", "rq"},
         never=frozenset({TRANSITIONS}),  # a worker never decides
     ),
-    "orchestrator.coordinator": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
+    "orchestrator.cases": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
+    "orchestrator.starts": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
+    "orchestrator.coordinator": Room(
+        ours=frozenset({APPLICATION, BACKEND, "orchestrator.cases", "orchestrator.starts"}), libraries=DATA
+    ),
     "orchestrator.client": Room(ours=frozenset({APPLICATION, BACKEND, REDIS_RQ}), libraries=DATA),
     "orchestrator.family": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.workflow": Room(

@@ -30,7 +30,7 @@ def coordinators(
     made = [
         world.coordinator(name, world.connect(), **{"trim_every_s": 1e9, **(pace or {})}) for name in names
     ]
-    for store in (world.store, *(cast("RedisStore", one._definitions) for one in made)):
+    for store in (world.store, *(cast("RedisStore", one._starts._definitions) for one in made)):
         store.remember(loaded)
     world.store.register(IT, loaded)
     for one in made:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import orchestrator.coordinator
+import orchestrator.starts
 from coreworld import document, step
 from integration.world import Json, World, calls, durable_world, result_fields, running, wait_until
 from orchestrator.application.errors import Unavailable
@@ -213,7 +214,7 @@ def test_every_event_handled_by_several_and_again_takes_each_step_once(
         held = held if again else []
     held += world.log("c0").read(100, 0)
     coordinators[0].handle(held)
-    coordinators[0].handle(world.log("c0").unfinished(100))
+    coordinators[0].handle(list(world.log("c0").unfinished(100)))
 
     assert world.status(weid) == "complete"
     assert sorted(world.moves(weid, "complete")) == ["a", "b", "c", "d"]
@@ -276,11 +277,30 @@ def test_a_defect_in_a_decision_fails_that_workflow_only(
     assert world.pending() == []
 
 
+def test_a_record_that_cannot_even_be_failed_harms_nobody_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_nothing(*args: Any) -> Any:
+        raise RuntimeError("another defect")
+
+    one = world.coordinator()
+    bad, good = world.begin(one, ONE, execution_id="bad"), world.begin(one, ONE, execution_id="good")
+    monkeypatch.setattr(orchestrator.coordinator, "decide", deciding(lambda name: name == "bad"))
+    monkeypatch.setattr(orchestrator.coordinator, "fail_workflow", fail_nothing)
+
+    world.settle(one)
+
+    assert (world.status(good), world.status(bad)) == ("complete", "in_progress")
+    [letter] = world.dead()
+    assert "RuntimeError: a defect" in letter["reason"]
+    assert world.pending() == []
+
+
 def test_a_defect_in_the_decision_upon_a_start_fails_that_start_only(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = world.coordinator()
-    monkeypatch.setattr(orchestrator.coordinator, "decide", deciding(lambda name: name == "bad"))
+    monkeypatch.setattr(orchestrator.starts, "decide", deciding(lambda name: name == "bad"))
     bad, good = world.start(ONE, execution_id="bad"), world.start(ONE, execution_id="good")
 
     one.turn()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from coreworld import document, step
 from integration.world import Json, World, in_thread, result_fields, wait_until
 from orchestrator.application.events import ContinueEvent, StartEvent
+from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator import Coordinator
 from orchestrator.redis_rq import events
 from orchestrator.redis_rq.keys import GROUP
@@ -331,7 +332,7 @@ def test_an_event_that_was_never_handled_to_the_end_becomes_a_dead_letter(world:
     world.log("dead").read(10, 0)
     for _ in range(4):
         world.age_pending(5_000)
-        world.log("dead").reclaim(5_000, 10)
+        assert len(list(world.log("dead").reclaim(5_000, 10))) == 1
     world.age_pending(5_000)
 
     world.coordinator("one").turn()
@@ -358,6 +359,34 @@ def test_an_event_that_kills_a_coordinator_of_one_name_again_and_again_is_given_
             world.age_pending(5_000, reader="one")
 
     assert world.answer(entry)["ok"] is False
+
+
+@pytest.mark.parametrize("names", [["one"], ["one", "two", "three"]], ids=["one name", "other names"])
+def test_an_event_that_kills_its_coordinators_does_not_take_those_behind_it_along(
+    world: World, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    start = Coordinator._start
+
+    def killed(one: Coordinator, delivery: Delivery) -> Any:
+        if delivery.fields.get("execution_id") == "poison":
+            raise SystemExit("as if by the out-of-memory killer")
+        return start(one, delivery)
+
+    monkeypatch.setattr(Coordinator, "_start", killed)
+    before, poison, *behind = (
+        world.start(ONE, execution_id=name) for name in ("before", "poison", "b1", "b2", "b3")
+    )
+    for n in range(10):
+        name = names[n % len(names)]
+        try:
+            world.coordinator(name).turn()
+        except SystemExit:
+            world.age_pending(5_000, reader=name)
+
+    assert world.answer(poison)["ok"] is False
+    assert [world.answer(entry)["ok"] for entry in (before, *behind)] == [True] * 4
+    assert len(world.dead()) == 1
+    assert world.pending() == []
 
 
 def test_a_deleted_entry_is_passed_over(world: World) -> None:
@@ -675,6 +704,63 @@ def test_a_letter_keeps_what_was_sent_but_not_all_of_a_huge_field(world: World) 
     assert (kept["type"], len(kept["data"])) == ("boom", 10_000)
     assert letter["reason"] == "because"
     assert not list(world.client.scan_iter(f"{world.keys.prefix}:answer:*")), "only starts are answered"
+
+
+def test_an_event_that_two_coordinators_refuse_is_one_letter(world: World) -> None:
+    log = world.log()
+    log.open()
+    entry = world.send(world.keys.starts, {"workflow": "nobody"})
+    [delivery] = log.read(10, 0)
+
+    world.log("another").reject(delivery, "because")
+    log.reject(delivery, "because")
+    log.answer(delivery, {"ok": True})
+
+    assert len(world.dead()) == 1
+    assert world.counter("dead") == 1
+    assert world.answer(entry) == {"ok": False, "reason": "because"}
+
+
+def test_an_event_that_somebody_else_has_answered_is_refused_by_nobody(world: World) -> None:
+    log = world.log()
+    log.open()
+    world.send(world.keys.events(0), {"type": "boom"})
+    [delivery] = log.read(10, 0)
+
+    log.drop(delivery)
+    log.reject(delivery, "because")
+
+    assert world.dead() == []
+    assert world.counter("dead") == 0
+
+
+@pytest.mark.parametrize("output", ["{", DEEP, "x" * 9_000_000], ids=["no JSON", "too deep", "too large"])
+def test_a_result_that_cannot_be_read_is_a_failure_of_its_dispatch(world: World, output: str) -> None:
+    """A step without a deadline would wait for ever for what stands among the dead letters."""
+    one = world.coordinator()
+    weid = world.begin(one, document(step("a", timeout="none")))
+    payload = world.pop()
+    assert payload is not None
+    world.send(payload["events"], {**result_fields(payload), "output": output})
+
+    one.turn()
+    one.turn()
+
+    error = world.record(weid).error
+    assert error is not None
+    assert error["kind"] == "bad_output"
+    assert world.dead()[0]["reason"] in error["message"]
+    assert (world.pending(), world.leases(), len(world.dead())) == ([], {}, 1)
+
+
+def test_an_unreadable_result_of_nobody_leaves_two_letters_and_no_loop(world: World) -> None:
+    one = world.coordinator()
+    payload = {"execution": "w#x", "step": "a", "run_id": 0, "attempt": 1, "token": "t"}
+    world.send(world.keys.events(0), {**result_fields(payload), "output": "{"})
+
+    world.settle(one)
+
+    assert ["not JSON" in letter["reason"] for letter in world.dead()] == [True, False]
 
 
 def test_an_event_is_understood_as_it_was_sent(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +115,110 @@ def test_two_hundred_workflows_end_whoever_is_killed(
         assert not redis.xlen(KEYS.dead)
         counters: Any = redis.hgetall(KEYS.counters)
         assert int(counters["lost"]) >= 2, "the kills were meant to hit something"
+
+
+# ---- families
+
+
+UNDO = {"fn": "slow_add", "input": {"a": 1, "b": 1}}
+DOOM = {"fn": "fail", "when": {"==": [{"%": [{"var": "input.n"}, 3]}, 0]}}
+CHILD = {
+    "name": "child",
+    "steps": [
+        {
+            "id": "work",
+            "fn": "slow_add",
+            "input": {"a": {"var": "input.n"}, "b": 1, "seconds": 0.1},
+            "concurrency": {"key": "desk", "limit": 2},
+            "compensate": UNDO,
+        },
+        {"id": "doom", **DOOM, "depends_on": ["work"]},
+    ],
+    "outputs": {"sum": {"var": "steps.work.output.sum"}},
+}
+PARENT = {
+    "name": "parent",
+    "steps": [
+        {"id": "before", "fn": "slow_add", "input": {"a": 1, "b": 1}, "compensate": UNDO},
+        {"id": "kid", "workflow": CHILD, "input": {"n": {"var": "input.n"}}, "depends_on": ["before"]},
+    ],
+    "outputs": {"sum": {"var": "steps.kid.output.sum"}},
+}
+FAMILIES = 16
+
+
+def history(redis: RedisClient, workflow_execution_id: str) -> list[dict[str, Any]]:
+    entries: Any = redis.lrange(KEYS.history(workflow_execution_id), 0, -1)
+    return [json.loads(entry) for entry in entries]
+
+
+def ended(redis: RedisClient, execution_id: str) -> dict[str, list[str]]:
+    """How each step of an execution ended, as often as it did."""
+    found: dict[str, list[str]] = {}
+    for entry in history(redis, str(redis.get(KEYS.execution(execution_id)))):
+        if entry.get("to") in ("complete", "failed", "filtered", "skipped", "cancelled"):
+            found.setdefault(entry["step"], []).append(entry["to"])
+    return found
+
+
+def most_at_once(redis: RedisClient, executions: list[str], step_id: str) -> int:
+    """How many of these were in progress with this step at one time, by their histories."""
+    changes: list[tuple[str, int]] = []
+    for execution_id in executions:
+        is_in = False
+        for entry in history(redis, str(redis.get(KEYS.execution(execution_id)))):
+            if entry.get("step") == step_id and "to" in entry:
+                was_in, is_in = is_in, entry["to"] == "in_progress"
+                changes.append((entry["at"], is_in - was_in))
+    at_once, most = 0, 0
+    for _, change in sorted(changes):  # whoever leaves in a millisecond makes room for whoever comes in it
+        at_once += change
+        most = max(most, at_once)
+    return most
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_families_end_once_and_undo_once_whoever_is_killed(
+    redis: RedisClient, redis_url: str, tmp_path: Path
+) -> None:
+    client = Client(redis_url)
+    with stack(redis_url, "step_functions", tmp_path, ORCHESTRATOR_LEASE_S="4") as world:
+        coordinators = [world.coordinator(), world.coordinator()]
+        workers = [world.rq_worker(), world.worker()]
+        names = [f"p{n}" for n in range(FAMILIES)]
+        client.start_many([PARENT] * FAMILIES, [{"n": n} for n in range(FAMILIES)], names)
+
+        def done() -> int:
+            return int(sum(redis.zcard(KEYS.index(status)) for status in ("complete", "failed")))
+
+        def wait_and_kill(share: int) -> None:
+            wait_until(lambda: done() >= share, what=f"{share} executions to end")
+            world.kill(coordinators.pop(0))
+            coordinators.append(world.coordinator())
+            for worker in workers:
+                wait_until(partial(world.kill_horse, worker), what="a work-horse to kill")
+
+        wait_and_kill(FAMILIES // 2)
+        wait_and_kill(FAMILIES)
+        wait_until(lambda: done() == 2 * FAMILIES, what="every parent and every child to end")
+        wait_until(lambda: nothing_is_left(redis), 30, "nothing pending")
+        wait_until(lambda: not list(redis.scan_iter("rq:job:*")), 30, "no job of RQ")
+
+    children = [f"{name}:kid:0" for name in names]
+    for n, (name, child) in enumerate(zip(names, children, strict=True)):
+        if n % 3:
+            assert client.record(name).outcome == {"sum": n + 1}
+            assert ended(redis, name) == {"before": ["complete"], "kid": ["complete"]}
+            assert ended(redis, child) == {"work": ["complete"], "doom": ["filtered"]}
+        else:
+            assert (client.record(name).compensated, client.record(child).compensated) == (True, True)
+            undone = {"before#undo": ["complete"]}
+            assert ended(redis, name) == {"before": ["complete"], "kid": ["failed"], **undone}
+            undone = {"work#undo": ["complete"]}
+            assert ended(redis, child) == {"work": ["complete"], "doom": ["failed"], **undone}
+    assert sorted(redis.scan_iter(f"{KEYS.execution('')}*")) == sorted(map(KEYS.execution, names + children))
+    assert most_at_once(redis, children, "work") == 2
+    assert not list(redis.scan_iter(f"{KEYS.prefix}:concurrency:*"))
+    assert not redis.xlen(KEYS.dead), redis.xrange(KEYS.dead)
+    assert int(redis.hget(KEYS.counters, "lost") or 0) >= 2, "the kills were meant to hit something"

@@ -215,7 +215,7 @@ def coordinators_again(world: World, weid: str, *names: str) -> list[Any]:
     loaded = world.record(weid).loaded
     made = [world.coordinator(name, world.connect(), trim_every_s=1e9) for name in names]
     for one in made:
-        one._definitions.remember(loaded)  # type: ignore[attr-defined]
+        one._starts._definitions.remember(loaded)  # type: ignore[attr-defined]
         one._backend._store.remember(loaded)  # type: ignore[attr-defined]
     return made
 

@@ -100,14 +100,16 @@ class World:
 
     # ---- what producers and workers do
 
-    def start(self, spec: Json | str, inputs: Json | None = None, execution_id: str | None = None) -> str:
-        """XADD a start, as redis-cli would; a text is a registered name."""
+    def start(
+        self, spec: Json | str, inputs: Json | None = None, execution_id: str | None = None, **others: str
+    ) -> str:
+        """XADD a start, as redis-cli would; a text is a registered name, `others` are further fields."""
         fields = {"workflow": spec} if isinstance(spec, str) else {"spec": json.dumps(spec)}
         if inputs is not None:
             fields["inputs"] = json.dumps(inputs)
         if execution_id is not None:
             fields["execution_id"] = execution_id
-        return self.send(self.keys.starts, fields)
+        return self.send(self.keys.starts, {**fields, **others})
 
     def send(self, stream: str, fields: Mapping[Any, Any], entry_id: str = "*") -> str:
         return str(self.client.xadd(stream, dict(fields), id=entry_id))

@@ -1,0 +1,508 @@
+"""Concurrency keys on Redis: never more than the limit, first come first served, every place comes back."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import orchestrator.coordinator
+from coreworld import document, step
+from integration.families import (
+    control,
+    decide_all,
+    executions,
+    exists,
+    left,
+    members,
+    of_type,
+    serving,
+    storm,
+    taken,
+)
+from integration.specs_on_redis import signal
+from integration.world import Json, Proxy, World, result_fields
+from orchestrator.application.errors import Unavailable
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.transitions import decide
+from orchestrator.coordinator import Coordinator
+from orchestrator.redis_rq.connection import Client
+
+KEY = {"var": "input.key"}
+
+
+def limited(limit: int = 1, key: Any = "k", **keys: Any) -> Json:
+    """A workflow of one step under a key."""
+    return document(step("a", concurrency={"key": key, "limit": limit}, **keys))
+
+
+def whole(limit: int = 1, key: Any = "k") -> Json:
+    """A workflow that is under a key itself."""
+    return document(step("a"), concurrency={"key": key, "limit": limit})
+
+
+def begin(world: World, one: Coordinator, spec: Json, *names: str, **start: Any) -> list[str]:
+    """Start executions in this order; those that get a place know of it."""
+    found = [world.begin(one, spec, execution_id=name, **start) for name in names]
+    decide_all(world, one)
+    return found
+
+
+def running(world: World) -> list[str]:
+    """The executions whose jobs wait to be run."""
+    return [payload["execution"].partition("#")[2] for payload in world.payloads()]
+
+
+def names_of(places: Sequence[str]) -> list[str]:
+    return [place.split("|")[2].partition("#")[2] for place in places]
+
+
+# ---- what a place is
+
+
+@pytest.mark.parametrize("spec", [limited(2), whole(2)], ids=["step", "workflow"])
+def test_no_more_than_the_limit_run_and_the_others_come_in_their_order(world: World, spec: Json) -> None:
+    [one] = serving(world)
+    begin(world, one, spec, "x0", "x1", "x2", "x3", "x4")
+    assert running(world) == ["x0", "x1"]
+    assert sorted(names_of(members(world, "held")["k"])) == ["x0", "x1"]
+    assert names_of(members(world, "line")["k"]) == ["x2", "x3", "x4"]
+
+    served = []
+    while world.payloads():
+        served += running(world)[:1]
+        world.work(most=1)
+        decide_all(world, one)
+        assert len(members(world, "held").get("k", [])) <= 2
+
+    assert served == ["x0", "x1", "x2", "x3", "x4"]
+    assert {world.record(name).status for name in executions(world)} == {"complete"}
+    assert left(world) == {}
+
+
+def test_a_key_is_shared_by_steps_and_workflows_of_any_document(world: World) -> None:
+    [one] = serving(world)
+    for n, spec in enumerate((limited(1), whole(1), limited(1, key={"cat": ["", "k"]}))):
+        world.begin(one, spec, execution_id=f"x{n}")
+    decide_all(world, one)
+
+    assert running(world) == ["x0"]
+    world.settle(one)
+    assert left(world) == {}
+
+
+def test_keys_that_differ_do_not_know_of_each_other(world: World) -> None:
+    [one] = serving(world)
+    for n in range(3):
+        world.begin(one, limited(1, KEY), execution_id=f"x{n}", inputs={"key": f"k{n}"})
+    decide_all(world, one)
+
+    assert sorted(running(world)) == ["x0", "x1", "x2"]
+
+
+def test_a_larger_limit_further_back_in_line_does_not_overtake(world: World) -> None:
+    [one] = serving(world)
+    begin(world, one, limited(1), "x0", "x1")
+    begin(world, one, limited(3), "x2")
+
+    assert running(world) == ["x0"]
+    world.work(most=1)
+    decide_all(world, one)
+    assert sorted(running(world)) == ["x1", "x2"], "x1 has the only place of its limit, and x2 one of three"
+    world.settle(one)
+    assert left(world) == {}
+
+
+ODD = ["a b", "a|b", "#:*?[]", "\n\t\r", "ключ 🔑", "{x}", "k" * 256, "0", "rq:queue:x"]
+
+
+@pytest.mark.parametrize("key", ODD)
+def test_a_key_may_have_any_characters(world: World, key: str) -> None:
+    [one] = serving(world)
+    begin(world, one, limited(1, KEY), "x0", "x1", inputs={"key": key})
+
+    assert (len(members(world, "held")[key]), len(members(world, "line")[key])) == (1, 1)
+    world.settle(one)
+    assert {world.record(name).status for name in executions(world)} == {"complete"}
+    assert left(world) == {}
+
+
+@pytest.mark.parametrize(
+    "key", ["", "k" * 257, "k" * 1_000_000, None, True, ["k"], {"k": 1}], ids=lambda key: str(key)[:20]
+)
+@pytest.mark.parametrize("spec", [limited(1, KEY), whole(1, KEY)], ids=["step", "workflow"])
+def test_what_is_no_key_fails_its_execution_and_takes_no_place(world: World, spec: Json, key: Any) -> None:
+    [one] = serving(world)
+    [weid] = begin(world, one, spec, "x0", inputs={"key": key})
+    world.settle(one)
+
+    record = world.record(weid)
+    assert record.error is not None
+    assert (record.status, record.error["kind"]) == ("failed", "expression")
+    assert "concurrency.key" in record.error["message"]
+    assert len(record.error["message"]) < 1_000
+    assert left(world) == {}
+
+
+def test_a_document_whose_key_has_ten_megabytes_is_refused(world: World) -> None:
+    [one] = serving(world)
+    entry = world.start(limited(1, "k" * 10_000_000), execution_id="x0")
+
+    world.settle(one)
+
+    assert world.answer(entry)["ok"] is False
+    assert executions(world) == []
+    assert list(left(world)) == ["dead"]
+
+
+def test_half_a_character_in_a_key_harms_nobody_else(world: World) -> None:
+    """An expression can make of a text what no text may be."""
+    [one] = serving(world)
+    key = {"json.parse": [{"var": "input.key"}]}
+    good = world.start(limited(1, key), {"key": '"k"'}, "good")
+    bad = world.start(limited(1, key), {"key": '"\\ud800"'}, "bad")
+
+    world.settle(one)
+
+    assert world.answer(good)["ok"] is True
+    assert world.record("good").status == "complete"
+    if world.answer(bad)["ok"]:
+        assert world.record("bad").status == "failed"
+    assert left(world).keys() <= {"dead"}
+
+
+# ---- when a place comes back
+
+
+def failing(inputs: Json) -> Json:
+    raise ValueError("as asked")
+
+
+@pytest.mark.parametrize("end", ["complete", "fail", "cancel", "hold", "lose", "kill", "halt", "time out"])
+def test_the_end_of_a_step_is_the_turn_of_the_next(world: World, end: str) -> None:
+    halts = [{"condition": True, "action": "halt", "result": {}}]
+    spec = limited(1, max_attempts=1, **({"branch": halts} if end == "halt" else {}))
+    spec["limits"] = {"max_lost": 0}
+    if end == "time out":
+        spec["timeout"] = "1h"
+    [one] = serving(world)
+    first, _ = begin(world, one, spec, "x0", "x1")
+    assert running(world) == ["x0"]
+
+    match end:
+        case "complete" | "halt":
+            world.work(most=1)
+        case "fail":
+            world.work({"a": failing}, most=1)
+        case "cancel":
+            control(world, "x0", "cancel")
+        case "hold":  # a step in progress cannot be held: it keeps its place until it ends
+            control(world, "x0", "hold", "a")
+            decide_all(world, one)
+            assert names_of(members(world, "held")["k"]) == ["x0"]
+            world.work(most=1)
+        case "lose" | "kill":
+            payload = world.pop()
+            assert payload is not None
+            world.send(payload["events"], {**result_fields(payload), "type": "lost", "reason": end})
+        case "time out":
+            world.client.hset(world.keys.workflow(first), "deadline_ms", "1")
+            one._backend.forget()
+            world.send(world.keys.events(0), {"type": "timeout", "execution": first})
+    decide_all(world, one)
+
+    assert world.record("x0").is_final
+    assert running(world) == ["x1"]
+    assert names_of(members(world, "held")["k"]) == ["x1"]
+    world.settle(one)
+    assert left(world).keys() <= {"dead"}
+
+
+def test_a_lost_worker_keeps_the_place_of_its_step(world: World) -> None:
+    """The step is still in progress: its next worker is under the same place."""
+    [one] = serving(world)
+    begin(world, one, limited(1), "x0", "x1")
+    payload = world.pop()
+    assert payload is not None
+    world.send(payload["events"], {**result_fields(payload), "type": "lost", "reason": "killed"})
+    decide_all(world, one)
+
+    assert running(world) == ["x0"]
+    world.settle(one)
+    assert left(world) == {}
+
+
+def test_a_step_in_back_off_lets_others_in_and_stands_in_line_again(world: World) -> None:
+    [one] = serving(world)
+    retry = {"max_retries": 1, "initial_delay_ms": 60_000}
+    begin(world, one, limited(1, retry=retry), "x0", "x1")
+    world.work({"a": failing}, most=1)
+    decide_all(world, one)
+    assert running(world) == ["x1"]
+    assert members(world, "line") == {}
+
+    raw = json.loads(str(world.client.hget(world.keys.workflow(world.store.full_id("x0")), "step:a")))
+    raw["not_before_ms"] -= 60_000
+    world.client.hset(world.keys.workflow(world.store.full_id("x0")), "step:a", json.dumps(raw))
+    one._backend.forget()
+    world.age_timers(60_000)
+    world.log().tend()
+    decide_all(world, one)
+    assert names_of(members(world, "line")["k"]) == ["x0"]
+
+    world.settle(one)
+    assert {world.record(name).status for name in ("x0", "x1")} == {"complete"}
+    assert left(world) == {}
+
+
+def test_places_of_a_workflow_are_kept_while_it_compensates(world: World) -> None:
+    [one] = serving(world)
+    spec = document(
+        step("a", compensate={"fn": "undo"}), step("b", after="a"), concurrency={"key": "k", "limit": 1}
+    )
+    begin(world, one, spec, "x0", "x1")
+    world.work(most=1)
+    decide_all(world, one)
+    control(world, "x0", "cancel")
+    decide_all(world, one)
+    assert world.record("x0").status == "compensating"
+    assert names_of(members(world, "held")["k"]) == ["x0"]
+
+    world.settle(one)
+
+    assert world.record("x0").compensated is True
+    assert world.record("x1").status == "complete"
+    assert left(world) == {}
+
+
+# ---- out of order
+
+
+def test_a_place_that_is_granted_to_somebody_who_was_cancelled_goes_to_the_next(world: World) -> None:
+    one, two = serving(world, "one", "two")
+    begin(world, one, limited(1), "x0", "x1", "x2")
+    world.work(most=1)
+    one.handle(taken(world))
+    [grant] = of_type(taken(world), "slot")
+    assert grant.fields["execution"].endswith("#x1")
+    control(world, "x1", "cancel")
+    two.handle(taken(world))
+    assert names_of(members(world, "held")["k"]) == ["x2"]
+
+    one.handle([grant])
+    decide_all(world, one)
+
+    assert world.record("x1").status == "cancelled"
+    assert running(world) == ["x2"]
+    assert world.counter("stale") + world.counter("late") == 1
+    world.settle(one, two)
+    assert left(world) == {}
+
+
+def test_whoever_is_cancelled_in_line_leaves_it(world: World) -> None:
+    [one] = serving(world)
+    begin(world, one, whole(1), "x0", "x1", "x2")
+    control(world, "x1", "cancel")
+    decide_all(world, one)
+
+    assert names_of(members(world, "line")["k"]) == ["x2"]
+    world.settle(one)
+    assert world.moves("x1", "in_progress") == []
+    assert left(world) == {}
+
+
+@pytest.mark.parametrize("spec", [limited(1), whole(1)], ids=["step", "workflow"])
+def test_a_grant_that_two_coordinators_hold_dispatches_once(world: World, spec: Json) -> None:
+    one, two = serving(world, "one", "two")
+    world.begin(one, spec, execution_id="x0")
+    [grant] = of_type(taken(world), "slot")
+
+    two.handle([grant])
+    one.handle([grant])
+    world.send(grant.ref.stream, grant.fields)
+    decide_all(world, two)
+
+    assert running(world) == ["x0"]
+    assert world.moves("x0", "in_progress") == ["a"]
+    world.settle(one, two)
+    assert left(world) == {}
+
+
+def test_a_grant_whose_coordinator_died_is_taken_over(world: World) -> None:
+    one, two = serving(world, "one", "two", reclaim_after_ms=50)
+    world.begin(one, limited(1), execution_id="x0")
+    taken(world, "one")
+    world.age_pending(1_000)
+    world.killed("one")
+
+    world.settle(two)
+
+    assert world.record("x0").status == "complete"
+    assert left(world) == {}
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_a_commit_whose_reply_is_lost_neither_keeps_a_place_nor_takes_two(
+    real_world: World, proxy: Proxy, proxied: Client, nth: int
+) -> None:
+    world = real_world
+    one = world.coordinator("one", proxied)
+    for n in range(3):
+        world.start(limited(1), execution_id=f"x{n}")
+    dropped = 0
+    for turn in range(1, 40):
+        if turn == nth:
+            proxy.drop_reply_of("EVALSHA")
+        try:
+            one.handle(one._log.read(100, 0))
+        except Unavailable:
+            dropped += 1
+            one.begin()
+        assert len(members(world, "held").get("k", [])) <= 1
+        world.work(most=1)
+    world.settle(one)
+
+    assert dropped == 1
+    assert [world.moves(f"x{n}", "complete") for n in range(3)] == [["a"]] * 3
+    assert left(world) == {}
+
+
+def test_a_grant_that_kills_its_coordinators_fails_its_execution_and_the_place_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(record: WorkflowRecord, events: list[Any], *others: Any) -> Any:
+        if record.execution_id == "x0" and events:
+            raise SystemExit("as if by the out-of-memory killer")
+        return decide(record, events, *others)
+
+    [one] = serving(world)
+    for name in ("x0", "x1"):
+        world.start(limited(1), execution_id=name)
+    one.turn()  # the grant is in the stream
+    monkeypatch.setattr(orchestrator.coordinator, "decide", killed)
+    for _ in range(8):
+        try:
+            world.coordinator("one").turn()
+        except SystemExit:
+            world.age_pending(5_000, reader="one")
+    world.settle(world.coordinator("one"))
+
+    assert [world.record(name).status for name in ("x0", "x1")] == ["failed", "complete"]
+    assert list(left(world)) == ["dead"]
+
+
+# ---- forged, and things that others put there
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"step": "a", "token": "guess-0"},
+        {"step": "nobody", "token": "guess-0"},
+        {"step": "", "token": "guess-0"},
+        {"step": "a#0", "token": "guess-0"},
+        {"step": "a#undo", "token": "guess-0"},
+    ],
+    ids=lambda fields: fields["step"] or "none",
+)
+def test_a_forged_grant_lets_nobody_in(world: World, fields: dict[str, str]) -> None:
+    [one] = serving(world)
+    _, second = begin(world, one, limited(1), "x0", "x1")
+    world.send(world.keys.events(2), {"type": "slot", "execution": second, **fields})
+    decide_all(world, one)
+
+    assert running(world) == ["x0"]
+    assert world.counter("stale") == 1
+    world.settle(one)
+    assert left(world) == {}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"execution": "w#nobody", "token": "t"}, {"execution": "w#x"}, {"token": "t"}]
+)
+def test_a_grant_for_nobody_is_a_dead_letter(world: World, fields: dict[str, str]) -> None:
+    [one] = serving(world)
+    world.send(world.keys.events(2), {"type": "slot", "step": "a", **fields})
+    world.settle(one)
+
+    assert len(world.dead()) == 1
+    assert list(left(world)) == ["dead"]
+
+
+@pytest.mark.parametrize("member", ["", "x", "1|2", "many|s|w#x|a|t"])
+def test_a_stranger_in_line_is_shown_out(world: World, member: str) -> None:
+    [one] = serving(world)
+    world.client.zadd(world.keys.line("k"), {member: 0})
+    begin(world, one, limited(1), "x0", "x1")
+
+    assert running(world) == ["x0"]
+    world.settle(one)
+    assert {world.record(name).status for name in ("x0", "x1")} == {"complete"}
+    assert left(world) == {}
+
+
+def test_the_order_of_a_line_does_not_hang_on_the_counters(world: World) -> None:
+    """An operator may well set the counters back."""
+    [one] = serving(world)
+    begin(world, one, limited(1), "x0", "x1", "x2")
+    world.client.delete(world.keys.counters)
+    begin(world, one, limited(1), "x3")
+
+    assert names_of(members(world, "line")["k"]) == ["x1", "x2", "x3"]
+    world.settle(one)
+    assert left(world) == {}
+
+
+# ---- everything at once
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_places_in_a_storm(world: World, seed: int) -> None:
+    """Two limits and a whole workflow under one of them; some fail, some are cancelled, some retry."""
+    chance = random.Random(seed)
+    coordinators = serving(world, "one", "two", "three")
+    spec = document(
+        step("a", concurrency={"key": "k", "limit": 2}, max_attempts=3),
+        step("b", concurrency={"key": "j", "limit": 1}, on_error="continue"),
+        step("c", "a b", concurrency={"key": "k", "limit": 2}),
+    )
+    under = document(step("a"), {"id": "w", "wait": {"signal": "go"}}, concurrency={"key": "j", "limit": 1})
+    names = [f"x{n}" for n in range(8)]
+    for n, name in enumerate(names):
+        world.start(under if n % 4 == 3 else spec, execution_id=name)
+    most = {"k": 2, "j": 1}
+
+    def unlucky(inputs: Json) -> Json:
+        if chance.random() < 0.3:
+            raise ValueError("bad luck")
+        return inputs
+
+    def over() -> bool:
+        for kind, limit in most.items():
+            assert len(members(world, "held").get(kind, [])) <= limit
+        at_work: dict[str, int] = {}
+        for name in filter(lambda name: exists(world, name), names):
+            record = world.record(name)
+            for step_id, one in record.steps.items():
+                concurrency = record.spec.steps[record.graph.index[step_id]].concurrency
+                if concurrency is not None and one.token is not None:
+                    at_work[concurrency.key] = at_work.get(concurrency.key, 0) + 1
+            if not record.is_final and chance.random() < 0.02:
+                control(world, name, "cancel", stream=world.keys.events(chance.randrange(8)))
+            elif chance.random() < 0.2:
+                signal(world, name, "go")
+        assert all(at_work.get(key, 0) <= limit for key, limit in most.items()), at_work
+        return len(executions(world)) == len(names) and all(
+            world.record(name).is_final for name in executions(world)
+        )
+
+    storm(world, coordinators, chance, over, {"a": unlucky, "b": unlucky, "c": unlucky})
+
+    for name in names:
+        completed = world.moves(name, "complete")
+        assert len(completed) == len(set(completed))
+    assert all("cannot be cancelled" in letter["reason"] for letter in world.dead())
+    assert left(world).keys() <= {"dead"}

@@ -1,0 +1,329 @@
+"""Idempotency roots on Redis: one execution for each root within its window, and every start is answered."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from coreworld import document, step
+from integration.families import control, executions, exists, left, parent_of, serving, storm, taken
+from integration.world import Json, Proxy, World, wait_until
+from orchestrator.application.errors import Unavailable
+from orchestrator.coordinator import Coordinator
+from orchestrator.redis_rq.connection import Client
+
+ONE = document(step("a"), outputs={"n": {"var": "input.n"}})
+ROOT = "order-42"
+
+
+def start(world: World, name: str | None = None, n: int = 1, root: str = ROOT, **others: str) -> str:
+    return world.start(ONE, {"n": n}, name, idempotency_root=root, **others)
+
+
+def answers(world: World, *entries: str) -> list[Json]:
+    """Each start has exactly one answer."""
+    return [world.answer(entry) for entry in entries]
+
+
+def first_of(world: World, root: str = ROOT) -> Any:
+    return world.client.get(f"orchestrator:idempotency:{root}")
+
+
+# ---- what a root is
+
+
+def test_a_start_under_a_root_that_was_used_starts_nothing_and_is_told_the_first(world: World) -> None:
+    [one] = serving(world)
+    first = start(world, "x0")
+    one.turn()
+    second, third = start(world, "x1", n=2), start(world)
+    one.turn()
+
+    assert executions(world) == ["x0"]
+    assert [answer["execution_id"] for answer in answers(world, first, second, third)] == ["x0"] * 3
+    assert all("status" not in answer for answer in answers(world, second, third)), "it has not ended yet"
+    assert first_of(world) == world.answer(first)["workflow_execution_id"]
+    assert len(world.payloads()) == 1
+    assert (world.dead(), world.pending()) == ([], [])
+
+
+@pytest.mark.parametrize("how", ["complete", "failed", "cancelled"])
+def test_a_start_after_the_end_of_the_first_is_told_how_it_ended(world: World, how: str) -> None:
+    def boom(inputs: Json) -> Json:
+        raise ValueError("as asked")
+
+    [one] = serving(world)
+    start(world, "x0")
+    one.turn()
+    if how == "cancelled":
+        control(world, "x0", "cancel")
+    world.settle(one, executors={"a": boom} if how == "failed" else None)
+    again = start(world, "x1")
+    one.turn()
+
+    answer = world.answer(again)
+    assert (answer["ok"], answer["execution_id"], answer["status"]) == (True, "x0", how)
+    if how == "complete":
+        assert (answer["outcome"], answer["error"]) == ({"n": 1}, None)
+    if how == "failed":
+        assert answer["error"]["message"] == "as asked"
+    assert left(world) == {}
+
+
+def test_a_root_is_of_all_workflows(world: World) -> None:
+    [one] = serving(world)
+    start(world, "x0")
+    other = world.start(document(step("other")), execution_id="x1", idempotency_root=ROOT)
+    world.settle(one)
+
+    assert world.answer(other)["execution_id"] == "x0"
+    assert executions(world) == ["x0"]
+
+
+def test_roots_that_differ_do_not_know_of_each_other(world: World) -> None:
+    [one] = serving(world)
+    start(world, "x0", root="r:1")
+    start(world, "x1", root="r:2")
+    world.start(ONE, {"n": 1}, "x2")
+    world.settle(one)
+
+    assert executions(world) == ["x0", "x1", "x2"]
+
+
+def test_a_window_ends(world: World) -> None:
+    [one] = serving(world)
+    start(world, "x0", idempotency_window_s="1")
+    one.turn()
+    assert 0 < world.client.pttl(f"orchestrator:idempotency:{ROOT}") <= 1_000
+    wait_until(lambda: first_of(world) is None)
+
+    again = start(world, "x1", idempotency_window_s="2")
+    one.turn()
+
+    assert world.answer(again)["execution_id"] == "x1"
+    assert executions(world) == ["x0", "x1"]
+
+
+def test_a_window_is_a_day_unless_the_start_says_otherwise(world: World) -> None:
+    [one] = serving(world)
+    start(world, "x0")
+    start(world, "x1", root="short", idempotency_window_s="60")
+    one.turn()
+
+    assert 86_000 < world.client.ttl(f"orchestrator:idempotency:{ROOT}") <= 86_400
+    assert 0 < world.client.ttl("orchestrator:idempotency:short") <= 60
+
+
+def test_a_window_that_ends_between_commit_and_answer_is_a_start_like_any_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [one] = serving(world)
+    start(world, "x0")
+    one.turn()
+    asked: list[str] = []
+
+    def just_over(root: str) -> str | None:
+        asked.append(root)
+        world.client.delete(f"orchestrator:idempotency:{root}")
+        return None
+
+    monkeypatch.setattr(one._backend.commons, "first_of", just_over)
+    again = start(world, "x1")
+    one.turn()
+
+    assert asked == [ROOT]
+    assert world.answer(again)["execution_id"] == "x1"
+    assert (world.dead(), world.pending()) == ([], [])
+
+
+def test_a_window_may_outlive_the_execution(world: World) -> None:
+    world.retention_s = 1
+    [one] = serving(world)
+    start(world, "x0")
+    world.settle(one)
+    wait_until(lambda: not exists(world, "x0"))
+
+    again = start(world, "x1")
+    one.turn()
+
+    assert world.answer(again)["execution_id"] == "x0", (
+        "once is once, also when nothing is known of it any more"
+    )
+    assert executions(world) == []
+    assert (world.dead(), world.pending()) == ([], [])
+
+
+# ---- what does not use a root up
+
+
+@pytest.mark.parametrize("wrong", ["spec", "inputs", "id"])
+def test_a_start_that_is_refused_does_not_use_its_root_up(world: World, wrong: str) -> None:
+    [one] = serving(world)
+    world.begin(one, ONE, execution_id="taken")
+    match wrong:
+        case "spec":
+            refused = world.start(document(step("a", after="nobody")), idempotency_root=ROOT)
+        case "inputs":
+            spec = document(step("a"), inputs={"n": {"type": "string", "required": True}})
+            refused = world.start(spec, {}, idempotency_root=ROOT)
+        case _:
+            refused = start(world, "taken")
+    one.turn()
+    assert world.answer(refused)["ok"] is False
+    assert first_of(world) is None
+
+    again = start(world, "x1")
+    one.turn()
+
+    assert world.answer(again)["execution_id"] == "x1"
+
+
+@pytest.mark.parametrize("root", ["", "a b", "a*", "r\n", "ключ", "r" * 257, "\0"])
+def test_a_root_that_is_no_name_is_refused(world: World, root: str) -> None:
+    [one] = serving(world)
+    entry = start(world, "x0", root=root)
+    one.turn()
+
+    assert "idempotency_root" in world.answer(entry)["reason"]
+    assert executions(world) == []
+
+
+@pytest.mark.parametrize("root", ["a:b", "-", ".", "r" * 256, "execution:x0"])
+def test_a_root_may_have_any_name_that_an_execution_may_have(world: World, root: str) -> None:
+    [one] = serving(world)
+    first, second = start(world, "x0", root=root), start(world, "x1", root=root)
+    world.settle(one)
+
+    assert [answer["execution_id"] for answer in answers(world, first, second)] == ["x0", "x0"]
+
+
+@pytest.mark.parametrize("window", ["0", "-1", "1.5", "", "soon", str(10**15), "31622401"])
+def test_a_window_that_is_none_is_refused(world: World, window: str) -> None:
+    [one] = serving(world)
+    entry = start(world, "x0", idempotency_window_s=window)
+    one.turn()
+
+    assert "idempotency_window_s" in world.answer(entry)["reason"]
+    assert executions(world) == []
+
+
+# ---- at once, and after a death
+
+
+def test_two_starts_under_one_root_in_one_batch_make_one_execution(world: World) -> None:
+    [one] = serving(world)
+    entries = [start(world, f"x{n}") for n in range(5)]
+    one.turn()
+
+    assert executions(world) == ["x0"]
+    assert {answer["execution_id"] for answer in answers(world, *entries)} == {"x0"}
+    assert len(world.payloads()) == 1
+
+
+def test_two_coordinators_with_a_start_each_make_one_execution(world: World) -> None:
+    one, two = serving(world, "one", "two")
+    entries = [start(world, "x0"), start(world, "x1")]
+    first, second = taken(world)
+
+    decided = [[one._start(first)], [two._start(second)]]  # both before either has committed
+    for coordinator, cases in zip((one, two), decided, strict=True):
+        coordinator._settle([case for case in cases if case is not None])
+
+    assert executions(world) == ["x0"]
+    assert {answer["execution_id"] for answer in answers(world, *entries)} == {"x0"}
+    assert (world.dead(), world.pending()) == ([], [])
+
+
+def test_a_repeated_start_that_two_coordinators_hold_is_answered_once(world: World) -> None:
+    one, two = serving(world, "one", "two")
+    start(world, "x0")
+    one.turn()
+    again = start(world, "x1")
+    deliveries = taken(world)
+
+    [case_of_one, case_of_two] = [one._start(deliveries[0]), two._start(deliveries[0])]
+    assert case_of_one is not None
+    assert case_of_two is not None
+    one._repeat(case_of_one)
+    two._repeat(case_of_two)
+    two.handle(deliveries)
+
+    assert world.answer(again)["execution_id"] == "x0"
+    assert (world.dead(), world.pending()) == ([], [])
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_a_start_whose_coordinator_died_is_answered_by_another(world: World, which: str) -> None:
+    one, two = serving(world, "one", "two", reclaim_after_ms=50)
+    entries = [start(world, "x0")]
+    if which == "second":
+        one.turn()
+        entries.append(start(world, "x1"))
+    taken(world, "one")
+    world.age_pending(1_000)
+    world.killed("one")
+
+    world.settle(two)
+
+    assert executions(world) == ["x0"]
+    assert {answer["execution_id"] for answer in answers(world, *entries)} == {"x0"}
+    assert left(world) == {}
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_reply_that_is_lost_makes_neither_two_executions_nor_two_answers(
+    real_world: World, proxy: Proxy, proxied: Client, nth: int
+) -> None:
+    world = real_world
+    one = world.coordinator("one", proxied)
+    entries, dropped = [], 0
+    for turn in range(1, 4):
+        entries.append(start(world, f"x{turn}"))
+        deliveries = one._log.read(100, 0)
+        if turn == nth:
+            proxy.drop_reply_of("EVALSHA")
+        try:
+            one.handle(deliveries)
+        except Unavailable:
+            dropped += 1
+            one.begin()
+    world.settle(one)
+
+    assert dropped == 1
+    assert executions(world) == ["x1"]
+    assert {answer["execution_id"] for answer in answers(world, *entries)} == {"x1"}
+    assert left(world) == {}
+
+
+def test_a_root_is_of_the_parent_alone(world: World) -> None:
+    """Its children have ids of their own, which nobody can use twice."""
+    [one] = serving(world)
+    spec = parent_of(ONE)
+    world.start(spec, {"n": 1}, "p", idempotency_root=ROOT)
+    world.settle(one)
+
+    assert executions(world) == ["p", "p:kid:0"]
+    assert world.record("p").status == "complete"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_roots_in_a_storm(world: World, seed: int) -> None:
+    chance = random.Random(seed)
+    coordinators: list[Coordinator] = serving(world, "one", "two", "three")
+    entries: dict[str, list[str]] = {f"r{n}": [] for n in range(5)}
+    for n in range(40):
+        root = f"r{chance.randrange(5)}"
+        entries[root].append(start(world, f"x{n}", root=root))
+
+    def over() -> bool:
+        return not world.pending() and all(world.record(name).is_final for name in executions(world))
+
+    storm(world, coordinators, chance, over)
+
+    assert len(executions(world)) == 5
+    for root, sent in entries.items():
+        firsts = {answer["workflow_execution_id"] for answer in answers(world, *sent)}
+        assert firsts == {first_of(world, root)}
+    assert left(world) == {}
