@@ -15,8 +15,8 @@ from orchestrator.application.timers import Timer
 
 
 def end_workflow(draft: Draft, status: WorkflowStatus, reason: str, **fields: Any) -> None:
-    """End the workflow, after its compensations if it fails or is cancelled and has any: advance() runs
-    them, since jobs are made nowhere else."""
+    """End the workflow, after its compensations if it fails or is cancelled and has any: then advance() does
+    those first, since only who advances dispatches."""
     _close(draft, status, reason)
     if status in (WorkflowStatus.FAILED, WorkflowStatus.CANCELLED) and is_owed(draft):
         ending = {"status": status.value, "fields": fields, "errors": []}

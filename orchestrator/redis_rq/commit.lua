@@ -153,9 +153,21 @@ for _ = 1, tonumber(word()) do
   end
 end
 
-if word() == "1" then
-  local spec, retention = word(), word()
-  local values, root_execution, groups, group, group_values = word(), word(), word(), word(), word()
+local ends = word() == "1"
+local spec, retention, values, root_execution, groups, group, group_values
+if ends then
+  spec, retention, values, root_execution = word(), word(), word(), word()
+  groups, group, group_values = word(), word(), word()
+end
+
+while at <= #ARGV do
+  local words = tonumber(word())
+  redis.call(unpack(ARGV, at, at + words - 1))
+  at = at + words
+end
+
+-- Last of all, for an execution may end where it begins.
+if ends then
   -- Global values go with their root, or with the last child that outlived it: its key has a term by then.
   if root_execution == "" or redis.call("TTL", root_execution) ~= -1 then
     redis.call("EXPIRE", values, retention)
@@ -169,11 +181,5 @@ if word() == "1" then
     and tonumber(redis.call("HGET", spec, "registered") or 0) <= 0 then
     redis.call("EXPIRE", spec, retention)
   end
-end
-
-while at <= #ARGV do
-  local words = tonumber(word())
-  redis.call(unpack(ARGV, at, at + words - 1))
-  at = at + words
 end
 return 1

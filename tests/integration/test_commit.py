@@ -388,6 +388,22 @@ def test_an_execution_that_ends_as_it_starts_expires_too(world: World) -> None:
     assert int(world.client.ttl(world.keys.spec(record.workflow_id))) > 0
 
 
+def test_an_execution_that_ends_as_it_starts_is_not_counted_in_its_group_any_more(world: World) -> None:
+    one = world.coordinator()
+    shares = document(
+        step("a", when=False),
+        step("e", map={"over": []}, kv_add={"flow_group:n": 1}),
+        kv={"scopes": ["flow_group"]},
+    )
+
+    world.send(world.keys.starts, {"spec": json.dumps(shares), "execution_id": "x1", "group": "march"})
+    one.turn()
+
+    assert world.record("x1").status == "complete"
+    assert world.client.hgetall(world.keys.groups) == {}
+    assert int(world.client.ttl(world.keys.shared("flow_group", "march"))) > 0
+
+
 def test_after_the_retention_nothing_is_left_of_an_execution(world: World) -> None:
     world.retention_s = 1
     one = world.coordinator()

@@ -26,14 +26,14 @@ class MemoryStage(Stage):
         super().__init__(NOW_MS)
         self._store, self._runner = CountingStore(), InProcessRunner()
         self._registered: dict[str, Json] = {}
-        self._started: dict[str, None] = {}
+        self._families: dict[str, Family] = {}
         self._begin_process()
 
     def _begin_process(self) -> None:
         self._backend = Backend(store=self._store, runner=self._runner, clock=lambda: self.now_ms)
-        self._family = Family(self._backend)
-        for execution in self._started:
-            self._family.adopt(execution)
+        self._families = {execution: Family(self._backend, execution) for execution in self._families}
+        for family in self._families.values():
+            family.take_over()
 
     def register(self, name: str, document: Json) -> None:
         self._registered[name] = document  # the application keeps what it starts; children are looked up
@@ -45,8 +45,8 @@ class MemoryStage(Stage):
             self.execution = self._backend.create(document, inputs, **start)
         except InvalidSpec as error:
             raise StartRefused(str(error), [problem.as_dict() for problem in error.problems]) from error
-        if self.execution not in self._started:
-            self._started[self.execution] = None
+        if self.execution not in self._families:
+            self._families[self.execution] = Family(self._backend, self.execution)
             self._decide(self.execution)
         self.settle()
         return self.execution
@@ -68,22 +68,26 @@ class MemoryStage(Stage):
             self._decide(execution, *started, *self._backend.results(execution))
 
     def settle(self) -> None:
-        is_busy = True
-        while is_busy:
-            is_busy = self._family.turn() > 0
-            for execution in self._started:
-                if timers_due(self._backend.load(execution), self.now_ms):
-                    self._decide(execution)
-                    is_busy = True
+        """What the loop of each execution would do, as long as there is something to do."""
+        while self._turn():
+            pass
         self._note_jobs(self._backend.list_pending_jobs())
         self._check()
+
+    def _turn(self) -> int:
+        happened = 0
+        for execution, family in self._families.items():
+            due = timers_due(self._backend.load(execution), self.now_ms)
+            happened += family.turn() + len(due)
+            self._decide(execution)
+        return happened
 
     def lose_job(self, job: DispatchJob, after: str) -> None:
         """Its process died; the one that comes after it, a millisecond later at the least, finds out."""
         self._runner.give_back([one for one in self._runner.take_pending_jobs() if one.token != job.token])
         self.now_ms += max(parse_ms(after), 1)
         self._begin_process()
-        if job.workflow_execution_id in self._started:
+        if job.workflow_execution_id in self._families:
             workflow = Workflow.resume(job.workflow_execution_id, self._backend)
             self._dispatch(workflow, workflow._decide(self._backend.orphans))
         self.settle()
