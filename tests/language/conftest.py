@@ -37,12 +37,12 @@ def _on_redis(request: pytest.FixtureRequest) -> Iterator[RedisStage]:
         world = World(lambda: connect(url), Keys(partitions=1))
     else:
         server = FakeServer()
-        world = World(lambda: _fake(server), Keys(partitions=1), is_fake=True)
+        world = World(lambda: fake_client(server), Keys(partitions=1), is_fake=True)
     yield RedisStage(world)
     world.close()
 
 
-def _fake(server: FakeServer) -> Client:
+def fake_client(server: FakeServer) -> Client:
     return FakeRedis(
         server=server,
         protocol=2,

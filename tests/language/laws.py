@@ -1,0 +1,165 @@
+"""What must be true of executions, whatever has happened to them.
+
+`check_going` is asked after every event, `check_ended` at the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from coreworld import Json, settled_legally
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.spec import UNDO
+from orchestrator.application.states import (
+    STEP_MOVES,
+    WORKFLOW_MOVES,
+    StepStatus,
+    WorkflowStatus,
+)
+from orchestrator.application.units import Slot
+from specworld import all_timers
+
+S, W = StepStatus, WorkflowStatus
+
+
+# ---- on the way
+
+
+def check_going(records: Iterable[WorkflowRecord], is_quiet: bool) -> None:
+    """No limit is exceeded, and nothing hangs; `is_quiet`: everything that was said has been heard."""
+    records = list(records)
+    for record in records:
+        _check_limits(record)
+        if is_quiet and not record.is_final:
+            assert goes_on(record), f"{record.execution_id} hangs: {_shown(record)}"
+    _check_places(records, is_quiet)
+
+
+def goes_on(record: WorkflowRecord) -> bool:
+    """Something is in progress, due, awaited, in line, paused or on hold."""
+    if record.status is W.PAUSED or any(True for _ in all_timers(record)):
+        return True
+    slots = [step.slot for step in record.steps.values()]
+    slots.append(None if record.slot is None else Slot(**record.slot))
+    return any(slot is not None and not slot.is_held for slot in slots) or any(
+        unit.token is not None or unit.status in (S.WAITING, S.ON_HOLD) for _, unit in record.units()
+    )
+
+
+def _shown(record: WorkflowRecord) -> Json:
+    units = {unit: one.as_dict() for unit, one in record.units() if not one.is_final}
+    return {"status": str(record.status), "slot": record.slot, **units}
+
+
+def _check_limits(record: WorkflowRecord) -> None:
+    out = [unit for unit, one in record.units() if one.token is not None]
+    most = record.spec.max_workers
+    assert most is None or len(out) <= most or record.status is W.COMPENSATING, f"{out} are out"
+    if record.status is W.COMPENSATING:
+        assert len(out) <= 1, f"one at a time, not {out}"
+    for spec in record.spec.steps:
+        counts = record.steps[spec.id].items
+        if counts is None or record.steps[spec.id].is_final:
+            continue
+        assert spec.map is not None
+        items = [unit for unit in out if unit.startswith(f"{spec.id}#")]
+        assert counts.out == len(items), f"{spec.id} counts {counts.out} items out, and there are {items}"
+        assert spec.map.max_parallel is None or len(items) <= spec.map.max_parallel, f"{items} are out"
+
+
+def _check_places(records: Iterable[WorkflowRecord], is_quiet: bool) -> None:
+    """No more are under a key than its limit allows, and nobody is in line for a place that is free."""
+    slots = [step.slot for record in records for step in record.steps.values() if step.slot is not None]
+    slots += [Slot(**record.slot) for record in records if record.slot is not None]
+    held = Counter(slot.key for slot in slots if slot.is_held)
+    for slot in slots:
+        assert held[slot.key] <= slot.limit, f"{held[slot.key]} are under {slot.key}, of {slot.limit}"
+        assert slot.is_held or not is_quiet or held[slot.key] == slot.limit, f"{slot.key} has a place free"
+
+
+# ---- at the end
+
+
+def check_ended(records: Mapping[str, WorkflowRecord], histories: Mapping[str, list[Json]]) -> None:
+    """`records` are all executions there are, by execution id."""
+    for execution_id, record in records.items():
+        assert settled_legally(record), f"{execution_id}: {_shown(record)}"
+        left = [unit for unit, one in record.units() if one.token or one.slot or one.held or one.has_timer]
+        assert not left, f"{execution_id} still waits for {left}"
+        assert (record.slot, record.ending) == (None, None)
+        assert record.error is None or record.error["kind"] not in ("stalled", "internal"), record.error
+        if record.parent is not None:
+            assert record.parent["execution"].partition("#")[2] in records
+        _check_history(record, histories[execution_id])
+        _check_compensations(record, histories[execution_id])
+
+
+def _check_history(record: WorkflowRecord, history: list[Json]) -> None:
+    """Every move is a legal one, and begins where the one before ended."""
+    status, at = W.PENDING, dict[str, StepStatus]()
+    for entry in history:
+        if "workflow" in entry:
+            after = W(entry["workflow"])
+            assert after in WORKFLOW_MOVES[status], f"the workflow went from {status} to {after}"
+            status = after
+        elif "to" in entry:
+            unit, before, now = entry["step"], S(entry["from"]), S(entry["to"])
+            known = at.get(unit, S.READY)
+            is_new = "#" in unit and before is S.READY  # a map that was reset has items anew
+            assert before is known or is_new, f"{unit} was {known}, and went from {before} to {now}"
+            is_reset = before is now is S.ON_HOLD  # a hold survives a set
+            assert now in STEP_MOVES[before] or is_reset, f"{unit} went from {before} to {now}"
+            at[unit] = now
+    assert status is record.status
+    for unit, one in record.units():
+        assert at.get(unit, S.READY) is one.status, f"{unit} is {one.status}, which the history does not say"
+
+
+def _check_compensations(record: WorkflowRecord, history: list[Json]) -> None:
+    """After a failure or a cancel, and only then, what completed is undone: the newest first, one by one."""
+    undoable = [spec.id for spec in record.spec.steps if spec.compensate is not None]
+    done = [step_id for step_id in undoable if record.steps[step_id].status is S.COMPLETE]
+    owed = sorted(done, key=lambda step_id: -(record.steps[step_id].completion or 0))
+    expected = [f"{step_id}#{UNDO}" for step_id in owed] if record.status in (W.FAILED, W.CANCELLED) else []
+    undone = {unit: one for unit, one in record.items.items() if unit.endswith(f"#{UNDO}")}
+    ends = [e["step"] for e in history if e.get("step") in undone and e.get("to") in ("complete", "failed")]
+    assert ends == expected, f"undone were {ends}, and owed was {expected}"
+    failed = [unit for unit, one in undone.items() if one.status is S.FAILED]
+    assert record.compensated == (not failed if expected else None)
+    noted = [one["step"] for one in (record.error or {}).get("compensation_errors", [])]
+    assert sorted(noted) == sorted(unit.partition("#")[0] for unit in failed)
+
+
+# ---- what must not depend on the order of events
+
+HIDDEN = {"token", "worker", "dispatched_at", "started_at", "ended_at", "reason", "completion"}
+RACING_KEYS = {"ok", "error"}
+"""Failures of parallel steps write the same two keys into the state: a race of no interest."""
+
+
+def essence(record: WorkflowRecord) -> Json:
+    """A record without times, tokens, workers and the words of reasons."""
+    units = {
+        unit: {key: value for key, value in one.as_dict().items() if key not in HIDDEN}
+        for unit, one in record.units()
+    }
+    parent = {key: value for key, value in (record.parent or {}).items() if key != "token"}
+    return {
+        "status": str(record.status),
+        "state": {key: value for key, value in record.state.items() if key not in RACING_KEYS},
+        "outcome": record.outcome,
+        "error": _sorted_error(record.error),
+        "units": dict(sorted(units.items())),
+        "signals": sorted(record.signals, key=repr),
+        "parent": parent,
+        "of": [record.inputs, record.group, record.priority, record.workflow_id],
+        "undone": [record.compensated, record.completions],
+    }
+
+
+def _sorted_error(error: Json | None) -> Any:
+    if error is None or "compensation_errors" not in error:
+        return error
+    return {**error, "compensation_errors": sorted(error["compensation_errors"], key=repr)}
