@@ -69,6 +69,7 @@ def child_id(execution_id: str, step_id: str, run_id: int) -> str:
 
 def _claim(draft: Draft, unit: str, **changes: Any) -> str:
     draft.tokens += 1
+    draft.claims += 1
     token = f"{draft.moment.nonce}-{draft.tokens - 1}"
     draft.move(
         unit,

@@ -34,7 +34,8 @@ from orchestrator.application.units import Slot, StepRecord
 
 class Draft:
     """`dead_ends` are parent and child of edges that may keep the child from ever running; `judged` are the
-    steps that this decision has taken to their gates, and whether they passed."""
+    steps that this decision has taken to their gates, and whether they passed; `claims` how many dispatches
+    it has made, of jobs and of children."""
 
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
@@ -44,7 +45,7 @@ class Draft:
         self.dead_ends: list[tuple[str, str]] = []
         self._shared: dict[str, dict[str, Any]] = {}
         self.judged: dict[str, bool] = {}
-        self.tokens = 0
+        self.tokens = self.claims = 0
         self._agenda = Agenda(record.readiness.agenda, self._readiness.agenda)
         self._candidates = Agenda(record.readiness.candidates, self._readiness.candidates)
 
@@ -205,6 +206,8 @@ class Draft:
         if record.token is None:
             return
         self.changes.revoked.append((unit, record))
+        if self.changes.jobs:  # it may have been claimed by this very decision
+            self.changes.jobs[:] = [job for job in self.changes.jobs if job.token != record.token]
         if record.child is not None:
             reason = f"step {unit} of {self.record.execution_id} does not wait for it any more"
             self.post(ControlEvent(record.child, "cancel", reason=reason, is_of_parent=True))
@@ -286,6 +289,10 @@ class Draft:
     def propose(self, step_id: str) -> None:
         """This step may be dispatched as soon as there is room for it."""
         self._candidates.add(self.graph.index[step_id])
+
+    @property
+    def has_candidates(self) -> bool:
+        return not self._candidates.is_empty
 
     def next_candidate(self) -> str | None:
         position = self._candidates.take()

@@ -241,18 +241,15 @@ def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error
 
 
 def _advance(draft: Draft, limit: int | None) -> Decision:
-    if draft.is_final:
-        return ending_of(draft)
-    if draft.status is WorkflowStatus.COMPENSATING:
-        return go_on_compensating(draft)
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
-    if not workflow_has_place(draft):
-        return ending_of(draft) if draft.is_final else Pending()
-    while _is_open(draft) and (_judge(draft) or _dispatch(draft, limit)):
-        pass
-    if _is_open(draft) and not draft.changes.jobs:
-        _finish(draft)
+    if _is_open(draft) and workflow_has_place(draft):
+        while _is_open(draft) and (_judge(draft) or _dispatch(draft, limit)):
+            pass
+        if _is_open(draft) and not draft.changes.jobs:
+            _finish(draft)
+    if draft.status is WorkflowStatus.COMPENSATING:
+        return go_on_compensating(draft)
     if draft.is_final:
         return ending_of(draft)
     return Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
@@ -275,11 +272,13 @@ def _judge(draft: Draft) -> bool:
 
 
 def _dispatch(draft: Draft, limit: int | None) -> bool:
-    """Claim candidates in spec order while there is room; True when somebody must be judged after that.
+    """Claim candidates in spec order while there is room; True when that must be done once more: somebody is
+    to be judged, or there is room again because a map had nothing to dispatch.
 
-    The inputs of all are resolved before any is claimed: one that cannot be may end the workflow.
+    The inputs of all are resolved before any is claimed: one that cannot be may end the workflow. So may a map
+    without items by its branches, or reset those that stand after it.
     """
-    ready: list[tuple[str, Any]] = []
+    ready: list[tuple[str, StepRecord, Any]] = []
     while (room := _room(draft, limit)) is None or len(ready) < room:
         step_id = draft.next_candidate()
         if step_id is None:
@@ -287,19 +286,15 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
         # What waited for room is judged again: a process that loads the record would do so too.
         passed = draft.judged[step_id] if step_id in draft.judged else pass_gates(draft, step_id)
         if passed and is_eligible(draft, step_id):
-            try:
-                if _nests_too_deep(draft, step_id):
-                    most = draft.record.spec.limits.max_depth
-                    message = f"children may nest {most} deep at most (limits.max_depth)"
-                    fail_for_good(draft, step_id, failure("child_failed", message))
-                elif has_place(draft, step_id):
-                    ready.append((step_id, _resolved(draft, step_id)))
-            except ExpressionError as error:
-                fail_for_good(draft, step_id, failure("expression", f"input cannot be resolved: {error}"))
+            _prepare(draft, step_id, ready)
         skip_dead_ends(draft)
         if not _is_open(draft):
             return False
-    for step_id, resolved in ready:
+    for step_id, step, resolved in ready:
+        if not _is_open(draft):
+            return False
+        if draft.step(step_id) is not step:
+            continue
         if (room := _room(draft, limit)) is not None and room <= 0:
             draft.propose(step_id)
         elif draft.spec(step_id).map is not None:
@@ -309,7 +304,23 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
         else:
             dispatch(draft, step_id, resolved)
     draft.changes.more = _has_more(draft, limit)
-    return draft.has_agenda
+    room = _room(draft, limit)
+    return draft.has_agenda or (draft.has_candidates and (room is None or room > 0))
+
+
+def _prepare(draft: Draft, step_id: str, ready: list[tuple[str, StepRecord, Any]]) -> None:
+    """Resolve what the dispatch of a step needs, unless it must stand in line first."""
+    doing = "concurrency.key cannot be evaluated"
+    try:
+        if _nests_too_deep(draft, step_id):
+            most = draft.record.spec.limits.max_depth
+            message = f"children may nest {most} deep at most (limits.max_depth)"
+            fail_for_good(draft, step_id, failure("child_failed", message))
+        elif has_place(draft, step_id):
+            doing = "input cannot be resolved"
+            ready.append((step_id, draft.step(step_id), _resolved(draft, step_id)))
+    except ExpressionError as error:
+        fail_for_good(draft, step_id, failure("expression", f"{doing}: {error}"))
 
 
 def _nests_too_deep(draft: Draft, step_id: str) -> bool:
@@ -321,7 +332,7 @@ def _room(draft: Draft, limit: int | None) -> int | None:
     """How many dispatches are still allowed: by this commit, and by the workflow's max_workers."""
     rooms = []
     if limit is not None:
-        rooms.append(limit - len(draft.changes.jobs))
+        rooms.append(limit - draft.claims)
     if draft.record.spec.max_workers is not None:
         rooms.append(draft.record.spec.max_workers - draft.in_flight)
     return min(rooms, default=None)
@@ -329,7 +340,7 @@ def _room(draft: Draft, limit: int | None) -> int | None:
 
 def _has_more(draft: Draft, limit: int | None) -> bool:
     """Whether a further advance could dispatch at once: only the size of this commit was in the way."""
-    if limit is None or len(draft.changes.jobs) < limit:
+    if limit is None or draft.claims < limit:
         return False
     while (step_id := draft.next_candidate()) is not None:
         if is_eligible(draft, step_id):
