@@ -33,9 +33,10 @@ def on_control(draft: Draft, event: ControlEvent) -> Cancelled | None:
 
 def _cancel(draft: Draft, event: ControlEvent) -> Cancelled | None:
     """At once, also when paused. Of a parent that ends while its child does, the child hears too late."""
-    if draft.status is WorkflowStatus.CANCELLED or (draft.is_final and event.is_of_parent):
+    is_ending = draft.is_final or draft.status is WorkflowStatus.COMPENSATING
+    if draft.status is WorkflowStatus.CANCELLED or (is_ending and event.is_of_parent):
         return None
-    if draft.is_final or draft.status is WorkflowStatus.COMPENSATING:
+    if is_ending:
         raise _refusal("cancelled", draft)
     reason = f"workflow cancelled: {event.reason}" if event.reason else "workflow cancelled"
     given = {"reason": event.reason, "by": event.by}
