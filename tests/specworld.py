@@ -48,6 +48,7 @@ from orchestrator.application.spec import (
 )
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.timers import Timer, timers_due, timers_of
+from orchestrator.application.transitions import fail_workflow
 from orchestrator.application.units import Slot
 from orchestrator.application.validation import LoadedSpec
 
@@ -173,6 +174,10 @@ class SpecWorld(World):
         decision = super().decide(*events, limit=limit)
         self._check_that_it_goes_on()
         return decision
+
+    def give_up(self, error: Json) -> None:
+        """What a coordinator does with an execution whose decision it cannot make."""
+        self._commit(fail_workflow(self.record, error, self.moment()))
 
     def reload(self) -> None:
         """Go on as another process: with what is stored, and readiness made anew."""

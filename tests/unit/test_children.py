@@ -1,4 +1,4 @@
-"""Children: a step that is an execution of its own, from both sides. What they say to each other are posts."""
+"""Children: a step that is an execution of its own, from both sides. They speak by posts."""
 
 from __future__ import annotations
 
