@@ -1,6 +1,8 @@
 """Executions that move in this process: what they say to each other is delivered, and children are driven.
 
 Where there is a coordinator, it does this. Here it is done between two decisions of the one that is run.
+Several processes and threads may run executions of one store. Whoever comes first passes on what was said,
+but only who drives an execution advances it and begins its children: who dispatches must be there to go on.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import TypeVar
 from orchestrator.application.beginnings import UnknownWorkflow, child_spec, new_record, refused_child
 from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import Cancelled, Complete, Decision, Dispatch, Failed, Halt
-from orchestrator.application.errors import RecordConflict, RecordNotFound
+from orchestrator.application.errors import RecordConflict
 from orchestrator.application.events import (
     ControlEvent,
     Parent,
@@ -23,7 +25,7 @@ from orchestrator.application.events import (
 )
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.timers import timers_due
-from orchestrator.application.transitions import decide
+from orchestrator.application.transitions import decide, on_step_result
 from orchestrator.application.validation import LoadedSpec, check_inputs
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
@@ -37,11 +39,15 @@ EventsFor = Callable[[WorkflowRecord], Sequence[StepEvent]]
 
 
 class Family:
-    """`children` are the executions below those that this process runs, as far as it has met them."""
+    """The execution that is run here, if any is, and those below it as far as they were met; `children` are
+    the ones of them that are not at their end."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, workflow_execution_id: str | None = None) -> None:
         self.backend = backend
+        self._members: dict[str, str] = {}
         self.children: dict[str, None] = {}
+        if workflow_execution_id is not None:
+            self._members[workflow_execution_id] = workflow_execution_id
 
     def commit(self, weid: str, decide_upon: Decide[_R], post: EventRef | None = None) -> _R | None:
         """Decide and commit, again when somebody else was first; None when a post was answered by others."""
@@ -58,7 +64,9 @@ class Family:
 
     def decide(self, weid: str, events_for: EventsFor, post: EventRef | None = None) -> Decision | None:
         """Apply events and advance, in one commit; what follows from it is dispatched."""
-        decision = self.commit(weid, self._decider(events_for), post)
+        return self._dispatch(weid, self.commit(weid, self._decider(events_for), post))
+
+    def _dispatch(self, weid: str, decision: Decision | None) -> Decision | None:
         while isinstance(decision, Dispatch):
             on_the_spot = as_results(weid, self.backend.dispatch(weid, decision.jobs))
             if not on_the_spot:
@@ -85,49 +93,67 @@ class Family:
         return happened
 
     def deliver(self) -> int:
-        posts = self.backend.commons.posts()
-        for delivery in posts:
-            self._deliver(delivery)
-        return len(posts)
+        """Tell everybody what was said to them; returns how much that was."""
+        return sum(self._deliver(delivery) for delivery in self.backend.commons.posts())
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: Delivery) -> bool:
         event = delivery.event
         if isinstance(event, StartEvent):
-            self._begin(delivery, event)
-            return
+            return self._begin(delivery, event)
         assert isinstance(event, ResultEvent | ControlEvent | SlotEvent), "nothing else is posted"
         try:
-            weid = self.backend.find(event.workflow_execution_id)
-            self.decide(weid, lambda _: [event], delivery.ref)
-        except RecordNotFound:  # a child that was cancelled before it began
+            said_to = event.workflow_execution_id
+            weid = self._members.get(said_to) or self.backend.find(said_to)
+        except KeyError:  # a child that was cancelled before it began
             self.backend.commons.drop_post(delivery.ref)
+            return True
+        if weid in self._members:
+            self.decide(weid, lambda _: [event], delivery.ref)
+        else:
+            moment = self.backend.moment("run")
+            self.commit(weid, lambda record: on_step_result(record, event, moment), delivery.ref)
+            self._meet(self.backend.load(weid))
+        return True
 
-    def _begin(self, delivery: Delivery, event: StartEvent) -> None:
-        """A child begins, or its parent hears why it cannot."""
+    def _meet(self, record: WorkflowRecord) -> None:
+        """One that we did not begin, but that is below us, is driven to its end all the same."""
+        weid, parent = record.workflow_execution_id, record.parent
+        if parent is not None and parent["execution"] in self._members:
+            # By either id: a store of a user's own may know it by the full one only.
+            self._members[weid] = self._members[record.execution_id] = weid
+            if not record.is_final:
+                self.children[weid] = None
+
+    def _begin(self, delivery: Delivery, event: StartEvent) -> bool:
+        """A child begins, or its parent hears why it cannot; False when others drive the parent."""
         assert event.parent is not None
+        if event.parent.execution not in self._members:
+            return False
         try:
             loaded = self._child_of(event.parent)
         except UnknownWorkflow as error:
             self._refuse(delivery, event.parent, str(error))
-            return
+            return True
         inputs, problems = check_inputs(loaded.spec, event.inputs)
         if problems:
             self._refuse(delivery, event.parent, "; ".join(map(str, problems)))
-            return
+            return True
         moment = self.backend.moment("run")
         record = new_record(loaded, event.execution_id or "", inputs, event, moment)
         self.backend.look_around([record])
-        changes = decide(record, [], moment).changes
+        decided = decide(record, [], moment)
         once = [delivery.ref]
-        [result] = self.backend.commit([Commit(record, changes, events=once, once=once, creates=True)])
+        commit = Commit(record, decided.changes, events=once, once=once, creates=True)
+        [result] = self.backend.commit([commit])
         match result:
             case Committed.YES:
-                self.children[record.workflow_execution_id] = None
-                self.backend.dispatch(record.workflow_execution_id, changes.jobs)
+                self._meet(record)
+                self._dispatch(record.workflow_execution_id, decided.decision)
             case Committed.ORPHAN:
                 self.backend.commons.drop_post(delivery.ref)
             case Committed.EXISTS | Committed.FORGED:
                 self._refuse(delivery, event.parent, f"{result.value}: {record.execution_id}")
+        return True
 
     def _child_of(self, parent: Parent) -> LoadedSpec:
         found = child_spec(self.backend.spec_of(parent.execution), parent.step_id)
@@ -155,20 +181,25 @@ class Family:
             del self.children[child]
         return len(results) + len(due)
 
-    def adopt(self, weid: str) -> None:
-        """Meet the children that an execution has from another process, and send their lost jobs again."""
+    def take_over(self) -> None:
+        """Go on where another process has ended: with its children, what nobody has heard, and lost jobs."""
+        for one in list(self._members):
+            self._adopt(one)
+        self.deliver()
+        for child in list(self.children):
+            self.decide(child, self.backend.orphans)
+
+    def _adopt(self, weid: str) -> None:
         if not any(step.child for step in self.backend.spec_of(weid).spec.steps):
             return
         for step in self.backend.load(weid).steps.values():
-            if step.child is None or step.token is None:
-                continue
-            try:
-                child = self.backend.find(step.child)
-            except RecordNotFound:
-                continue  # it has not begun: its start is still among the posts
-            self.children[child] = None
-            self.decide(child, self.backend.orphans)
-            self.adopt(child)
+            if step.child is not None:
+                try:
+                    child = self.backend.load(step.child)
+                except KeyError:
+                    continue  # it has not begun: its start is still among the posts
+                self._meet(child)
+                self._adopt(child.workflow_execution_id)
 
 
 def due_of(record: WorkflowRecord, at_ms: int) -> list[StepEvent]:

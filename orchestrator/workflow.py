@@ -71,14 +71,15 @@ class Workflow:
 
     def run(self, worker: Worker | None = None) -> Final:
         """Drive the execution and its children to their end, with a worker of this process or with workers
-        elsewhere. Steps that a process before this one left in progress are dispatched again.
+        elsewhere. Steps that a process before this one left in progress are dispatched again. A child that is
+        cancelled may have to undo what it did: it is waited for.
         """
         worker = worker if worker is not None else self.backend.worker
-        family = Family(self.backend)
-        family.adopt(self.id)
+        family = Family(self.backend, self.id)
+        family.take_over()
         decision = self._decide(self.backend.orphans)
         pause_s = FIRST_PAUSE_S
-        while not isinstance(decision, _FINAL):
+        while not isinstance(decision, _FINAL) or family.children:
             results: list[ResultEvent] = []
             if isinstance(decision, Dispatch):
                 results += as_results(self.id, self.backend.dispatch(self.id, decision.jobs))
@@ -92,7 +93,7 @@ class Workflow:
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
             decision = self._decide(lambda record, results=results: [*results, *self._due(record)])  # type: ignore[misc]
-        family.turn()  # whoever waits for this end hears of it: a parent, or the next in line
+        family.deliver()  # whoever waits for this end hears of it: a parent, or the next in line
         return isolated_decision(decision)
 
     def signal(self, name: str, payload: Any = None) -> None:
@@ -123,7 +124,8 @@ class Workflow:
         moment = self.backend.moment("control")
         family.commit(self.id, lambda record: on_step_result(record, event, moment))
         family.decide(self.id, lambda _: [])
-        family.deliver()
+        while family.deliver():
+            pass  # its children hear of it, and theirs
 
     def _due(self, record: WorkflowRecord) -> list[StepEvent]:
         return due_of(record, self.backend.clock())
