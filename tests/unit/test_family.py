@@ -16,7 +16,9 @@ from coreworld import Json, document, step
 from orchestrator import Backend, Cancelled, Complete, Failed, Workflow
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import InvalidEvent
+from orchestrator.application.events import ControlEvent
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.validation import check_spec
 from orchestrator.backend import InMemoryStore, SqliteStore
 from orchestrator.backend.ports import Store
 from orchestrator.family import Family
@@ -266,6 +268,29 @@ class OwnStore:
 
 def test_a_store_that_loads_and_writes_is_enough_for_children() -> None:
     assert start(backend_of(OwnStore()), nested(2), {"n": 1}).run() == Complete({"n": 3})
+
+
+def test_a_store_that_loads_and_writes_begins_no_child_that_nobody_waits_for() -> None:
+    backend = backend_of(OwnStore())
+    workflow = start(backend, document(inner("c", ADD_TWO, input={"n": 1})), execution_id="p")
+    Family(backend, workflow.id).decide(workflow.id, lambda _: [])
+    event = ControlEvent(workflow.id, "cancel")
+    Family(backend).decide(workflow.id, lambda _: [event])
+    assert len(backend.commons.posts()) == 2, "its start, and its cancel"
+
+    assert workflow.run() == Cancelled()
+
+    assert backend.commons.posts() == []
+    with pytest.raises(KeyError):
+        backend.load(f"{check_spec(ADD_TWO).workflow_id}#p:c:0")
+
+
+def test_a_store_that_loads_and_writes_repeats_no_start() -> None:
+    backend = backend_of(OwnStore())
+
+    ids = {backend.create(ADD_TWO, {"n": 1}, idempotency_root="order-7") for _ in range(3)}
+
+    assert len(ids) == 1
 
 
 @pytest.mark.parametrize("make", [InMemoryStore, OwnStore])
