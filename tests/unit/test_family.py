@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from coreworld import Json, document, step
-from orchestrator import Backend, Cancelled, Complete, Failed, Workflow
+from orchestrator import Backend, Cancelled, Complete, Dispatch, Failed, Pending, Workflow
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import ControlEvent
@@ -479,6 +479,21 @@ def test_threads_may_run_parents_whose_children_share_a_key(store: Store) -> Non
     assert backend.commons.posts() == []
 
 
+def test_whoever_takes_two_steps_is_given_places_too(store: Store) -> None:
+    backend = Backend(store=store)
+    spec = document(step("a", concurrency={"key": "k", "limit": 1}), concurrency={"key": "w", "limit": 1})
+    first, second = start(backend, spec), start(backend, spec)
+
+    claimed = first.advance()
+    assert isinstance(claimed, Dispatch)
+    assert second.advance() == Pending()
+    [job] = claimed.jobs
+    first.on_step_result("a", {}, token=job.token)
+    assert first.advance() == Complete({})
+
+    assert isinstance(second.advance(), Dispatch)
+
+
 # ---- several processes with one file
 
 
@@ -504,8 +519,8 @@ def test_a_place_that_another_process_frees_is_used_by_the_one_that_waits_for_it
     mine, theirs = two_processes(tmp_path)
     spec = document(step("a", concurrency={"key": "k", "limit": 1}))
     first, second = start(mine, spec), start(theirs, spec)
-    first.advance()
-    second.advance()
+    for workflow in (first, second):  # both stand in line, in this order
+        Family(workflow.backend).decide(workflow.id, lambda _: [])
 
     assert first.run() == Complete({})
 
@@ -514,6 +529,22 @@ def test_a_place_that_another_process_frees_is_used_by_the_one_that_waits_for_it
     assert (waiting.slot.is_held, waiting.status) == (True, "ready"), "it has a place; they dispatch it"
     assert mine.list_pending_jobs() == []
     assert soon(second.run) == Complete({})
+
+
+def test_the_word_of_another_process_is_followed_by_the_one_that_runs_the_workflow(tmp_path: Path) -> None:
+    mine, theirs = two_processes(tmp_path)
+    workflow = start(theirs, document(step("a"), step("b", after="a")))
+    workflow.pause()
+    workflow.hold("b")
+    running = in_thread(workflow.run)
+
+    mine_of_it = Workflow.resume(workflow.id, mine)
+    mine_of_it.unpause()
+    until(lambda: workflow.step_statuses["a"] == "complete")
+    mine_of_it.release("b")
+
+    assert running.result(PATIENCE_S) == Complete({})
+    assert mine.list_pending_jobs() == []
 
 
 def test_the_end_of_a_child_that_somebody_else_ran_is_heard_by_its_parent(tmp_path: Path) -> None:
