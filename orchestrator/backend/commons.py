@@ -87,9 +87,10 @@ class MemoryCommons:
             self.drop_post(ref)
         granted: list[Post] = []
         for change in changes.slots:
-            key = change.slot.key
-            self._places[key], found = changed_places(self._places.get(key, ()), weid, change)
+            places, found = changed_places(self._places.pop(change.slot.key, ()), weid, change)
             granted += found
+            if places:  # keys come and go: one that nobody uses leaves nothing
+                self._places[change.slot.key] = places
         for one in changes.shared:
             values = self._values.setdefault((one.scope, owner_of(commit.record, one.scope)), {})
             values[one.key] = changed_value(values.get(one.key, 0), one)

@@ -18,7 +18,7 @@ from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.transitions import decide
 from specworld import parent_of
 
-SEEDS = range(250)
+SEEDS = range(150)
 MOST_EVENTS = 400
 MOST_TO_WIND_UP = 600
 
