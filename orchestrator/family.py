@@ -13,7 +13,7 @@ from typing import TypeVar
 from orchestrator.application.beginnings import UnknownWorkflow, child_spec, new_record, refused_child
 from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import Cancelled, Complete, Decision, Dispatch, Failed, Halt
-from orchestrator.application.errors import RecordConflict, RecordNotFound
+from orchestrator.application.errors import RecordConflict
 from orchestrator.application.events import (
     ControlEvent,
     Parent,
@@ -39,12 +39,12 @@ EventsFor = Callable[[WorkflowRecord], Sequence[StepEvent]]
 
 
 class Family:
-    """The execution that is run here, if any is, and those below it as far as they were met; `children` are
-    the ones of them that are not at their end."""
+    """The executions that are driven here, if any are, and those below them as far as they were met;
+    `children` are the ones of them that are not at their end."""
 
-    def __init__(self, backend: Backend, workflow_execution_id: str | None = None) -> None:
+    def __init__(self, backend: Backend, *driven: str) -> None:
         self.backend = backend
-        self._members = set() if workflow_execution_id is None else {workflow_execution_id}
+        self._members = {weid: weid for weid in driven}
         self.children: dict[str, None] = {}
 
     def commit(self, weid: str, decide_upon: Decide[_R], post: EventRef | None = None) -> _R | None:
@@ -100,8 +100,9 @@ class Family:
             return self._begin(delivery, event)
         assert isinstance(event, ResultEvent | ControlEvent | SlotEvent), "nothing else is posted"
         try:
-            weid = self.backend.find(event.workflow_execution_id)
-        except RecordNotFound:  # a child that was cancelled before it began
+            said_to = event.workflow_execution_id
+            weid = self._members.get(said_to) or self.backend.find(said_to)
+        except KeyError:  # a child that was cancelled before it began
             self.backend.commons.drop_post(delivery.ref)
             return True
         if weid in self._members:
@@ -116,7 +117,8 @@ class Family:
         """One that we did not begin, but that is below us, is driven to its end all the same."""
         weid, parent = record.workflow_execution_id, record.parent
         if parent is not None and parent["execution"] in self._members:
-            self._members.add(weid)
+            # By either id: a store of a user's own may know it by the full one only.
+            self._members[weid] = self._members[record.execution_id] = weid
             if not record.is_final:
                 self.children[weid] = None
 
@@ -192,7 +194,7 @@ class Family:
             if step.child is not None:
                 try:
                     child = self.backend.load(step.child)
-                except RecordNotFound:
+                except KeyError:
                     continue  # it has not begun: its start is still among the posts
                 self._meet(child)
                 self._adopt(child.workflow_execution_id)

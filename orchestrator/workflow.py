@@ -25,6 +25,7 @@ from orchestrator.application.decisions import (
     Failed,
     Final,
     Halt,
+    Pending,
 )
 from orchestrator.application.events import ControlEvent, ResultEvent, SignalEvent, StepEvent, iso
 from orchestrator.application.record import WorkflowRecord
@@ -120,13 +121,10 @@ class Workflow:
         self._control(ControlEvent(self.id, "release", step_id))
 
     def _control(self, event: ControlEvent) -> None:
-        family, moment = Family(self.backend), self.backend.moment("control")
-
-        def unless_refused(record: WorkflowRecord) -> list[StepEvent]:
-            on_step_result(record, event, moment)  # raises InvalidEvent
-            return [event]
-
-        family.decide(self.id, unless_refused)
+        """Write it down; what follows from it is up to whoever runs the execution."""
+        family = Family(self.backend)
+        moment = self.backend.moment("control")
+        family.commit(self.id, lambda record: on_step_result(record, event, moment))
         while family.deliver():
             pass  # its children hear of it, and theirs
 
@@ -134,9 +132,16 @@ class Workflow:
         return due_of(record, self.backend.clock())
 
     def advance(self) -> Decision:
-        """Claim every step that can run, or end the workflow. Nothing is dispatched: the caller does that."""
-        moment = self.backend.moment("advance")
-        return isolated_decision(self._commit(lambda record: advance(record, moment)))
+        """Claim every step that can run, or end the workflow. Nothing is dispatched: the caller does that.
+
+        Children are begun by run() alone, or by a coordinator.
+        """
+        family = Family(self.backend)
+        while True:
+            moment = self.backend.moment("advance")
+            decision = self._commit(lambda record, moment=moment: advance(record, moment))  # type: ignore[misc]
+            if not isinstance(decision, Pending) or not family.deliver():
+                return isolated_decision(decision)
 
     def on_step_result(
         self,

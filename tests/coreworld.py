@@ -10,11 +10,12 @@ the record it was given fails whichever test happens to use it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from orchestrator.application.changes import Changes
@@ -197,20 +198,27 @@ class World:
 
 def photograph(record: WorkflowRecord) -> str:
     """Everything in a record that could change, as text: quicker to make than a deep copy."""
-    fields = ("status", "state", "steps", "inputs", "outcome", "error", "ended_at", "created_at", "version")
-    return repr([*(getattr(record, name) for name in fields), record.readiness])
+    return repr([getattr(record, field.name) for field in fields(record) if field.name != "loaded"])
 
 
 def reloaded(record: WorkflowRecord) -> WorkflowRecord:
     """The record as another process would have it: its stored fields, and readiness made anew."""
-    steps = {step_id: StepRecord.from_dict(step.as_dict()) for step_id, step in record.steps.items()}
-    return replace(
-        record, steps=deepcopy(steps), state=deepcopy(record.state), inputs=deepcopy(record.inputs)
-    )
+    stored = {
+        field.name: json.loads(json.dumps(getattr(record, field.name)))
+        for field in fields(record)
+        if field.init and field.name not in ("loaded", "status", "steps", "items")
+    }
+    units = [
+        {unit: StepRecord.from_dict(json.loads(json.dumps(one.as_dict()))) for unit, one in kept.items()}
+        for kept in (record.steps, record.items)
+    ]
+    again = replace(record, steps=units[0], items=units[1], **stored)
+    again.shared = deepcopy(record.shared)
+    return again
 
 
 def fresh_readiness(record: WorkflowRecord) -> Readiness:
-    return Readiness.of(record.graph, record.steps)
+    return Readiness.of(record.graph, record.steps, record.items)
 
 
 def result_of(world: World, job: DispatchJob, execute: Execute, calls: int) -> ResultEvent:

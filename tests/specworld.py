@@ -6,29 +6,50 @@
     world.pass_time(1000)                # its timer rings: claims a again
 
 After every commit it compares what is kept beside the record with what the record says (`check`): readiness,
-the jobs that are out, and the timers that were armed and not disarmed. A decision that leaves an execution
-with nothing to wait for fails whichever test happens to make it.
+the jobs and children that are out, the timers that were armed and not disarmed, and the places under
+concurrency keys that were asked for and not given back. A decision that leaves an execution with nothing to
+wait for fails whichever test happens to make it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
-from coreworld import START_MS, Json, World, document, photograph, reloaded
-from orchestrator.application.changes import Changes
+from coreworld import START_MS, Json, World, document, reloaded
+from orchestrator.application.changes import Changes, SharedChange
 from orchestrator.application.decisions import Decision
-from orchestrator.application.events import Moment, StepEvent, TimerEvent
+from orchestrator.application.endings import child_result
+from orchestrator.application.events import (
+    Control,
+    ControlEvent,
+    Moment,
+    Parent,
+    Post,
+    ResultEvent,
+    SlotEvent,
+    StartEvent,
+    StepEvent,
+    TimerEvent,
+    failure,
+)
 from orchestrator.application.graph import build_graph
 from orchestrator.application.readiness import Readiness
 from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.spec import BranchSpec, StepSpec, SwitchSpec, WorkflowSpec
+from orchestrator.application.spec import (
+    BranchSpec,
+    ChildSpec,
+    CompensateSpec,
+    ConcurrencySpec,
+    StepSpec,
+    SwitchSpec,
+    WorkflowSpec,
+)
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.timers import Timer, timers_due, timers_of
-from orchestrator.application.units import StepRecord
+from orchestrator.application.transitions import fail_workflow
+from orchestrator.application.units import Slot
 from orchestrator.application.validation import LoadedSpec
 
 BROKEN: Any = {"+": ["no number", 1]}  # an expression that always fails
@@ -57,6 +78,22 @@ def delay(name: str, ms: int, after: str | Sequence[str] = (), **keys: Any) -> S
     return _step(name, after, {"fn": "", "kind": "delay", "delay_ms": ms, "timeout_s": None, **keys})
 
 
+def child(name: str, after: str | Sequence[str] = (), **keys: Any) -> StepSpec:
+    """A step that is a workflow of its own, registered under the name of the step."""
+    keys = {"fn": "", "kind": "workflow", "child": ChildSpec(name=name), "timeout_s": None, **keys}
+    return _step(name, after, keys)
+
+
+def key(given: Any, limit: int = 1) -> dict[str, Any]:
+    """The concurrency key of a step or a workflow, as keyword arguments."""
+    return {"concurrency": ConcurrencySpec(given, limit)}
+
+
+def undo(fn: str = "undo", input: Json | None = None, **keys: Any) -> dict[str, Any]:
+    """The compensation of a step, as keyword arguments."""
+    return {"compensate": CompensateSpec(fn, input or {}, **keys)}
+
+
 def branch(condition: Any, action: Any, **keys: Any) -> BranchSpec:
     """A branch; `{"set": targets}` as in a document."""
     if isinstance(action, dict):
@@ -82,13 +119,23 @@ def world_of(*steps: StepSpec, inputs: Json | None = None, **workflow: Any) -> S
 
 
 class SpecWorld(World):
-    """A world around a ready record. `armed` are the timers that a store would hold."""
+    """A world around a ready record. `armed` are the timers that a store would hold, `places` those under
+    concurrency keys by their token; `posts` is all that was said to other executions. `awaited` are the
+    children that somebody waits for, by step, `ended` those whose end was heard of; `cancels` says how often
+    each child was cancelled."""
 
     def __init__(self, record: WorkflowRecord, *, watched: bool = True) -> None:
         super().__init__(document(), watched=watched)
         self.record = record
         self.now_ms = START_MS
         self.armed = set(all_timers(record))
+        self.places: dict[str, tuple[str, Slot]] = {}
+        self.posts: list[Post] = []
+        self.awaited: dict[str, StartEvent] = {}
+        self.children: list[StartEvent] = []
+        self.ended: set[str] = set()
+        self.cancels: Counter[str] = Counter()
+        self.shared: list[SharedChange] = []
 
     # ---- time
 
@@ -128,18 +175,51 @@ class SpecWorld(World):
         self._check_that_it_goes_on()
         return decision
 
-    def pause(self) -> None:
-        self.record.status = WorkflowStatus.PAUSED
-
-    def unpause(self) -> Decision:
-        self.record.status = WorkflowStatus.IN_PROGRESS
-        return self.advance()
+    def give_up(self, error: Json) -> None:
+        """What a coordinator does with an execution whose decision it cannot make."""
+        self._commit(fail_workflow(self.record, error, self.moment()))
 
     def reload(self) -> None:
         """Go on as another process: with what is stored, and readiness made anew."""
-        items = {unit: StepRecord.from_dict(item.as_dict()) for unit, item in self.record.items.items()}
-        self.record = replace(
-            reloaded(self.record), items=deepcopy(items), signals=deepcopy(self.record.signals)
+        self.record = reloaded(self.record)
+
+    # ---- what an operator says
+
+    def control(self, action: Control, step_id: str = "", **keys: Any) -> ControlEvent:
+        return ControlEvent(self.record.workflow_execution_id, action, step_id, **keys)
+
+    def cancel(self, reason: str | None = None) -> Decision:
+        return self.decide(self.control("cancel", reason=reason))
+
+    def pause(self) -> Decision:
+        return self.decide(self.control("pause"))
+
+    def unpause(self) -> Decision:
+        return self.decide(self.control("unpause"))
+
+    def hold(self, step_id: str) -> Decision:
+        return self.decide(self.control("hold", step_id))
+
+    def release(self, step_id: str) -> Decision:
+        return self.decide(self.control("release", step_id))
+
+    # ---- what other executions say
+
+    def grant(self, step_id: str = "") -> Decision:
+        """A place under its concurrency key is given to a step, or to the execution itself."""
+        return self.decide(self.slot_event(step_id))
+
+    def slot_event(self, step_id: str = "") -> SlotEvent:
+        [token] = [token for token, (owner, _) in self.places.items() if owner == step_id]
+        return SlotEvent(self.record.workflow_execution_id, step_id, token)
+
+    def end_child(self, step_id: str, output: Any = None, error: str | None = None) -> Decision:
+        return self.decide(self.child_end(self.awaited[step_id], output, error))
+
+    def child_end(self, start: StartEvent, output: Any = None, error: str | None = None) -> ResultEvent:
+        """What the parent hears at the end of a child."""
+        return child_result(
+            parent_of(start), output, None if error is None else failure("child_failed", error)
         )
 
     # ---- looking
@@ -155,37 +235,70 @@ class SpecWorld(World):
         error = self[step_id].error
         return None if error is None else str(error["kind"])
 
+    def slot(self, step_id: str) -> Slot:
+        slot = self[step_id].slot
+        assert slot is not None, f"{step_id} has no place and stands in no line"
+        return slot
+
     # ---- within
-
-    @contextmanager
-    def _untouched(self) -> Iterator[None]:
-        before = self._photograph() if self._watched else None
-        yield
-        if before is not None:
-            assert self._photograph() == before, "a transition wrote to the record it was given"
-
-    def _photograph(self) -> str:
-        record = self.record
-        return photograph(record) + repr((record.items, record.signals, record.deadline_ms))
 
     def _commit(self, changes: Changes) -> None:
         super()._commit(changes)
-        moved = {(timer.kind, timer.step_id, timer.token) for timer in changes.timers}
-        self.armed = {one for one in self.armed if (one.kind, one.step_id, one.token) not in moved}
-        self.armed = (self.armed | set(changes.timers)) - set(changes.disarmed)
+        touched = {timer.name for timer in (*changes.timers, *changes.disarmed)}
+        self.armed = {one for one in self.armed if one.name not in touched} | set(changes.timers)
+        self._take_slots(changes)
+        self._take_posts(changes)
+        self.shared += changes.shared
         check(self)
+
+    def _take_slots(self, changes: Changes) -> None:
+        for change in changes.slots:
+            token = change.slot.token
+            assert (token in self.places) != change.is_wanted, "a place is asked for once and given back once"
+            if change.is_wanted:
+                self.places[token] = (change.step_id, change.slot)
+            else:
+                del self.places[token]
+
+    def _take_posts(self, changes: Changes) -> None:
+        self.posts += changes.posts
+        self.ended |= {step.child for _, step in changes.settled if step.child is not None}
+        for post in changes.posts:
+            if isinstance(post, StartEvent):
+                assert post.execution_id not in {start.execution_id for start in self.children}
+                self.children.append(post)
+                self.awaited[parent_of(post).step_id] = post
+            elif isinstance(post, ControlEvent):
+                self.cancels[post.workflow_execution_id] += 1
+        out = {step.child for step in self.record.steps.values() if step.token is not None}
+        self.awaited = {step: start for step, start in self.awaited.items() if start.execution_id in out}
 
     def _check_that_it_goes_on(self) -> None:
         record = self.record
+        in_line = [slot for _, slot in self.places.values() if not self.is_held(slot)]
+        held = [step for step in record.steps.values() if step.status is StepStatus.ON_HOLD]
         assert (
             record.is_final
             or record.status is WorkflowStatus.PAUSED
             or self.out
+            or self.awaited
             or self.armed
             or self.last.more
             or record.readiness.waiting
-            or any(step.held for step in record.steps.values())
+            or in_line
+            or held
         ), f"nothing will ever happen again: {self.statuses}"
+
+    def is_held(self, slot: Slot) -> bool:
+        kept = [step.slot for step in self.record.steps.values() if step.slot is not None]
+        if self.record.slot is not None:
+            kept.append(Slot(**self.record.slot))
+        return any(one.token == slot.token and one.is_held for one in kept)
+
+
+def parent_of(start: StartEvent) -> Parent:
+    assert start.parent is not None
+    return start.parent
 
 
 # ---- what must be true after every commit
@@ -194,9 +307,57 @@ class SpecWorld(World):
 def check(world: SpecWorld) -> None:
     record = world.record
     check_readiness(record)
-    out = {unit for unit, one in record.units() if one.token is not None}
-    assert out == set(world.out), "the jobs that are out are those whose units have a token"
+    units = dict(record.units())
+    jobs = {unit for unit, one in units.items() if one.token is not None and one.child is None}
+    assert jobs == set(world.out), "the jobs that are out are those whose units have a token"
+    for job in world.last.jobs:
+        step_id, _, part = job.step_id.partition("#")
+        unmet = record.readiness.unmet[step_id]
+        assert part == "undo" or record.graph.may_join(step_id, unmet), f"{step_id} waits for its parents"
     assert world.armed == set(all_timers(record)), "armed and not disarmed is what the record waits for"
+    check_places(world)
+    check_children(world)
+    check_ending(world)
+
+
+def check_places(world: SpecWorld) -> None:
+    """Every place that is wanted or held was asked for and not given back, and no other was."""
+    record = world.record
+    kept = {step.slot.token: step_id for step_id, step in record.steps.items() if step.slot is not None}
+    if record.slot is not None:
+        kept[record.slot["token"]] = ""
+    assert kept == {token: owner for token, (owner, _) in world.places.items()}
+    for step_id, step in record.steps.items():
+        if step.slot is not None and not step.slot.is_held:
+            assert step.status is not StepStatus.IN_PROGRESS, f"{step_id} is in progress and in line"
+        if world.record.spec.steps[record.graph.index[step_id]].concurrency is not None:
+            in_progress = step.status is StepStatus.IN_PROGRESS
+            assert not in_progress or step.slot is not None, f"{step_id} is in progress without a place"
+
+
+def check_children(world: SpecWorld) -> None:
+    """A child that is out was started, once; one that nobody waits for has ended or was cancelled, once."""
+    awaited = {step.child: step.token for step in world.record.steps.values() if step.token and step.child}
+    assert {one.execution_id: parent_of(one).token for one in world.awaited.values()} == awaited
+    assert not set(world.cancels) & set(awaited), "a child that somebody waits for was cancelled"
+    assert {start.execution_id for start in world.children} == {*awaited, *world.ended, *world.cancels}
+    assert max(world.cancels.values(), default=1) == 1, "a child was cancelled twice"
+
+
+def check_ending(world: SpecWorld) -> None:
+    """A workflow that ends leaves nothing behind, and one that compensates does one thing at a time."""
+    record = world.record
+    if record.is_final:
+        assert not world.out
+        assert not world.awaited
+        assert not world.armed
+        assert not world.places
+        assert record.ending is None
+    if record.status is WorkflowStatus.COMPENSATING:
+        assert record.readiness.open == 0
+        assert len(world.out) <= 1
+        assert record.ending is not None
+    assert (record.ended_at is not None) == record.is_final
 
 
 def check_readiness(record: WorkflowRecord) -> None:

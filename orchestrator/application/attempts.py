@@ -90,7 +90,7 @@ def reshaped(draft: Draft, unit: str, raw: Any, **roots: Any) -> tuple[Output, E
             output = {key: resolve(value, context) for key, value in spec.output.items()}
         except ExpressionError as error:
             return as_error(failure("expression", f"output cannot be resolved: {error}"))
-    problem = no_group(draft, output)
+    problem = no_group(draft, output) if is_merged(spec) and spec.map is None else None
     return (output, None) if problem is None else as_error(failure("bad_output", problem))
 
 

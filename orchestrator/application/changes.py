@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,6 +11,9 @@ from orchestrator.application.events import Post
 from orchestrator.application.readiness import ReadinessChanges
 from orchestrator.application.timers import Timer
 from orchestrator.application.units import Slot, StepRecord
+
+LARGEST_WHOLE = 1e15
+"""Beyond this a float is no longer sure of its units: it stays one."""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,19 @@ class SharedChange:
     key: str
     value: Any
     is_added: bool = False
+
+
+def sum_of(before: float, amount: float) -> float | None:
+    """What a number comes to when one is added: whole without its .0; None when it is beyond all numbers."""
+    try:
+        total = before + amount
+    except OverflowError:  # a fraction, and a whole number that no float can hold
+        return None
+    if isinstance(total, int):
+        return total
+    if not math.isfinite(total):
+        return None
+    return int(total) if total.is_integer() and abs(total) < LARGEST_WHOLE else total
 
 
 def put_items(items: dict[str, StepRecord], changes: Changes) -> None:

@@ -26,7 +26,7 @@ def on_control(draft: Draft, event: ControlEvent) -> Cancelled | None:
             _unpause(draft)
         case "hold":
             _hold(draft, _named_step(draft, event))
-        case "release":
+        case _:  # release: there is no other
             _release(draft, _named_step(draft, event))
     return None
 

@@ -40,14 +40,24 @@ def go_on_compensating(draft: Draft) -> Decision:
 
 
 def ending_of(draft: Draft) -> Final:
-    cancelled = draft.changes.fields.get("cancelled", draft.record.cancelled) or {}
-    return ended(draft.status, draft.outcome, draft.error, cancelled.get("reason"))
+    return ended(draft.status, draft.outcome, draft.error, _reason_to_cancel(draft))
+
+
+def _reason_to_cancel(draft: Draft) -> str | None:
+    cancelled: dict[str, Any] = draft.changes.fields.get("cancelled", draft.record.cancelled) or {}
+    return cancelled.get("reason")
 
 
 def abandon_workflow(draft: Draft, reason: str, error: dict[str, Any]) -> None:
     """End an execution that cannot be decided upon: what cannot be judged cannot be undone either."""
+    fields: dict[str, Any] = {"error": error}
+    if draft.status is WorkflowStatus.COMPENSATING:
+        fields |= {"ending": None, "compensated": False}
+        unit = draft.ending.get("undoing")
+        if unit is not None and not draft.known(unit).is_final:
+            _cancel(draft, unit, reason)
     _close(draft, WorkflowStatus.FAILED, reason)
-    _finish(draft, WorkflowStatus.FAILED, {"error": error})
+    _finish(draft, WorkflowStatus.FAILED, fields)
 
 
 def end_items(draft: Draft, step_id: str, reason: str) -> None:
@@ -64,6 +74,7 @@ def end_items(draft: Draft, step_id: str, reason: str) -> None:
 
 def _close(draft: Draft, status: WorkflowStatus, reason: str) -> None:
     """What is active is cancelled; what is ready stays so only after a halt."""
+    draft.changes.jobs.clear()  # claimed by this very decision, and cancelled by it
     for step_id in draft.graph.order if draft.open else ():
         before = draft.step(step_id)
         if before.status in ACTIVE_STEPS:
@@ -73,7 +84,6 @@ def _close(draft: Draft, status: WorkflowStatus, reason: str) -> None:
             draft.move(step_id, StepStatus.SKIPPED, reason=reason, ended_at=draft.moment.iso)
         elif before.slot is not None:
             draft.amend(step_id, slot=None)
-    draft.changes.jobs.clear()  # claimed by this very decision, and cancelled by it
     if draft.deadline_ms is not None:
         draft.disarm(Timer("timeout", "", "", draft.deadline_ms))
 
@@ -99,17 +109,23 @@ def _tell_parent(draft: Draft, parent: Parent) -> None:
     match draft.status:
         case WorkflowStatus.COMPLETE:
             output = draft.outcome
-            size, most = len(json.dumps(output)), draft.record.spec.limits.max_output_bytes
-            if size > most:
-                message = f"the outcome of child {draft.record.execution_id} has {size:,} bytes"
-                error = failure("child_failed", f"{message}; limits.max_output_bytes allows {most:,}")
         case WorkflowStatus.HALTED:
             output = {"halted": True, "result": draft.outcome}
-        case status:
-            why = draft.error.get("message") or "no reason was given"
-            message = f"child {draft.record.execution_id} was {status}: {why}"
-            error = failure("child_failed", message, child=draft.record.workflow_execution_id)
-    draft.post(child_result(parent, output, error))
+        case WorkflowStatus.CANCELLED:
+            error = _child_failed(
+                draft, f"was cancelled: {_reason_to_cancel(draft) or 'no reason was given'}"
+            )
+        case _:
+            error = _child_failed(draft, f"failed: {draft.error.get('message')}")
+    size, most = len(json.dumps(output)), draft.record.spec.limits.max_output_bytes
+    if size > most:
+        error = _child_failed(draft, f"ended with {size:,} bytes; limits.max_output_bytes allows {most:,}")
+    draft.post(child_result(parent, None if error is not None else output, error))
+
+
+def _child_failed(draft: Draft, what: str) -> dict[str, Any]:
+    child = draft.record.workflow_execution_id
+    return failure("child_failed", f"child {draft.record.execution_id} {what}", child=child)
 
 
 def child_result(parent: Parent, output: Any, error: dict[str, Any] | None) -> ResultEvent:

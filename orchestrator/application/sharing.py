@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
+from orchestrator.application.changes import sum_of
 from orchestrator.application.draft import Draft
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions import evaluate
@@ -74,8 +75,10 @@ def _sum(draft: Draft, key: str, amount: Any) -> tuple[Any, Any]:
     for number, what in ((amount, "what is added"), (before, "the value there")):
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ExpressionError(f"kv_add of {key!r}: {what} must be a number, not {type(number).__name__}")
-    total = before + amount
-    return amount, int(total) if isinstance(total, float) and total.is_integer() else total
+    total = sum_of(before, amount)
+    if total is None:
+        raise ExpressionError(f"kv_add of {key!r}: the sum is beyond all numbers")
+    return amount, total
 
 
 def _target(key: str) -> tuple[str, str, str]:

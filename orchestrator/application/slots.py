@@ -69,8 +69,8 @@ def _wanted(draft: Draft, spec: ConcurrencySpec, step_id: str) -> Slot:
 def _text(key: Any) -> str:
     """A key is a text; a number counts as its text."""
     if isinstance(key, bool) or not isinstance(key, str | int | float):
-        raise ExpressionError(f"concurrency.key must give a text or a number, not {type(key).__name__}")
+        raise ExpressionError(f"it must give a text or a number, not {type(key).__name__}")
     text = str(int(key)) if isinstance(key, float) and key.is_integer() else str(key)
     if not 0 < len(text) <= LONGEST_KEY:
-        raise ExpressionError(f"concurrency.key must have 1 to {LONGEST_KEY} characters, not {len(text)}")
+        raise ExpressionError(f"it must have 1 to {LONGEST_KEY} characters, not {len(text)}")
     return text

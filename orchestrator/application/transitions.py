@@ -284,8 +284,8 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
     """Claim candidates in spec order while there is room; True when that must be done once more: somebody is
     to be judged, or there is room again because a map had nothing to dispatch.
 
-    The inputs of all are resolved before any is claimed: one that cannot be may end the workflow. So may a
-    map without items by its branches, or reset those that stand after it.
+    The inputs of all are resolved before any is claimed: one that cannot be may end the workflow. A map that
+    has nothing to dispatch may end it too, or reset those that stand after it.
     """
     ready: list[tuple[str, StepRecord, Any]] = []
     while (room := _room(draft, limit)) is None or len(ready) < room:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.application.changes import SharedChange, SlotChange
+from orchestrator.application.changes import SharedChange, SlotChange, sum_of
 from orchestrator.application.events import Post, SlotEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.validation import LoadedSpec
@@ -52,17 +52,13 @@ def owner_of(record: WorkflowRecord, scope: str) -> str:
 
 
 def changed_value(before: Any, change: SharedChange) -> Any:
-    """A value after a change; nothing is added to what is no number."""
+    """A value after a change; nothing is added to what is no number, nor what goes beyond all numbers."""
     if not change.is_added:
         return change.value
     if isinstance(before, bool) or not isinstance(before, int | float):
         return before
-    return whole(before + change.value)
-
-
-def whole(number: float) -> float:
-    """A whole number without its .0, as every store writes it."""
-    return int(number) if isinstance(number, float) and number.is_integer() else number
+    total = sum_of(before, change.value)
+    return before if total is None else total
 
 
 @dataclass(slots=True)
@@ -91,9 +87,10 @@ class MemoryCommons:
             self.drop_post(ref)
         granted: list[Post] = []
         for change in changes.slots:
-            key = change.slot.key
-            self._places[key], found = changed_places(self._places.get(key, ()), weid, change)
+            places, found = changed_places(self._places.pop(change.slot.key, ()), weid, change)
             granted += found
+            if places:  # keys come and go: one that nobody uses leaves nothing
+                self._places[change.slot.key] = places
         for one in changes.shared:
             values = self._values.setdefault((one.scope, owner_of(commit.record, one.scope)), {})
             values[one.key] = changed_value(values.get(one.key, 0), one)

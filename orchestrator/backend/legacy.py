@@ -135,10 +135,18 @@ class BesideStore:
         refusal = self.commons.refusal(commit)
         if refusal is not None:
             return refusal
+        if commit.creates and not self._is_awaited(commit.record.parent):
+            return Committed.ORPHAN
         [result] = self._store.commit([commit])
         if result is Committed.YES:
             self.commons.take(commit)
         return result
+
+    def _is_awaited(self, parent: dict[str, Any] | None) -> bool:
+        if parent is None:
+            return True
+        step = self._store.load(parent["execution"]).steps[parent["step_id"]]
+        return step.token == str(parent["token"])
 
 
 class LoadWriteStore:

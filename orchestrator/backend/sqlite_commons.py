@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from orchestrator.application.changes import SharedChange, SlotChange
+from orchestrator.application.errors import StoreError
 from orchestrator.application.events import ControlEvent, Parent, Post, ResultEvent, SlotEvent, StartEvent
 from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.commons import POSTS, Place, changed_places, changed_value, owner_of
@@ -78,7 +79,8 @@ class SqliteCommons:
 
     def register(self, name: str, loaded: LoadedSpec) -> None:
         with self._db.writing() as db:
-            self._keep_spec(db, loaded)
+            if not self._keep_spec(db, loaded):
+                raise StoreError(f"another document has the workflow_id {loaded.workflow_id!r}")
             db.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", [name, loaded.workflow_id])
 
     def definition(self, name: str) -> LoadedSpec:

@@ -165,7 +165,7 @@ class Stage:
     def _move(self) -> bool:
         """Deliver what executions say to each other, and give all of them what is due; False when nothing
         happened by that."""
-        family = Family(self.backend)
+        family = Family(self.backend, *self.store.open)
         family.children.update(self.store.open)
         return family.turn() > 0 or bool(self.backend.commons.posts())
 
@@ -192,7 +192,7 @@ class Stage:
             self._tell(one.workflow_execution_id, [one])
 
     def _tell(self, weid: str, news: Sequence[News]) -> None:
-        family = Family(self.backend)
+        family = Family(self.backend, *self.store.open)
         self.survive(lambda: family.decide(weid, lambda _: news))
         self.survive(family.deliver)
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from fakeredis import FakeRedis, FakeServer
 
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
-from orchestrator.backend.ports import Store
+from orchestrator.backend.ports import Commons, Store
 from orchestrator.backend.results import ResultRunner
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.store import RedisStore
@@ -19,6 +19,9 @@ from redis_server import own_redis
 
 class KeepingStore(Store, Protocol):
     """A Store with what each of ours knows besides."""
+
+    @property
+    def commons(self) -> Commons: ...
 
     def full_id(self, execution_id: str) -> str: ...
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, Json, drain, map_step, most_in_flight, resets, run_one, units, wait_step
-from orchestrator.application.decisions import Complete, DispatchJob, Failed, Halt, Pending
+from orchestrator.application.decisions import Complete, Dispatch, DispatchJob, Failed, Halt, Pending
 from orchestrator.application.draft import Draft
 from orchestrator.application.events import StepEvent, failure
 from orchestrator.application.spec import Limits, RetrySpec
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.transitions import decide
-from specworld import branch, task
+from specworld import BROKEN, branch, task
 
 XS = {"var": "input.xs"}
 EMPTY = {"items": [], "count": 0, "errors": 0}
@@ -943,3 +943,70 @@ def test_an_error_of_an_item_keeps_its_details() -> None:
 
 def _raise(error: Exception) -> Any:
     raise error
+
+
+# ---- a map that has its result while others are dispatched beside it
+
+
+def test_an_empty_map_that_halts_keeps_those_after_it_from_running() -> None:
+    world = ItemWorld(map_step("m", [], branch=(branch(True, "halt", result="nothing to do"),)), task("b"))
+
+    assert world.advance() == Halt("nothing to do")
+
+    assert world.statuses == {"m": "halted", "b": "ready"}
+
+
+def test_a_map_whose_items_cannot_be_given_inputs_fails_before_those_after_it_run() -> None:
+    world = ItemWorld(map_step("m", [1], input={"x": BROKEN}), task("b"))
+
+    assert isinstance(world.advance(), Failed)
+
+    assert world.statuses == {"m": "failed", "b": "skipped"}
+
+
+def test_an_empty_map_may_reset_those_after_it() -> None:
+    first_time = {"<": [{"var": "ctx.step.run_id"}, 1]}
+    world = ItemWorld(task("p"), map_step("m", [], "p", branch=(resets(first_time, "p"),)), task("d", "p"))
+    world.advance()
+
+    assert units(world.finish("p", {})) == ["p"], "d waits for the second round of p"
+
+    assert units(world.finish("p", {})) == ["d"]
+    assert world.finish("d", {}) == Complete({})
+
+
+def test_an_empty_map_may_reset_what_was_dispatched_a_moment_before() -> None:
+    first_time = {"<": [{"var": "ctx.step.run_id"}, 1]}
+    world = ItemWorld(
+        task("a"), map_step("m1", []), map_step("m2", [], "m1", branch=(resets(first_time, "a"),))
+    )
+
+    decision = world.advance()
+
+    assert isinstance(decision, Dispatch)
+    assert [(job.step_id, job.run_id) for job in decision.jobs] == [("a", 1)], "its first job is not sent"
+
+
+def test_room_that_a_map_does_not_use_is_given_to_the_next() -> None:
+    world = ItemWorld(
+        map_step("m", [1], input={"x": BROKEN}, on_error="continue"),
+        map_step("n", [1], input={"x": BROKEN}, on_error="continue"),
+        task("b"),
+        max_workers=1,
+    )
+
+    assert units(world.advance()) == ["b"]
+
+    assert world.statuses == {"m": "complete", "n": "complete", "b": "in_progress"}
+
+
+def test_room_that_a_map_under_way_does_not_use_is_given_to_the_next() -> None:
+    breaks = {"x": {"if": [{"==": [{"var": "index"}, 1]}, BROKEN, 1]}}
+    world = ItemWorld(
+        map_step("m", [1, 2], input=breaks), task("b"), task("d", "m b", on_error="continue"), max_workers=1
+    )
+    world.advance()
+
+    assert units(world.finish("m#0", {})) == ["b"]
+
+    assert world.statuses == {"m": "failed", "b": "in_progress", "d": "ready"}

@@ -1,0 +1,141 @@
+"""Random workflows with all that the language has, under random events.
+
+Whatever comes, and in whatever order: what is kept beside the record stays true (`specworld.check`), no move
+is illegal, nothing is left with nothing to wait for, a record that is loaded anew is decided upon alike, and
+when all that is asked for is granted, every execution ends and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from anyworld import any_event, any_world, loops
+from coreworld import reloaded
+from itemworld import ItemWorld
+from orchestrator.application.events import StepEvent, TimerEvent
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.transitions import decide
+from specworld import parent_of
+
+SEEDS = range(150)
+MOST_EVENTS = 400
+MOST_TO_WIND_UP = 600
+
+
+def test_whatever_comes_everything_stays_true_and_comes_to_an_end() -> None:
+    ended: Counter[str] = Counter()
+    for seed in SEEDS:
+        draw = Random(seed)
+        world = any_world(draw)
+        try:
+            play(draw, world)
+            wind_up(draw, world)
+            check_end(world)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+        ended[str(world.record.status)] += 1
+        ended["compensated"] += world.record.compensated is not None
+        ended["children"] += bool(world.children)
+    assert all(ended[what] > 3 for what in ("complete", "failed", "cancelled", "halted")), ended
+    assert all(ended[what] > 20 for what in ("compensated", "children")), ended
+
+
+def play(draw: Random, world: ItemWorld) -> None:
+    seen: list[StepEvent] = []
+    world.advance(draw.choice([None, 1, 2]))
+    for _ in range(MOST_EVENTS):
+        if world.record.is_final:
+            step(draw, world, draw.sample(seen, min(3, len(seen))))  # final is final
+            return
+        if draw.random() < 0.15:
+            world.reload()
+        batch: list[StepEvent] = []
+        for _ in range(draw.choice([1, 1, 1, 2, 3])):
+            event = any_event(draw, world, seen)
+            if event is None:
+                world.now_ms += draw.choice([0, 100, 1000, 5000])
+            else:
+                batch.append(event)
+        seen += batch
+        step(draw, world, batch)
+
+
+def step(draw: Random, world: ItemWorld, batch: list[StepEvent]) -> None:
+    """A batch of events, one by one or as one decision; what is refused is left out."""
+    limit, was_final = draw.choice([None, None, 1, 2]), world.record.is_final
+    if draw.random() < 0.2:
+        for event in batch:
+            if not decide(world.record, [event], world.moment()).refused:
+                ring(world, [event])
+                world.apply(event)
+        batch = []
+    moment = world.moment()
+    decided = decide(world.record, batch, moment, limit)
+    if not world.record.readiness.candidates:  # who waits for room is judged again sooner by who loads
+        again = decide(reloaded(world.record), batch, moment, limit)
+        for name in ("steps", "items", "state", "fields", "posts", "slots", "shared", "jobs", "more"):
+            assert getattr(again.changes, name) == getattr(decided.changes, name), name
+        assert (again.decision, again.refused) == (decided.decision, decided.refused)
+    refused = {position for position, _ in decided.refused}
+    kept = [event for position, event in enumerate(batch) if position not in refused]
+    ring(world, kept)
+    world.decide(*kept, limit=limit)
+    assert not was_final or world.last.is_empty
+
+
+def ring(world: ItemWorld, batch: list[StepEvent]) -> None:
+    """A timer that rings is in nobody's set any more."""
+    rung = {(one.kind, one.step_id, one.token) for one in batch if isinstance(one, TimerEvent)}
+    world.armed = {one for one in world.armed if one.name not in rung}
+
+
+def wind_up(draw: Random, world: ItemWorld) -> None:
+    """From here on all that is asked for is granted."""
+    for _ in range(MOST_TO_WIND_UP):
+        if world.record.is_final:
+            return
+        held = [one for one, step in world.record.steps.items() if step.status is StepStatus.ON_HOLD]
+        in_line = sorted(owner for owner, slot in world.places.values() if not world.is_held(slot))
+        if world.record.status is WorkflowStatus.PAUSED:
+            world.unpause()
+        elif held:
+            world.release(held[0])
+        elif world.last.more:
+            world.advance()
+        elif in_line:
+            world.grant(draw.choice(in_line))
+        elif world.out:
+            unit = draw.choice(sorted(world.out))
+            world.finish(unit, {"_loop": "done", "value": {"n": 1}} if loops(world, unit) else {"n": 1})
+        elif world.awaited:
+            world.end_child(draw.choice(sorted(world.awaited)), {"n": 1})
+        elif world.next_due_ms is not None:
+            world.pass_time(world.next_due_ms)
+        else:
+            world.signal(draw.choice(["go", "stop"]))
+    raise AssertionError(f"no end: {world.statuses}")
+
+
+def check_end(world: ItemWorld) -> None:
+    record = world.record
+    assert record.error is None or record.error["kind"] != "stalled"
+    assert max(Counter((job.step_id, job.run_id) for job in world.jobs).values(), default=1) == 1
+    tokens = [job.token for job in world.jobs] + [parent_of(start).token for start in world.children]
+    assert len(set(tokens)) == len(tokens)
+    owed = {
+        spec.id: record.steps[spec.id].completion or 0
+        for spec in record.spec.steps
+        if spec.compensate is not None and record.steps[spec.id].status is StepStatus.COMPLETE
+    }
+    undone = [unit.partition("#")[0] for unit in record.items if unit.endswith("#undo")]
+    failed = [one for one in undone if record.items[f"{one}#undo"].error is not None]
+    noted = [error["step"] for error in (record.error or {}).get("compensation_errors", [])]
+    if record.compensated is None:
+        assert not undone
+        assert not owed or record.status in (WorkflowStatus.COMPLETE, WorkflowStatus.HALTED)
+    else:
+        assert undone == sorted(owed, key=owed.__getitem__, reverse=True)
+        assert record.compensated == (not failed)
+    assert noted == failed
