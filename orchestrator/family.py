@@ -39,15 +39,19 @@ EventsFor = Callable[[WorkflowRecord], Sequence[StepEvent]]
 
 
 class Family:
-    """The execution that is run here, if any is, and those below it as far as they were met; `children` are
-    the ones of them that are not at their end."""
+    """The executions that are driven here, and those below them as far as they were met; `children` are the
+    ones of them that are not at their end."""
 
-    def __init__(self, backend: Backend, workflow_execution_id: str | None = None) -> None:
+    def __init__(self, backend: Backend, *driven: str) -> None:
         self.backend = backend
         self._members: dict[str, str] = {}
         self.children: dict[str, None] = {}
-        if workflow_execution_id is not None:
-            self._members[workflow_execution_id] = workflow_execution_id
+        for weid in driven:
+            self.drive(weid)
+
+    def drive(self, weid: str) -> None:
+        """From now on this execution is driven here: its children are begun here too."""
+        self._members[weid] = weid
 
     def commit(self, weid: str, decide_upon: Decide[_R], post: EventRef | None = None) -> _R | None:
         """Decide and commit, again when somebody else was first; None when a post was answered by others."""
