@@ -39,8 +39,8 @@ EventsFor = Callable[[WorkflowRecord], Sequence[StepEvent]]
 
 
 class Family:
-    """The executions that are driven here, if any are, and those below them as far as they were met;
-    `children` are the ones of them that are not at their end."""
+    """The executions that are driven here, and those below them as far as they were met; `children` are the
+    ones of them that are not at their end."""
 
     def __init__(self, backend: Backend, *driven: str) -> None:
         self.backend = backend

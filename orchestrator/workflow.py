@@ -121,10 +121,13 @@ class Workflow:
         self._control(ControlEvent(self.id, "release", step_id))
 
     def _control(self, event: ControlEvent) -> None:
-        """Write it down; what follows from it is up to whoever runs the execution."""
-        family = Family(self.backend)
-        moment = self.backend.moment("control")
-        family.commit(self.id, lambda record: on_step_result(record, event, moment))
+        family, moment = Family(self.backend), self.backend.moment("control")
+
+        def unless_refused(record: WorkflowRecord) -> list[StepEvent]:
+            on_step_result(record, event, moment)  # raises InvalidEvent
+            return [event]
+
+        family.decide(self.id, unless_refused)
         while family.deliver():
             pass  # its children hear of it, and theirs
 

@@ -231,7 +231,7 @@ class Line:
     def __init__(self, store: KeepingStore) -> None:
         self.store = store
         self._records: dict[str, WorkflowRecord] = {}
-        self._heard = 0
+        self._heard: list[Post] = []
 
     def want(self, name: str, limit: int = 1, key: str = "k", step_id: str = "a") -> list[str]:
         return self._change(name, SlotChange(step_id, Slot(key, limit, f"t-{name}"), is_wanted=True))
@@ -245,8 +245,8 @@ class Line:
         if one is None:
             one = self._records[name] = created(self.store, record(_execution_id=name))
         assert self.store.commit([Commit(one, Changes(slots=list(changes)))]) == [Committed.YES]
-        events = said(self.store)[self._heard :]
-        self._heard += len(events)
+        events = [event for event in said(self.store) if event not in self._heard]
+        self._heard += events
         assert all(isinstance(event, SlotEvent) for event in events)
         return sorted(event.token.removeprefix("t-") for event in events if isinstance(event, SlotEvent))
 

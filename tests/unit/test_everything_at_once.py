@@ -38,8 +38,8 @@ def test_whatever_comes_everything_stays_true_and_comes_to_an_end() -> None:
         ended[str(world.record.status)] += 1
         ended["compensated"] += world.record.compensated is not None
         ended["children"] += bool(world.children)
-    assert all(ended[what] > 3 for what in ("complete", "failed", "cancelled", "halted")), ended
-    assert all(ended[what] > 20 for what in ("compensated", "children")), ended
+    assert all(ended[what] > 0 for what in ("complete", "failed", "cancelled", "halted")), ended
+    assert all(ended[what] > 10 for what in ("compensated", "children")), ended
 
 
 def play(draw: Random, world: ItemWorld) -> None:

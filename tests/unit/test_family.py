@@ -531,22 +531,6 @@ def test_a_place_that_another_process_frees_is_used_by_the_one_that_waits_for_it
     assert soon(second.run) == Complete({})
 
 
-def test_the_word_of_another_process_is_followed_by_the_one_that_runs_the_workflow(tmp_path: Path) -> None:
-    mine, theirs = two_processes(tmp_path)
-    workflow = start(theirs, document(step("a"), step("b", after="a")))
-    workflow.pause()
-    workflow.hold("b")
-    running = in_thread(workflow.run)
-
-    mine_of_it = Workflow.resume(workflow.id, mine)
-    mine_of_it.unpause()
-    until(lambda: workflow.step_statuses["a"] == "complete")
-    mine_of_it.release("b")
-
-    assert running.result(PATIENCE_S) == Complete({})
-    assert mine.list_pending_jobs() == []
-
-
 def test_the_end_of_a_child_that_somebody_else_ran_is_heard_by_its_parent(tmp_path: Path) -> None:
     mine, theirs = two_processes(tmp_path)
     parent = start(theirs, document(inner("c", WAITS), step("z", after="c")), execution_id="p")
