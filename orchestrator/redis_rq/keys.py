@@ -22,7 +22,7 @@
 <p>:idempotency:<root>        string  -> workflow_execution_id of the first start; expires
 <p>:coordinators              zset    coordinator by its last beat, in ms
 <p>:sequences                 hash    queue -> how many jobs were ever put on it
-<p>:counters                  hash    stale, late, lost, dead, conflicts
+<p>:counters                  hash    stale, late, lost, dead; not_shared: values that could not be written
 <p>:done:<wf_exec_id>         channel the status an execution ended with
 
 rq:job:<token>, rq:queue:<p>.<queue>, rq:queues, rq:failed:<p>.<queue>: RQ's own, written only by our

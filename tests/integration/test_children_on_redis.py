@@ -640,6 +640,21 @@ def test_a_forged_start_of_a_child_starts_nothing_and_harms_nobody(
     assert left(world).keys() <= {"dead"}
 
 
+def test_a_step_that_waits_for_one_child_has_no_second_one(world: World) -> None:
+    """Whoever has read the record knows the token too."""
+    [one] = serving(world)
+    weid = begin(world, one)
+    token = world.record(weid).steps["kid"].token
+    assert token is not None
+    world.send(world.keys.events(0), forged(world, weid, token=token, execution_id="mine"))
+
+    world.settle(one)
+
+    assert world.record(weid).outcome == {"kid": {"n": 1}}
+    assert executions(world) == ["p", "p:kid:0"]
+    assert left(world) == {}
+
+
 @pytest.mark.parametrize("token", ["guess-0", "status"])
 def test_a_forged_end_of_a_child_ends_nothing(world: World, token: str) -> None:
     [one] = serving(world)

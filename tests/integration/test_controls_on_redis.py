@@ -217,6 +217,28 @@ def test_a_control_that_two_coordinators_hold_counts_once_and_is_refused_by_nobo
 @pytest.mark.parametrize(
     ("action", "opposite"), [("pause", "unpause"), ("hold", "release")], ids=["pause", "hold"]
 )
+def test_a_control_that_was_taken_back_meanwhile_does_not_come_again(
+    world: World, action: str, opposite: str
+) -> None:
+    """Its first holder was stopped for longer than the others wait, and then goes on."""
+    slow, quick = serving(world, "slow", "quick")
+    begin(world, slow, WAIT)
+    control(world, "x", action, "w")
+    held = taken(world)
+    quick.handle(held)
+    control(world, "x", opposite, "w")
+    decide_all(world, quick)
+
+    slow.handle(held)
+
+    record = world.record("x")
+    assert (record.status, record.steps["w"].status) == ("in_progress", "waiting")
+    assert (world.dead(), world.pending()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("action", "opposite"), [("pause", "unpause"), ("hold", "release")], ids=["pause", "hold"]
+)
 def test_a_control_is_judged_upon_the_record_as_it_is(world: World, action: str, opposite: str) -> None:
     """The coordinator to which it comes remembers the record as it was before somebody else changed it."""
     one, two = serving(world, "one", "two")
