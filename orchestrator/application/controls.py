@@ -32,9 +32,11 @@ def on_control(draft: Draft, event: ControlEvent) -> Cancelled | None:
 
 
 def _cancel(draft: Draft, event: ControlEvent) -> Cancelled | None:
-    """At once, also when paused. Of a parent that ends while its child does, the child hears too late."""
+    """At once, also when paused. Of a parent that ends while its child does, the child hears too late; and
+    who has the id of a child without being one is not meant."""
     is_ending = draft.is_final or draft.status is WorkflowStatus.COMPENSATING
-    if draft.status is WorkflowStatus.CANCELLED or (is_ending and event.is_of_parent):
+    is_deaf = event.is_of_parent and (is_ending or draft.record.parent is None)
+    if draft.status is WorkflowStatus.CANCELLED or is_deaf:
         return None
     if is_ending:
         raise _refusal("cancelled", draft)

@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.application.advancing import advance_draft
 from orchestrator.application.attempts import (
     NEVER_RETRIED,
     Error,
     StepResult,
     as_error,
-    fail_for_good,
     reshaped,
     try_again,
 )
@@ -27,12 +27,11 @@ from orchestrator.application.bringing import bring_unit
 from orchestrator.application.changes import Changes
 from orchestrator.application.clock import on_timeout, on_timer, on_workflow_timeout
 from orchestrator.application.controls import on_control
-from orchestrator.application.decisions import Decision, Dispatch, Pending
-from orchestrator.application.dispatches import dispatch, start_child
+from orchestrator.application.decisions import Decision, Pending
 from orchestrator.application.draft import Draft
 from orchestrator.application.edges import skip_dead_ends
-from orchestrator.application.endings import abandon_workflow, end_workflow, ending_of, go_on_compensating
-from orchestrator.application.errors import ExpressionError, InvalidEvent
+from orchestrator.application.endings import abandon_workflow
+from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import (
     ContinueEvent,
     ControlEvent,
@@ -46,12 +45,10 @@ from orchestrator.application.events import (
     TimerEvent,
     failure,
 )
-from orchestrator.application.expressions import resolve
-from orchestrator.application.gates import is_eligible, pass_gates
-from orchestrator.application.maps import fill_map, is_item, item_goes_again, item_roots, items_of, open_map
+from orchestrator.application.maps import is_item, item_goes_again, item_roots
 from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.slots import has_place, on_slot, workflow_has_place
-from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.slots import on_slot
+from orchestrator.application.states import StepStatus
 from orchestrator.application.units import StepRecord
 from orchestrator.application.waits import on_signal
 
@@ -77,7 +74,7 @@ def on_step_result(record: WorkflowRecord, event: StepEvent, moment: Moment) -> 
 def advance(record: WorkflowRecord, moment: Moment, limit: int | None = None) -> tuple[Changes, Decision]:
     """Claim every step that can run, at most `limit` of them, or end the workflow."""
     draft = Draft(record, moment)
-    decision = _advance(draft, limit)
+    decision = advance_draft(draft, limit)
     return draft.changes, decision
 
 
@@ -92,7 +89,7 @@ def decide(
             _apply(draft, event)
         except InvalidEvent as error:
             refused.append((position, str(error)))
-    return Decided(draft.changes, _advance(draft, limit), refused)
+    return Decided(draft.changes, advance_draft(draft, limit), refused)
 
 
 def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment) -> Changes:
@@ -240,169 +237,3 @@ def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error
     if spec.on_max == "exit_with_last":
         return None, value, None
     return None, None, failure("loop_limit", f"the loop said again {spec.max_iterations} times")
-
-
-# ---- advance
-
-
-def _advance(draft: Draft, limit: int | None) -> Decision:
-    if draft.status is WorkflowStatus.PAUSED:
-        return Pending()
-    if _is_open(draft) and workflow_has_place(draft):
-        while _is_open(draft) and (_judge(draft) or _dispatch(draft, limit)):
-            pass
-        if _is_open(draft) and not draft.changes.jobs:
-            _finish(draft)
-    if _is_compensating(draft):
-        return go_on_compensating(draft)
-    if draft.is_final:
-        return ending_of(draft)
-    return Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
-
-
-def _is_open(draft: Draft) -> bool:
-    """Whether steps can still be run: it has not come to its end, nor to undoing what was done."""
-    return not draft.is_final and not _is_compensating(draft)
-
-
-def _is_compensating(draft: Draft) -> bool:
-    return draft.status is WorkflowStatus.COMPENSATING
-
-
-def _judge(draft: Draft) -> bool:
-    """Take every step on the agenda through its gates; False when there was none."""
-    judged = False
-    while _is_open(draft) and (step_id := draft.next_to_judge()) is not None:
-        judged = True
-        if pass_gates(draft, step_id):
-            draft.propose(step_id)
-        skip_dead_ends(draft)
-    return judged
-
-
-def _dispatch(draft: Draft, limit: int | None) -> bool:
-    """Claim candidates in spec order while there is room; True when that must be done once more: somebody is
-    to be judged, or there is room again because a map had nothing to dispatch.
-
-    The inputs of all are resolved before any is claimed: one that cannot be may end the workflow. A map that
-    has nothing to dispatch may end it too, or reset those that stand after it.
-    """
-    ready: list[tuple[str, StepRecord, Any]] = []
-    while (room := _room(draft, limit)) is None or len(ready) < room:
-        step_id = draft.next_candidate()
-        if step_id is None:
-            break
-        # What waited for room is judged again: a process that loads the record would do so too.
-        passed = draft.judged[step_id] if step_id in draft.judged else pass_gates(draft, step_id)
-        if passed and is_eligible(draft, step_id):
-            _prepare(draft, step_id, ready)
-        skip_dead_ends(draft)
-        if not _is_open(draft):
-            return False
-    for step_id, step, resolved in ready:
-        if not _is_open(draft):
-            return False
-        if draft.step(step_id) is not step:
-            continue
-        if (room := _room(draft, limit)) is not None and room <= 0:
-            draft.propose(step_id)
-        elif draft.spec(step_id).map is not None:
-            _map(draft, step_id, resolved, room)
-        elif draft.spec(step_id).child is not None:
-            start_child(draft, step_id, resolved)
-        else:
-            dispatch(draft, step_id, resolved)
-    draft.changes.more = _has_more(draft, limit)
-    room = _room(draft, limit)
-    return draft.has_agenda or (draft.has_candidates and (room is None or room > 0))
-
-
-def _prepare(draft: Draft, step_id: str, ready: list[tuple[str, StepRecord, Any]]) -> None:
-    """Resolve what the dispatch of a step needs, unless it must stand in line first."""
-    doing = "concurrency.key cannot be evaluated"
-    try:
-        if _nests_too_deep(draft, step_id):
-            most = draft.record.spec.limits.max_depth
-            message = f"children may nest {most} deep at most (limits.max_depth)"
-            fail_for_good(draft, step_id, failure("child_failed", message))
-        elif has_place(draft, step_id):
-            doing = "input cannot be resolved"
-            ready.append((step_id, draft.step(step_id), _resolved(draft, step_id)))
-    except ExpressionError as error:
-        fail_for_good(draft, step_id, failure("expression", f"{doing}: {error}"))
-
-
-def _nests_too_deep(draft: Draft, step_id: str) -> bool:
-    limits = draft.record.spec.limits
-    return draft.spec(step_id).child is not None and draft.record.depth >= limits.max_depth
-
-
-def _room(draft: Draft, limit: int | None) -> int | None:
-    """How many dispatches are still allowed: by this commit, and by the workflow's max_workers."""
-    rooms = []
-    if limit is not None:
-        rooms.append(limit - draft.claims)
-    if draft.record.spec.max_workers is not None:
-        rooms.append(draft.record.spec.max_workers - draft.in_flight)
-    return min(rooms, default=None)
-
-
-def _has_more(draft: Draft, limit: int | None) -> bool:
-    """Whether a further advance could dispatch at once: only the size of this commit was in the way."""
-    if limit is None or draft.claims < limit:
-        return False
-    while (step_id := draft.next_candidate()) is not None:
-        if is_eligible(draft, step_id):
-            draft.propose(step_id)
-            room = _room(draft, None)
-            return room is None or room > 0
-    return False
-
-
-def _resolved(draft: Draft, step_id: str) -> Any:
-    """What a dispatch needs: the inputs of a step; of a map, its items, unless it has them already."""
-    spec = draft.spec(step_id)
-    if spec.map is not None:
-        return items_of(draft, step_id) if draft.step(step_id).items is None else None
-    context = draft.context(step_id)
-    return {key: resolve(value, context) for key, value in spec.input.items()}
-
-
-def _map(draft: Draft, step_id: str, items: list[Any] | None, room: int | None) -> None:
-    if items is not None:
-        open_map(draft, step_id, items)
-    if draft.step(step_id).items is not None:
-        fill_map(draft, step_id, room)
-    skip_dead_ends(draft)
-    if _is_open(draft) and draft.step(step_id).awaits_dispatch:
-        draft.propose(step_id)
-
-
-def _finish(draft: Draft) -> None:
-    """Nothing can be dispatched: the workflow is at its end, or something is still under way."""
-    if draft.open:
-        if not draft.active:
-            message = "no step can ever run again, and not all are final"
-            end_workflow(draft, WorkflowStatus.FAILED, "workflow stalled", error=failure("stalled", message))
-        return
-    context = draft.context()
-    try:
-        outcome = {name: resolve(value, context) for name, value in draft.record.spec.outputs.items()}
-    except ExpressionError as error:
-        message = f"outputs cannot be resolved: {error}"
-        end_workflow(draft, WorkflowStatus.FAILED, "outputs failed", error=failure("expression", message))
-        return
-    unforgiven = _unforgiven(draft)
-    if unforgiven is None:
-        end_workflow(draft, WorkflowStatus.COMPLETE, "complete", outcome=outcome)
-    else:
-        end_workflow(draft, WorkflowStatus.FAILED, "failed", outcome=outcome, error=unforgiven)
-
-
-def _unforgiven(draft: Draft) -> dict[str, Any] | None:
-    """The first failure under policy `fail` that only the dependents tolerated."""
-    for step_id in draft.graph.order:
-        step = draft.step(step_id)
-        if step.status is StepStatus.FAILED and draft.spec(step_id).on_error == "fail":
-            return {**(step.error or {}), "step": step_id}
-    return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
 
 from itemworld import ItemWorld, map_step, resets, wait_step
 from orchestrator.application.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import Control, ResultEvent
+from orchestrator.application.events import Control, Parent, ResultEvent
 from orchestrator.application.spec import RetrySpec
 from orchestrator.application.states import WorkflowStatus
 from orchestrator.application.transitions import decide
@@ -178,12 +179,24 @@ def test_a_second_cancel_changes_nothing() -> None:
 @pytest.mark.parametrize("status", [compensating, complete, halted, failed, cancelled])
 def test_a_parent_that_cancels_too_late_is_not_told_off(status: Callable[[], SpecWorld]) -> None:
     world = status()
+    world.record.parent = PARENT
     before = world.record.status
 
     assert world.apply(world.control("cancel", is_of_parent=True)) is None
 
     assert world.record.status == before
     assert world.last.is_empty
+
+
+def test_a_parent_cancels_nobody_but_its_child() -> None:
+    """Somebody may have started an execution under the id that a child would have had."""
+    stranger, child = in_progress(), in_progress()
+    child.record.parent = PARENT
+
+    for world in (stranger, child):
+        world.apply(world.control("cancel", is_of_parent=True))
+
+    assert (stranger.record.status, child.record.status) == ("in_progress", "cancelled")
 
 
 def test_what_comes_after_a_cancel_is_late() -> None:
@@ -194,6 +207,9 @@ def test_what_comes_after_a_cancel_is_late() -> None:
     world.decide(world.result("a", {}, job))
 
     assert (world.counted["late"], world.statuses["a"]) == (1, "cancelled")
+
+
+PARENT = asdict(Parent("w0#p1", "c", 0, 1, "t", "p1"))
 
 
 # ---- pause and unpause
