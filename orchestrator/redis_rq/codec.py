@@ -80,7 +80,7 @@ def read_event(fields: Mapping[str, str], is_start: bool) -> Event:
     return read(fields)
 
 
-_START_FIELDS = frozenset(
+START_FIELDS = frozenset(
     {
         "workflow",
         "spec",
@@ -95,9 +95,9 @@ _START_FIELDS = frozenset(
 
 
 def _read_start(fields: Mapping[str, str]) -> StartEvent:
-    unknown = sorted(set(fields) - _START_FIELDS)
+    unknown = sorted(set(fields) - START_FIELDS)
     if unknown:
-        raise InvalidEvent(f"unknown field {unknown[0]!r}; a start has {', '.join(sorted(_START_FIELDS))}")
+        raise InvalidEvent(f"unknown field {unknown[0]!r}; a start has {', '.join(sorted(START_FIELDS))}")
     if ("workflow" in fields) == ("spec" in fields):
         raise InvalidEvent(
             "a start names a registered 'workflow' or carries a 'spec': exactly one of the two"

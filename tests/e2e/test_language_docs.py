@@ -21,7 +21,7 @@ from redis import Redis, RedisError
 from executors import invoices
 from orchestrator import Backend, InvalidSpec, StepStatus, Workflow, WorkflowStatus, load_spec
 from orchestrator.application.errors import Unavailable
-from orchestrator.application.events import Control, ControlEvent, SignalEvent
+from orchestrator.application.events import Control, ControlEvent, SignalEvent, StartEvent
 from orchestrator.application.expressions import OPERATORS
 from orchestrator.application.fields import PLAIN_ACTIONS
 from orchestrator.application.spec import NOT_YET
@@ -29,7 +29,7 @@ from orchestrator.application.states import STEP_MOVES
 from orchestrator.application.validation import CODES, WARNINGS
 from orchestrator.application.written import Written, WrittenDocument, WrittenStep
 from orchestrator.client import Client
-from orchestrator.redis_rq.codec import read_event
+from orchestrator.redis_rq.codec import START_FIELDS, read_event
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.lookup import public_functions
 from processes import wait_until
@@ -63,7 +63,7 @@ EXAMPLES = {
     if block.language == "yaml"
 }
 EXECUTORS, SENDING = (block.text for block in BLOCKS if block.language == "python")
-COMMAND, CONTROLS = (block.text for block in BLOCKS if block.language == "sh")
+START, COMMAND, CONTROLS = (block.text for block in BLOCKS if block.language == "sh")
 DRAWING, WORKFLOW_DRAWING = (
     block.text
     for before, block in zip([None, *BLOCKS], BLOCKS, strict=False)
@@ -87,7 +87,7 @@ def _of(kind: str | None) -> list[int]:
 def test_no_block_is_left_untreated() -> None:
     treated = [line for kind in (None, "json", "text") for line in _of(kind)]
     treated += [one.after.line for one in EXAMPLES.values() if one.after]
-    others = (EXECUTORS, SENDING, COMMAND, CONTROLS, DRAWING, WORKFLOW_DRAWING)
+    others = (EXECUTORS, SENDING, START, COMMAND, CONTROLS, DRAWING, WORKFLOW_DRAWING)
     treated += [one.line for one in BLOCKS if one.text in others]
 
     assert sorted(treated) == [block.line for block in BLOCKS]
@@ -149,6 +149,16 @@ def test_both_ways_to_send_a_signal_put_the_same_event_into_the_stream(
     assert read_event({key.decode(): value.decode() for key, value in raw.items()}, is_start=False) == sent
 
 
+def test_the_start_of_the_page_is_one_that_a_coordinator_understands() -> None:
+    program, command, stream, entry, *fields = shlex.split(START)
+    assert (program, command, stream, entry) == ("redis-cli", "XADD", Keys().starts, "*")
+
+    sent = read_event(dict(zip(fields[::2], fields[1::2], strict=True)), is_start=True)
+
+    inputs = {"document": "small.txt"}
+    assert sent == StartEvent("invoice", inputs=inputs, group="march", idempotency_root="scan-17")
+
+
 def test_the_controls_of_the_page_are_events_that_a_coordinator_understands() -> None:
     sent = []
     for line in CONTROLS.splitlines():
@@ -201,6 +211,7 @@ WORDS = {
     "operators": sorted(OPERATORS),
     "actions": sorted(PLAIN_ACTIONS),
     "controls": sorted(get_args(Control)),
+    "fields of a start": sorted(START_FIELDS),
 }
 
 
