@@ -29,7 +29,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_runs import install_plugin
+from pytest_runs import install_plugin, own_environment
 from redis_server import own_redis, require_redis_server
 
 ROOT = Path(__file__).parents[2]
@@ -196,7 +196,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     _script(commands / "rq", f'exec {sys.executable} -m rq.cli "$@"')
     _script(commands / "pytest", f'exec {sys.executable} -m pytest "$@"')
     install_plugin(tmp_path)
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
+    ours = {name: value for name, value in own_environment().items() if not name.startswith("ORCHESTRATOR_")}
     environment = {
         **ours,
         "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
