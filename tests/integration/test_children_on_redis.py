@@ -107,7 +107,7 @@ def test_a_child_inherits_group_and_priority(world: World) -> None:
 @pytest.mark.parametrize(
     ("child", "status", "said"),
     [
-        (document(step("boom")), "failed", "child p:kid:0 was failed"),
+        (document(step("boom")), "failed", "child p:kid:0 failed: as asked"),
         (document(step("work", branch=[when(True, "halt", result={"no": 1})])), "complete", ""),
     ],
     ids=["failed", "halted"],
