@@ -13,6 +13,7 @@ from typing import TypeVar
 from orchestrator.application.beginnings import UnknownWorkflow, child_spec, new_record, refused_child
 from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import Cancelled, Complete, Decision, Dispatch, Failed, Halt
+from orchestrator.application.dispatches import child_id
 from orchestrator.application.errors import RecordConflict
 from orchestrator.application.events import (
     ControlEvent,
@@ -123,10 +124,10 @@ class Family:
                 self.children[weid] = None
 
     def _begin(self, delivery: Delivery, event: StartEvent) -> bool:
-        """A child begins, or its parent hears why it cannot; False when others drive the parent."""
+        """A child begins, or its parent hears why it cannot; False when others drive a parent that waits."""
         assert event.parent is not None
         if event.parent.execution not in self._members:
-            return False
+            return self._is_orphan(delivery, event.parent)
         try:
             loaded = self._child_of(event.parent)
         except UnknownWorkflow as error:
@@ -151,6 +152,13 @@ class Family:
                 self.backend.commons.drop_post(delivery.ref)
             case Committed.EXISTS | Committed.FORGED:
                 self._refuse(delivery, event.parent, f"{result.value}: {record.execution_id}")
+        return True
+
+    def _is_orphan(self, delivery: Delivery, parent: Parent) -> bool:
+        """Whoever drives a parent may not know of it any more: what it does not wait for is dropped here."""
+        if self.backend.load(parent.execution).steps[parent.step_id].token == parent.token:
+            return False
+        self.backend.commons.drop_post(delivery.ref)
         return True
 
     def _child_of(self, parent: Parent) -> LoadedSpec:
@@ -188,14 +196,17 @@ class Family:
             self.decide(child, self.backend.orphans)
 
     def _adopt(self, weid: str) -> None:
-        if not any(step.child for step in self.backend.spec_of(weid).spec.steps):
+        """Meet the children of an execution, of earlier runs too: they may have something to undo."""
+        with_child = [spec.id for spec in self.backend.spec_of(weid).spec.steps if spec.child is not None]
+        if not with_child:
             return
-        for step in self.backend.load(weid).steps.values():
-            if step.child is not None:
+        record = self.backend.load(weid)
+        for step_id in with_child:
+            for run_id in range(record.steps[step_id].run_id + 1):
                 try:
-                    child = self.backend.load(step.child)
+                    child = self.backend.load(child_id(record.execution_id, step_id, run_id))
                 except KeyError:
-                    continue  # it has not begun: its start is still among the posts
+                    continue  # it has not begun, or never did
                 self._meet(child)
                 self._adopt(child.workflow_execution_id)
 

@@ -14,19 +14,20 @@ from typing import Any
 
 from coreworld import Json
 from language.cases import Case, Start
-from language.laws import check_ended, check_going, essence
+from language.laws import check_ended, check_going, check_sums, essence, owner_of
 from language.random_specs import SHORT_S
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Control, ResultEvent, StartedEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus
-from orchestrator.backend.commons import owner_of
 from specworld import all_timers
 
 MOST_ACTS = 4_000
 HORIZON_MS = 2 * SHORT_S * 1000
 SCOPES = ("global", "flow_group")
-CONTROLS: tuple[Control, ...] = ("cancel", "pause", "unpause", "hold", "hold", "release")
+CONTROLS: tuple[Control, ...] = ("cancel", "pause", "unpause", *("hold",) * 4, "release", "release")
+
+RESTING = (StepStatus.READY, StepStatus.RETRY, StepStatus.DEFERRED, StepStatus.WAITING, StepStatus.ON_HOLD)
 
 Said = ResultEvent | StartedEvent
 
@@ -41,7 +42,7 @@ class Play(ABC):
         self.running: dict[str, DispatchJob] = {}
         self._answered: set[tuple[str, str, int]] = set()
         self._acts: list[str] = []
-        self._controls_left = 0 if case.is_quiet else draw.choice([0, 1, 3, 6])
+        self._controls_left = 0 if case.is_quiet else draw.choice([0, 2, 5, 10])
 
     def play(self) -> Json:
         """Returns what must not depend on the order: of every execution, and of the values they share."""
@@ -144,7 +145,7 @@ class Play(ABC):
         elif draw.random() < 0.1:
             acts = ["upset"]
         elif records and not self.case.is_quiet and draw.random() < 0.25:
-            acts = ["control"] * bool(self._controls_left) + ["lose", "started", "noise"]
+            acts = ["control"] * 3 * bool(self._controls_left) + ["lose", "started", "noise"]
         assert acts, f"nothing can happen any more: {self._acts[-40:]}"
         act = draw.choice(acts)
         self._acts.append(act)
@@ -226,7 +227,10 @@ class Play(ABC):
         return min((timer.due_ms for record in records for timer in all_timers(record)), default=None)
 
     def _control(self, record: WorkflowRecord, action: Control) -> None:
-        step_id = self.draw.choice(record.graph.order) if action in ("hold", "release") else ""
+        step_id = ""
+        if action in ("hold", "release"):
+            resting = [name for name, step in record.steps.items() if step.status in RESTING]
+            step_id = self.draw.choice(resting * 3 + [*record.graph.order])
         self.control(record.workflow_execution_id, action, step_id)
 
     def _settle_control(self, record: WorkflowRecord) -> None:
@@ -256,15 +260,15 @@ class Play(ABC):
             while self.has_mail():
                 self.hear()
         records = {record.execution_id: record for record in self.all_records()}
-        check_ended(records, {name: self.history(record) for name, record in records.items()})
+        histories = {name: self.history(record) for name, record in records.items()}
+        check_ended(records, histories)
         self.check_clean()
-        owners = {
-            (scope, owner_of(one, scope)) for one in records.values() for scope in ("global", "flow_group")
-        }
-        values = self.shared(sorted(owners))
+        owners = sorted({(scope, owner_of(one, scope)) for one in records.values() for scope in SCOPES})
+        shared = dict(zip(owners, self.shared(owners), strict=True))
+        check_sums(list(records.values()), histories, shared)
         return {
             "records": {name: essence(record) for name, record in sorted(records.items())},
-            "shared": {str(owner): found for owner, found in zip(sorted(owners), values, strict=True)},
+            "shared": {":".join(owner): values for owner, values in shared.items()},
         }
 
 

@@ -38,7 +38,7 @@ class ResultWriter:
             step["on_error"] = policy
         if kind in ("task", "map", "loop", "child"):
             self._add_attempts(step)
-        if kind in ("task", "wait", "child", "map") and draw.random() < 0.35:
+        if kind in ("task", "wait", "child", "map") and draw.random() < (0.35 if self._is_quiet else 0.5):
             step["branch"] = self._branches(step, written)
 
     def _add_attempts(self, step: Json) -> None:
@@ -54,14 +54,15 @@ class ResultWriter:
         draw, name = self._draw, written.name
         number = {"var": [f"n_{name}", 0]}
         actions = ["complete", "skip", "retry", "fail", "set"]
-        action: Any = draw.choice(actions if self._is_quiet else [*actions, "set", "halt"])
+        action: Any = draw.choice(actions if self._is_quiet else [*actions, "set", "set", "set", "halt"])
         condition: Any = {draw.choice(["<", ">="]): [number, draw.randint(3, 7)]}
         if action == "complete":
             condition = {"==": [{"var": "ok"}, False]}
         elif action == "set":
             written.is_set = True
             condition = {"and": [condition, {"<": [{"var": "ctx.step.run_id"}, draw.randint(1, 3)]}]}
-            action = {"set": [name, *([] if self._is_quiet else draw.sample(sorted(self._names), 1))]}
+            others = [] if self._is_quiet else draw.sample(sorted(self._names), min(2, len(self._names)))
+            action = {"set": [name, *others]}
         found = [{"condition": condition, "action": action}]
         if isinstance(action, dict):
             found.append({"condition": {"!=": [{"var": "ok"}, False]}, "action": "complete"})

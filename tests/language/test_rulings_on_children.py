@@ -8,6 +8,7 @@ import pytest
 
 from coreworld import Json, document, step
 from language.execution import Execution
+from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import child, halts, resets
 from orchestrator.application.errors import RecordNotFound
@@ -59,6 +60,23 @@ def test_ruling_02_a_set_above_a_child_that_has_not_begun_keeps_it_from_beginnin
     begun = [Execution(stage, one) for one in stage.executions if one != stage.execution]
     assert [one.status for one in begun] in ([], ["cancelled"])
     assert all(not one.out for one in begun)
+
+
+def test_ruling_02_a_child_whose_start_is_heard_after_its_cancel_never_begins(
+    redis_stage: RedisStage,
+) -> None:
+    redis_stage.start(document(step("top"), child("c", ONE, "top"), step("judge", **resets("top"))))
+    redis_stage.bring(redis_stage.result("top", {}))
+    [late] = redis_stage.world.log("slow").read(10, 0)
+    assert late.fields["type"] == "child"
+
+    redis_stage.bring(redis_stage.result("judge", {"again": True}))
+    redis_stage.bring()  # the cancel, which finds nobody
+    redis_stage.world.coordinator("slow")  # it goes on with what it has read
+
+    redis_stage.settle()
+    assert redis_stage.executions == [redis_stage.execution]
+    assert redis_stage.statuses == {"top": "in_progress", "c": "ready", "judge": "in_progress"}
 
 
 # ---- 5: children

@@ -88,6 +88,18 @@ def test_ruling_09_a_held_step_is_skipped_when_it_is_released(stage: Stage) -> N
     assert (stage.statuses["t"], stage.statuses["below"]) == ("skipped", "skipped")
 
 
+def test_ruling_09_a_held_step_is_skipped_when_it_is_released_although_another_parent_runs(
+    stage: Stage,
+) -> None:
+    stage.start(document(step("a", **skips()), step("b"), step("t", "a b"), step("below", "t")))
+    stage.control("hold", "t")
+    stage.finish("a", {"skip": True})
+
+    stage.control("release", "t")
+
+    assert stage.statuses == {"a": "skipped", "b": "in_progress", "t": "skipped", "below": "skipped"}
+
+
 def test_ruling_09_a_workflow_does_not_end_while_a_step_is_held(stage: Stage) -> None:
     stage.start(document(step("a"), step("t")), execution_id="x1")
     stage.start(document(step("a"), step("t", "a")), execution_id="x2")

@@ -355,6 +355,48 @@ def test_a_child_that_a_release_began_is_driven_to_its_end() -> None:
     assert (workflow.status, workflow.outcome) == (WorkflowStatus.COMPLETE, {"c": "complete"})
 
 
+def test_what_a_child_of_an_earlier_attempt_has_to_undo_is_undone_by_the_next_process() -> None:
+    """The first child times out and is undone, while the second runs; there the process dies."""
+    child = {
+        "steps": [
+            {"op": "x", "compensate": {"fn": "undo"}},
+            {"op": "y", "depends_on": ["x"], "retry": {"max_retries": 1, "initial_delay_ms": 3_600_000}},
+        ]
+    }
+    spec = {"steps": [{"id": "c", "workflow": child, "timeout": "10s", "max_attempts": 2}]}
+    clock, store, called = Clock(), InMemoryStore(), list[str]()
+
+    def execute(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        called.append(fn)
+        if fn == "y" and called.count("y") == 1:
+            clock.pass_s(20)
+            raise ValueError("busy")
+        if fn == "undo" and called.count("undo") == 1:
+            clock.pass_s(1)
+            raise KeyboardInterrupt
+        return {}
+
+    weid = Backend(execute, store, clock=clock).create(spec, execution_id="p")
+    with pytest.raises(KeyboardInterrupt):
+        Workflow(weid, Backend(execute, store, clock=clock)).run()
+    assert store.load("p:c:0").status is WorkflowStatus.COMPENSATING
+
+    ended = Workflow(weid, Backend(execute, store, clock=clock)).run()
+
+    assert (ended, store.load("p:c:1").status) == (Complete({}), WorkflowStatus.COMPLETE)
+    first = store.load("p:c:0")
+    assert (first.status, first.compensated, called.count("undo")) == (WorkflowStatus.CANCELLED, True, 2)
+
+
+def test_the_start_of_a_child_that_nobody_waits_for_any_more_is_dropped() -> None:
+    backend = Backend(clock=Clock())
+    workflow = Workflow.from_dict(WITH_CHILD, backend)
+    claim(workflow)
+    workflow.cancel()
+
+    assert [type(post.event).__name__ for post in backend.commons.posts()] == []
+
+
 # ---- advance and on_step_result
 
 
