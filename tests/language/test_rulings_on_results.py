@@ -130,6 +130,25 @@ def test_ruling_17_strings_are_no_conditions(stage: Stage, keys: Json, path: str
     assert (problem["code"], problem["path"]) == ("bad_type", path)
 
 
+def test_ruling_17_a_template_in_a_flow_document_is_refused_with_a_hint(stage: Stage) -> None:
+    with pytest.raises(StartRefused) as refused:
+        stage.start({"flow": [{"name": "a", "fn": "a", "input": {"x": "{{ flows.b.x }}"}}]})
+
+    [problem] = refused.value.problems
+    assert (problem["code"], problem["path"]) == ("bad_type", "flow[0].input.x")
+    assert "orchestrator convert" in problem["hint"]
+
+
+# ---- 16: log
+
+
+def test_ruling_16_what_is_logged_is_a_note_in_the_history(stage: Stage) -> None:
+    stage.start(document(step("a", input={"n": {"log": {"var": "input.n"}}})), {"n": 7})
+
+    assert stage.out["a"].inputs == {"n": 7}
+    assert [entry["log"] for entry in stage.history if "log" in entry] == ["7"]
+
+
 # ---- 19: order independence
 
 
