@@ -41,6 +41,8 @@ class Play(ABC):
         self.delivered: list[Said] = []
         self.running: dict[str, DispatchJob] = {}
         self._answered: set[tuple[str, str, int]] = set()
+        self._held: set[tuple[str, str]] = set()
+        self._released: set[tuple[str, str]] = set()
         self._acts: list[str] = []
         self._controls_left = 0 if case.is_quiet else draw.choice([0, 2, 5, 10])
 
@@ -52,6 +54,7 @@ class Play(ABC):
             self._work()
             records, has_mail = self.open_records(), self.has_mail()
             check_going(records, is_quiet=not has_mail)
+            self._check_holds(records)
             if not records and not has_mail:
                 return self._end()
             self._act(records, has_mail)
@@ -231,14 +234,35 @@ class Play(ABC):
         if action in ("hold", "release"):
             resting = [name for name, step in record.steps.items() if step.status in RESTING]
             step_id = self.draw.choice(resting * 3 + [*record.graph.order])
+        self._tell(record, action, step_id)
+
+    def _tell(self, record: WorkflowRecord, action: Control, step_id: str = "") -> None:
+        if action == "release":
+            self._released.add((record.workflow_execution_id, step_id))
         self.control(record.workflow_execution_id, action, step_id)
+
+    def _check_holds(self, records: Sequence[WorkflowRecord]) -> None:
+        """Nothing but a release takes a step from its hold, or the end of the workflow."""
+        going = {record.workflow_execution_id: record for record in records}
+        held = {
+            (weid, step_id)
+            for weid, record in going.items()
+            for step_id, step in record.steps.items()
+            if step.status is StepStatus.ON_HOLD
+        }
+        freed = {
+            one for one in self._held - held if one[0] in going and going[one[0]].status != "compensating"
+        }
+        assert freed <= self._released, f"{freed - self._released} went on without a release"
+        self._released -= freed
+        self._held = held
 
     def _settle_control(self, record: WorkflowRecord) -> None:
         if record.status == "paused":
-            self.control(record.workflow_execution_id, "unpause", "")
+            self._tell(record, "unpause")
         for step_id, step in record.steps.items():
             if step.status is StepStatus.ON_HOLD:
-                self.control(record.workflow_execution_id, "release", step_id)
+                self._tell(record, "release", step_id)
 
     def _report(self, what: str) -> None:
         """A worker has begun, or died with what it was doing; its result may come all the same."""
