@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coreworld import document, step
-from integration.world import Json, World
+from integration.world import Json, Proxy, World
+from orchestrator.application.errors import Unavailable
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator import Coordinator
@@ -159,3 +160,21 @@ def storm(
     for one in coordinators:
         one.handle(bag)
     world.settle(*coordinators, executors=executors)
+
+
+def turns_with_a_lost_reply(
+    proxy: Proxy, coordinator: Coordinator, nth: int, work: Callable[[], object]
+) -> int:
+    """Turns and work, in which the reply to the commit of the nth turn is lost; returns how often the
+    coordinator had to begin anew because of that."""
+    dropped = 0
+    for turn in range(1, 40):
+        if turn == nth:
+            proxy.drop_reply_of("EVALSHA")
+        try:
+            coordinator.handle(coordinator._log.read(100, 0))
+        except Unavailable:
+            dropped += 1
+            coordinator.begin()
+        work()
+    return dropped

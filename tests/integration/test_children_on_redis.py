@@ -25,9 +25,9 @@ from integration.families import (
     serving,
     storm,
     taken,
+    turns_with_a_lost_reply,
 )
 from integration.world import Json, Proxy, World
-from orchestrator.application.errors import Unavailable
 from orchestrator.application.events import ResultEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.transitions import decide
@@ -236,16 +236,7 @@ def test_a_commit_whose_reply_is_lost_makes_neither_two_children_nor_none(
     world = real_world
     one = world.coordinator("one", proxied)
     world.start(PARENT, {"n": 1}, "p")
-    dropped = 0
-    for turn in range(1, 40):
-        if turn == nth:
-            proxy.drop_reply_of("EVALSHA")
-        try:
-            one.handle(one._log.read(100, 0))
-        except Unavailable:
-            dropped += 1
-            one.begin()
-        world.work()
+    dropped = turns_with_a_lost_reply(proxy, one, nth, world.work)
     world.settle(one)
 
     assert (dropped, proxy.dropped) == (1, 1)

@@ -18,10 +18,10 @@ from integration.families import (
     serving,
     storm,
     taken,
+    turns_with_a_lost_reply,
 )
 from integration.specs_on_redis import signal
 from integration.world import Json, Proxy, World, result_fields
-from orchestrator.application.errors import Unavailable
 from orchestrator.coordinator import Coordinator
 from orchestrator.redis_rq.connection import Client
 from orchestrator.worker.lookup import Executor
@@ -247,16 +247,7 @@ def test_a_commit_whose_reply_is_lost_undoes_nothing_twice(
     executors: dict[str, Executor] = {**EXECUTORS, "refund": refund, "cancel": cancel}
     one = world.coordinator("one", proxied)
     world.start(TRIP, execution_id="x")
-    dropped = 0
-    for turn in range(1, 40):
-        if turn == nth:
-            proxy.drop_reply_of("EVALSHA")
-        try:
-            one.handle(one._log.read(100, 0))
-        except Unavailable:
-            dropped += 1
-            one.begin()
-        world.work(executors)
+    dropped = turns_with_a_lost_reply(proxy, one, nth, lambda: world.work(executors))
     world.settle(one, executors=executors)
 
     assert dropped == 1

@@ -22,10 +22,10 @@ from integration.families import (
     serving,
     storm,
     taken,
+    turns_with_a_lost_reply,
 )
 from integration.specs_on_redis import signal
 from integration.world import Json, Proxy, World, result_fields
-from orchestrator.application.errors import Unavailable
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.transitions import decide
 from orchestrator.coordinator import Coordinator
@@ -352,17 +352,12 @@ def test_a_commit_whose_reply_is_lost_neither_keeps_a_place_nor_takes_two(
     one = world.coordinator("one", proxied)
     for n in range(3):
         world.start(limited(1), execution_id=f"x{n}")
-    dropped = 0
-    for turn in range(1, 40):
-        if turn == nth:
-            proxy.drop_reply_of("EVALSHA")
-        try:
-            one.handle(one._log.read(100, 0))
-        except Unavailable:
-            dropped += 1
-            one.begin()
+
+    def work() -> None:
         assert len(members(world, "held").get("k", [])) <= 1
         world.work(most=1)
+
+    dropped = turns_with_a_lost_reply(proxy, one, nth, work)
     world.settle(one)
 
     assert dropped == 1
