@@ -157,4 +157,4 @@ def test_ruling_16_jitter_follows_from_the_dispatch_and_not_from_chance(stage: S
     delays = [stage[f"s{n}"].not_before_ms for n in range(4)]
     assert delays == expected
     assert all(10_000 <= (delay or 0) - stage.now_ms <= 15_000 for delay in delays)
-    assert len(set(delays)) == 4, "they are spread"
+    assert len(set(delays)) > 1, "they are spread; two of them may meet, as executions have ids of their own"
