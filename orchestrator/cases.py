@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.application.changes import Changes
 from orchestrator.application.events import ControlEvent, SignalEvent
@@ -39,8 +40,14 @@ class Case:
         )
 
 
-def commit_of(record: WorkflowRecord, changes: Changes, deliveries: Sequence[Delivery]) -> Commit:
+def commit_of(
+    record: WorkflowRecord,
+    changes: Changes,
+    deliveries: Sequence[Delivery],
+    answers: Mapping[str, dict[str, Any]] | None = None,
+) -> Commit:
     """Results are fenced by their tokens; a signal would count twice if two coordinators held it, and so
     would the word of an operator."""
     once = [one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent)]
-    return Commit(record, changes, events=[delivery.ref for delivery in deliveries], once=once)
+    events = [delivery.ref for delivery in deliveries]
+    return Commit(record, changes, events=events, once=once, answers=dict(answers or {}))

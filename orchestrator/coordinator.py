@@ -50,9 +50,10 @@ from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.routes import Routes
 from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.backend.backend import Backend
+from orchestrator.backend.conflicts import Conflict, settle_conflict
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
 from orchestrator.cases import Case, commit_of
-from orchestrator.starts import Starts
+from orchestrator.starts import Starts, existing
 
 logger = logging.getLogger(__name__)
 
@@ -264,8 +265,7 @@ class Coordinator:
                 case Committed.GONE:
                     logger.info("answered by another coordinator: %s", case.commit.events)
                 case Committed.EXISTS | Committed.CONFLICT:
-                    reason = f"an execution with the id {case.commit.record.execution_id!r} already exists"
-                    self._reject(case.deliveries[0], reason)
+                    self._settle_conflict(case)
                 case Committed.AGAIN:
                     self.handle(case.deliveries)
                 case Committed.ORPHAN:
@@ -302,8 +302,13 @@ class Coordinator:
             return self._failed(record, deliveries, f"internal error: {type(error).__name__}: {error}")
         refused = dict(decided.refused)
         kept = [delivery for position, delivery in enumerate(deliveries) if position not in refused]
+        answers = {
+            name: answer
+            for position, answer in decided.answers.items()
+            if (name := deliveries[position].reply) is not None
+        }
         return Case(
-            commit_of(record, decided.changes, kept),
+            commit_of(record, decided.changes, kept, answers),
             deliveries,
             [(deliveries[position], reason) for position, reason in refused.items()],
         )
@@ -346,13 +351,31 @@ class Coordinator:
         else:
             self._log.answer(case.deliveries[0], answer)
 
+    def _settle_conflict(self, case: Case) -> None:
+        """The id that a start asks for is taken: its policy says what then."""
+        delivery = case.deliveries[0]
+        policy = cast("StartEvent", delivery.event).conflict_policy
+        try:
+            settled = settle_conflict(self._backend, case.commit, policy, self._moment(delivery))
+        except Conflict as error:
+            self._reject(delivery, str(error))
+            return
+        if isinstance(settled, WorkflowRecord):
+            self._log.answer(delivery, existing(settled))
+        else:
+            self._settle([Case(settled, case.deliveries)])
+
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)
 
     def _refuse(self, delivery: Delivery, reason: str) -> None:
-        """What cannot be done; a parent that cancels its child does not mind whether it could be."""
+        """What cannot be done; a parent that cancels its child does not mind whether it could be, and whoever
+        waits for an answer has it: nobody else need look into it."""
         if isinstance(delivery.event, ControlEvent) and delivery.event.is_of_parent:
             self._log.drop(delivery)
+        elif delivery.reply is not None:
+            logger.info("refused %s of %s: %s", delivery.ref.entry_id, delivery.ref.stream, reason[:500])
+            self._log.answer(delivery, {"ok": False, "reason": reason})
         else:
             self._reject(delivery, reason)
 

@@ -86,11 +86,10 @@ class Starts:
         first = self._backend.commons.first_of(commit.root[0])
         if first is None:
             return None
-        answer = _accepted(first)
         [record] = self._backend.checkout_many([first]).values()
-        if isinstance(record, WorkflowRecord) and record.is_final:
-            answer |= {"status": record.status.value, "outcome": record.outcome, "error": record.error}
-        return answer
+        if isinstance(record, WorkflowRecord):
+            return existing(record)
+        return {**_accepted(first), "existing": True}
 
 
 class SpecCache:
@@ -116,6 +115,12 @@ def execution_id_of(delivery: Delivery) -> str:
     milliseconds, _, sequence = delivery.ref.entry_id.partition("-")
     at = datetime.fromtimestamp(delivery.at_ms // 1000, UTC)
     return f"{at:%Y%m%dT%H%M%S}-{int(milliseconds) % 1000:03x}{int(sequence):x}"
+
+
+def existing(record: WorkflowRecord) -> Answer:
+    """What a start hears that began nothing: the execution that is there, and its result if it has one."""
+    answer = {**_accepted(record.workflow_execution_id), "existing": True, "status": record.status.value}
+    return answer | ({"outcome": record.outcome, "error": record.error} if record.is_final else {})
 
 
 def _accepted(workflow_execution_id: str) -> Answer:

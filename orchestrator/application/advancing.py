@@ -150,6 +150,8 @@ def _resolved(draft: Draft, step_id: str) -> Any:
 def _map(draft: Draft, step_id: str, items: list[Any] | None, room: int | None) -> None:
     if items is not None:
         open_map(draft, step_id, items)
+    elif draft.step(step_id).status is not StepStatus.IN_PROGRESS:  # a retry goes on with its other items
+        draft.move(step_id, StepStatus.IN_PROGRESS, dispatched_at=draft.moment.iso)
     if draft.step(step_id).items is not None:
         fill_map(draft, step_id, room)
     skip_dead_ends(draft)

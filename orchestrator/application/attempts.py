@@ -27,6 +27,7 @@ NEVER_RETRIED = frozenset(
 )
 """Kinds of failure that would only happen again."""
 LONGEST_DELAY_MS = 3650 * 86_400_000
+BRANCH_SKIPPED = "a branch skipped it"
 
 StepResult = Halt | Failed | Cancelled | Pending | None
 Output = dict[str, Any] | None
@@ -117,7 +118,7 @@ def _act(draft: Draft, step_id: str, verdict: Verdict, error: Error) -> StepResu
         case "complete":
             return _complete(draft, step_id, error=None)
         case "skip":
-            draft.move(step_id, StepStatus.SKIPPED, ended_at=now, error=None, reason="a branch skipped it")
+            draft.move(step_id, StepStatus.SKIPPED, ended_at=now, error=None, reason=BRANCH_SKIPPED)
             return None
         case "set":
             return _reset(draft, step_id, verdict.targets)

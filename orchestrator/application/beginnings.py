@@ -30,8 +30,10 @@ def new_record(
         inputs=inputs,
         created_at=moment.iso,
         start_event=moment.cause or None,
+        labels=event.labels,
         group=event.group,
         priority=event.priority,
+        idempotency_root=event.idempotency_root,
         parent=None if event.parent is None else asdict(event.parent),
     )
 

@@ -24,7 +24,8 @@ class Changes:
     more, both as the step was while they were out; `timers` are to be armed, `disarmed` are not needed any
     more; `items` are those of maps, None for one that is gone; `posts` are said to other executions, `slots`
     asked for or given back, `shared` values written beyond this execution; `counted` belongs into the
-    counters (stale, late, lost), and `more` says that ready steps were left for a further advance().
+    counters (stale, late, lost), `more` says that ready steps were left for a further advance(), and
+    `deletes` that nothing of the execution is to be kept.
     """
 
     at_ms: int = 0
@@ -44,6 +45,7 @@ class Changes:
     shared: list[SharedChange] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
     more: bool = False
+    deletes: bool = False
     readiness: ReadinessChanges | None = None
 
     @property
@@ -63,6 +65,7 @@ class Changes:
             or self.state
             or self.fields
             or self.more
+            or self.deletes
             or self.posts
             or self.slots
             or self.shared

@@ -1,4 +1,5 @@
-"""What an operator may tell an execution: cancel, pause, unpause; and one step of it: hold, release.
+"""What an operator may tell an execution: cancel, pause, unpause, retry, rerun, delete; and one step of it:
+hold, release.
 
 What cannot be done is refused with an InvalidEvent that says why; what is already so is done without a word.
 """
@@ -10,13 +11,32 @@ from orchestrator.application.draft import Draft
 from orchestrator.application.endings import end_workflow
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import ControlEvent
+from orchestrator.application.redriving import rerun, retry
 from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.timers import timers_of
 from orchestrator.application.waits import take_kept_signal
 
 _HOLDABLE = (StepStatus.READY, StepStatus.RETRY, StepStatus.DEFERRED, StepStatus.WAITING)
 
 
 def on_control(draft: Draft, event: ControlEvent) -> Cancelled | None:
+    """What is told to several at once is judged one after the other: nothing follows upon a delete."""
+    if draft.changes.deletes:
+        raise _refusal("told anything", draft, "deleted")
+    before = len(draft.changes.history)
+    result = _obey(draft, event)
+    if len(draft.changes.history) > before:
+        _note(draft, event)
+    return result
+
+
+def _note(draft: Draft, event: ControlEvent) -> None:
+    """Who wanted it, and why: for those who read the history."""
+    said = {"step": event.step_id, "by": event.by, "reason": event.reason}
+    draft.note(control=event.action, **{name: text for name, text in said.items() if text})
+
+
+def _obey(draft: Draft, event: ControlEvent) -> Cancelled | None:
     match event.action:
         case "cancel":
             return _cancel(draft, event)
@@ -26,8 +46,14 @@ def on_control(draft: Draft, event: ControlEvent) -> Cancelled | None:
             _unpause(draft)
         case "hold":
             _hold(draft, _named_step(draft, event))
-        case _:  # release: there is no other
+        case "release":
             _release(draft, _named_step(draft, event))
+        case "retry":
+            retry(draft)
+        case "rerun":
+            rerun(draft, _named_step(draft, event))
+        case _:  # delete: there is no other
+            _delete(draft)
     return None
 
 
@@ -88,6 +114,17 @@ def _release(draft: Draft, step_id: str) -> None:
         take_kept_signal(draft, step_id)
 
 
+def _delete(draft: Draft) -> None:
+    """Nothing of it is kept: not the record, nor its history. What is still out is not waited for."""
+    if not draft.is_final:
+        raise _refusal("deleted", draft)
+    for unit, record in draft.record.units():
+        draft.revoke(unit)
+        for timer in timers_of(unit, record):
+            draft.disarm(timer)
+    draft.changes.deletes = True
+
+
 def _named_step(draft: Draft, event: ControlEvent) -> str:
     if event.step_id not in draft.graph.index:
         raise InvalidEvent(
@@ -96,7 +133,6 @@ def _named_step(draft: Draft, event: ControlEvent) -> str:
     return event.step_id
 
 
-def _refusal(what: str, draft: Draft) -> InvalidEvent:
-    return InvalidEvent(
-        f"workflow {draft.record.workflow_execution_id!r} cannot be {what}: it is {draft.status}"
-    )
+def _refusal(what: str, draft: Draft, because: str | None = None) -> InvalidEvent:
+    because = because or draft.status.value
+    return InvalidEvent(f"workflow {draft.record.workflow_execution_id!r} cannot be {what}: it is {because}")

@@ -170,15 +170,20 @@ class Draft:
         """Back to ready, as a `set` does: no output, error, items or times, a new run of a new round. A hold
         survives it."""
         before = self.step(step_id)
-        check_step_move(step_id, before.status, StepStatus.READY)
         self.revoke(step_id)
-        last_run = max(before.run_id, self._drop_items(step_id))
+        last_run = max(before.run_id, self.drop_items(step_id))
         after = StepRecord(run_id=last_run + 1, round=before.round + 1, dispatches=before.dispatches)
         if before.held is not None:
             after = replace(after, status=StepStatus.ON_HOLD, held=StepStatus.READY.value)
-        self._put(step_id, before, after)
-        self._note_move(step_id, before.status, after)
-        self.dead_ends += ((parent, step_id) for parent in self.graph.parents[step_id])
+        self.revive(step_id, after)
+
+    def revive(self, unit: str, after: StepRecord) -> None:
+        """A unit is to be judged and run again, as `after` says."""
+        before = self.known(unit)
+        check_step_move(unit, before.status, StepStatus.READY)
+        self._put(unit, before, after)
+        self._note_move(unit, before.status, after)
+        self.dead_ends += ((parent, unit) for parent in self.graph.parents.get(unit, ()))
 
     def amend(self, unit: str, **changes: Any) -> None:
         """Change what is known of a unit without moving it."""
@@ -188,7 +193,7 @@ class Draft:
     def add_item(self, unit: str, item: StepRecord) -> None:
         self.changes.items[unit] = item
 
-    def _drop_items(self, step_id: str) -> int:
+    def drop_items(self, step_id: str) -> int:
         """The items of a map go with the round they belong to; returns the last run that one of them had."""
         counts, last_run = self.step(step_id).items, 0
         for n in range(counts.count if counts is not None else 0):

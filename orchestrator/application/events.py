@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 IDEMPOTENCY_WINDOW_S = 86_400
 
+ConflictPolicy = Literal["fail", "use_existing", "terminate_existing"]
+"""What a start does when an execution with its id is already there."""
+
 
 @lru_cache(maxsize=1024)
 def iso(at_ms: int) -> str:
@@ -51,12 +54,14 @@ class Parent:
 @dataclass(frozen=True, slots=True)
 class StartEvent:
     """Somebody asks for an execution: of a registered name, or of the spec sent along. A `parent` asks for
-    the child that its step describes."""
+    the child that its step describes. `labels` are for finding the execution again."""
 
     workflow: str | None = None
     spec: str | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     execution_id: str | None = None
+    conflict_policy: ConflictPolicy = "fail"
+    labels: dict[str, str] = field(default_factory=dict)
     group: str | None = None
     priority: int | None = None
     idempotency_root: str | None = None
@@ -128,7 +133,7 @@ class SignalEvent:
     payload: Any = None
 
 
-Control = Literal["cancel", "pause", "unpause", "hold", "release"]
+Control = Literal["cancel", "pause", "unpause", "hold", "release", "retry", "rerun", "delete"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,10 @@ class WorkflowRecord:
     ended_at: str | None = None
     deadline_ms: int | None = None
     start_event: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
     group: str | None = None
     priority: int | None = None
+    idempotency_root: str | None = None
     parent: dict[str, Any] | None = None
     slot: dict[str, Any] | None = None
     cancelled: dict[str, Any] | None = None

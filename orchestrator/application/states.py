@@ -64,7 +64,7 @@ WORKFLOW_MOVES: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
     W.IN_PROGRESS: frozenset(W) - {W.PENDING, W.IN_PROGRESS},
     W.PAUSED: frozenset(W) - {W.PENDING, W.PAUSED},
     W.COMPENSATING: frozenset({W.FAILED, W.CANCELLED}),
-    W.COMPLETE: frozenset(),
+    W.COMPLETE: frozenset({W.IN_PROGRESS}),
     W.HALTED: frozenset(),
     W.FAILED: frozenset({W.IN_PROGRESS}),
     W.CANCELLED: frozenset({W.IN_PROGRESS}),

@@ -57,11 +57,13 @@ __all__ = ["NEVER_RETRIED", "Decided", "StepResult", "advance", "decide", "fail_
 
 @dataclass(slots=True)
 class Decided:
-    """What a batch of events came to; `refused` are events that name something unknown."""
+    """What a batch of events came to; `refused` are events that name something unknown or ask for what cannot
+    be done, `answers` what those hear who asked for something: both by the position of the event."""
 
     changes: Changes
     decision: Decision
     refused: list[tuple[int, str]] = field(default_factory=list)
+    answers: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
 def on_step_result(record: WorkflowRecord, event: StepEvent, moment: Moment) -> tuple[Changes, StepResult]:
@@ -83,13 +85,33 @@ def decide(
 ) -> Decided:
     """Apply all events in order, then advance once."""
     draft = Draft(record, moment)
-    refused = []
+    refused: list[tuple[int, str]] = []
+    answers: dict[int, dict[str, Any]] = {}
     for position, event in enumerate(events):
         try:
-            _apply(draft, event)
+            if isinstance(event, ControlEvent | SignalEvent):
+                answers[position] = _answered(draft, event)
+            else:
+                _apply(draft, event)
         except InvalidEvent as error:
             refused.append((position, str(error)))
-    return Decided(draft.changes, advance_draft(draft, limit), refused)
+    decision = advance_draft(draft, limit)
+    for answer in answers.values():
+        answer["status"] = "deleted" if draft.changes.deletes else draft.status.value
+    return Decided(draft.changes, decision, refused, answers)
+
+
+def _answered(draft: Draft, event: ControlEvent | SignalEvent) -> dict[str, Any]:
+    """Take in what somebody outside wants, and say whether anything came of it."""
+    if isinstance(event, SignalEvent) and draft.is_final:
+        _apply(draft, event)
+        reason = f"nobody waits for a signal: workflow {event.workflow_execution_id!r} is {draft.status}"
+        return {"ok": False, "reason": reason}
+    before, signals = len(draft.changes.history), len(draft.signals)
+    _apply(draft, event)
+    if isinstance(event, SignalEvent):
+        return {"ok": True, "kept": len(draft.signals) > signals}
+    return {"ok": True, "changed": len(draft.changes.history) > before or draft.changes.deletes}
 
 
 def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment) -> Changes:

@@ -24,6 +24,7 @@ from orchestrator.application.decisions import DispatchJob, StateChangeEvent
 from orchestrator.application.errors import InvalidSpec, RecordExists, StoreError
 from orchestrator.application.events import (
     IDEMPOTENCY_WINDOW_S,
+    ConflictPolicy,
     LostEvent,
     Moment,
     ResultEvent,
@@ -35,6 +36,7 @@ from orchestrator.application.states import StepStatus
 from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
 from orchestrator.backend import identifiers
 from orchestrator.backend.commons import owner_of
+from orchestrator.backend.conflicts import settle_conflict
 from orchestrator.backend.isolation import copied
 from orchestrator.backend.legacy import BesideStore, LegacyMethods, committing
 from orchestrator.backend.live import LiveRecords
@@ -104,6 +106,8 @@ class Backend(LegacyMethods):
         inputs: dict[str, Any] | None = None,
         execution_id: str | None = None,
         *,
+        conflict_policy: ConflictPolicy = "fail",
+        labels: dict[str, str] | None = None,
         group: str | None = None,
         priority: int | None = None,
         idempotency_root: str | None = None,
@@ -111,7 +115,8 @@ class Backend(LegacyMethods):
     ) -> str:
         """Start an execution of a spec, given as data or as YAML, and return its workflow_execution_id.
 
-        Under an idempotency root that was used within its window, that is the id of the first execution.
+        Under an idempotency root that was used within its window, that is the id of the first execution; for
+        an execution id that is taken, the conflict policy says what happens (conflicts.py).
         """
         loaded = self._loaded(spec)
         filled, problems = check_inputs(loaded.spec, inputs)
@@ -120,17 +125,41 @@ class Backend(LegacyMethods):
         filled = copied(filled)
         for candidate in self._execution_ids(execution_id):
             moment = Moment(self.clock(), nonce="")  # nothing is dispatched yet
-            event = StartEvent(inputs=filled, group=group, priority=priority)
+            event = StartEvent(
+                inputs=filled,
+                labels=labels or {},
+                group=group,
+                priority=priority,
+                idempotency_root=idempotency_root,
+            )
             record = new_record(loaded, candidate, filled, event, moment)
             root = None if idempotency_root is None else (idempotency_root, idempotency_window_s)
-            [result] = self.commit([Commit(record, Changes(moment.at_ms), creates=True, root=root)])
-            if result is Committed.YES:
-                return record.workflow_execution_id
-            if result is Committed.REPEATED and idempotency_root is not None:
-                return self.commons.first_of(idempotency_root) or record.workflow_execution_id
-            if result is not Committed.EXISTS:
-                raise StoreError(f"{record.workflow_execution_id!r} was not created: {result.value}")
+            commit = Commit(record, Changes(moment.at_ms), creates=True, root=root)
+            created = self._create(commit, conflict_policy if execution_id is not None else None)
+            if created is not None:
+                return created
         raise RecordExists(candidate)
+
+    def _create(self, commit: Commit, policy: ConflictPolicy | None) -> str | None:
+        """The id of what a creation came to; None when its id is taken and no policy says what then."""
+        for _ in range(ID_TRIES):
+            [result] = self.commit([commit])
+            match result:
+                case Committed.YES:
+                    return commit.record.workflow_execution_id
+                case Committed.REPEATED if commit.root is not None:
+                    return self.commons.first_of(commit.root[0]) or commit.record.workflow_execution_id
+                case Committed.EXISTS if policy is None:
+                    return None
+                case Committed.EXISTS if policy is not None:
+                    settled = settle_conflict(self, commit, policy, self.moment("create"))
+                    if isinstance(settled, WorkflowRecord):
+                        return settled.workflow_execution_id
+                    commit = settled
+                case _:
+                    weid = commit.record.workflow_execution_id
+                    raise StoreError(f"{weid!r} was not created: {result.value}")
+        raise RecordExists(commit.record.execution_id)
 
     def load(self, workflow_execution_id: str) -> WorkflowRecord:
         """A copy of the record that is the caller's own."""

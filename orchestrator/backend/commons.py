@@ -116,6 +116,12 @@ class MemoryCommons:
         found = self._roots.get(root)
         return found[0] if found is not None else None
 
+    def forget(self, workflow_execution_id: str) -> None:
+        """An execution was deleted: what it was the first of may be started again."""
+        for root, (first, _) in list(self._roots.items()):
+            if first == workflow_execution_id:
+                del self._roots[root]
+
     def _open_root(self, root: str, at_ms: int) -> bool:
         return root in self._roots and at_ms < self._roots[root][1]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from orchestrator.application.decisions import DispatchJob, StateChangeEvent
+from orchestrator.application.errors import StoreError
 from orchestrator.application.events import iso
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus, WorkflowStatus
@@ -167,8 +168,10 @@ class LoadWriteStore:
     def _commit(self, commit: Commit) -> Committed:
         record, changes = commit.record, commit.changes
         kept = self._find(record.workflow_execution_id)
+        if changes.deletes:
+            raise StoreError(f"{type(self._store).__name__} has no way to delete an execution")
         if commit.creates:
-            if kept is not None:
+            if kept is not None and (commit.replaces is None or kept.version != commit.replaces.version):
                 return Committed.EXISTS
             kept = replace(record, steps=dict(record.steps), state=dict(record.state))
         elif kept is None or kept.version != record.version:

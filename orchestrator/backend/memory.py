@@ -86,6 +86,9 @@ class InMemoryStore:
             self.commons.take(commit)
             return Committed.YES
         self.commons.take(commit)
+        if changes.deletes:
+            self._drop(record)
+            return Committed.YES
         record.version = next_version(record.version, self._nonce())
         kept.fields.update(changes.fields, version=record.version)
         kept.steps.update(changes.steps)
@@ -103,7 +106,19 @@ class InMemoryStore:
             parent = self._kept.get(record.parent["execution"])
             if parent is None or parent.steps[record.parent["step_id"]].token != record.parent["token"]:
                 return Committed.ORPHAN
-        return Committed.EXISTS if record.execution_id in self._full_ids else None
+        there = self._full_ids.get(record.execution_id)
+        if there is None:
+            return None
+        if commit.replaces is None or self._kept[there].fields["version"] != commit.replaces.version:
+            return Committed.EXISTS
+        self._drop(commit.replaces)
+        return None
+
+    def _drop(self, record: WorkflowRecord) -> None:
+        """Nothing is left of it, nor of the idempotency root that it was the first under."""
+        del self._kept[record.workflow_execution_id]
+        del self._full_ids[record.execution_id]
+        self.commons.forget(record.workflow_execution_id)
 
     def _keep(self, record: WorkflowRecord, history: list[dict[str, Any]]) -> _Kept:
         weid = record.workflow_execution_id

@@ -34,6 +34,7 @@ class Commit:
     The store refuses the whole when the record is no longer at the version it was decided upon, when one
     of the `once` events is no longer pending, when a new child has a parent that does not wait for it, and
     when somebody was started before under the same idempotency `root` (a name, and for how many seconds).
+    A new execution may take the place of one that has ended and `replaces` it, at the version it has there.
     """
 
     record: WorkflowRecord
@@ -43,6 +44,7 @@ class Commit:
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     creates: bool = False
     root: tuple[str, int] | None = None
+    replaces: WorkflowRecord | None = None
 
 
 class Committed(Enum):
@@ -147,6 +149,11 @@ class Delivery:
     fields: dict[str, str] = field(default_factory=dict)
     deliveries: int = 1
 
+    @property
+    def reply(self) -> str | None:
+        """Under which name whoever sent it waits for an answer."""
+        return self.fields.get("reply")
+
 
 class EventLog(Protocol):
     """Brings events to coordinators, each to one of them, again and again until a commit acknowledges it."""
@@ -174,7 +181,7 @@ class EventLog(Protocol):
         ...
 
     def answer(self, delivery: Delivery, answer: dict[str, Any]) -> None:
-        """Acknowledge a start with an answer, without an execution of its own."""
+        """Acknowledge an event with an answer, and nothing else."""
         ...
 
     def drop(self, delivery: Delivery) -> None:

@@ -123,10 +123,15 @@ class SqliteStore:
         if refusal is not None:
             return refusal
         if commit.creates:
-            if db.execute("SELECT 1 FROM workflows WHERE execution_id = ?", [record.execution_id]).fetchone():
+            there = db.execute(
+                "SELECT version FROM workflows WHERE execution_id = ?", [record.execution_id]
+            ).fetchone()
+            if there is not None and (commit.replaces is None or there[0] != commit.replaces.version):
                 return Committed.EXISTS
             if not self._pin_spec(db, record.loaded):
                 return Committed.FORGED
+            if there is not None and commit.replaces is not None:
+                _drop(db, commit.replaces.workflow_execution_id)
             self._insert(db, record, version)
         else:
             rows = db.execute("SELECT version FROM workflows WHERE workflow_execution_id = ?", [weid])
@@ -138,6 +143,9 @@ class SqliteStore:
                 return Committed.YES
             db.execute("UPDATE workflows SET version = ? WHERE workflow_execution_id = ?", [version, weid])
         self.commons.take(db, commit)
+        if changes.deletes:
+            _drop(db, weid)
+            return Committed.YES
         _put_fields(db, record, changes)
         _put_steps(db, weid, changes.steps.items())
         _put_items(db, weid, changes)
@@ -178,6 +186,12 @@ class SqliteStore:
             return False
         self._remember(loaded)
         return True
+
+
+def _drop(db: sqlite3.Connection, weid: str) -> None:
+    """Nothing is left of an execution, nor of the idempotency root that it was the first under."""
+    for table in ("workflows", "steps", "state", "history", "roots"):
+        db.execute(f"DELETE FROM {table} WHERE workflow_execution_id = ?", [weid])
 
 
 def _full_id(db: sqlite3.Connection, execution_id: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, cast, get_args
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import (
     IDEMPOTENCY_WINDOW_S,
+    ConflictPolicy,
     ContinueEvent,
     Control,
     ControlEvent,
@@ -35,7 +36,9 @@ MAX_INPUT_BYTES = 1024 * 1024
 MAX_DEPTH = 200
 LONGEST_WINDOW_S = 366 * 86_400
 LONGEST_REMARK = 1_000
+MOST_LABELS, LONGEST_LABEL = 16, 256
 EXECUTION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
+LABEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -86,6 +89,8 @@ START_FIELDS = frozenset(
         "spec",
         "inputs",
         "execution_id",
+        "conflict_policy",
+        "labels",
         "group",
         "priority",
         "idempotency_root",
@@ -107,6 +112,8 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
         spec=fields.get("spec"),
         inputs=_inputs(fields),
         execution_id=_execution_id(fields),
+        conflict_policy=_conflict_policy(fields),
+        labels=_labels(fields),
         group=_name(fields, "group"),
         priority=_within(fields, "priority", 1, 5) if "priority" in fields else None,
         idempotency_root=_name(fields, "idempotency_root"),
@@ -114,6 +121,35 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
         if "idempotency_window_s" in fields
         else IDEMPOTENCY_WINDOW_S,
     )
+
+
+def _conflict_policy(fields: Mapping[str, str]) -> ConflictPolicy:
+    policy = fields.get("conflict_policy", "fail")
+    if policy not in _POLICIES:
+        raise InvalidEvent(f"unknown conflict_policy {policy[:40]!r}; known are {', '.join(_POLICIES)}")
+    return cast(ConflictPolicy, policy)
+
+
+def _labels(fields: Mapping[str, str]) -> dict[str, str]:
+    labels = _json("labels", fields.get("labels", "{}"))
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        raise InvalidEvent('labels must be a JSON object of texts, such as {"customer": "acme"}')
+    if len(labels) > MOST_LABELS:
+        raise InvalidEvent(f"there are {len(labels)} labels; at most {MOST_LABELS} are accepted")
+    for name, value in labels.items():
+        if not LABEL.fullmatch(name):
+            raise InvalidEvent(f"label {name[:80]!r}: 1 to 64 letters, digits, '_', '-' or '.'")
+        if not 0 < len(value) <= LONGEST_LABEL or not value.isprintable():
+            raise InvalidEvent(
+                f"label {name!r}: its value must have 1 to {LONGEST_LABEL} printable characters"
+            )
+    return labels
+
+
+def reply_of(fields: Mapping[str, str]) -> str | None:
+    """The name under which whoever sent an event waits for its answer; None when there is none to use."""
+    name = fields.get("reply", "")
+    return name if EXECUTION_ID.fullmatch(name) else None
 
 
 def _read_child(fields: Mapping[str, str]) -> StartEvent:
@@ -206,6 +242,7 @@ def _worker(fields: Mapping[str, str]) -> dict[str, Any]:
 
 def _read_control(fields: Mapping[str, str]) -> ControlEvent:
     action = _text(fields, "action")
+    _name(fields, "reply")
     if action not in _CONTROLS:
         raise InvalidEvent(f"unknown action {action[:40]!r}; known are {', '.join(_CONTROLS)}")
     return ControlEvent(
@@ -229,6 +266,13 @@ def _remark(fields: Mapping[str, str], name: str) -> str | None:
 
 
 _CONTROLS = get_args(Control)
+_POLICIES = get_args(ConflictPolicy)
+
+
+def _read_signal(fields: Mapping[str, str]) -> SignalEvent:
+    _name(fields, "reply")
+    payload = _json("payload", fields.get("payload", "null"))
+    return SignalEvent(_text(fields, "execution"), _text(fields, "name"), payload)
 
 
 def _timer_reader(kind: str) -> Callable[[Mapping[str, str]], TimerEvent]:
@@ -241,9 +285,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "result": _read_result,
     "started": lambda fields: StartedEvent(**_dispatch(fields), **_worker(fields)),
     "lost": lambda fields: LostEvent(**_dispatch(fields), reason=fields.get("reason", "lost")),
-    "signal": lambda fields: SignalEvent(
-        _text(fields, "execution"), _text(fields, "name"), _json("payload", fields.get("payload", "null"))
-    ),
+    "signal": _read_signal,
     "timeout": lambda fields: TimerEvent("timeout", _text(fields, "execution"), "", ""),
     **{kind: _timer_reader(kind) for kind in ("deadline", "retry", "wake")},
     "continue": lambda fields: ContinueEvent(_text(fields, "execution")),

@@ -7,12 +7,13 @@
 --         1 for a new execution and then its key, its spec's key and document, the key of the signals that
 --           were kept for it and how many the decision knows; 1 for a child and then its parent's record, the
 --           field of the step that waits for it, under which token and for whom, else 0; 1 for an idempotency
---           root and then its key, the window in s and the execution, else 0; for an execution that is not new,
---           just 0
+--           root and then its key, the window in s and the execution, else 0; 1 for one that takes the place of
+--           another and then that one's id, record and version, else 0; for an execution that is not new, just 0
 --         the version the decision was made upon
 --         n, then n queues, each: its name, how many jobs, and for each job token, lease member, data,
 --           timeout, description, time
 --         n, then n tokens of dispatches that nobody waits for any more
+--         n, then n idempotency roots that are free again: key, execution that had it
 --         n, then n values that executions share: "set" or "add", key, field, value
 --         n, then n places under concurrency keys: 1 wanted or 0 given back, who is in, who waits, member
 --         1 for an execution that ends and then its spec's key, the retention in s, the key of its global
@@ -38,6 +39,7 @@ for _ = 1, tonumber(word()) do
 end
 local creates, execution, new_spec, document, signals = word() == "1", nil, nil, nil, nil
 local root, window, first
+local replaced, replaced_record, replaced_version
 if creates then
   execution, new_spec, document, signals = word(), word(), word(), word()
   local known_signals = tonumber(word())
@@ -54,7 +56,11 @@ if creates then
       return -6
     end
   end
-  if redis.call("EXISTS", execution) == 1 then
+  if word() == "1" then
+    replaced, replaced_record, replaced_version = word(), word(), word()
+  end
+  local there = redis.call("GET", execution)
+  if there and (there ~= replaced or redis.call("HGET", replaced_record, "version") ~= replaced_version) then
     return -1
   end
   local known = redis.call("HGET", new_spec, "document")
@@ -65,9 +71,12 @@ if creates then
     return -4
   end
 end
--- What is not there has the version false: demanded of a new execution, and of no other.
+-- What is not there has the version false: demanded of a new execution, unless it replaces one of its own id.
 local version = word()
-if redis.call("HGET", KEYS[1], "version") ~= (not creates and version) then
+if creates then
+  version = replaced_record == KEYS[1] and replaced_version
+end
+if redis.call("HGET", KEYS[1], "version") ~= version then
   return 0
 end
 
@@ -104,11 +113,22 @@ if creates then
 end
 
 -- RQ passes over a job without a hash, so this takes it from its queue whatever the queue's length.
--- A job that runs keeps its hash for RQ to clean up; its lease is gone, so its result will not count.
+-- A job that runs keeps its hash for RQ to clean up; its lease is gone, so its result will not count, and its
+-- worker is told to stop it. Should it not hear that, the lease tells it with the next beat.
 for _ = 1, tonumber(word()) do
-  local job = "rq:job:" .. word()
-  if redis.call("HGET", job, "status") == "queued" then
-    redis.call("DEL", job)
+  local token = word()
+  local job = redis.call("HMGET", "rq:job:" .. token, "status", "worker_name")
+  if job[1] == "queued" then
+    redis.call("DEL", "rq:job:" .. token)
+  elseif job[2] then
+    redis.call("PUBLISH", "rq:pubsub:" .. job[2], cjson.encode({ command = "stop-job", job_id = token }))
+  end
+end
+
+for _ = 1, tonumber(word()) do
+  local key, owner = word(), word()
+  if redis.call("GET", key) == owner then
+    redis.call("DEL", key)
   end
 end
 

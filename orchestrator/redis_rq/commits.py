@@ -17,24 +17,27 @@ from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.commons import owner_of
 from orchestrator.backend.ports import Commit
 from orchestrator.redis_rq.codec import dumps, event_fields
+from orchestrator.redis_rq.indexes import lasting_indexes, score_of
 from orchestrator.redis_rq.jobs import job_words, lease_of
 from orchestrator.redis_rq.keys import GROUP, Keys, place_member, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
 from orchestrator.redis_rq.scripts import Call
 
 ANSWER_S = 3_600
+SPARE_S = 86_400
+"""By how much what is kept outlives its retention: who tidies up must still find where it was listed."""
 DOCUMENTS_KEPT = 256
 WORDS_PER_COMMAND = 2_000
 """Lua's stack bounds how many words one command may have inside a script."""
 
 JOBS_PER_COMMAND = WORDS_PER_COMMAND // 2
 
-Command = list[str | int]
+Command = list[str | int | float]
 
 
 class CommitWords:
     def __init__(self, keys: Keys, retention_s: int, routes: Routes) -> None:
-        self._keys, self._retention_s, self._routes = keys, retention_s, routes
+        self._keys, self._term_s, self._routes = keys, retention_s + SPARE_S, routes
         self._documents: dict[str, str] = {}
 
     def of(self, commit: Commit, version: str) -> Call:
@@ -48,6 +51,7 @@ class CommitWords:
             args += [1, keys.execution(record.execution_id), spec, self._document(record.loaded)]
             args += [keys.signals(record.execution_id), len(record.signals)]
             args += self._conditions(commit)
+            args += self._replaced_words(commit.replaces)
         else:
             args.append(0)
         args.append(record.version)
@@ -58,6 +62,7 @@ class CommitWords:
             for job in jobs:
                 args += job_words(job, keys)
         args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
+        args += self._root_words(commit)
         args += self._shared_words(commit)
         args += self._slot_words(commit)
         args += self._end_words(record, spec) if _ends(commit) else [0]
@@ -78,6 +83,19 @@ class CommitWords:
             return [*words, 0]
         name, window_s = root
         return [*words, 1, keys.idempotency(name), window_s, commit.record.workflow_execution_id]
+
+    def _replaced_words(self, replaced: WorkflowRecord | None) -> Command:
+        if replaced is None:
+            return [0]
+        weid = replaced.workflow_execution_id
+        return [1, weid, self._keys.workflow(weid), replaced.version]
+
+    def _root_words(self, commit: Commit) -> Command:
+        """The idempotency root of an execution that goes; one that takes its place has its own."""
+        gone = commit.record if commit.changes.deletes else commit.replaces
+        if gone is None or gone.idempotency_root is None:
+            return [0]
+        return [1, self._keys.idempotency(gone.idempotency_root), gone.workflow_execution_id]
 
     def _shared_words(self, commit: Commit) -> Command:
         words: Command = [len(commit.changes.shared)]
@@ -101,7 +119,7 @@ class CommitWords:
         return [
             1,
             spec,
-            self._retention_s,
+            self._term_s,
             keys.shared("global", record.root),
             keys.execution(record.root) if record.parent is not None else "",
             keys.groups,
@@ -122,15 +140,21 @@ class CommitWords:
         record, changes, keys = commit.record, commit.changes, self._keys
         weid = record.workflow_execution_id
         commands: list[Command] = []
-        if writes(commit):
+        if commit.replaces is not None:
+            commands += self._removal(commit.replaces)
+        if changes.deletes:
+            commands += self._removal(record)
+        elif writes(commit):
             fields = {"version": version, **(created_fields(record) if commit.creates else {})}
             fields.update(changed_fields(changes))
             commands += _chunked(["HSET", keys.workflow(weid)], [w for pair in fields.items() for w in pair])
         commands += _chunked(["HDEL", keys.workflow(weid)], dropped_fields(changes))
-        if changes.history:
+        if changes.history and not changes.deletes:
             commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
         if commit.creates:
             commands.append(["SET", keys.execution(record.execution_id), weid])
+            score = score_of(record)
+            commands += (["ZADD", index, score, weid] for index in lasting_indexes(record, keys))
             if record.group is not None:
                 commands.append(["HINCRBY", keys.groups, record.group, 1])
                 commands.append(["PERSIST", keys.shared("flow_group", record.group)])
@@ -138,7 +162,7 @@ class CommitWords:
         commands += _chunked(["ZREM", keys.timers], [_member(weid, timer) for timer in changes.disarmed])
         for timer in changes.timers:
             commands.append(["ZADD", keys.timers, timer.due_ms, _member(weid, timer)])
-        if commit.creates or "status" in changes.fields:
+        if commit.creates or ("status" in changes.fields and not changes.deletes):
             commands += self._status_moves(commit)
         if changes.more:
             commands.append(["XADD", keys.events_of(weid), "*", "type", "continue", "execution", weid])
@@ -170,14 +194,32 @@ class CommitWords:
         commands: list[Command] = []
         if not commit.creates:
             commands.append(["ZREM", keys.index(record.status), weid])
-        commands.append(["ZADD", keys.index(status), commit.changes.at_ms, weid])
-        if _ends(commit):
-            commands += [
-                ["EXPIRE", keys.workflow(weid), self._retention_s],
-                ["EXPIRE", keys.history(weid), self._retention_s],
-                ["EXPIRE", keys.execution(record.execution_id), self._retention_s],
-                ["PUBLISH", keys.done(weid), status],
-            ]
+        commands.append(["ZADD", keys.index(status), score_of(record), weid])
+        kept = (keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id))
+        if status in FINAL_WORKFLOWS:
+            commands += (["EXPIRE", key, self._term_s] for key in kept)
+            commands.append(["ZADD", keys.ended, commit.changes.at_ms, weid])
+            commands.append(["PUBLISH", keys.done(weid), status])
+        elif not commit.creates and record.is_final:
+            spec = keys.spec(record.workflow_id)
+            shared = [keys.shared("global", record.root)]
+            if record.group is not None:
+                shared.append(keys.shared("flow_group", record.group))
+                commands.append(["HINCRBY", keys.groups, record.group, 1])
+            commands.append(["HINCRBY", spec, "executions", 1])
+            commands += (["PERSIST", key] for key in (*kept, spec, *shared))
+            commands.append(["ZREM", keys.ended, weid])
+        return commands
+
+    def _removal(self, record: WorkflowRecord) -> list[Command]:
+        """All that is kept of an execution that has ended."""
+        keys, weid = self._keys, record.workflow_execution_id
+        gone = [keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id)]
+        if record.parent is None:
+            gone.append(keys.shared("global", record.execution_id))
+        indexes = [keys.index(record.status), *lasting_indexes(record, keys), keys.ended]
+        commands: list[Command] = [["DEL", *gone]]
+        commands += (["ZREM", index, weid] for index in indexes)
         return commands
 
 
@@ -201,7 +243,9 @@ def writes(commit: Commit) -> bool:
 
 
 def _ends(commit: Commit) -> bool:
-    return commit.changes.fields.get("status") in FINAL_WORKFLOWS
+    """Whether this makes an open execution a final one: who was opened again may end before it is written."""
+    was_open = commit.creates or not commit.record.is_final
+    return was_open and commit.changes.fields.get("status") in FINAL_WORKFLOWS
 
 
 def _chunked(head: Command, words: Sequence[str | int]) -> list[Command]:

@@ -16,7 +16,6 @@ import redis
 from orchestrator.application.beginnings import refused_child
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import Event, ResultEvent, SignalEvent
-from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.backend.ports import Delivery, EventRef
 from orchestrator.redis_rq.codec import (
     dumps,
@@ -24,6 +23,7 @@ from orchestrator.redis_rq.codec import (
     loads,
     read_event,
     read_parent,
+    reply_of,
     unreadable_result,
 )
 from orchestrator.redis_rq.commits import ANSWER_S, Command, flat
@@ -41,6 +41,7 @@ FUTURE_MS = 86_400_000
 SIGNALS_KEPT_S = 86_400
 SWEEP_AT_MOST = 500
 DEAD_LETTERS_KEPT = 100_000
+DROPPED_AT_ONCE = 500
 SHOWN_OF_A_FIELD = 10_000
 
 _FLUSHED = ("NOGROUP", "UNBLOCKED the stream key no longer exists")
@@ -173,23 +174,27 @@ class RedisEventLog:
             ["XADD", keys.dead, "MAXLEN", "~", DEAD_LETTERS_KEPT, "*", *flat(letter)],
             ["HINCRBY", keys.counters, "dead", 1],
         ]
-        if ref.stream == keys.starts:
-            said += self._answering(ref.entry_id, answer or {"ok": False, "reason": reason})
+        said += self._answering(delivery, answer or {"ok": False, "reason": reason})
         told = _told(delivery, reason[:SHOWN_OF_A_FIELD])
         if told is not None:
             said.append(["XADD", keys.events_of(told.workflow_execution_id), "*", *flat(event_fields(told))])
         self._dismiss(delivery, said)
 
     def answer(self, delivery: Delivery, answer: dict[str, Any]) -> None:
-        """Acknowledge a start with an answer."""
-        self._dismiss(delivery, self._answering(delivery.ref.entry_id, answer))
+        """Acknowledge an event with an answer."""
+        self._dismiss(delivery, self._answering(delivery, answer))
 
     def drop(self, delivery: Delivery) -> None:
         """Acknowledge an event that means nothing any more."""
         self._dismiss(delivery, [])
 
-    def _answering(self, entry_id: str, answer: dict[str, Any]) -> list[Command]:
-        key = self._keys.answer(entry_id)
+    def _answering(self, delivery: Delivery, answer: dict[str, Any]) -> list[Command]:
+        """A start is answered under its own id, anything else under the name that it gave, if any."""
+        is_start = delivery.ref.stream == self._keys.starts
+        name = delivery.ref.entry_id if is_start else reply_of(delivery.fields)
+        if name is None:
+            return []
+        key = self._keys.answer(name)
         return [["RPUSH", key, dumps(answer)], ["EXPIRE", key, ANSWER_S]]
 
     def _dismiss(self, delivery: Delivery, said: Sequence[Command]) -> None:
@@ -242,11 +247,14 @@ class RedisEventLog:
         return int(raised)
 
     def trim(self) -> int:
-        with translated():
-            indexes = [self._keys.index(status) for status in sorted(FINAL_WORKFLOWS)]
-            streams = len(self._streams)
-            args = [streams, self._retention_ms, GROUP, GONE_AFTER_MS]
-            return int(self._trim([*self._streams, *indexes], args))
+        keys, dropped, over = self._keys, 0, DROPPED_AT_ONCE
+        args = [len(self._streams), self._retention_ms, GROUP, GONE_AFTER_MS, DROPPED_AT_ONCE]
+        args += [keys.workflow(""), keys.history(""), keys.execution(""), keys.indexes]
+        while over == DROPPED_AT_ONCE:
+            with translated():
+                entries, over = self._trim([*self._streams, keys.ended], args)
+            dropped += int(entries)
+        return dropped
 
     def close(self) -> None:
         """Leave the streams to the others at once, instead of when we are found dead."""

@@ -9,11 +9,16 @@
 <p>:execution:<execution_id>  string  -> workflow_execution_id
 <p>:history:<wf_exec_id>      list    one JSON object per transition
 <p>:answer:<entry_id>         list    one JSON object: what became of that start; expires
+<p>:answer:<reply>            list    the same of a control or a signal that named it as its reply
 <p>:leases                    zset    one member per dispatch that is out; score = due in ms, +inf before it
 <p>:signals:<execution_id>    list    signals that came before their execution did; expires
 <p>:dispatched:<queue>        zset    the same members while their jobs wait in a queue; score = sequence
 <p>:timers                    zset    one member per timer; score = due, in ms
-<p>:index:status:<status>     zset    workflow_execution_id by time
+<p>:index:status:<status>     zset    workflow_execution_id by the time of its beginning, in ms
+<p>:index:name:<name>         zset    the same by the name of the workflow
+<p>:index:group:<group>       zset    the same by group
+<p>:index:label:<key>=<value> zset    the same by label
+<p>:ended                     zset    executions that have ended, by the time of that, in ms
 <p>:concurrency:held:<key>    zset    who has a place under a concurrency key; score = since, in ms
 <p>:concurrency:line:<key>    zset    who waits for one, in order
 <p>:kv:global:<execution_id>  hash    the global scope of an execution and its children, as JSON; expires
@@ -102,6 +107,24 @@ class Keys:
 
     def index(self, status: str) -> str:
         return f"{self.prefix}:index:status:{status}"
+
+    @property
+    def indexes(self) -> str:
+        """What all indexes begin with."""
+        return f"{self.prefix}:index:"
+
+    def index_of_name(self, name: str) -> str:
+        return f"{self.indexes}name:{name}"
+
+    def index_of_group(self, group: str) -> str:
+        return f"{self.indexes}group:{group}"
+
+    def index_of_label(self, name: str, value: str) -> str:
+        return f"{self.indexes}label:{name}={value}"
+
+    @property
+    def ended(self) -> str:
+        return f"{self.prefix}:ended"
 
     def places(self, key: str) -> str:
         return f"{self.prefix}:concurrency:held:{key}"

@@ -31,9 +31,9 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
     stored.update((f"state:{key}", dumps(value)) for key, value in record.state.items())
     for name in _JSON_FIELDS:
         value = getattr(record, name)
-        if value is not None and not (name in ("signals", "completions") and not value):
+        if value is not None and not (name in ("signals", "completions", "labels") and not value):
             stored[name] = dumps(value)
-    for name in ("group", "ended_at"):
+    for name in ("group", "ended_at", "idempotency_root"):
         if getattr(record, name) is not None:
             stored[name] = getattr(record, name)
     return stored
@@ -44,6 +44,7 @@ _JSON_FIELDS = (
     "error",
     "deadline_ms",
     "signals",
+    "labels",
     "priority",
     "parent",
     "slot",
@@ -103,6 +104,7 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
         items=items,
         ended_at=stored.get("ended_at"),
         group=stored.get("group"),
+        idempotency_root=stored.get("idempotency_root"),
         start_event=stored.get("start_event"),
         version=stored["version"],
         **{name: loads(stored[name]) for name in _JSON_FIELDS if name in stored},

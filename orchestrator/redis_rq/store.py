@@ -22,7 +22,7 @@ from orchestrator.application.routes import Routes
 from orchestrator.application.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.redis_rq.codec import dumps, loads
-from orchestrator.redis_rq.commits import CommitWords, writes
+from orchestrator.redis_rq.commits import SPARE_S, CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.record_codec import created_fields, read_record
@@ -164,7 +164,7 @@ class RedisStore:
         with translated():
             is_kept = self._register(
                 [keys.definitions, keys.spec(loaded.workflow_id)],
-                [name, loaded.workflow_id, document, keys.spec(""), self._retention_s],
+                [name, loaded.workflow_id, document, keys.spec(""), self._retention_s + SPARE_S],
             )
         if not is_kept:
             raise StoreError(f"another document has the workflow_id {loaded.workflow_id!r}: change the spec")

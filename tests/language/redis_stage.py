@@ -59,7 +59,8 @@ class RedisStage(Stage):
         return self.execution
 
     def answered(self) -> Json:
-        return {name: value for name, value in self._answer.items() if name not in ("ok", "execution_id")}
+        ended = ("status", "outcome", "error") if "outcome" in self._answer else ()
+        return {name: self._answer[name] for name in ("workflow_execution_id", *ended)}
 
     def bring(self, *said: Said) -> None:
         for one in said:

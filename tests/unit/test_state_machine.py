@@ -39,14 +39,14 @@ STEP_TABLE = {
 }
 
 # "pending" may end before any claim: an empty workflow, or inputs that cannot be resolved. language.md is
-# silent on a pending workflow that is paused, on a cancelled one that is re-driven, and on one that fails or
-# is cancelled while it is pending or paused and has something to compensate.
+# silent on a pending workflow that is paused, on a cancelled one that is re-driven, on a complete one that is
+# rerun, and on one that fails or is cancelled while it is pending or paused and has something to compensate.
 WORKFLOW_TABLE = {
     "pending": "in_progress paused compensating complete halted failed cancelled",
     "in_progress": "paused compensating complete halted failed cancelled",
     "paused": "in_progress compensating complete halted failed cancelled",
     "compensating": "failed cancelled",
-    "complete": "",
+    "complete": "in_progress",
     "halted": "",
     "failed": "in_progress",
     "cancelled": "in_progress",

@@ -1,0 +1,33 @@
+"""Where an execution is listed: under its status, its name, its group and each of its labels.
+
+Every index is a sorted set of workflow_execution_ids by the time of their beginning, so that a page of any of
+them, or of several at once, goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.redis_rq.keys import Keys
+
+FINEST = 4096
+"""How many executions that begin in one millisecond have scores of their own: as fine as a double is."""
+
+
+def score_of(record: WorkflowRecord) -> float:
+    """When an execution began, in ms; behind the point its number among those of the same millisecond."""
+    began_ms = round(datetime.fromisoformat(record.created_at).timestamp() * 1000)
+    _, _, number = (record.start_event or "").partition("-")
+    return began_ms + min(int(number) if number.isdigit() else 0, FINEST - 1) / FINEST
+
+
+def lasting_indexes(record: WorkflowRecord, keys: Keys) -> Iterator[str]:
+    """The indexes that an execution stays in, whatever becomes of it."""
+    if record.spec.name is not None:
+        yield keys.index_of_name(record.spec.name)
+    if record.group is not None:
+        yield keys.index_of_group(record.group)
+    for name, value in record.labels.items():
+        yield keys.index_of_label(name, value)
