@@ -7,9 +7,11 @@ from typing import Any
 import click
 
 from orchestrator import __version__
+from orchestrator.cli.control import cancel, delete, hold, pause, release, rerun, retry, signal, unpause
 from orchestrator.cli.conversions import convert
 from orchestrator.cli.executions import start, status
 from orchestrator.cli.failures import explained
+from orchestrator.cli.lists import list_executions
 from orchestrator.cli.options import Target, global_connection_options
 from orchestrator.cli.run import run
 from orchestrator.cli.services import coordinator, worker
@@ -45,5 +47,10 @@ def main() -> None:
     """
 
 
-for command in (run, validate, convert, start, status, register, schema, coordinator, worker):
+COMMANDS = (
+    *(run, validate, convert, start, status, list_executions),
+    *(cancel, pause, unpause, signal, hold, release, retry, rerun, delete),
+    *(register, schema, coordinator, worker),
+)
+for command in COMMANDS:
     main.add_command(command)

@@ -127,16 +127,38 @@ inputs_option = click.option(
 )
 
 
+def _read_labels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    labels = {}
+    for one in values:
+        name, is_one, value = one.partition("=")
+        if not (is_one and name and value):
+            raise click.BadParameter(f"{one!r}: write KEY=VALUE, such as customer=acme", ctx, param)
+        labels[name] = value
+    return labels
+
+
+def labels_option(text: str) -> Callable[[F], F]:
+    """--label KEY=VALUE, as often as wanted; the command gets a mapping."""
+    return click.option("--label", metavar="KEY=VALUE", multiple=True, callback=_read_labels, help=text)
+
+
 def start_options(command: F) -> F:
     """What else a start may say; the command gets it as `options`."""
 
     @wraps(command)
     def with_options(
-        *args: Any, group: str | None, priority: int | None, idempotency_root: str | None, **others: Any
+        *args: Any,
+        on_conflict: Any,
+        label: dict[str, str],
+        group: str | None,
+        priority: int | None,
+        idempotency_root: str | None,
+        **others: Any,
     ) -> Any:
         from orchestrator.client import StartOptions
 
-        return command(*args, options=StartOptions(group, priority, idempotency_root), **others)
+        options = StartOptions(on_conflict, label, group, priority, idempotency_root)
+        return command(*args, options=options, **others)
 
     for option in (
         click.option("--idempotency-root", metavar="NAME", help="Start once a day at most under this name."),
@@ -144,6 +166,12 @@ def start_options(command: F) -> F:
             "--priority", type=click.IntRange(1, 5), help="For steps that have none of their own; 1 is first."
         ),
         click.option("--group", metavar="NAME", help="The group whose shared values it reads and writes."),
+        labels_option("A label to find it by; may be repeated."),
+        click.option(
+            "--on-conflict",
+            type=click.Choice(["fail", "use_existing", "terminate_existing"]),
+            help="What to do when an execution has this id already (fail).",
+        ),
     ):
         with_options = option(with_options)
     return cast(F, with_options)

@@ -1,0 +1,247 @@
+"""Commands that tell executions what to do: cancel, retry, rerun, pause, unpause, hold, release, delete, signal.
+
+Each waits for the coordinator's answer: what it prints has happened.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from orchestrator.cli.failures import INVALID
+from orchestrator.cli.filters import filter_options
+from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_document
+
+if TYPE_CHECKING:
+    from orchestrator.client import Answered, Bulk, Client, Filter
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _me() -> str | None:
+    """Whose word it is, unless it is said."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        return None
+
+
+ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
+id_argument = click.argument("execution_id", metavar="ID")
+by_option = click.option("--by", metavar="NAME", default=_me, help="Who wants it; you, unless given.")
+reason_option = click.option("--reason", metavar="TEXT", help="Why: it is kept in the history.")
+
+
+@click.command()
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@filter_options
+@reason_option
+@by_option
+@click.option("--yes", is_flag=True, help="Do not ask before cancelling all that a filter finds.")
+@json_option
+@connection_options
+@pass_target
+def cancel(
+    target: Target,
+    ids: tuple[str, ...],
+    wanted: Filter | None,
+    reason: str | None,
+    by: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Cancel executions: those named, or all that a filter finds.
+
+    What runs is stopped, what has completed is undone if it has a compensation.
+    """
+    client = target.client()
+    if ids_or_filter(ids, wanted):
+        tell_each(ids, lambda one: client.cancel(one, reason, by), as_json)
+    else:
+        _in_bulk("cancel", client, wanted, client.cancel_all, (reason, by), yes, as_json)
+
+
+@click.command()
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@filter_options
+@reason_option
+@by_option
+@click.option("--yes", is_flag=True, help="Do not ask before retrying all that a filter finds.")
+@json_option
+@connection_options
+@pass_target
+def retry(
+    target: Target,
+    ids: tuple[str, ...],
+    wanted: Filter | None,
+    reason: str | None,
+    by: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Run again what did not complete of executions that failed or were cancelled.
+
+    Those named, or all that a filter finds. What has completed keeps its output.
+    """
+    client = target.client()
+    if ids_or_filter(ids, wanted):
+        tell_each(ids, lambda one: client.retry(one, reason, by), as_json)
+    else:
+        _in_bulk("retry", client, wanted, client.retry_all, (reason, by), yes, as_json)
+
+
+@click.command()
+@id_argument
+@click.option("--from", "step", metavar="STEP", required=True, help="The step to begin with.")
+@reason_option
+@by_option
+@json_option
+@connection_options
+@pass_target
+def rerun(
+    target: Target, execution_id: str, step: str, reason: str | None, by: str | None, as_json: bool
+) -> None:
+    """Run a step of an execution that has ended again, with all that depends on it."""
+    client = target.client()
+    tell_each([execution_id], lambda one: client.rerun(one, step, reason, by), as_json)
+
+
+@click.command()
+@ids_argument
+@by_option
+@json_option
+@connection_options
+@pass_target
+def pause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool) -> None:
+    """Dispatch no more steps of executions; what runs goes on, and its results count."""
+    client = target.client()
+    tell_each(ids, lambda one: client.pause(one, by), as_json)
+
+
+@click.command()
+@ids_argument
+@by_option
+@json_option
+@connection_options
+@pass_target
+def unpause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool) -> None:
+    """Let executions go on that were paused."""
+    client = target.client()
+    tell_each(ids, lambda one: client.unpause(one, by), as_json)
+
+
+@click.command()
+@id_argument
+@click.argument("step", metavar="STEP")
+@by_option
+@json_option
+@connection_options
+@pass_target
+def hold(target: Target, execution_id: str, step: str, by: str | None, as_json: bool) -> None:
+    """Keep a step where it is until it is released; one that is in progress cannot be held."""
+    client = target.client()
+    tell_each([execution_id], lambda one: client.hold(one, step, by), as_json)
+
+
+@click.command()
+@id_argument
+@click.argument("step", metavar="STEP")
+@by_option
+@json_option
+@connection_options
+@pass_target
+def release(target: Target, execution_id: str, step: str, by: str | None, as_json: bool) -> None:
+    """Let a step go on that is on hold."""
+    client = target.client()
+    tell_each([execution_id], lambda one: client.release(one, step, by), as_json)
+
+
+@click.command()
+@ids_argument
+@json_option
+@connection_options
+@pass_target
+def delete(target: Target, ids: tuple[str, ...], as_json: bool) -> None:
+    """Keep nothing of executions that have ended: neither record nor history."""
+    client = target.client()
+    tell_each(ids, client.delete, as_json)
+
+
+@click.command()
+@id_argument
+@click.argument("name", metavar="NAME")
+@click.option("--payload", metavar="JSON|@FILE", default="null", help="What to say: any JSON value.")
+@json_option
+@connection_options
+@pass_target
+def signal(target: Target, execution_id: str, name: str, payload: str, as_json: bool) -> None:
+    """Say something to an execution: the step that waits for it goes on."""
+    text = read_document(payload[1:]) if payload.startswith("@") else payload
+    try:
+        said = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint="--payload") from None
+    was_awaited = target.client().signal(execution_id, name, said)
+    if as_json:
+        click.echo(json.dumps({"execution_id": execution_id, "signal": name, "kept": not was_awaited}))
+    elif was_awaited:
+        click.echo(f"{execution_id}: a step has taken the signal {name!r}")
+    else:
+        click.echo(f"{execution_id}: no step waits for the signal {name!r} yet; it is kept")
+
+
+def ids_or_filter(ids: tuple[str, ...], wanted: Filter | None) -> bool:
+    """Whether executions were named; they are named or filtered, never both."""
+    if bool(ids) == (wanted is not None):
+        raise click.UsageError("name executions, or say which by --status, --name, --group, --label, --since")
+    return bool(ids)
+
+
+def tell_each(ids: tuple[str, ...] | list[str], tell: Callable[[str], Answered], as_json: bool) -> None:
+    """Tell one after the other; one that refuses does not keep the others from hearing."""
+    from orchestrator.application.errors import RecordNotFound
+    from orchestrator.client import ControlRefused
+
+    rows: list[dict[str, Any]] = []
+    for one in ids:
+        try:
+            answered = tell(one)
+        except (ControlRefused, RecordNotFound) as error:
+            rows.append({"execution_id": one, "ok": False, "reason": str(error)})
+            if not as_json:
+                click.echo(f"{one}: {error}", err=True)
+            continue
+        rows.append({"execution_id": one, "ok": True, "status": answered.status, "changed": answered.changed})
+        if not as_json:
+            already = "" if answered.changed else "already "
+            click.echo(f"{one}: {already}{answered.status.replace('_', ' ')}")
+    if as_json:
+        click.echo(json.dumps(rows if len(ids) > 1 else rows[0], ensure_ascii=False))
+    if not all(row["ok"] for row in rows):
+        raise click.exceptions.Exit(INVALID)
+
+
+def _in_bulk(
+    what: str,
+    client: Client,
+    wanted: Filter | None,
+    tell_all: Callable[..., Bulk],
+    said: tuple[str | None, str | None],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    assert wanted is not None
+    if not yes:
+        count = sum(1 for _ in client.list_all(wanted))
+        click.confirm(f"{what} {count} executions?", abort=True, err=True)
+    bulk = tell_all(wanted, *said)
+    if as_json:
+        click.echo(json.dumps({"done": bulk.done, "refused": bulk.refused}, ensure_ascii=False))
+        return
+    for one, reason in bulk.refused.items():
+        click.echo(f"{one}: {reason}", err=True)
+    click.echo(f"{len(bulk.done)} followed, {len(bulk.refused)} refused")

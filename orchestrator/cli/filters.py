@@ -1,0 +1,88 @@
+"""Which executions a command is about: the options of a filter, the same for all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import click
+
+from orchestrator.cli.options import labels_option
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STATUSES = (
+    "pending",
+    "in_progress",
+    "paused",
+    "compensating",
+    "complete",
+    "halted",
+    "failed",
+    "cancelled",
+)
+
+
+def filter_options(command: F) -> F:
+    """--status, --name, --group, --label, --since and --until; the command gets them as `wanted`, None when
+    none of them is there."""
+
+    @wraps(command)
+    def with_filter(
+        *args: Any,
+        status: tuple[str, ...],
+        name: str | None,
+        group: str | None,
+        label: dict[str, str],
+        since: int | None,
+        until: int | None,
+        **others: Any,
+    ) -> Any:
+        from orchestrator.application.states import WorkflowStatus
+        from orchestrator.client import Filter
+
+        statuses = [WorkflowStatus(one) for one in dict.fromkeys(status)]
+        wanted = Filter(statuses, name, group, label, since, until)
+        said = any((status, name, group, label, since is not None, until is not None))
+        return command(*args, wanted=wanted if said else None, **others)
+
+    for option in (
+        click.option("--until", metavar="TIME", callback=_read_time, help="Begun before this time or age."),
+        click.option(
+            "--since",
+            metavar="TIME",
+            callback=_read_time,
+            help="Begun after this time (2026-11-16T08:00, in UTC unless it says otherwise) or age (2h, 7d).",
+        ),
+        labels_option("With this label; may be repeated."),
+        click.option("--group", metavar="NAME", help="Of this group."),
+        click.option("--name", metavar="NAME", help="Of workflows of this name."),
+        click.option(
+            "--status",
+            type=click.Choice(STATUSES),
+            multiple=True,
+            help="In this status; may be repeated.",
+        ),
+    ):
+        with_filter = option(with_filter)
+    return cast(F, with_filter)
+
+
+def _read_time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """A moment in ms, written as itself or as how long ago it was."""
+    if value is None:
+        return None
+    from orchestrator.application.durations import parse_ms
+
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        try:
+            return round(time.time() * 1000) - parse_ms(value)
+        except ValueError:
+            problem = f"{value!r} is neither a time, such as 2026-11-16T08:00, nor an age, such as 2h"
+            raise click.BadParameter(problem, ctx, param) from None
+    return round((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)

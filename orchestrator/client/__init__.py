@@ -1,0 +1,22 @@
+"""The client: what an application calls to start workflows, to steer and to follow them."""
+
+from orchestrator.client.answers import NoAnswer
+from orchestrator.client.client import Client, ExecutionFailed, StillRunning
+from orchestrator.client.control import Answered, Bulk, ControlRefused
+from orchestrator.client.starting import Started, StartOptions
+from orchestrator.redis_rq.listing import Filter, Page, Summary
+
+__all__ = [
+    "Answered",
+    "Bulk",
+    "Client",
+    "ControlRefused",
+    "ExecutionFailed",
+    "Filter",
+    "NoAnswer",
+    "Page",
+    "StartOptions",
+    "Started",
+    "StillRunning",
+    "Summary",
+]

@@ -1,0 +1,276 @@
+"""Client: starts executions, steers them, and follows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+from orchestrator.application.decisions import Complete, Failed, Final, Halt, ended
+from orchestrator.application.errors import OrchestratorError, StartRefused
+from orchestrator.application.events import ConflictPolicy, Control, ControlEvent, SignalEvent
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import FINAL_WORKFLOWS, StepStatus, WorkflowStatus
+from orchestrator.application.validation import check_spec, load_spec
+from orchestrator.client.answers import ANSWER_WITHIN_S, Answers
+from orchestrator.client.control import Answered, Bulk, Controls
+from orchestrator.client.starting import Definition, Started, StartOptions, StartWriter
+from orchestrator.redis_rq.connection import BLOCK_MS, connect, translated
+from orchestrator.redis_rq.connection import Client as RedisClient
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.listing import Filter, Listing, Page, Summary
+from orchestrator.redis_rq.store import RedisStore
+
+STARTS_AT_ONCE = 1_000
+
+
+class StillRunning(OrchestratorError):
+    """The execution did not end in the time given."""
+
+
+class ExecutionFailed(OrchestratorError):
+    """There is no result: the execution has failed or was cancelled. `end` says how."""
+
+    def __init__(self, execution_id: str, end: Final) -> None:
+        how = f"failed: {end.error.get('message')}" if isinstance(end, Failed) else "was cancelled"
+        super().__init__(f"execution {execution_id!r} has no result: it {how}")
+        self.end = end
+
+
+class Client:
+    """Starts, steers and follows executions. One per process is enough; it is safe to share between threads.
+
+    An execution is named by its execution id or by its full id. What is told to one is answered by a
+    coordinator: a method returns when it has taken effect, and raises ControlRefused when it cannot, and
+    NoAnswer when there is no coordinator.
+    """
+
+    def __init__(self, redis: str | RedisClient, keys: Keys | None = None) -> None:
+        self._redis = connect(redis) if isinstance(redis, str) else redis
+        self._keys = keys or Keys()
+        self.store = RedisStore(self._redis, self._keys)
+        self._answers = Answers(self._redis, self._keys)
+        self._controls = Controls(self._redis, self._keys, self._answers)
+        self._listing = Listing(self._redis, self._keys)
+
+    # ---- starting
+
+    def register(self, name: str, spec: str | Mapping[str, Any]) -> str:
+        """Keep a spec under a name, so that it can be started by it; returns its workflow_id."""
+        loaded = load_spec(spec) if isinstance(spec, str) else check_spec(dict(spec))
+        self.store.register(name, loaded)
+        return loaded.workflow_id
+
+    def start(
+        self,
+        workflow: Definition,
+        inputs: Mapping[str, Any] | None = None,
+        execution_id: str | None = None,
+        answer_within_s: float = ANSWER_WITHIN_S,
+        *,
+        conflict_policy: ConflictPolicy | None = None,
+        labels: Mapping[str, str] | None = None,
+        group: str | None = None,
+        priority: int | None = None,
+        idempotency_root: str | None = None,
+        idempotency_window_s: int | None = None,
+    ) -> Started:
+        """Start a registered name, a spec as a mapping or a loaded one, and wait until it is accepted.
+
+        Raises StartRefused when the coordinator says no, and NoAnswer when none is there. Under a root of
+        idempotency that was used within its window (a day), and under an execution id that is taken with the
+        conflict policy `use_existing`, it gives the execution that is there.
+        """
+        options = StartOptions(
+            conflict_policy, labels or {}, group, priority, idempotency_root, idempotency_window_s
+        )
+        answer = self.answer(self.send_start(workflow, inputs or {}, execution_id, options), answer_within_s)
+        if not answer["ok"]:
+            raise StartRefused(answer["reason"], answer.get("problems", ()))
+        return Started.of(answer)
+
+    def send_start(
+        self,
+        workflow: Definition,
+        inputs: Mapping[str, Any],
+        execution_id: str | None = None,
+        options: StartOptions | None = None,
+    ) -> str:
+        """Send a start without waiting; returns its entry id, by which answer() finds what became of it."""
+        fields = StartWriter().fields(workflow, inputs, execution_id, options)
+        with translated():
+            return str(self._redis.xadd(self._keys.starts, fields))
+
+    def start_many(
+        self,
+        workflows: Iterable[Definition],
+        inputs: Iterable[Mapping[str, Any]],
+        execution_ids: Iterable[str | None] | None = None,
+        options: StartOptions | None = None,
+    ) -> list[str]:
+        """Send many starts, a thousand in each round trip, without waiting; returns the entry id of each."""
+        workflows = list(workflows)
+        ids = list(execution_ids) if execution_ids is not None else [None] * len(workflows)
+        writer, sent = StartWriter(), list[str]()
+        starts = iter(zip(workflows, inputs, ids, strict=True))
+        while some := [writer.fields(*one, options) for one in islice(starts, STARTS_AT_ONCE)]:
+            with translated(), self._redis.pipeline(transaction=False) as pipe:
+                for fields in some:
+                    pipe.xadd(self._keys.starts, fields)
+                sent += pipe.execute()
+        return sent
+
+    def answer(self, entry_id: str, within_s: float = ANSWER_WITHIN_S) -> dict[str, Any]:
+        """What the coordinator said to a start; waits for it."""
+        return self._answers.wait(entry_id, within_s)
+
+    # ---- steering
+
+    def cancel(
+        self,
+        execution_id: str,
+        reason: str | None = None,
+        by: str | None = None,
+        answer_within_s: float = ANSWER_WITHIN_S,
+    ) -> Answered:
+        """End an execution and its children at once; what it has to undo is undone then."""
+        return self._tell("cancel", execution_id, answer_within_s, reason=reason, by=by)
+
+    def pause(self, execution_id: str, by: str | None = None) -> Answered:
+        """Dispatch nothing any more; what runs goes on, and its results count."""
+        return self._tell("pause", execution_id, by=by)
+
+    def unpause(self, execution_id: str, by: str | None = None) -> Answered:
+        return self._tell("unpause", execution_id, by=by)
+
+    def hold(self, execution_id: str, step_id: str, by: str | None = None) -> Answered:
+        """Keep a step that is not in progress where it is."""
+        return self._tell("hold", execution_id, step_id=step_id, by=by)
+
+    def release(self, execution_id: str, step_id: str, by: str | None = None) -> Answered:
+        return self._tell("release", execution_id, step_id=step_id, by=by)
+
+    def retry(self, execution_id: str, reason: str | None = None, by: str | None = None) -> Answered:
+        """Open an execution that failed or was cancelled: what did not complete runs again."""
+        return self._tell("retry", execution_id, reason=reason, by=by)
+
+    def rerun(
+        self, execution_id: str, step_id: str, reason: str | None = None, by: str | None = None
+    ) -> Answered:
+        """The same, also of one that completed, and beginning with this step and all that depend on it."""
+        return self._tell("rerun", execution_id, step_id=step_id, reason=reason, by=by)
+
+    def delete(self, execution_id: str) -> Answered:
+        """Keep nothing of an execution that has ended."""
+        return self._tell("delete", execution_id)
+
+    def signal(
+        self,
+        execution_id: str,
+        name: str,
+        payload: Any = None,
+        answer_within_s: float | None = ANSWER_WITHIN_S,
+    ) -> bool:
+        """Say something to an execution: the step that waits for it goes on. It need not exist yet: a signal
+        is kept for a day under the execution id.
+
+        Returns whether a step had waited for it; if not, it is kept. With None for the time, nobody is waited
+        for and the answer is False.
+        """
+        event = SignalEvent(execution_id, name, payload)
+        if answer_within_s is None:
+            self._controls.send(event)
+            return False
+        return not self._controls.tell(event, answer_within_s)["kept"]
+
+    def cancel_all(self, wanted: Filter, reason: str | None = None, by: str | None = None) -> Bulk:
+        """Cancel every execution that a filter finds."""
+        return self._tell_all("cancel", wanted, reason, by)
+
+    def retry_all(self, wanted: Filter, reason: str | None = None, by: str | None = None) -> Bulk:
+        """Retry every execution that a filter finds."""
+        return self._tell_all("retry", wanted, reason, by)
+
+    def _tell(
+        self,
+        action: Control,
+        execution_id: str,
+        within_s: float = ANSWER_WITHIN_S,
+        step_id: str = "",
+        reason: str | None = None,
+        by: str | None = None,
+    ) -> Answered:
+        workflow_execution_id = self.store.full_id(execution_id)
+        event = ControlEvent(workflow_execution_id, action, step_id, reason, by)
+        answer = self._controls.tell(event, within_s)
+        return Answered(answer["status"], answer["changed"])
+
+    def _tell_all(self, action: Control, wanted: Filter, reason: str | None, by: str | None) -> Bulk:
+        found = (one.workflow_execution_id for one in self._listing.all(wanted))
+        events = (ControlEvent(weid, action, reason=reason, by=by) for weid in found)
+        return self._controls.tell_all(events, 6 * ANSWER_WITHIN_S)
+
+    # ---- following
+
+    def record(self, execution_id: str) -> WorkflowRecord:
+        """All that is known of an execution, by either of its ids; RecordNotFound if there is none."""
+        return self.store.load(execution_id)
+
+    def status(self, execution_id: str) -> WorkflowStatus:
+        return self.record(execution_id).status
+
+    def outputs(self, execution_id: str) -> dict[str, Any]:
+        """What the steps that completed have put out."""
+        steps = self.record(execution_id).steps.items()
+        return {step_id: step.output for step_id, step in steps if step.status is StepStatus.COMPLETE}
+
+    def history(self, execution_id: str) -> list[dict[str, Any]]:
+        return self.store.history(execution_id)
+
+    def list(self, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
+        """A page of executions, the newest first. Its cursor leads to the next one; a page may have
+        fewer than `limit` and still a cursor, when it had to look through many that were not wanted."""
+        return self._listing.page(wanted or Filter(), limit, cursor)
+
+    def list_all(self, wanted: Filter | None = None) -> Iterator[Summary]:
+        """Every execution that a filter finds, page by page."""
+        return self._listing.all(wanted or Filter())
+
+    def wait(self, execution_id: str, timeout_s: float | None = None) -> Final:
+        """Wait for the end without polling; raises StillRunning when it does not come in time."""
+        workflow_execution_id = self.store.full_id(execution_id)
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        with translated(), closing(self._channel()) as channel:
+            channel.subscribe(self._keys.done(workflow_execution_id))
+            while True:
+                # Subscribed first, read second: an end between the two is seen by one of them.
+                status = self._redis.hget(self._keys.workflow(workflow_execution_id), "status")
+                if status in _FINAL and (record := self.record(workflow_execution_id)).is_final:
+                    return _end_of(record)
+                if until is not None and time.monotonic() >= until:
+                    raise StillRunning(f"execution {execution_id!r} has not ended after {timeout_s:g} s")
+                left = BLOCK_MS / 1000 if until is None else min(until - time.monotonic(), BLOCK_MS / 1000)
+                channel.get_message(timeout=max(left, 0.01))
+
+    def result(self, execution_id: str, timeout_s: float | None = None) -> Any:
+        """Wait for the end, and give the outcome; raises ExecutionFailed when there is none."""
+        end = self.wait(execution_id, timeout_s)
+        match end:
+            case Complete():
+                return end.outcome
+            case Halt():
+                return end.result
+        raise ExecutionFailed(execution_id, end)
+
+    def _channel(self) -> Any:
+        return self._redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+
+
+_FINAL: Sequence[str] = [status.value for status in FINAL_WORKFLOWS]
+
+
+def _end_of(record: WorkflowRecord) -> Final:
+    reason = (record.cancelled or {}).get("reason")
+    return ended(record.status, record.outcome, record.error, reason)
