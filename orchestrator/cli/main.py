@@ -7,13 +7,17 @@ from typing import Any
 import click
 
 from orchestrator import __version__
+from orchestrator.cli.completion import completion
 from orchestrator.cli.conversions import convert
-from orchestrator.cli.executions import start, status
+from orchestrator.cli.executions import start
 from orchestrator.cli.failures import explained
+from orchestrator.cli.history import history
 from orchestrator.cli.options import Target, global_connection_options
 from orchestrator.cli.run import run
 from orchestrator.cli.services import coordinator, worker
+from orchestrator.cli.show import show, status
 from orchestrator.cli.specs import register, schema, validate
+from orchestrator.cli.watch import watch
 
 
 class Commands(click.Group):
@@ -45,5 +49,19 @@ def main() -> None:
     """
 
 
-for command in (run, validate, convert, start, status, register, schema, coordinator, worker):
+for command in (
+    run,
+    validate,
+    convert,
+    start,
+    show,
+    status,
+    history,
+    watch,
+    register,
+    schema,
+    coordinator,
+    worker,
+    completion,
+):
     main.add_command(command)

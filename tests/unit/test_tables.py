@@ -11,7 +11,12 @@ from orchestrator.cli import tables
 from orchestrator.cli.tables import Column, cut, echo_table, is_coloured, one_line, table, width_of
 from rich_package import require_rich
 
-COLUMNS: list[Column | str] = ["STEP", Column("STATUS", is_status=True), Column("RUN", is_number=True), "NOTE"]
+COLUMNS: list[Column | str] = [
+    "STEP",
+    Column("STATUS", is_status=True),
+    Column("RUN", is_number=True),
+    "NOTE",
+]
 ROWS = [["check", "complete", "0", ""], ["ship", "failed", "12", "ValueError: no such address"]]
 
 
