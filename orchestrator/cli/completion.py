@@ -74,14 +74,16 @@ def _answer(ctx: click.Context, ask: Callable[[Glances], Pairs]) -> Pairs:
     from orchestrator.cli.following import glances_at
 
     answers: list[Pairs] = []
+    with suppress(Exception):
+        glances = glances_at(
+            ctx.ensure_object(Target)
+        )  # before the clock starts: it loads much, and asks nobody
 
-    def run() -> None:
-        with suppress(Exception):
-            answers.append(ask(glances_at(ctx.ensure_object(Target))))
+        def run() -> None:
+            with suppress(Exception):
+                answers.append(ask(glances))
 
-    thread = threading.Thread(target=run, daemon=True)
-    with suppress(ImportError):
-        import orchestrator.redis_rq.glances  # noqa: F401  loading it is not Redis being slow
-    thread.start()
-    thread.join(ANSWER_WITHIN_S)
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(ANSWER_WITHIN_S)
     return answers[0] if answers else []

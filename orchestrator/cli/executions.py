@@ -58,7 +58,7 @@ def start(
 
 
 def _spec_or_name(words: tuple[str, ...]) -> LoadedSpec | str:
-    names = [word for word in words if not _is_file(word)]
+    names = [word for word in words if not is_file(word)]
     if not names:
         return read_spec(*words)
     if len(words) > 1:
@@ -66,7 +66,7 @@ def _spec_or_name(words: tuple[str, ...]) -> LoadedSpec | str:
     return names[0]
 
 
-def _is_file(workflow: str) -> bool:
+def is_file(workflow: str) -> bool:
     """A registered name has no suffix of a document and no slash: such a word was meant as a file."""
     path = Path(workflow)
     return workflow == "-" or path.exists() or "/" in workflow or path.suffix in {".yaml", ".yml", ".json"}

@@ -11,6 +11,7 @@ from orchestrator.cli.completion import completion
 from orchestrator.cli.conversions import convert
 from orchestrator.cli.executions import start
 from orchestrator.cli.failures import explained
+from orchestrator.cli.graphs import graph
 from orchestrator.cli.history import history
 from orchestrator.cli.options import Target, global_connection_options
 from orchestrator.cli.run import run
@@ -58,6 +59,7 @@ for command in (
     status,
     history,
     watch,
+    graph,
     register,
     schema,
     coordinator,

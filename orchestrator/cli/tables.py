@@ -60,9 +60,7 @@ def table(
     made = _columns(columns)
     cells = [[one_line(cell) for cell in row] for row in rows]
     titles = [column.title for column in made]
-    widths = [max(map(width_of, texts)) for texts in zip(titles, *cells, strict=True)]
-    if width is not None:
-        widths = _narrowed(widths, width)
+    widths = _widths(titles, cells, width)
     lines = []
     for row in [titles, *cells]:
         parts = [
@@ -90,7 +88,8 @@ def echo_table(
     if not stream.isatty():
         click.echo(table(columns, rows), stream)
     elif has_rich():
-        _rich_console(stream).print(_rich_table(_columns(columns), rows))
+        console = _rich_console(stream)
+        console.print(_rich_table(_columns(columns), rows, console.width))
     else:
         drawn = table(columns, rows, width=terminal_width(), is_coloured=is_coloured(stream))
         click.echo(drawn, stream, color=True)
@@ -156,9 +155,11 @@ def _columns(columns: Sequence[Column | str]) -> list[Column]:
     return [Column(column) if isinstance(column, str) else column for column in columns]
 
 
-def _narrowed(widths: list[int], width: int) -> list[int]:
-    """Take from the widest column until all fit, or none can give any more."""
-    widths = list(widths)
+def _widths(titles: list[str], cells: list[list[str]], width: int | None) -> list[int]:
+    """How wide each column is. To fit into a width, the widest gives until all fit or none can any more."""
+    widths = [max(map(width_of, texts)) for texts in zip(titles, *cells, strict=True)]
+    if width is None:
+        return widths
     excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
     while excess > 0 and max(widths) > NARROWEST:
         widest = widths.index(max(widths))
@@ -189,21 +190,25 @@ def _rich_console(stream: TextIO) -> Any:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
-def _rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Table:
+def _rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = _widths([column.title for column in columns], cells, width)
     made = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
-    for column in columns:
+    for column, room in zip(columns, widths, strict=True):
         made.add_column(
             Text(column.title),
+            width=room,
             justify="right" if column.is_number else "left",
             no_wrap=True,
             overflow="ellipsis",
         )
-    for row in rows:
-        cells = zip(columns, map(one_line, row), strict=True)
-        made.add_row(
-            *(Text(cell, style=COLOURS.get(cell, "") if column.is_status else "") for column, cell in cells)
-        )
+    for row in cells:
+        styles = [
+            COLOURS.get(cell, "") if column.is_status else ""
+            for column, cell in zip(columns, row, strict=True)
+        ]
+        made.add_row(*(Text(cell, style=style) for cell, style in zip(row, styles, strict=True)))
     return made
