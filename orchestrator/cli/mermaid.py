@@ -22,7 +22,7 @@ UNDO_SHAPE, CHILD_SHAPE = '>"{}"]', '[["{}"]]'
 ARROWS = {
     "depends_on": "-->",
     "reference": '-.->|"reads"|',
-    "switch": '-->|"{}"|',
+    "switch": '-->|"case {}"|',
     "set": '-.->|"sets"|',
     "compensate": '-.->|"undone by"|',
     "child": '-.->|"starts"|',

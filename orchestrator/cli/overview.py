@@ -42,7 +42,7 @@ def header(record: WorkflowRecord, now_ms: int) -> list[str]:
         "timeout": until(record.deadline_ms, now_ms) if record.deadline_ms and not record.is_final else None,
         "group": record.group,
         "priority": None if record.priority is None else str(record.priority),
-        "labels": _labels(getattr(record, "labels", None)),
+        "labels": labelled(getattr(record, "labels", None)),
         "schedule": _plain(getattr(record, "schedule", None)),
         "parent": _parent(record.parent),
         "place": _place(record.slot),
@@ -201,7 +201,7 @@ def _is_undo(unit: str) -> bool:
     return unit.endswith(f"#{UNDO}")
 
 
-def _labels(labels: Any) -> str | None:
+def labelled(labels: Any) -> str | None:
     if not labels:
         return None
     if isinstance(labels, Mapping):
