@@ -1,4 +1,4 @@
-"""Commands that tell executions what to do: cancel, retry, rerun, pause, unpause, hold, release, delete, signal.
+"""Commands that tell executions what to do, such as cancel, retry, pause and signal.
 
 Each waits for the coordinator's answer: what it prints has happened.
 """

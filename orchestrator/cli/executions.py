@@ -1,4 +1,4 @@
-"""Commands about executions: start, status."""
+"""The command start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.failures import EXIT_CODES
+from orchestrator.cli.completion import workflow_names
 from orchestrator.cli.options import (
     Target,
     connection_options,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("workflow", metavar="NAME|FILE...", nargs=-1, required=True)
+@click.argument("workflow", metavar="NAME|FILE...", nargs=-1, required=True, shell_complete=workflow_names)
 @inputs_option
 @click.option("--execution-id", help="What to call the execution; made from the time unless given.")
 @start_options
@@ -58,7 +58,7 @@ def start(
 
 
 def _spec_or_name(words: tuple[str, ...]) -> LoadedSpec | str:
-    names = [word for word in words if not _is_file(word)]
+    names = [word for word in words if not is_file(word)]
     if not names:
         return read_spec(*words)
     if len(words) > 1:
@@ -66,24 +66,7 @@ def _spec_or_name(words: tuple[str, ...]) -> LoadedSpec | str:
     return names[0]
 
 
-def _is_file(workflow: str) -> bool:
+def is_file(workflow: str) -> bool:
     """A registered name has no suffix of a document and no slash: such a word was meant as a file."""
     path = Path(workflow)
     return workflow == "-" or path.exists() or "/" in workflow or path.suffix in {".yaml", ".yml", ".json"}
-
-
-@click.command()
-@click.argument("execution_id", metavar="ID")
-@json_option
-@connection_options
-@pass_target
-def status(target: Target, execution_id: str, as_json: bool) -> None:
-    """Show an execution, by its execution id or its full id.
-
-    The exit code is that of `run` for an execution that has ended, and 0 while it runs.
-    """
-    from orchestrator.cli import report
-
-    record = target.client().record(execution_id)
-    click.echo(report.as_json(record) if as_json else report.summary(record))
-    raise click.exceptions.Exit(EXIT_CODES.get(record.status.value, 0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
 
 import click
 
@@ -23,6 +25,12 @@ class Refusal(Failure):
     """What the user asked for cannot be done: an invalid spec, a wrong name."""
 
     exit_code = INVALID
+
+
+def no_such_step(execution_id: str, step: str, known: Sequence[str]) -> Refusal:
+    likely = get_close_matches(step, known, n=1)
+    hint = f"; did you mean {likely[0]!r}?" if likely else ""
+    return Refusal(f"execution {execution_id!r} has no step {step!r}{hint}")
 
 
 def explained(error: Exception, target: Target) -> Failure | None:

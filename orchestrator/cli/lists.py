@@ -35,7 +35,15 @@ def list_executions(
         rows = [shown(one) for one in page.executions]
         click.echo(json.dumps({"executions": rows, "cursor": page.cursor}, ensure_ascii=False))
         return
-    columns = ["EXECUTION", "NAME", Column("STATUS", is_status=True), "BEGAN", "ENDED", "GROUP", "LABELS"]
+    columns: list[Column | str] = [
+        "EXECUTION",
+        "NAME",
+        Column("STATUS", is_status=True),
+        "BEGAN",
+        "ENDED",
+        "GROUP",
+        "LABELS",
+    ]
     echo_table(columns, [_row(one) for one in page.executions])
     if page.cursor is not None:
         click.echo(f"More: --cursor '{page.cursor}'", err=True)

@@ -7,15 +7,20 @@ from typing import Any
 import click
 
 from orchestrator import __version__
+from orchestrator.cli.completion import completion
 from orchestrator.cli.control import cancel, delete, hold, pause, release, rerun, retry, signal, unpause
 from orchestrator.cli.conversions import convert
-from orchestrator.cli.executions import start, status
+from orchestrator.cli.executions import start
 from orchestrator.cli.failures import explained
+from orchestrator.cli.graphs import graph
+from orchestrator.cli.history import history
 from orchestrator.cli.lists import list_executions
 from orchestrator.cli.options import Target, global_connection_options
 from orchestrator.cli.run import run
 from orchestrator.cli.services import coordinator, worker
+from orchestrator.cli.show import show, status
 from orchestrator.cli.specs import register, schema, validate
+from orchestrator.cli.watch import watch
 
 
 class Commands(click.Group):
@@ -47,10 +52,13 @@ def main() -> None:
     """
 
 
+# In groups: write and run, look, steer, find out what is wrong, run the system.
 COMMANDS = (
-    *(run, validate, convert, start, status, list_executions),
+    *(run, validate, convert, graph, schema),
+    *(register, start),
+    *(show, status, list_executions, history, watch),
     *(cancel, pause, unpause, signal, hold, release, retry, rerun, delete),
-    *(register, schema, coordinator, worker),
+    *(coordinator, worker, completion),
 )
 for command in COMMANDS:
     main.add_command(command)

@@ -117,11 +117,16 @@ def duration(started_at: str | None, ended_at: str | None) -> str | None:
 
 
 def seconds(taken: float) -> str:
-    if taken < 1:
+    """A duration as people tell it, by its two largest units."""
+    if taken < 0.9995:
         return f"{taken * 1000:.0f} ms"
-    if taken < 60:
+    if taken < 59.95:
         return f"{taken:.1f} s"
-    return f"{taken // 60:.0f} m {taken % 60:.0f} s"
+    whole = round(taken)
+    for unit, size, smaller, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {smaller}"
+    return f"{whole // 60} m {whole % 60} s"
 
 
 def error_line(error: dict[str, Any]) -> str:

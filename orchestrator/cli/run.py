@@ -256,6 +256,5 @@ def _what_is_left(error: Interrupted, started: Started, target: Target) -> str:
     if target.redis_url is None:
         return f"interrupted by {error}; nothing was left running"
     return (
-        f"interrupted by {error}; the execution goes on where it is:"
-        f" orchestrator status {started.execution_id}"
+        f"interrupted by {error}; the execution goes on where it is: orchestrator show {started.execution_id}"
     )

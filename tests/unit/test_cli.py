@@ -29,7 +29,7 @@ from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import check_spec
 from orchestrator.cli import main, report
-from orchestrator.cli.executions import _is_file
+from orchestrator.cli.executions import is_file
 from orchestrator.cli.failures import EXIT_CODES, explained
 from orchestrator.cli.options import Target, read_spec, without_password
 from orchestrator.cli.preparations import OneLine, OneOutage, durability_warnings
@@ -79,19 +79,9 @@ sys.exit(", ".join({heavy} & set(sys.modules)) or 0)
 def test_every_command_is_listed_and_explains_itself() -> None:
     said = orchestrator("--help").output
 
-    assert list(main.commands) == [
-        "run",
-        "validate",
-        "convert",
-        "start",
-        "status",
-        "register",
-        "schema",
-        "coordinator",
-        "worker",
-    ]
-    for name in main.commands:
-        assert name in said
+    assert list(main.commands) == [str(command.name) for command in COMMANDS]
+    for name, command in main.commands.items():
+        assert (f"\n  {name} " in said) is not command.hidden
         shown = orchestrator(name, "--help")
         assert shown.exit_code == 0
         assert "--lifeline" not in shown.output
@@ -186,17 +176,17 @@ def test_a_wrong_variable_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "is_file"),
+    ("word", "means_file"),
     [("order", False), ("order.yaml", True), ("./order", True), ("a.json", True), ("-", True)],
 )
-def test_what_looks_like_a_file_is_one(word: str, is_file: bool) -> None:
-    assert _is_file(word) is is_file
+def test_what_looks_like_a_file_is_one(word: str, means_file: bool) -> None:
+    assert is_file(word) is means_file
 
 
 def test_a_file_that_exists_is_one_whatever_it_is_called(tmp_path: Path) -> None:
     (tmp_path / "order").write_text("")
 
-    assert _is_file("order")
+    assert is_file("order")
 
 
 def test_a_queue_is_named_without_the_prefix() -> None:

@@ -1,0 +1,178 @@
+"""The command history, and its entries in words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.completion import execution_argument
+from orchestrator.cli.failures import no_such_step
+from orchestrator.cli.following import follow_history, glances_at, left_running
+from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+from orchestrator.cli.report import error_line, words
+from orchestrator.cli.tables import cut, is_coloured, one_line, painted, terminal_width
+
+if TYPE_CHECKING:
+    from orchestrator.application.record import WorkflowRecord
+    from orchestrator.redis_rq.glances import Glances
+
+Entry = Mapping[str, Any]
+
+VERBS = {
+    "ready": "reset",
+    "deferred": "deferred",
+    "waiting": "waits",
+    "in_progress": "dispatched",
+    "retry": "to be retried",
+    "on_hold": "held",
+    "complete": "complete",
+    "failed": "failed",
+    "skipped": "skipped",
+    "filtered": "filtered",
+    "cancelled": "cancelled",
+    "halted": "halted",
+}
+"""By the status that a step moved to."""
+
+_PLACES = frozenset({"at", "cause", "step", "run_id", "attempt", "from", "to", "workflow"})
+
+
+@click.command()
+@execution_argument
+@click.option("--step", metavar="STEP", help="Only what happened to this step and to its items.")
+@click.option("--follow", "is_followed", is_flag=True, help="Go on with what happens, until it has ended.")
+@json_option
+@connection_options
+@pass_target
+def history(target: Target, execution_id: str, step: str | None, is_followed: bool, as_json: bool) -> None:
+    """Tell what happened to an execution: when, to which step, in which run and attempt, and why.
+
+    The cause is the id of the event, in a stream of Redis, that a change was decided upon. With --follow,
+    --json prints an entry on each line.
+    """
+    record, glances = target.client().record(execution_id), glances_at(target)
+    if step is not None and step.partition("#")[0] not in record.graph.index:
+        raise no_such_step(record.execution_id, step, record.graph.order)
+    if as_json and not is_followed:
+        told = list(_told(record, glances.history(record.workflow_execution_id, 0), step))
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    lines = Lines(record.created_at, list(record.steps))
+    if not as_json:
+        click.echo(lines.titles)
+    with left_running(record.execution_id):
+        for entry in _entries(record, glances, is_followed):
+            for one in _told(record, [entry], step):
+                click.echo(json.dumps(one, ensure_ascii=False) if as_json else lines.line(one))
+
+
+def _entries(record: WorkflowRecord, glances: Glances, is_followed: bool) -> Iterator[str]:
+    name = record.workflow_execution_id
+    return follow_history(glances, name) if is_followed else iter(glances.history(name, 0))
+
+
+def _told(record: WorkflowRecord, entries: Sequence[str], step: str | None) -> Iterator[dict[str, Any]]:
+    from orchestrator.cli.values import visible
+
+    for text in entries:
+        entry = json.loads(text)
+        if step is None or is_about(entry, step):
+            yield visible(record, entry)
+
+
+# ---- in words
+
+
+def is_about(entry: Entry, step: str) -> bool:
+    """Whether an entry is about a step, or about an item or the compensation of it."""
+    named = str(entry.get("step", ""))
+    return named == step or named.startswith(f"{step}#")
+
+
+class Lines:
+    """A line for each entry: the time, how long after the beginning, which step, which run and attempt, the
+    cause, and what happened. The last has no width, and is cut where the terminal ends."""
+
+    def __init__(self, began: str, steps: Sequence[str]) -> None:
+        self._began = datetime.fromisoformat(began)
+        self._width = max([8, *map(len, steps)])
+        stream = sys.stdout
+        self._room = terminal_width() if stream.isatty() else None
+        self._is_coloured = is_coloured(stream)
+
+    @property
+    def titles(self) -> str:
+        return _aligned("TIME (UTC)", "AFTER", "STEP", "RUN", "ATTEMPT", "CAUSE", "WHAT", self._width)
+
+    def line(self, entry: Entry) -> str:
+        plain = one_line(drawn(entry, self._began, self._width))
+        if self._room is not None:
+            plain = cut(plain, self._room)
+        return painted(plain, _status(entry)) if self._is_coloured else plain
+
+
+def drawn(entry: Entry, began: datetime, width: int) -> str:
+    at = datetime.fromisoformat(entry["at"])
+    return _aligned(
+        at.isoformat(sep=" ", timespec="milliseconds")[:23],
+        f"+{(at - began).total_seconds():.3f}s",
+        str(entry.get("step", "workflow")),
+        str(entry.get("run_id", "")),
+        str(entry.get("attempt", "")),
+        entry.get("cause") or "-",
+        happened(entry),
+        width,
+    )
+
+
+def _aligned(
+    time: str, after: str, step: str, run: str, attempt: str, cause: str, what: str, width: int
+) -> str:
+    return f"{time:<23}  {after:>10}  {step:<{width}}  {run:>3}  {attempt:>7}  {cause:<17}  {what}"
+
+
+def happened(entry: Entry) -> str:
+    """What an entry says, in words; what we have no words for is shown as it is."""
+    parts = []
+    if "to" in entry:
+        parts.append(_move(entry))
+    if "workflow" in entry:
+        parts.append(f"is {words(entry['workflow'])}")
+    for name, value in entry.items():
+        if name not in _PLACES:
+            parts.append(_said(name, value))
+    return ": ".join(parts[:2]) + "".join(f"; {part}" for part in parts[2:])
+
+
+def _move(entry: Entry) -> str:
+    before, after = entry.get("from"), str(entry["to"])
+    if before == "on_hold":
+        return f"released, is {words(after)}"
+    if before == after == "in_progress":
+        return "dispatched again"
+    return VERBS.get(after, words(after))
+
+
+def _said(name: str, value: Any) -> str:
+    match name:
+        case "error" if isinstance(value, dict):
+            return error_line(value)
+        case "reason" | "log":
+            return str(value)
+        case "signal":
+            return f"the signal {value} is kept until somebody waits for it"
+        case "state_changed" if isinstance(value, list):
+            return f"state has changed: {', '.join(map(str, value))}"
+        case "shared":
+            return f"shared {value}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"{words(name)} {text}"
+
+
+def _status(entry: Entry) -> str:
+    return words(str(entry.get("to") or entry.get("workflow") or ""))

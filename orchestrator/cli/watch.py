@@ -1,0 +1,85 @@
+"""The command watch: an execution while it runs, until it has ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.completion import execution_argument
+from orchestrator.cli.failures import EXIT_CODES
+from orchestrator.cli.following import follow, follow_history, glances_at, left_running
+from orchestrator.cli.history import happened
+from orchestrator.cli.live import screen_on
+from orchestrator.cli.options import Target, connection_options, pass_target
+from orchestrator.cli.overview import result, title
+from orchestrator.cli.tables import one_line
+
+if TYPE_CHECKING:
+    from orchestrator.application.record import WorkflowRecord
+    from orchestrator.client import Client
+    from orchestrator.redis_rq.glances import Glances
+
+
+@click.command()
+@execution_argument
+@connection_options
+@pass_target
+def watch(target: Target, execution_id: str) -> None:
+    """Show how an execution goes, until it has ended.
+
+    On a terminal its steps are drawn over and over; into a pipe goes a line for each change. ^C leaves the
+    execution running. The exit code is that of `run`, and 130 after ^C.
+    """
+    glances, client = glances_at(target), target.client()
+    record = client.record(execution_id)
+    with left_running(record.execution_id):
+        clock = _clock(glances)
+        if sys.stdout.isatty():
+            record = _on_terminal(client, glances, record, clock)
+        else:
+            record = _into_pipe(client, glances, record)
+            click.echo(one_line(title(record, clock())))
+    for line in result(record):
+        click.echo(one_line(line))
+    raise click.exceptions.Exit(EXIT_CODES.get(record.status.value, 0))
+
+
+def _on_terminal(
+    client: Client, glances: Glances, record: WorkflowRecord, clock: Callable[[], int]
+) -> WorkflowRecord:
+    name = record.workflow_execution_id
+    with screen_on(sys.stdout) as screen:
+        for found in follow(glances, name, lambda: client.record(name), screen.say):
+            record = found or record
+            screen.draw(record, clock())  # also when nothing has changed: durations have
+    return record
+
+
+def _into_pipe(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
+    name, began = record.workflow_execution_id, datetime.fromisoformat(record.created_at)
+    for text in follow_history(glances, name):
+        line = change(json.loads(text), began)
+        if line is not None:
+            click.echo(one_line(line))
+    return client.record(name)
+
+
+def change(entry: Mapping[str, Any], began: datetime) -> str | None:
+    """One change of a step or of the workflow as a line; None for what is no such change."""
+    if "to" not in entry and "workflow" not in entry:
+        return None
+    after = (datetime.fromisoformat(entry["at"]) - began).total_seconds()
+    attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
+    return f"{after:8.3f} s  {entry.get('step', 'workflow')}: {happened(entry)}{attempt}"
+
+
+def _clock(glances: Glances) -> Callable[[], int]:
+    """The time of Redis, asked once: from then on ours tells how much has passed."""
+    began_ms, began = glances.now_ms(), time.monotonic()
+    return lambda: began_ms + round((time.monotonic() - began) * 1000)

@@ -1,0 +1,304 @@
+"""Graphs of workflows and executions: what is an edge, what stands in the list, what Mermaid gets."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import click
+import pytest
+
+from builders import document, record, spec
+from mermaid_checker import NotMermaid, read_mermaid
+from orchestrator.application.states import StepStatus
+from orchestrator.application.units import ItemCounts, StepRecord
+from orchestrator.application.validation import LoadedSpec, check_spec
+from orchestrator.cli.diagram import Diagram, Edge, Node, diagram_of, diagram_of_execution
+from orchestrator.cli.graphs import text
+from orchestrator.cli.mermaid import COLOURS, mermaid, quoted
+
+END = {"condition": True, "action": "complete"}
+EVERYTHING = spec(
+    {"name": "order"},
+    check={"label": "Is it there?"},
+    route={
+        "fn": None,
+        "depends_on": ["check"],
+        "switch": {
+            "on": {"var": "steps.check.output.size"},
+            "cases": {"big": ["truck"], "huge": ["truck"]},
+            "default": ["post"],
+        },
+    },
+    truck={"compensate": {"fn": "call_back"}, "when": {"==": [1, 1]}},
+    post={
+        "map": {"over": {"var": "steps.check.output.parts"}, "max_parallel": 2},
+        "branch": [
+            {"condition": True, "action": {"set": ["check", "steps.post.status"]}},
+            {"condition": True, "action": {"set": "check"}},
+            {"condition": True, "action": "halt"},
+        ],
+    },
+    confirm={"fn": None, "wait": {"signal": "manager"}, "depends_on": ["truck", "post"], "join": "any"},
+    rest={"fn": None, "delay": "90s", "depends_on": ["confirm"]},
+    bill={"fn": None, "workflow": "billing", "input": {"of": {"var": "steps.post.output.items"}}},
+    poll={"loop": {"max_iterations": 4}, "depends_on": ["bill", "rest"], "join": 1},
+)
+
+
+def chain(count: int) -> LoadedSpec:
+    """A thousand steps of which each waits for some before it."""
+    luck = random.Random(7)
+    steps: dict[str, dict[str, Any]] = {}
+    for n in range(count):
+        parents = sorted({luck.randrange(n) for _ in range(luck.randrange(4))}) if n else []
+        steps[f"s{n}"] = {"depends_on": [f"s{parent}" for parent in parents]}
+    return check_spec(document(steps))
+
+
+# ---- what is an edge
+
+
+def test_an_edge_says_how_it_was_written() -> None:
+    assert diagram_of(EVERYTHING).edges == (
+        Edge("check", "route", "depends_on"),
+        Edge("route", "truck", "switch", "big, huge"),
+        Edge("truck", "call_back", "compensate"),
+        Edge("check", "post", "reference"),
+        Edge("route", "post", "switch", "default"),
+        Edge("post", "check", "set"),
+        Edge("post", "post", "set"),
+        Edge("truck", "confirm", "depends_on"),
+        Edge("post", "confirm", "depends_on"),
+        Edge("confirm", "rest", "depends_on"),
+        Edge("post", "bill", "reference"),
+        Edge("bill", "billing", "child"),
+        Edge("rest", "poll", "depends_on"),
+        Edge("bill", "poll", "depends_on"),
+    )
+
+
+def test_a_child_written_in_its_place_is_named_by_what_it_is() -> None:
+    own = {"steps": [{"op": "a"}, {"op": "b"}]}
+
+    (edge,) = diagram_of(spec(a={"fn": None, "workflow": own})).edges
+    (named,) = diagram_of(spec(a={"fn": None, "workflow": {"name": "kid", **own}})).edges
+
+    assert (edge.target, named.target) == ("2 steps of its own", "kid")
+
+
+def test_a_set_whose_target_is_computed_is_a_mark() -> None:
+    branch = {"condition": True, "action": {"set": {"var": "state.target"}}}
+
+    drawn = diagram_of(spec(a={"branch": [branch, END], "join": {"==": [1, 1]}}))
+
+    assert drawn.edges == ()
+    assert drawn.nodes[0].marks == ("join by an expression", "sets what an expression names")
+
+
+def test_a_layer_is_the_longest_way_whatever_the_order_of_the_spec() -> None:
+    loaded = spec(d={"depends_on": ["c", "a"]}, c={"depends_on": ["b"]}, b={"depends_on": ["a"]}, a={})
+
+    assert [(node.id, node.layer) for node in diagram_of(loaded).nodes] == [
+        ("d", 3),
+        ("c", 2),
+        ("b", 1),
+        ("a", 0),
+    ]
+
+
+def test_the_diagram_is_json() -> None:
+    told = json.loads(json.dumps(diagram_of(EVERYTHING).as_dict()))
+
+    assert told["nodes"][0] == {
+        "id": "check",
+        "title": "Is it there?",
+        "kind": "task",
+        "layer": 0,
+        "marks": [],
+        "status": None,
+    }
+    assert told["edges"][1] == {"source": "route", "target": "truck", "kind": "switch", "label": "big, huge"}
+    assert (told["name"], told["execution_id"]) == ("order", None)
+
+
+# ---- as a list
+
+
+def test_the_list_shows_layers_and_whom_each_step_waits_for() -> None:
+    assert text(diagram_of(EVERYTHING)).splitlines() == [
+        "order: 8 steps in 6 layers",
+        "LAYER  STEP                  HOW",
+        "    1  check (Is it there?)",
+        "    2  route                 after check; switch",
+        "    3  truck                 case big, huge of route; conditional; undone by call_back",
+        "       post                  case default of route; reads check; map, 2 at once; may halt;"
+        " sets check, post",
+        "    4  confirm               after truck, post; waits for manager; join any",
+        "       bill                  reads post; starts billing",
+        "    5  rest                  after confirm; delay 1 m 30 s",
+        "    6  poll                  after rest, bill; loop, 4 times at most; join 1",
+    ]
+
+
+def test_the_list_of_an_execution_has_the_status_of_each_step() -> None:
+    made = record(
+        spec({"name": "order"}, a={"map": {"over": [1]}}, b={"depends_on": ["a"]}),
+        a=StepRecord(StepStatus.IN_PROGRESS, items=ItemCounts(100, settled=12, errors=1)),
+    )
+
+    assert text(diagram_of_execution(made)).splitlines() == [
+        "order e1: 2 steps in 2 layers",
+        "LAYER  STEP  STATUS       HOW",
+        "    1  a     in progress  map; 12/100 items, 1 failed",
+        "    2  b     ready        after a",
+    ]
+    coloured = text(diagram_of_execution(made), is_coloured=True)
+    assert click.style("in progress", fg="cyan") in coloured
+
+
+def test_a_workflow_without_steps_is_drawn_too() -> None:
+    drawn = diagram_of(spec())
+
+    assert text(drawn) == "workflow: 0 steps in 0 layers"
+    assert mermaid(drawn) == "flowchart TD"
+
+
+def test_a_thousand_steps_are_each_in_the_list_with_all_their_parents() -> None:
+    loaded = chain(1_000)
+
+    lines = text(diagram_of(loaded)).splitlines()[2:]
+
+    found: dict[str, tuple[int, list[str]]] = {}
+    layer = 0
+    for line in lines:
+        words = line.split()
+        if words[0].isdigit():
+            layer = int(words.pop(0))
+        parents = [word.strip(",") for word in words[2:]]
+        assert all(found[parent][0] < layer for parent in parents)
+        found[words[0]] = (layer, parents)
+    assert {step_id: tuple(parents) for step_id, (_, parents) in found.items()} == loaded.graph.parents
+
+
+# ---- for Mermaid
+
+
+def test_the_whole_diagram_in_mermaid() -> None:
+    loaded = spec(
+        a={"compensate": {"fn": "undo"}},
+        b={
+            "input": {"n": {"var": "steps.a.output.n"}},
+            "branch": [{"condition": True, "action": {"set": "a"}}, END],
+        },
+        c={"fn": None, "depends_on": ["b"], "switch": {"on": {"var": "input.x"}, "cases": {"y": ["d"]}}},
+        d={"fn": None, "workflow": "kid"},
+        e={"fn": None, "wait": {"signal": "go"}, "depends_on": ["d"]},
+    )
+    made = record(loaded, a=StepStatus.COMPLETE, b=StepStatus.IN_PROGRESS)
+
+    assert mermaid(diagram_of_execution(made)).splitlines() == [
+        "flowchart TD",
+        '    s0["a<br/>complete"]',
+        '    s1["b<br/>in progress"]',
+        '    s2{"c<br/>switch<br/>ready"}',
+        '    s3[["d<br/>ready"]]',
+        '    s4(["e<br/>waits for go<br/>ready"])',
+        '    x0>"undo"]',
+        '    s0 -.->|"undone by"| x0',
+        '    s0 -.->|"reads"| s1',
+        '    s1 -.->|"sets"| s0',
+        "    s1 --> s2",
+        '    s2 -->|"case y"| s3',
+        '    x5[["kid"]]',
+        '    s3 -.->|"starts"| x5',
+        "    s3 --> s4",
+        "    classDef ready fill:#f5f5f5,stroke:#9e9e9e,color:#212121",
+        "    class s2,s3,s4 ready",
+        "    classDef in_progress fill:#b2ebf2,stroke:#00838f,color:#212121",
+        "    class s1 in_progress",
+        "    classDef complete fill:#c8e6c9,stroke:#2e7d32,color:#212121",
+        "    class s0 complete",
+    ]
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        'say "hello"',
+        "a[b](c){d}<e>|f|",
+        "%%{init: {}}%%",
+        "`markdown` **bold**",
+        "style: #35; classDef x fill:#fff;",
+        "graph TD; end",
+        "Überweisung 支払い 😀",
+        "<script>alert(1)</script>",
+        "a --> b",
+        "back\\slash & co #quot;",
+    ],
+)
+def test_what_people_call_a_step_is_shown_and_not_read(title: str) -> None:
+    read = read_mermaid(mermaid(diagram_of(spec(end={"label": title}, graph={"depends_on": ["end"]}))))
+
+    assert read.nodes == {"s0": f"end\n{title}", "s1": "graph"}
+    assert read.edges == [("s0", "-->", "", "s1")]
+
+
+def test_line_breaks_in_a_title_are_spaces() -> None:
+    assert quoted(" a\nb\t c ") == "a b c"
+
+
+def test_the_case_of_a_switch_is_quoted_too() -> None:
+    switch = {"on": {"var": "input.x"}, "cases": {'"|x|"': ["b"]}}
+
+    read = read_mermaid(mermaid(diagram_of(spec(a={"fn": None, "switch": switch}, b={}))))
+
+    assert read.edges == [("s0", "-->", 'case "|x|"', "s1")]
+
+
+def test_a_thousand_steps_are_the_same_graph_in_mermaid() -> None:
+    loaded = chain(1_000)
+    half: dict[str, Any] = {f"s{n}": StepStatus.COMPLETE for n in range(500)}
+    made = record(loaded, **half)
+
+    read = read_mermaid(mermaid(diagram_of_execution(made)))
+
+    names = {name: shown.split("\n")[0] for name, shown in read.nodes.items()}
+    edges = {(names[source], names[target]) for source, _, _, target in read.edges}
+    assert len(names) == 1_000
+    assert edges == {(parent, step) for step, above in loaded.graph.parents.items() for parent in above}
+    assert sum(found == "complete" for found in read.classes.values()) == 500
+    assert len(read.classes) == 1_000
+
+
+def test_every_status_has_its_colour_and_the_result_is_the_same_every_time() -> None:
+    statuses = [status.value for status in StepStatus]
+    nodes = tuple(Node(status, None, "task", 0, status=status) for status in statuses)
+    drawn = Diagram(None, nodes, ())
+
+    assert sorted(COLOURS) == sorted(statuses)
+    assert sorted(read_mermaid(mermaid(drawn)).classes.values()) == sorted(statuses)
+    assert mermaid(drawn) == mermaid(drawn)
+    again = check_spec(json.loads(json.dumps(EVERYTHING.document)))
+    assert mermaid(diagram_of(again)) == mermaid(diagram_of(EVERYTHING))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '    s0["a"b"]',
+        "    s0[a]",
+        '    s0["a]',
+        '    s0["a;b"]',
+        "    s0 --> s9",
+        '    end["x"]',
+        "    class s0 nobody",
+        "    classDef default fill:#ffffff",
+        "    %% a comment",
+        '    s0["a"] --> s1',
+    ],
+)
+def test_the_checker_refuses(line: str) -> None:
+    with pytest.raises(NotMermaid):
+        read_mermaid(f'flowchart TD\n    s1["x"]\n{line}')

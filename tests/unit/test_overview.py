@@ -1,0 +1,512 @@
+"""What `show`, `history` and `watch` draw, as exact texts: from records and entries, without any Redis."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+import pytest
+
+from builders import NOW, NOW_MS, record, spec
+from orchestrator.application.events import iso
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import ItemCounts, Slot, StepRecord
+from orchestrator.cli import details, history, live, overview, report, values, watch
+from orchestrator.cli.tables import table
+
+S = StepStatus
+AFTER_MS = NOW_MS + 12_000
+
+
+def drawn(made: WorkflowRecord, now_ms: int = AFTER_MS) -> list[str]:
+    rows, others = overview.step_rows(made, now_ms)
+    lines = [*overview.header(made, now_ms), *table(overview.COLUMNS, rows).splitlines(), others]
+    return [line for line in [*lines, *overview.result(made)] if line]
+
+
+def ran(status: StepStatus = S.COMPLETE, took_ms: int = 1_500, **changes: Any) -> StepRecord:
+    ended = iso(NOW_MS + took_ms) if status in (S.COMPLETE, S.FAILED) else None
+    given: dict[str, Any] = {"dispatches": 1, "started_at": NOW, "ended_at": ended, "worker": "host:7"}
+    return StepRecord(status, **(given | changes))
+
+
+def note(changes: dict[str, Any], status: StepStatus = S.READY, **step: Any) -> str:
+    made = record(spec(a=step), a=StepRecord(status, **changes))
+    return overview.step_row(made, "a", made.steps["a"], AFTER_MS)[-1]
+
+
+# ---- an execution
+
+
+def test_an_execution_that_runs_shows_its_steps_and_what_they_wait_for() -> None:
+    loaded = spec(
+        {"name": "order"},
+        check={},
+        ship={"depends_on": ["check"], "retry": 3},
+        tell={"fn": None, "wait": {"signal": "manager", "timeout": "24h"}},
+    )
+    loaded_ids = loaded.workflow_id
+    made = record(
+        loaded,
+        _execution_id="order-1",
+        check=ran(),
+        ship=ran(
+            S.RETRY,
+            attempt=2,
+            run_id=1,
+            not_before_ms=AFTER_MS + 12_000,
+            error={"type": "ValueError", "message": "no such address\nat all", "kind": "exception"},
+        ),
+        tell=StepRecord(S.WAITING, deadline_ms=AFTER_MS + 3_600_000),
+    )
+    made.status, made.group, made.priority = WorkflowStatus.IN_PROGRESS, "march", 2
+
+    assert drawn(made) == [
+        "order order-1: in progress for 12.0 s",
+        f"  id        {loaded_ids}#order-1",
+        "  created   2026-01-01 00:00:00 UTC, 12.0 s ago",
+        "  group     march",
+        "  priority  2",
+        "STEP   STATUS    ATTEMPT  RUN   TOOK  WORKER  NOTE",
+        "check  complete        1    0  1.5 s  host:7",
+        "ship   retry           2    1         host:7  retry in 12.0 s; ValueError: no such address",
+        "tell   waiting                                waits for manager; its time is over in 1 h 0 m",
+    ]
+
+
+def test_an_execution_that_was_cancelled_says_by_whom_and_what_was_undone() -> None:
+    loaded = spec(a={"compensate": {"fn": "give_back"}}, b={})
+    made = record(loaded, a=ran(), b=StepRecord(S.CANCELLED, reason="workflow cancelled: a duplicate"))
+    made.items["a#undo"] = ran(took_ms=20)
+    made.status, made.ended_at = WorkflowStatus.CANCELLED, iso(NOW_MS + 65_000)
+    made.cancelled = {"at": iso(NOW_MS + 2_000), "by": "ada", "reason": "a duplicate"}
+    made.compensated, made.outcome = True, {"n": 1}
+    made.parent = {"execution": "spec#top", "step_id": "pack", "root": "top", "depth": 1}
+
+    assert drawn(made, NOW_MS + 3_600_000 * 30) == [
+        "workflow e1: cancelled in 1 m 5 s",
+        f"  id         {loaded.workflow_id}#e1",
+        "  created    2026-01-01 00:00:00 UTC, 1 d 6 h ago",
+        "  ended      2026-01-01 00:01:05 UTC, 1 d 5 h ago",
+        "  parent     step pack of spec#top",
+        "  cancelled  2026-01-01 00:00:02 UTC, 1 d 5 h ago, by ada: a duplicate",
+        "  undone     all of it",
+        "STEP    STATUS     ATTEMPT  RUN   TOOK  WORKER  NOTE",
+        "a       complete         1    0  1.5 s  host:7",
+        "b       cancelled                               workflow cancelled: a duplicate",
+        "a#undo  complete         1    0  20 ms  host:7",
+        'outcome: {"n": 1}',
+    ]
+
+
+def test_an_execution_that_failed_says_why_and_what_could_not_be_undone() -> None:
+    made = record(spec(a={"compensate": {"fn": "undo"}}), a=ran())
+    made.status, made.ended_at, made.compensated = WorkflowStatus.FAILED, iso(NOW_MS + 1), False
+    undone = [{"step": "a", "kind": "exception", "message": "closed"}]
+    made.error = {"kind": "exception", "type": "OSError", "message": "gone", "compensation_errors": undone}
+
+    assert drawn(made)[-2:] == ["error: OSError: gone", "not undone: a: closed"]
+    assert "  undone   not all of it" in drawn(made)
+
+
+def test_an_execution_that_compensates_says_what_it_will_end_as() -> None:
+    made = record(spec(a={}))
+    made.status, made.ending = WorkflowStatus.COMPENSATING, {"status": "failed"}
+
+    assert overview.title(made, AFTER_MS) == "workflow e1: compensating, then failed for 12.0 s"
+
+
+def test_a_place_kept_signals_and_a_timeout_of_the_workflow_are_told() -> None:
+    made = record(spec(a={}))
+    made.slot = {"key": "shop", "limit": 3, "token": "t", "is_held": False}
+    made.signals, made.deadline_ms = [{"name": "go", "payload": 1}], AFTER_MS + 90_000
+
+    assert overview.header(made, AFTER_MS)[3:] == [
+        "  timeout  in 1 m 30 s",
+        "  place    waits for one of 3 under shop",
+        "  signals  go",
+    ]
+    made.slot = {**made.slot, "is_held": True}
+    assert "  place    has one of 3 under shop" in overview.header(made, AFTER_MS)
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [({"team": "a", "env": "prod"}, "team=a, env=prod"), (["a", "b"], "a, b"), ({}, None), (None, None)],
+)
+def test_labels_are_shown_where_there_are_any(labels: Any, shown: str | None) -> None:
+    assert overview.labelled(labels) == shown
+
+
+# ---- one step in a line
+
+
+@pytest.mark.parametrize(
+    ("step", "changes", "status", "told"),
+    [
+        ({}, {"not_before_ms": AFTER_MS - 1}, S.RETRY, "retry now"),
+        ({"defer_ms": 9}, {"wake_at_ms": AFTER_MS + 5_000}, S.DEFERRED, "goes on in 5.0 s"),
+        ({}, {"held": "retry"}, S.ON_HOLD, "held while retry"),
+        ({}, {"slot": Slot("shop", 2, "t")}, S.READY, "waits for a place under shop (limit 2)"),
+        ({}, {"slot": Slot("shop", 2, "t", is_held=True)}, S.IN_PROGRESS, ""),
+        ({"loop": {}}, {"iteration": 2}, S.IN_PROGRESS, "iteration 3"),
+        ({}, {"lost": 1}, S.IN_PROGRESS, "1 worker lost"),
+        ({}, {"lost": 2}, S.IN_PROGRESS, "2 workers lost"),
+        ({}, {"reason": "its condition is false"}, S.FILTERED, "its condition is false"),
+        ({}, {"reason": "x", "error": {"kind": "lost"}}, S.FAILED, "lost"),
+        ({"fn": None, "workflow": "kid"}, {"child": "e1:a:0"}, S.IN_PROGRESS, "child e1:a:0"),
+        (
+            {"fn": None, "wait": {"any": [{"signal": "yes"}, {"signal": "no"}]}},
+            {},
+            S.WAITING,
+            "waits for yes or no",
+        ),
+        (
+            {"map": {"over": [1]}},
+            {"items": ItemCounts(100, next=20, out=4, settled=12, errors=1)},
+            S.IN_PROGRESS,
+            "12/100 items, 1 failed, 4 out",
+        ),
+    ],
+)
+def test_a_step_says_what_there_is_to_say_of_it(
+    step: dict[str, Any], changes: dict[str, Any], status: StepStatus, told: str
+) -> None:
+    assert note(changes, status, **step) == told
+
+
+def test_a_switch_says_which_case_it_took() -> None:
+    loaded = spec(
+        a={"fn": None, "switch": {"on": {"var": "input.x"}, "cases": {"big": ["b"]}, "default": []}}, b={}
+    )
+    made = record(loaded, a=StepRecord(S.COMPLETE, output={"branch": "big"}))
+
+    assert overview.step_row(made, "a", made.steps["a"], AFTER_MS)[-1] == "case big"
+
+
+def test_a_step_that_is_out_shows_how_long_it_has_been_and_one_that_waits_does_not() -> None:
+    assert overview.took(ran(S.IN_PROGRESS), AFTER_MS) == "12.0 s"
+    assert overview.took(ran(S.RETRY), AFTER_MS) == ""
+    assert overview.took(StepRecord(), AFTER_MS) == ""
+
+
+def test_of_many_steps_those_are_shown_of_which_there_is_something_to_say() -> None:
+    loaded = spec(**{f"s{n:03}": {} for n in range(300)})
+    steps: dict[str, Any] = {f"s{n:03}": StepRecord(S.COMPLETE) for n in range(200)}
+    made = record(loaded, **{**steps, "s150": StepRecord(S.FAILED), "s299": StepRecord(S.IN_PROGRESS)})
+
+    rows, others = overview.step_rows(made, AFTER_MS)
+
+    assert [row[0] for row in rows] == [*(f"s{n:03}" for n in range(48)), "s150", "s299"]
+    assert others == "and 250 more: 151 complete, 99 ready; --json shows all"
+
+
+def test_the_lines_of_a_failure_everywhere_end_too() -> None:
+    loaded = spec(**{f"s{n:03}": {} for n in range(900)})
+    steps: dict[str, Any] = {f"s{n:03}": StepRecord(S.FAILED) for n in range(900)}
+    made = record(loaded, **steps)
+
+    rows, others = overview.step_rows(made, AFTER_MS)
+
+    assert (len(rows), others) == (500, "and 400 more: 400 failed; --json shows all")
+
+
+# ---- everything of one step
+
+
+def test_all_of_a_step_that_failed() -> None:
+    loaded = spec(
+        first={},
+        a={"depends_on": ["first"], "input": {"n": {"var": "input.n"}}, "max_attempts": 3},
+        b={"depends_on": ["a"]},
+    )
+    error = {
+        "kind": "exception",
+        "type": "ValueError",
+        "message": "one\ntwo",
+        "traceback": '  File "mine.py", line 5, in a\n    raise ValueError("one\\ntwo")\n',
+    }
+    made = record(
+        loaded,
+        a=ran(
+            S.FAILED, attempt=3, run_id=2, dispatches=3, dispatched_at=NOW, output={"ok": False}, error=error
+        ),
+    )
+
+    assert details.details(made, "a", AFTER_MS, None) == [
+        "step a of e1: failed",
+        "  executor    a",
+        "  queue       default, priority 3",
+        "  after       first",
+        "  before      b",
+        "  attempt     3 of 3",
+        "  run         2",
+        "  dispatches  3",
+        "  worker      host:7",
+        "  dispatched  2026-01-01 00:00:00 UTC, 12.0 s ago",
+        "  started     2026-01-01 00:00:00 UTC, 12.0 s ago",
+        "  ended       2026-01-01 00:00:01 UTC, 10.5 s ago",
+        "  took        1.5 s",
+        "input, as written:",
+        "  {",
+        '    "n": {',
+        '      "var": "input.n"',
+        "    }",
+        "  }",
+        "output:",
+        "  {",
+        '    "ok": false',
+        "  }",
+        "error: ValueError: one",
+        "  kind  exception",
+        "message:",
+        "  one",
+        "  two",
+        "traceback:",
+        '    File "mine.py", line 5, in a',
+        '      raise ValueError("one\\ntwo")',
+    ]
+
+
+def test_all_of_a_step_whose_job_is_out_has_the_inputs_of_the_job() -> None:
+    loaded = spec(
+        a={
+            "input": {"n": {"var": "input.n"}},
+            "concurrency": {"key": "shop", "limit": 2},
+            "compensate": {"fn": "undo"},
+        }
+    )
+    step = ran(S.IN_PROGRESS, deadline_ms=AFTER_MS + 60_000, round=1, slot=Slot("shop", 2, "t", is_held=True))
+    made = record(loaded, a=step)
+
+    assert details.details(made, "a", AFTER_MS, {"n": 7}) == [
+        "step a of e1: in progress",
+        "  executor    a",
+        "  queue       default, priority 3",
+        "  attempt     1 of 1",
+        "  run         0",
+        "  round       1",
+        "  dispatches  1",
+        "  worker      host:7",
+        "  started     2026-01-01 00:00:00 UTC, 12.0 s ago",
+        "  took        12.0 s",
+        "  timeout     in 1 m 0 s",
+        "  place       under shop (limit 2)",
+        "  undone by   undo",
+        "input:",
+        "  {",
+        '    "n": 7',
+        "  }",
+    ]
+
+
+def test_all_of_a_map_has_its_items_in_their_order() -> None:
+    made = record(
+        spec(a={"map": {"over": list(range(12))}}),
+        a=StepRecord(S.IN_PROGRESS, items=ItemCounts(12, next=12, settled=11, errors=1, out=1)),
+    )
+    made.items = {f"a#{n}": ran(value=n) for n in (10, 11, *range(10))}
+    made.items["a#2"] = ran(S.FAILED, error={"type": "E", "message": "two"})
+    made.items["a#11"] = StepRecord(S.RETRY, not_before_ms=AFTER_MS + 1_000)
+
+    lines = details.details(made, "a", AFTER_MS, None)
+
+    assert "  note      11/12 items, 1 failed, 1 out" in lines
+    items = lines[lines.index("items:") + 1 :]
+    assert items[:4] == [
+        "  a#0   complete     1.5 s",
+        "  a#1   complete     1.5 s",
+        "  a#2   failed       1.5 s; E: two",
+        "  a#3   complete     1.5 s",
+    ]
+    assert items[-1] == "  a#11  retry        retry in 1.0 s"
+    one = details.details(made, "a#10", AFTER_MS, None)
+    assert one[0] == "step a#10 of e1: complete"
+    assert one[-2:] == ["item:", "  10"]
+
+
+def test_all_of_a_large_map_ends() -> None:
+    made = record(spec(a={"map": {"over": []}}), a=StepRecord(S.IN_PROGRESS, items=ItemCounts(100)))
+    made.items = {f"a#{n}": ran() for n in range(100)}
+
+    assert details.details(made, "a", AFTER_MS, None)[-1] == "  and 80 more: 80 complete; --json shows all"
+
+
+def test_all_of_a_compensation_is_of_its_own_executor() -> None:
+    made = record(spec(a={"compensate": {"fn": "give_back", "input": {"n": 1}}}), a=ran())
+    made.items["a#undo"] = ran()
+
+    lines = details.details(made, "a#undo", AFTER_MS, None)
+
+    assert lines[:2] == ["step a#undo of e1: complete", "  executor    give_back"]
+    assert "input, as written:" in lines
+
+
+def test_a_child_is_told_as_what_it_is() -> None:
+    made = record(spec(a={"fn": None, "workflow": "kid"}), a=StepRecord(S.IN_PROGRESS, child="e1:a:0"))
+
+    assert details.details(made, "a", AFTER_MS, None) == [
+        "step a of e1: in progress",
+        "  kind     workflow",
+        "  attempt  1 of 1",
+        "  run      0",
+        "  note     child e1:a:0",
+    ]
+
+
+# ---- values
+
+
+def test_a_large_value_is_cut_and_its_size_is_named() -> None:
+    text = values.on_one_line({"text": "é" * 5_000})
+
+    assert text.startswith('{"text": "éé')
+    assert text.endswith(" ... (10,012 bytes in all; --json shows them)")
+    assert len(text) < 2_100
+
+
+def test_a_value_of_many_lines_is_cut_too() -> None:
+    lines = values.on_lines(list(range(1_000)))
+
+    assert lines[:2] == ["[", "  0,"]
+    assert (len(lines), lines[-1]) == (41, "... (6,892 bytes in all; --json shows them)")
+
+
+def test_a_text_is_shown_as_it_is() -> None:
+    assert values.on_lines("one\ntwo") == ["one", "two"]
+    assert values.on_lines("") == [""]
+
+
+@pytest.mark.parametrize(
+    ("taken", "told"),
+    [
+        (0.9996, "1.0 s"),
+        (59.96, "1 m 0 s"),
+        (119.7, "2 m 0 s"),
+        (3_599.6, "1 h 0 m"),
+        (7_325.0, "2 h 2 m"),
+        (86_399.6, "1 d 0 h"),
+        (200_000.0, "2 d 7 h"),
+    ],
+)
+def test_a_long_time_is_told_by_its_two_largest_units(taken: float, told: str) -> None:
+    assert report.seconds(taken) == told
+
+
+# ---- the history
+
+
+def entry(**keys: Any) -> dict[str, Any]:
+    return {"at": iso(NOW_MS + 1_250), "cause": "1767225601250-0", **keys}
+
+
+def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_was() -> None:
+    moved = entry(step="ship", **{"from": "ready", "to": "in_progress"}, run_id=0, attempt=1)
+    lines = history.Lines(NOW, ["ship", "a-longer-step"])
+
+    assert [lines.titles, lines.line(moved)] == [
+        "TIME (UTC)                    AFTER  STEP           RUN  ATTEMPT  CAUSE              WHAT",
+        "2026-01-01 00:00:01.250     +1.250s  ship             0        1  1767225601250-0    dispatched",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"workflow": "in_progress"}, "is in progress"),
+        ({"workflow": "failed", "error": {"message": "no", "type": "E"}}, "is failed: E: no"),
+        ({"step": "a", "from": "in_progress", "to": "complete"}, "complete"),
+        ({"step": "a", "from": "complete", "to": "ready"}, "reset"),
+        ({"step": "a", "from": "in_progress", "to": "in_progress"}, "dispatched again"),
+        ({"step": "a", "from": "on_hold", "to": "retry"}, "released, is retry"),
+        (
+            {"step": "a", "from": "ready", "to": "skipped", "reason": "parent b failed"},
+            "skipped: parent b failed",
+        ),
+        (
+            {
+                "step": "a",
+                "to": "failed",
+                "reason": "x",
+                "error": {"kind": "lost", "message": "gone\nfor good"},
+            },
+            "failed: x; gone",
+        ),
+        ({"step": "a", "state_changed": ["n", "m"]}, "state has changed: n, m"),
+        ({"step": "a", "shared": "global:total"}, "shared global:total"),
+        ({"signal": "go"}, "the signal go is kept until somebody waits for it"),
+        ({"step": "a", "log": '"hello"'}, '"hello"'),
+        ({"webhook_sent": {"code": 200}}, 'webhook sent {"code": 200}'),
+        ({"step": "a", "to": "somewhere_new"}, "somewhere new"),
+    ],
+)
+def test_an_entry_says_in_words_what_happened(keys: dict[str, Any], told: str) -> None:
+    assert history.happened(entry(**keys)) == told
+
+
+def test_every_status_of_a_step_has_its_word() -> None:
+    assert list(history.VERBS) == [status.value for status in StepStatus]
+
+
+def test_a_step_has_the_entries_of_its_items_too() -> None:
+    assert [history.is_about({"step": name}, "a") for name in ("a", "a#0", "a#undo", "ab", "b")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not history.is_about({"workflow": "failed"}, "a")
+
+
+def test_a_change_in_a_pipe_is_a_line() -> None:
+    began = datetime.fromisoformat(NOW)
+    retried = entry(step="a", to="retry", attempt=2, error={"message": "busy"})
+
+    assert watch.change(retried, began) == "   1.250 s  a: to be retried: busy (attempt 2)"
+    assert watch.change(entry(workflow="complete"), began) == "   1.250 s  workflow: is complete"
+    assert watch.change(entry(step="a", state_changed=["n"]), began) is None
+
+
+# ---- live
+
+
+def test_a_frame_has_a_bar_and_a_line_for_each_step() -> None:
+    made = record(
+        spec(a={}, b={}, c={}, d={}), a=ran(), b=ran(S.FAILED, error={"message": "no"}), c=ran(S.IN_PROGRESS)
+    )
+    made.status = WorkflowStatus.IN_PROGRESS
+
+    assert live.frame(made, AFTER_MS, 80, 24) == [
+        "workflow e1: in progress for 12.0 s",
+        "████████████░░░░░░░░░░░░ 2 of 4 steps, 1 failed, 1 in progress",
+        "STEP  STATUS       ATTEMPT  RUN    TOOK  WORKER  NOTE",
+        "a     complete           1    0   1.5 s  host:7",
+        "b     failed             1    0   1.5 s  host:7  no",
+        "c     in progress        1    0  12.0 s  host:7",
+        "d     ready",
+    ]
+
+
+def test_a_frame_fits_the_terminal_and_shows_what_moves() -> None:
+    loaded = spec(**{f"step-{n:03}": {} for n in range(100)})
+    steps: dict[str, Any] = {
+        "step-000": ran(),
+        "step-077": ran(S.IN_PROGRESS, error={"message": "x" * 200}),
+        "step-090": ran(S.FAILED, error={"message": "no"}),
+    }
+    made = record(loaded, **steps)
+
+    lines = live.frame(made, AFTER_MS, 60, 9, is_coloured=True)
+
+    plain = [click.unstyle(line) for line in lines]
+    assert len(lines) < 9
+    assert max(map(len, plain)) <= 60
+    assert [line.split()[0] for line in plain[3:-1]] == ["step-000", "step-077", "step-090"]
+    assert plain[-1] == "and 97 more"
+
+
+def test_a_workflow_without_steps_has_a_full_bar() -> None:
+    assert live.bar(record(spec())) == "████████████████████████ 0 of 0 steps"
