@@ -79,7 +79,6 @@ sys.exit(", ".join({heavy} & set(sys.modules)) or 0)
 def test_every_command_is_listed_and_explains_itself() -> None:
     said = orchestrator("--help").output
 
-    assert list(main.commands) == [str(command.name) for command in COMMANDS]
     for name, command in main.commands.items():
         assert (f"\n  {name} " in said) is not command.hidden
         shown = orchestrator(name, "--help")
