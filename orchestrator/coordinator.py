@@ -51,7 +51,7 @@ from orchestrator.application.routes import Routes
 from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
-from orchestrator.cases import Case, commit_of
+from orchestrator.cases import Case, commit_of, marks
 from orchestrator.starts import Starts
 
 logger = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ class Coordinator:
         except Exception as error:
             if len(cases) > 1:
                 return [conflict for case in cases for conflict in self._commit_all([case])]
-            logger.exception("cannot commit %s", cases[0].execution)
+            logger.exception("cannot commit", extra={"execution": cases[0].execution})
             self._give_up(cases[0], f"internal error: {type(error).__name__}: {error}")
             return []
 
@@ -244,7 +244,7 @@ class Coordinator:
         except Unavailable:
             raise
         except Exception:
-            logger.exception("cannot even fail %s", workflow_execution_id)
+            logger.exception("cannot even fail", extra={"execution": workflow_execution_id})
 
     def _commit(self, cases: Sequence[Case]) -> list[Case]:
         """Commit in one round trip; returns those that met another writer and must be decided again."""
@@ -262,7 +262,7 @@ class Coordinator:
                     for delivery in case.deliveries:  # whoever is still pending counts by itself
                         self.handle([delivery])
                 case Committed.GONE:
-                    logger.info("answered by another coordinator: %s", case.commit.events)
+                    logger.info("answered by another coordinator", extra=marks(case.deliveries[0]))
                 case Committed.EXISTS | Committed.CONFLICT:
                     reason = f"an execution with the id {case.commit.record.execution_id!r} already exists"
                     self._reject(case.deliveries[0], reason)
@@ -298,7 +298,7 @@ class Coordinator:
             decided = decide(record, events, moment, self._pace.jobs_per_commit)
         except Exception as error:
             # A defect of ours, or a record that somebody broke. It must stop neither the others nor hide.
-            logger.exception("cannot decide upon %s", record.workflow_execution_id)
+            logger.exception("cannot decide", extra={"execution": record.workflow_execution_id})
             return self._failed(record, deliveries, f"internal error: {type(error).__name__}: {error}")
         refused = dict(decided.refused)
         kept = [delivery for position, delivery in enumerate(deliveries) if position not in refused]
@@ -314,7 +314,7 @@ class Coordinator:
         try:
             changes = fail_workflow(record, failure("internal", message), self._moment(deliveries[-1]))
         except Exception:
-            logger.exception("cannot even fail %s", record.workflow_execution_id)
+            logger.exception("cannot even fail", extra={"execution": record.workflow_execution_id})
             nothing = Commit(record, Changes(deliveries[-1].at_ms))
             return Case(nothing, deliveries, [(delivery, message) for delivery in deliveries])
         return Case(commit_of(record, changes, deliveries), deliveries)
@@ -334,7 +334,7 @@ class Coordinator:
         except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError) as error:
             self._reject(delivery, str(error))
         except Exception as error:
-            logger.exception("cannot start %s", delivery.ref.entry_id)
+            logger.exception("cannot start", extra=marks(delivery))
             self._reject(delivery, f"internal error: {type(error).__name__}: {error}")
         return None
 
@@ -357,7 +357,7 @@ class Coordinator:
             self._reject(delivery, reason)
 
     def _reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
-        logger.warning("rejected %s of %s: %s", delivery.ref.entry_id, delivery.ref.stream, reason[:500])
+        logger.warning("rejected from %s: %s", delivery.ref.stream, reason[:500], extra=marks(delivery))
         self._log.reject(delivery, reason, answer)
 
 
