@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 GIVE_UP_AFTER_S = 3_600.0
 OVERDUE_S = 1.0
 """How long after its deadline a step may still run: by then the record has given it up."""
-SUPERSEDED = "superseded"
 SHOWN_OF_A_TRACEBACK = 2_000
 SHOWN_OF_A_MESSAGE = 10_000
 Hide = Callable[[str], str]
@@ -119,16 +118,17 @@ class Harness:
         """Run one job; False when it was superseded and nothing was published."""
         run, began = marks(payload), time.monotonic()
         told = {**run, "fn": payload["fn"]}
+
+        def log_end(outcome: str) -> None:
+            duration_s = round(time.monotonic() - began, 3)
+            logger.info("ended", extra={**told, "outcome": outcome, "duration_s": duration_s})
+
         # A work-horse, which can be stopped, runs nothing else: what its threads log is of this run too.
         with running(run, alone=self.on_overdue is not None):
             logger.info("started", extra=told)
-            outcome = self._run(payload)
-            duration_s = round(time.monotonic() - began, 3)
-            logger.info("ended", extra={**told, "outcome": outcome, "duration_s": duration_s})
-        return outcome != SUPERSEDED
+            return self._run(payload, log_end)
 
-    def _run(self, payload: Mapping[str, Any]) -> str:
-        """How it ended, in a word: complete, superseded, or the kind of its failure."""
+    def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None]) -> bool:
         started_at = iso(_now_ms())
         lease = Lease(
             self.client,
@@ -140,14 +140,17 @@ class Harness:
             on_superseded=lambda: self._on_superseded(payload),
         )
         if not persist(lease.begin, self.give_up_after_s):
-            return SUPERSEDED
+            log_end("superseded")
+            return False
         with lease:
             output, error = self._call(payload, lease)
             lease.finish()
             if lease.is_superseded:
-                return SUPERSEDED
+                log_end("superseded")
+                return False
+            log_end("complete" if error is None else error["kind"])  # before anybody can answer to it
             self._publish(payload, output, error, started_at)
-        return "complete" if error is None else str(error["kind"])
+        return True
 
     def _call(self, payload: Mapping[str, Any], lease: Lease) -> tuple[str | None, dict[str, Any] | None]:
         """The output as JSON text, or the failure."""
