@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.application.changes import Changes
 from orchestrator.application.events import ControlEvent, SignalEvent
@@ -67,3 +68,9 @@ def marks(delivery: Delivery) -> dict[str, str | int]:
         found["step"] = step[:SHOWN_OF_AN_ID]
     numbers = {name: said[name] for name in ("run_id", "attempt") if name in said}
     return found | {name: int(text) for name, text in numbers.items() if text.isdecimal() and len(text) < 16}
+
+
+def told(reason: str, answer: Mapping[str, Any]) -> str:
+    """Why something is refused, without values: problems by their places and codes, as their messages quote
+    what stands there."""
+    return ", ".join(f"{one['path']} [{one['code']}]" for one in answer.get("problems", ())) or reason

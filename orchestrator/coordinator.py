@@ -51,7 +51,7 @@ from orchestrator.application.routes import Routes
 from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
-from orchestrator.cases import Case, commit_of, marks
+from orchestrator.cases import Case, commit_of, marks, told
 from orchestrator.starts import Starts
 
 logger = logging.getLogger(__name__)
@@ -357,7 +357,8 @@ class Coordinator:
             self._reject(delivery, reason)
 
     def _reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
-        logger.warning("rejected from %s: %s", delivery.ref.stream, reason[:500], extra=marks(delivery))
+        words = told(reason, answer or {})
+        logger.warning("rejected from %s: %s", delivery.ref.stream, words[:500], extra=marks(delivery))
         self._log.reject(delivery, reason, answer)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.client import Client
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.keys import Keys
 from processes import ROOT, Stack, stack
 
 Line = dict[str, Any]
@@ -60,10 +62,14 @@ def test_a_step_can_be_followed_through_the_log_of_coordinator_and_worker(
         client.wait(died.execution_id, 60)
         refused = client.send_start("unknown", {"word": "SECRET-INPUT"}, "asked-for-1")
         client.answer(refused)
+        typed = {"inputs": {"pin": {"type": "string"}}, "steps": [{"op": "nothing"}]}
+        wrong = {"spec": json.dumps(typed), "inputs": '{"pin": 31415926}'}
+        client.answer(str(connect(redis_url).xadd(Keys().starts, wrong)))  # type: ignore[arg-type]
         world.end()
         lines, text = lines_of(world), world.log()
 
     assert "SECRET" not in text
+    assert "31415926" not in text
     assert "rq.worker" in {line["logger"] for line in lines}, "RQ was meant to speak too"
     for line in lines:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
@@ -98,9 +104,10 @@ def test_a_step_can_be_followed_through_the_log_of_coordinator_and_worker(
 
     [lost] = [line for line in lines if line["message"].startswith("its work-horse died")]
     assert (lost["execution"], lost["step"]) == (died.workflow_execution_id, "dies")
-    [refusal] = [line for line in lines if line["message"].startswith("rejected")]
+    [refusal, invalid] = [line for line in lines if line["message"].startswith("rejected")]
     assert (refusal["event"], refusal["execution"]) == (refused, "asked-for-1")
     assert refusal["message"] == "rejected from orchestrator:starts: no workflow is registered as 'unknown'"
+    assert invalid["message"] == "rejected from orchestrator:starts: inputs.pin [bad_type]"
 
 
 def test_text_has_the_same_fields_behind_its_messages(redis_url: str, tmp_path: Path) -> None:
