@@ -17,6 +17,23 @@ logger = logging.getLogger(__name__)
 SHOWN_OF_AN_ID = 300
 
 
+def marks(delivery: Delivery) -> dict[str, str | int]:
+    """What a line of the log says of an event: its entry, and of whom it speaks as far as it says so."""
+    said, found = delivery.fields, dict[str, str | int](event=delivery.ref.entry_id)
+    if execution := said.get("execution") or said.get("execution_id"):
+        found["execution"] = execution[:SHOWN_OF_AN_ID]
+    if step := said.get("step"):
+        found["step"] = step[:SHOWN_OF_AN_ID]
+    numbers = {name: said[name] for name in ("run_id", "attempt") if name in said}
+    return found | {name: int(text) for name, text in numbers.items() if text.isdecimal() and len(text) < 16}
+
+
+def told(reason: str, answer: Mapping[str, Any]) -> str:
+    """Why something is refused, without values: problems by their places and codes, as their messages quote
+    what stands there."""
+    return ", ".join(f"{one['path']} [{one['code']}]" for one in answer.get("problems", ())) or reason
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A commit, and the deliveries it was decided upon. Those that are `refused` are so only when it is
@@ -57,20 +74,3 @@ def commit_of(record: WorkflowRecord, changes: Changes, deliveries: Sequence[Del
     would the word of an operator."""
     once = [one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent)]
     return Commit(record, changes, events=[delivery.ref for delivery in deliveries], once=once)
-
-
-def marks(delivery: Delivery) -> dict[str, str | int]:
-    """What a line of the log says of an event: its entry, and of whom it speaks as far as it says so."""
-    said, found = delivery.fields, dict[str, str | int](event=delivery.ref.entry_id)
-    if execution := said.get("execution") or said.get("execution_id"):
-        found["execution"] = execution[:SHOWN_OF_AN_ID]
-    if step := said.get("step"):
-        found["step"] = step[:SHOWN_OF_AN_ID]
-    numbers = {name: said[name] for name in ("run_id", "attempt") if name in said}
-    return found | {name: int(text) for name, text in numbers.items() if text.isdecimal() and len(text) < 16}
-
-
-def told(reason: str, answer: Mapping[str, Any]) -> str:
-    """Why something is refused, without values: problems by their places and codes, as their messages quote
-    what stands there."""
-    return ", ".join(f"{one['path']} [{one['code']}]" for one in answer.get("problems", ())) or reason
