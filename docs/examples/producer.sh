@@ -5,13 +5,13 @@
 #   producer.sh start  [-i ID] [-t SECONDS] NAME|FILE [INPUTS]  start it, wait for its end, print its outcome
 #   producer.sh wait   [-t SECONDS] ID                          wait for the end of one that runs
 #   producer.sh signal ID NAME [PAYLOAD]                        say something to it
-#   producer.sh cancel [-t SECONDS] ID [REASON]                 cancel it, and wait until it is
+#   producer.sh cancel [-t SECONDS] ID [REASON]                 cancel it, print the answer
 #
 # NAME is a registered workflow, FILE holds a document. INPUTS and PAYLOAD are JSON; - reads them from the standard
 # input. ORCHESTRATOR_REDIS_URL and ORCHESTRATOR_PREFIX say where.
 #
-# Exit codes: 0 complete (or cancelled, as wanted), 1 no Redis, 2 refused or wrong usage, 3 halted, 4 failed,
-# 5 cancelled, 124 not in time.
+# Exit codes: 0 complete, or done as asked; 1 no Redis, 2 refused or wrong usage, 3 halted, 4 failed, 5 cancelled,
+# 124 not in time.
 set -euo pipefail
 
 prefix=${ORCHESTRATOR_PREFIX:-orchestrator}
@@ -47,25 +47,15 @@ json() { # TEXT|-
   if [[ $1 == - ]]; then cat; else printf '%s' "$1"; fi
 }
 
-full_id() { # ID
-  local found=$1
-  if [[ $1 != *'#'* ]]; then
-    found=$("${redis[@]}" GET "$prefix:execution:$1")
-  fi
-  [[ -n $found ]] || die 2 "there is no execution $1"
-  printf '%s' "$found"
-}
-
-# A start is answered under the id of its entry. BLMOVE onto itself waits for the answer, and leaves it to others.
-answer_to() { # ENTRY
-  look_at_the_clock "no time to wait for an answer; the start waits in the stream as $1"
-  local key=$prefix:answer:$1 answer
+# A start is answered under the id of its entry, a control under the name that it gives as its `reply`. BLMOVE of a list
+# onto itself waits for the answer, and leaves it to others.
+answer_to() { # NAME
+  local key=$prefix:answer:$1
+  look_at_the_clock "no time to wait for an answer; $1 stays in its stream"
   answer=$("${redis[@]}" BLMOVE "$key" "$key" LEFT LEFT "$left")
-  [[ -n $answer ]] || die 124 "no coordinator has answered; the start waits in the stream as $1"
-  # A quote inside of a text is escaped, so these cannot be found in the words of a refusal.
+  [[ -n $answer ]] || die 124 "no coordinator has answered; $1 stays in its stream"
+  # A quote inside of a text is escaped, so this cannot be found in the words of a refusal.
   [[ $answer =~ [\{,]\"ok\":true ]] || die 2 "refused: $answer"
-  [[ $answer =~ [\{,]\"workflow_execution_id\":\"([^\"]+)\" ]] || die 1 "not understood: $answer"
-  execution=${BASH_REMATCH[1]}
 }
 
 # Subscribe first, look second: an end between the two is seen by one of them. Whatever the channel says, it says in
@@ -111,12 +101,16 @@ start() { # NAME|FILE [INPUTS]
   inputs=$(json "${2-"{}"}")
   send "$prefix:starts" "${fields[@]}" inputs "$inputs"
   answer_to "$entry"
+  [[ $answer =~ [\{,]\"workflow_execution_id\":\"([^\"]+)\" ]] || die 1 "not understood: $answer"
+  execution=${BASH_REMATCH[1]}
   wait_for_end "$execution"
   report
 }
 
 wait_for() { # ID
-  execution=$(full_id "$1")
+  execution=$1
+  if [[ $1 != *'#'* ]]; then execution=$("${redis[@]}" GET "$prefix:execution:$1"); fi
+  [[ -n $execution ]] || die 2 "there is no execution $1"
   wait_for_end "$execution"
   report
 }
@@ -128,10 +122,11 @@ signal() { # ID NAME [PAYLOAD]
 }
 
 cancel() { # ID [REASON]
-  execution=$(full_id "$1")
-  send "$prefix:events:0" type control action cancel execution "$execution" by "${USER:-producer}" reason "${2-}"
-  wait_for_end "$execution"
-  [[ $status == cancelled ]] || die 2 "$execution: $status, and not cancelled"
+  local reply fields=(type control action cancel execution "$1" by "${USER:-producer}")
+  printf -v reply 'producer-%(%s)T-%s-%s' -1 "$$" "$RANDOM" # a name of our own, never used before
+  send "$prefix:events:0" "${fields[@]}" reply "$reply" reason "${2-}"
+  answer_to "$reply"
+  printf '%s\n' "$answer"
 }
 
 command=${1-}
