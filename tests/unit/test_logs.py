@@ -43,6 +43,12 @@ class Log:
         return [json.loads(line) for line in self.lines]
 
 
+@pytest.fixture(autouse=True)
+def nameless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that was tested before may have named this process."""
+    monkeypatch.setattr(logs, "_process", "")
+
+
 @pytest.fixture
 def log_as() -> Iterator[Callable[..., Log]]:
     handlers: list[tuple[logging.Logger, logging.Handler]] = []
@@ -97,8 +103,7 @@ def test_a_line_has_its_time_in_utc_and_milliseconds_and_the_fields_that_were_gi
     ]
 
 
-def test_a_process_that_has_a_name_says_it(json_log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_process", "")
+def test_a_process_that_has_a_name_says_it(json_log: Log) -> None:
     json_log.logger.info("first")
 
     logs.name_process("host-1")
