@@ -52,7 +52,7 @@ from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.conflicts import Conflict, settle_conflict
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
-from orchestrator.cases import Case, commit_of
+from orchestrator.cases import Case, commit_of, marks, told
 from orchestrator.starts import Starts, existing
 
 logger = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ class Coordinator:
         except Exception as error:
             if len(cases) > 1:
                 return [conflict for case in cases for conflict in self._commit_all([case])]
-            logger.exception("cannot commit %s", cases[0].execution)
+            logger.exception("cannot commit", extra={"execution": cases[0].execution})
             self._give_up(cases[0], f"internal error: {type(error).__name__}: {error}")
             return []
 
@@ -245,7 +245,7 @@ class Coordinator:
         except Unavailable:
             raise
         except Exception:
-            logger.exception("cannot even fail %s", workflow_execution_id)
+            logger.exception("cannot even fail", extra={"execution": workflow_execution_id})
 
     def _commit(self, cases: Sequence[Case]) -> list[Case]:
         """Commit in one round trip; returns those that met another writer and must be decided again."""
@@ -263,7 +263,7 @@ class Coordinator:
                     for delivery in case.deliveries:  # whoever is still pending counts by itself
                         self.handle([delivery])
                 case Committed.GONE:
-                    logger.info("answered by another coordinator: %s", case.commit.events)
+                    logger.info("answered by another coordinator", extra=marks(case.deliveries[0]))
                 case Committed.EXISTS | Committed.CONFLICT:
                     self._settle_conflict(case)
                 case Committed.AGAIN:
@@ -298,7 +298,7 @@ class Coordinator:
             decided = decide(record, events, moment, self._pace.jobs_per_commit)
         except Exception as error:
             # A defect of ours, or a record that somebody broke. It must stop neither the others nor hide.
-            logger.exception("cannot decide upon %s", record.workflow_execution_id)
+            logger.exception("cannot decide", extra={"execution": record.workflow_execution_id})
             return self._failed(record, deliveries, f"internal error: {type(error).__name__}: {error}")
         refused = dict(decided.refused)
         kept = [delivery for position, delivery in enumerate(deliveries) if position not in refused]
@@ -319,7 +319,7 @@ class Coordinator:
         try:
             changes = fail_workflow(record, failure("internal", message), self._moment(deliveries[-1]))
         except Exception:
-            logger.exception("cannot even fail %s", record.workflow_execution_id)
+            logger.exception("cannot even fail", extra={"execution": record.workflow_execution_id})
             nothing = Commit(record, Changes(deliveries[-1].at_ms))
             return Case(nothing, deliveries, [(delivery, message) for delivery in deliveries])
         return Case(commit_of(record, changes, deliveries), deliveries)
@@ -339,7 +339,7 @@ class Coordinator:
         except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError) as error:
             self._reject(delivery, str(error))
         except Exception as error:
-            logger.exception("cannot start %s", delivery.ref.entry_id)
+            logger.exception("cannot start", extra=marks(delivery))
             self._reject(delivery, f"internal error: {type(error).__name__}: {error}")
         return None
 
@@ -374,13 +374,14 @@ class Coordinator:
         if isinstance(delivery.event, ControlEvent) and delivery.event.is_of_parent:
             self._log.drop(delivery)
         elif delivery.reply is not None:
-            logger.info("refused %s of %s: %s", delivery.ref.entry_id, delivery.ref.stream, reason[:500])
+            logger.info("refused: %s", reason[:500], extra=marks(delivery))
             self._log.answer(delivery, {"ok": False, "reason": reason})
         else:
             self._reject(delivery, reason)
 
     def _reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
-        logger.warning("rejected %s of %s: %s", delivery.ref.entry_id, delivery.ref.stream, reason[:500])
+        words = told(reason, answer or {})
+        logger.warning("rejected from %s: %s", delivery.ref.stream, words[:500], extra=marks(delivery))
         self._log.reject(delivery, reason, answer)
 
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
 from orchestrator.application.routes import SETTING, Routes
@@ -52,7 +52,14 @@ GONE_WITHIN_S = 5.0
 RQ_WORKERS = "rq:workers"
 DEMONSTRATION = "demo: no isolation, nothing kept (no redis-server was found: fakeredis and threads)"
 
-Say = Callable[[str], None]
+QUIET = ("--log-level", "warning")
+"""How services log that somebody else speaks for."""
+
+
+class Say(Protocol):
+    """Shows a line of ours, or of the child that is named."""
+
+    def __call__(self, line: str, child: str = "") -> None: ...
 
 
 class CannotEmbed(OrchestratorError):
@@ -179,7 +186,7 @@ class Child:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.last_line = line.rstrip()
-            say(f"{self.name}: {self.last_line}")
+            say(self.last_line, self.name)
 
 
 class Processes:
@@ -278,9 +285,11 @@ def embedded_stack(
     workers: int = 2,
     queues: Sequence[str] = ("default",),
     settings: Settings | None = None,
-    say: Say = lambda line: None,
+    say: Say = lambda line, child="": None,
+    log: Sequence[str] = QUIET,
 ) -> Iterator[Stack]:
-    """A coordinator and workers on a Redis of their own, for as long as the block lasts.
+    """A coordinator and workers on a Redis of their own, for as long as the block lasts; `log` is how they
+    are told to log.
 
     Without a table of tags these mean nothing here: the same workers serve all there is.
     """
@@ -298,8 +307,8 @@ def embedded_stack(
         environment = {**_environment(settings), "ORCHESTRATOR_EXECUTORS": ",".join(executors)}
         processes = Processes(environment, say)
         try:
-            processes.start("coordinator", "coordinator", "--log-level", "warning")
-            start_workers(processes, workers, queues)
+            processes.start("coordinator", "coordinator", *log)
+            start_workers(processes, workers, queues, log)
             _wait_until_they_work(url, workers, processes)
             redis = connect(url)
             yield Stack(Client(redis, settings.keys), redis, processes.check)
@@ -316,9 +325,11 @@ def _wait_until_they_work(url: str, workers: int, processes: Processes) -> None:
     client.close()
 
 
-def start_workers(processes: Processes, count: int, queues: Sequence[str]) -> None:
+def start_workers(
+    processes: Processes, count: int, queues: Sequence[str], log: Sequence[str] = QUIET
+) -> None:
     for number in range(1, count + 1):
-        processes.start(f"worker {number}", "worker", *queues, "--log-level", "warning")
+        processes.start(f"worker {number}", "worker", *queues, *log)
 
 
 def _environment(settings: Settings) -> dict[str, str]:

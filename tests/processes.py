@@ -38,8 +38,9 @@ class Stack:
     environment: dict[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def coordinator(self) -> subprocess.Popen[bytes]:
-        return self._spawn(sys.executable, "-m", "orchestrator", "coordinator", "--log-level", "WARNING")
+    def coordinator(self, *options: str) -> subprocess.Popen[bytes]:
+        quiet = ("--log-level", "WARNING")
+        return self._spawn(sys.executable, "-m", "orchestrator", "coordinator", *quiet, *options)
 
     def worker(self, *queues: str) -> subprocess.Popen[bytes]:
         """Our own worker."""

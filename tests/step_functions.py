@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,22 @@ def nothing(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def fail(inputs: dict[str, Any]) -> dict[str, Any]:
     raise ValueError(inputs.get("message", "as asked"))
+
+
+def talkative(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Logs, also from a thread, and an exception; then it fails if it is told to."""
+    logger = logging.getLogger("shop")
+    logger.info("here\nI am", extra={"colour": "red"})
+    thread = threading.Thread(target=lambda: logger.warning("from a thread"))
+    thread.start()
+    thread.join()
+    try:
+        raise LookupError("no such order")
+    except LookupError:
+        logger.exception("it broke")
+    if inputs.get("fails"):
+        raise ValueError(f"cannot do it with {inputs}")
+    return {"said": inputs.get("word"), "answer": "SECRET-OUTPUT"}
 
 
 def busy(inputs: dict[str, Any]) -> dict[str, Any]:

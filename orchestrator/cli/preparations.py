@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.failures import Failure, Refusal
+from orchestrator.cli.log_options import LogOptions
 from orchestrator.cli.options import add_current_directory, without_password
+from orchestrator.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.connection import Client
@@ -82,13 +84,6 @@ def durability_warnings(client: Client) -> list[str]:
     return warnings
 
 
-class OneLine(logging.Formatter):
-    """One event, one line: a reason with several lines is joined."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        return super().formatMessage(record).replace("\n", " | ")
-
-
 class OneOutage(logging.Filter):
     """RQ reports every try to reach a Redis that is away, some with a traceback: say it once, in one line."""
 
@@ -114,8 +109,7 @@ class OneOutage(logging.Filter):
         return is_new
 
 
-def log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+def begin_log(options: LogOptions, process: str) -> None:
+    """Log to the standard error from now on, under this name."""
+    log_to_stderr(options.level, options.format, process)
     logging.getLogger("rq.worker").addFilter(OneOutage())

@@ -23,8 +23,8 @@ UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 
 
 class Progress(Protocol):
-    def say(self, line: str) -> None:
-        """Show a line that is no part of the workflow: a remark, or what an executor printed."""
+    def say(self, line: str, child: str = "") -> None:
+        """Show a line that is no part of the workflow: a remark, or what a child or an executor printed."""
 
     def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
         """Show how an execution stands."""
@@ -41,8 +41,8 @@ class PlainProgress:
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._seen = stream, 0
 
-    def say(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+    def say(self, line: str, child: str = "") -> None:
+        print(_of(child, line), file=self._stream, flush=True)
 
     def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
         entries = list(history)
@@ -66,11 +66,11 @@ class LiveProgress:
         self._lock = threading.Lock()  # what children print comes from other threads
         self._began = time.monotonic()
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, child: str = "") -> None:
         with self._lock:
             lines = self._drawn
             self._draw([])
-            self._stream.write(f"{line}\n")
+            self._stream.write(f"{_of(child, line)}\n")
             self._draw(lines)
 
     def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
@@ -103,3 +103,7 @@ class LiveProgress:
         if len(plain) >= columns:
             return plain[: columns - 1]
         return click.style(plain, fg=COLOURS.get(step.status.value))
+
+
+def _of(child: str, line: str) -> str:
+    return f"{child}: {line}" if child else line

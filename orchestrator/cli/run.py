@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.failures import EXIT_CODES, Failure, Refusal
+from orchestrator.cli.log_options import LogOptions, log_options
 from orchestrator.cli.options import (
     Target,
     add_current_directory,
@@ -57,6 +58,7 @@ FINISH_WITHIN_S = 30.0
 @start_options
 @json_option
 @click.option("--show-redis", is_flag=True, help="Print what Redis holds of it too, as redis-cli shows it.")
+@log_options("warning")
 @connection_options
 @pass_target
 def run(
@@ -69,6 +71,7 @@ def run(
     options: StartOptions,
     as_json: bool,
     show_redis: bool,
+    log: LogOptions,
 ) -> None:
     """Run the workflow in FILE to its end, and show what came of it.
 
@@ -85,8 +88,8 @@ def run(
     children = _read_children(registered, target)
     routes = target.settings().tags.opened()  # what nobody serves, the coordinator refuses
     queues = sorted({queue for one in (loaded, *children.values()) for queue in routes.queues(one.spec)})
-    progress = progress_on()
-    with _interruptible(), _stack(target, queues or ["default"], executors, workers, progress) as stack:
+    progress = _progress(log)
+    with _interruptible(), _stack(target, queues or ["default"], executors, workers, progress, log) as stack:
         for name, child in children.items():
             stack.client.register(name, child.document)
         started = _start(stack, stack.client.send_start(loaded, inputs, options=options))
@@ -101,6 +104,16 @@ def run(
     if (record.error or {}).get("type") == "ExecutorNotFound":
         click.echo("Name the module that defines it with --executors MODULE.", err=True)
     raise click.exceptions.Exit(EXIT_CODES[record.status.value])
+
+
+def _progress(log: LogOptions) -> Progress:
+    if log.format == "text":
+        return progress_on()
+    from orchestrator.cli.logged_progress import LoggedProgress
+    from orchestrator.logs import log_to_stderr
+
+    log_to_stderr(log.level, log.format, "run")
+    return LoggedProgress()
 
 
 def _check_inputs(loaded: LoadedSpec, inputs: dict[str, Any]) -> None:
@@ -133,6 +146,7 @@ def _stack(
     executors: Sequence[str],
     workers: int | None,
     progress: Progress,
+    log: LogOptions,
 ) -> Iterator[Stack]:
     """What the workflow runs on: a system of our own, or the one that was named."""
     from orchestrator.embedded import Processes, Stack, embedded_stack, start_workers
@@ -143,7 +157,8 @@ def _stack(
     if target.redis_url is None or workers is not None:
         _check_modules(modules)
     if target.redis_url is None:
-        with embedded_stack(modules, workers or WORKERS, queues, settings, progress.say) as stack:
+        count, say = workers or WORKERS, progress.say
+        with embedded_stack(modules, count, queues, settings, say, log.arguments) as stack:
             yield stack
         return
     client, redis = target.client(), connect(target.redis_url)
@@ -157,7 +172,7 @@ def _stack(
     }
     processes = Processes(environment, progress.say)
     try:
-        start_workers(processes, workers, queues)
+        start_workers(processes, workers, queues, log.arguments)
         yield Stack(client, redis, processes.check)
         # They may be busy with steps of other executions by now.
         processes.finish(FINISH_WITHIN_S)

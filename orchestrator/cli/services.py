@@ -10,32 +10,30 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.cli.log_options import LogOptions, log_options
 from orchestrator.cli.options import Target, check_url, connection_options, executors_option, pass_target
 from orchestrator.cli.preparations import (
+    begin_log,
     durability_warnings,
     load_executors,
-    log_to_stderr,
     logger,
     wait_for_redis,
 )
+from orchestrator.logs import name_process
 
 if TYPE_CHECKING:
     from orchestrator.settings import Settings
 
-LEVELS = ("debug", "info", "warning", "error")
-log_level_option = click.option(
-    "--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True
-)
 lifeline_option = click.option("--lifeline", type=int, hidden=True)
 """A pipe whose other end is held by an `orchestrator run`: when it closes, we end at once."""
 
 
 @click.command()
-@log_level_option
+@log_options("info")
 @lifeline_option
 @connection_options
 @pass_target
-def coordinator(target: Target, log_level: str, lifeline: int | None) -> None:
+def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
     """Serve events until SIGTERM: start workflows, and move them on.
 
     Any number of coordinators may run on one Redis; they share the work and take over from each other.
@@ -43,7 +41,8 @@ def coordinator(target: Target, log_level: str, lifeline: int | None) -> None:
     from orchestrator.embedded import hang_on, make_coordinator, process_name
     from orchestrator.redis_rq.connection import connect
 
-    log_to_stderr(log_level)
+    name = process_name()
+    begin_log(log, name)
     settings = target.settings()
     check_url(settings.redis_url)
     client = connect(settings.redis_url)
@@ -57,7 +56,6 @@ def coordinator(target: Target, log_level: str, lifeline: int | None) -> None:
     if lifeline is None:
         for warning in durability_warnings(client):
             logger.warning(warning)
-    name = process_name()
     logger.info("coordinator %s serves %r", name, settings.prefix)
     make_coordinator(client, name, settings).run(stop)
     logger.info("coordinator %s has stopped", name)
@@ -67,7 +65,7 @@ def coordinator(target: Target, log_level: str, lifeline: int | None) -> None:
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @executors_option
 @click.option("--burst", is_flag=True, help="End when the queues are empty.")
-@log_level_option
+@log_options("info")
 @lifeline_option
 @connection_options
 @pass_target
@@ -76,30 +74,31 @@ def worker(
     queues: tuple[str, ...],
     executors: tuple[str, ...],
     burst: bool,
-    log_level: str,
+    log: LogOptions,
     lifeline: int | None,
 ) -> None:
     """Run steps from QUEUEs ("default" unless named) until SIGTERM; a step that runs is finished first.
 
     It is an RQ worker, seen by `rq info`; the queue "default" is RQ's queue "orchestrator.default".
     """
-    log_to_stderr(log_level)
+    from orchestrator.embedded import hang_on, process_name
+
+    name = process_name()
+    begin_log(log, name)
     settings = target.settings()
     check_url(settings.redis_url)
     if lifeline is not None:
-        from orchestrator.embedded import hang_on
-
         hang_on(lifeline)
     load_executors(executors)
     names = [
         queue
-        for name in queues or ("default",)
-        for queue in settings.keys.queues(_checked_queue(name, settings.prefix))
+        for short in queues or ("default",)
+        for queue in settings.keys.queues(_checked_queue(short, settings.prefix))
     ]
-    _work_on(settings, names, burst)
+    _work_on(settings, names, burst, name)
 
 
-def _work_on(settings: Settings, queues: list[str], burst: bool) -> None:
+def _work_on(settings: Settings, queues: list[str], burst: bool, name: str) -> None:
     """Work until told to stop. RQ ends its worker when Redis goes away: then wait, and make a new one."""
     from redis.exceptions import RedisError
     from rq.exceptions import StopRequested
@@ -114,7 +113,7 @@ def _work_on(settings: Settings, queues: list[str], burst: bool) -> None:
             signal.signal(number, _leave)  # while it works, RQ's own handlers are in place
         wait_for_redis(checking, settings, threading.Event().wait)
         with suppress(RedisError, StopRequested):
-            made = make_worker(connect_for_rq(settings.redis_url), queues, process_name())
+            made = make_worker(connect_for_rq(settings.redis_url), queues, name)
             made.max_connection_wait_time = 2.0
             logger.info("worker %s serves %s", made.name, ", ".join(queues))
             try:
@@ -125,6 +124,8 @@ def _work_on(settings: Settings, queues: list[str], burst: bool) -> None:
                 if made._shutdown_requested_date is not None:
                     logger.info("worker %s has stopped", made.name)
                     raise SystemExit(0)
+        name = process_name()  # RQ may take the one before for alive
+        name_process(name)
 
 
 def _level_of_rq() -> str:

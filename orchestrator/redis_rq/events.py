@@ -217,10 +217,12 @@ class RedisEventLog:
         assert isinstance(event, SignalEvent)
         execution_id = event.workflow_execution_id
         signal = dumps({"name": event.name, "payload": event.payload})
+        args: Command = [signal, GROUP, delivery.ref.entry_id, SIGNALS_KEPT_S]
+        for command in self._answering(delivery, {"ok": True, "kept": True, "status": None}):
+            args += [len(command), *command]
         with translated():
             kept = self._keep_signal(
-                [keys.execution(execution_id), keys.signals(execution_id), delivery.ref.stream],
-                [signal, GROUP, delivery.ref.entry_id, SIGNALS_KEPT_S],
+                [keys.execution(execution_id), keys.signals(execution_id), delivery.ref.stream], args
             )
         return bool(kept)
 

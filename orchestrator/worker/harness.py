@@ -34,6 +34,7 @@ from orchestrator.application.calling import Heartbeat, check_named, context_of,
 from orchestrator.application.configuration import configure
 from orchestrator.application.errors import BadConfiguration, OrchestratorError, Unavailable
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
+from orchestrator.logs import running
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import lease_member
@@ -115,6 +116,19 @@ class Harness:
 
     def run(self, payload: Mapping[str, Any]) -> bool:
         """Run one job; False when it was superseded and nothing was published."""
+        run, began = marks(payload), time.monotonic()
+        told = {**run, "fn": payload["fn"]}
+
+        def log_end(outcome: str) -> None:
+            duration_s = round(time.monotonic() - began, 3)
+            logger.info("ended", extra={**told, "outcome": outcome, "duration_s": duration_s})
+
+        # A work-horse, which can be stopped, runs nothing else: what its threads log is of this run too.
+        with running(run, alone=self.on_overdue is not None):
+            logger.info("started", extra=told)
+            return self._run(payload, log_end)
+
+    def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None]) -> bool:
         started_at = iso(_now_ms())
         lease = Lease(
             self.client,
@@ -126,14 +140,15 @@ class Harness:
             on_superseded=lambda: self._on_superseded(payload),
         )
         if not persist(lease.begin, self.give_up_after_s):
-            logger.info("superseded before it started: %s", _name(payload))
+            log_end("superseded")
             return False
         with lease:
             output, error = self._call(payload, lease)
             lease.finish()
             if lease.is_superseded:
-                logger.info("superseded while it ran, result dropped: %s", _name(payload))
+                log_end("superseded")
                 return False
+            log_end("complete" if error is None else error["kind"])  # before anybody can answer to it
             self._publish(payload, output, error, started_at)
         return True
 
@@ -152,7 +167,10 @@ class Harness:
         except Exception as error:
             return None, _exception(error)
         hide = configuration.hide
-        heartbeat = Heartbeat(time.monotonic, lambda said: logger.debug("%s: %s", _name(payload), hide(said)))
+        run = marks(payload)
+        heartbeat = Heartbeat(
+            time.monotonic, lambda said: logger.debug("heartbeat: %s", hide(said), extra=run)
+        )
         offered = {
             "heartbeat": heartbeat,
             "configuration": configuration.values,
@@ -184,14 +202,14 @@ class Harness:
         """
         lease.give_up()
         reason = f"its executor did not report for {payload['heartbeat_s']:g} s"
-        logger.warning("%s: %s", _name(payload), reason)
+        logger.warning("%s: %s", _name(payload), reason, extra=marks(payload))
         self._tell(payload, LostEvent(*_dispatch(payload), reason))
         if self.on_overdue is not None:
             self.on_overdue()
 
     def _on_superseded(self, payload: Mapping[str, Any]) -> None:
         """Nobody waits for this step any more: it was reset, or its workflow has ended. Stop it."""
-        logger.info("superseded while it runs: %s", _name(payload))
+        logger.info("superseded while it runs", extra=marks(payload))
         if self.on_overdue is not None:
             self.on_overdue()
 
@@ -207,9 +225,10 @@ class Harness:
         persist(
             lambda: self.client.xadd(payload["events"], fields),
             self.give_up_after_s,
-            on_wait=lambda cause: logger.warning("cannot publish %s yet: %s", _name(payload), cause),
+            on_wait=lambda cause: logger.warning(
+                "cannot publish %s yet: %s", _name(payload), cause, extra=marks(payload)
+            ),
         )
-        logger.info("%s: %s", _name(payload), f"failed: {error['message']}" if error else "done")
 
     def _on_first_beat(self, payload: Mapping[str, Any], started_at: str) -> None:
         """A step that takes its time: its deadline begins, and who is still running after it is stopped."""
@@ -227,7 +246,8 @@ class Harness:
             with translated():
                 self.client.xadd(payload["events"], fields)
         except Unavailable as error:
-            logger.warning("cannot report %s as %s: %s", _name(payload), fields["type"], error)
+            words = (_name(payload), fields["type"], error)
+            logger.warning("cannot report %s as %s: %s", *words, extra=marks(payload))
 
 
 def checked(output: Any, max_bytes: int, hide: Hide) -> tuple[str | None, dict[str, Any] | None]:
@@ -268,7 +288,13 @@ def _dispatch(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:
     return payload["execution"], payload["step"], payload["run_id"], payload["attempt"], payload["token"]
 
 
+def marks(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """What the lines of the log say of a run."""
+    return {name: payload[name] for name in ("execution", "step", "run_id", "attempt")}
+
+
 def _name(payload: Mapping[str, Any]) -> str:
+    """In the words of a warning, since a stock `rq worker` shows no fields."""
     return f"{payload['execution']} {payload['step']} run {payload['run_id']} attempt {payload['attempt']}"
 
 

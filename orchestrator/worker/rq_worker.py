@@ -23,6 +23,7 @@ from orchestrator.application.events import LostEvent
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.jobs import RUN_STEP, read_payload
+from orchestrator.worker.harness import marks
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +68,13 @@ class StepWorker(Worker):
             payload["token"],
             f"its work-horse died ({cause})",
         )
+        logger.warning("%s", event.reason, extra=marks(payload))
         fields: dict[Any, Any] = dict(event_fields(event))
         try:
             with translated():
                 self.connection.xadd(payload["events"], fields)
         except Unavailable as error:
-            logger.warning("cannot report a dead work-horse, the sweep will: %s", error)
+            logger.warning("cannot report it, the sweep will: %s", error, extra=marks(payload))
 
 
 def make_worker(client: Client, queues: Sequence[str], name: str | None = None) -> StepWorker:

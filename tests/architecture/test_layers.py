@@ -52,8 +52,9 @@ ROOMS = {
     CONVERT: Room(ours=frozenset({APPLICATION}), libraries=frozenset({"yaml"}), never=IMPURE | {TRANSITIONS}),
     BACKEND: Room(ours=frozenset({APPLICATION}), libraries=DATA),
     REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"redis", "rq"}),
+    "orchestrator.logs": Room(),
     "orchestrator.worker": Room(
-        ours=frozenset({APPLICATION, REDIS_RQ}),
+        ours=frozenset({APPLICATION, REDIS_RQ, "orchestrator.logs"}),
         libraries=DATA | {"redis", "rq"},
         never=frozenset({TRANSITIONS}),  # a worker never decides
     ),

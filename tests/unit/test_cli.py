@@ -32,9 +32,10 @@ from orchestrator.cli import main, report
 from orchestrator.cli.executions import is_file
 from orchestrator.cli.failures import EXIT_CODES, explained
 from orchestrator.cli.options import Target, read_spec, without_password
-from orchestrator.cli.preparations import OneLine, OneOutage, durability_warnings
+from orchestrator.cli.preparations import OneOutage, durability_warnings
 from orchestrator.cli.progress import LiveProgress, PlainProgress
 from orchestrator.embedded import ChildEnded, find_redis_server
+from orchestrator.logs import TextLines
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "unix:///nowhere/redis.sock"
@@ -428,7 +429,7 @@ def test_live_progress_writes_over_what_it_wrote_and_leaves_nothing(monkeypatch:
     progress.show(going, [])
     going.steps["check"] = StepRecord(StepStatus.COMPLETE)
     progress.show(going, [])
-    progress.say("worker 1: hello")
+    progress.say("hello", "worker 1")
     progress.show(record(WorkflowStatus.COMPLETE), [])
 
     assert "ship" in stream.getvalue()
@@ -493,7 +494,7 @@ def test_a_redis_that_may_lose_workflows_is_warned_about_with_what_to_do() -> No
 def rq_log() -> Iterator[tuple[logging.Logger, io.StringIO]]:
     log, stream = logging.getLogger("test of rq.worker"), io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(OneLine("%(levelname)s %(message)s"))
+    handler.setFormatter(TextLines("%(levelname)s %(message)s"))
     outage = OneOutage()
     log.addHandler(handler)
     log.addFilter(outage)

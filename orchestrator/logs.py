@@ -1,0 +1,159 @@
+"""Log lines that say of which execution, step, run and attempt they are: as text, or a JSON object each.
+
+Whoever logs gives the fields by `extra=`. What an executor logs while it runs gets those of its run from
+here: it need not know them. Nothing is set up before log_to_stderr() is called, so a stock `rq worker` logs
+as it always did.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+FORMATS = ("text", "json")
+FIELDS = ("execution", "step", "run_id", "attempt", "event")
+"""What can be followed through the log; other fields come behind them."""
+
+Fields = Mapping[str, Any]
+
+_BARE = logging.LogRecord("", 0, "", 0, "", (), None)
+_NOT_EXTRA = {*vars(_BARE), "message", "asctime", "taskName"}
+_OWN_KEYS = {"time", "level", "logger", "process", "exception", "stack"}
+
+
+def log_to_stderr(level: str, log_format: str, process: str) -> None:
+    """Every logger of this process writes to the standard error, in this format."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
+    handler.addFilter(OfTheRun())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    name_process(process)
+
+
+def name_process(name: str) -> None:
+    """The coordinator or the worker whose lines these are; its work-horses are called the same."""
+    global _process
+    _process = name
+
+
+_process = ""
+
+
+# ---- whose lines they are
+
+
+_runs: dict[int | None, Fields] = {}
+"""The run of each thread; that of None has the whole process."""
+
+
+@contextmanager
+def running(run: Fields, *, alone: bool = False) -> Iterator[None]:
+    """What this thread logs in the block belongs to `run`. A run that is `alone` in its process, as in a
+    work-horse, has the lines of all threads: an executor may start some."""
+    whose = None if alone else threading.get_ident()
+    _runs[whose] = run
+    try:
+        yield
+    finally:
+        _runs.pop(whose, None)
+
+
+class OfTheRun(logging.Filter):
+    """Writes the fields of the run into what is logged during it, over what an executor calls so."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        run = _runs.get(threading.get_ident()) or _runs.get(None) or {}
+        for name, value in run.items():
+            setattr(record, name, value)
+        return True
+
+
+# ---- how they are written
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object, in one line and in ASCII, whatever is in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _message(record),
+        }
+        if _process:
+            line["process"] = _process
+        line |= {name: _plain(value) for name, value in fields_of(record).items()}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        return json.dumps(line)
+
+
+class TextLines(logging.Formatter):
+    """For people: a message that has several lines is joined, and the fields stand behind it."""
+
+    def __init__(self, words: str = "%(asctime)s %(levelname)s %(name)s: %(message)s") -> None:
+        super().__init__(words)
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.msg, record.args = _message(record), None  # words that do not fit together are no error here
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        words = [f"{name}={_word(value)}" for name, value in fields_of(record).items()]
+        return " ".join([" | ".join(super().formatMessage(record).splitlines()), *words])
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What was given by `extra=`. RQ gives the arguments of a job, and these are nobody's business."""
+    is_of_rq = record.name.partition(".")[0] == "rq"
+    given = {
+        name: value
+        for name, value in vars(record).items()
+        if name not in _NOT_EXTRA and name not in _OWN_KEYS and (name in FIELDS or not is_of_rq)
+    }
+    return {name: given.pop(name) for name in FIELDS if name in given} | given
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # the arguments do not fit, or cannot be written
+        return _said(record.msg)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, or else in words."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.loads(json.dumps(value, default=_said, allow_nan=False))
+    except Exception:  # endless, deep, too long a number, or with keys that are no texts
+        return _said(value)
+
+
+def _said(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def _word(value: Any) -> str:
+    """A value without a space stands as it is; any other one as JSON."""
+    plain = _plain(value)
+    if isinstance(plain, str) and plain.isprintable() and plain and not set(plain) & set(' "='):
+        return plain
+    return json.dumps(plain, ensure_ascii=False)
