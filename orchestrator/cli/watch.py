@@ -19,6 +19,7 @@ from orchestrator.cli.live import screen_on
 from orchestrator.cli.options import Target, connection_options, pass_target
 from orchestrator.cli.overview import result, title
 from orchestrator.cli.tables import one_line
+from orchestrator.cli.values import visible
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
@@ -64,7 +65,7 @@ def _on_terminal(
 def _into_pipe(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
     name, began = record.workflow_execution_id, datetime.fromisoformat(record.created_at)
     for text in follow_history(glances, name):
-        line = change(json.loads(text), began)
+        line = change(visible(record, json.loads(text)), began)
         if line is not None:
             click.echo(one_line(line))
     return client.record(name)

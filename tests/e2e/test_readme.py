@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,15 +50,15 @@ class Block:
     line: int
 
 
-def blocks() -> list[Block]:
+def blocks(page: str = README) -> list[Block]:
     return [
         Block(
             found["treatment"] or "",
             found["language"],
             found["text"],
-            README.count("\n", 0, found.start()) + 1,
+            page.count("\n", 0, found.start()) + 1,
         )
-        for found in BLOCK.finditer(README)
+        for found in BLOCK.finditer(page)
     ]
 
 
@@ -96,13 +96,14 @@ class Shell:
 
 @dataclass
 class Reader:
-    """Somebody who reads the README from top to bottom and does what it says, in an empty folder."""
+    """Somebody who reads a page from top to bottom and does what it says, in an empty folder."""
 
     folder: Path
     stack: ExitStack
     environment: dict[str, str]
     services: list[subprocess.Popen[bytes]] = field(default_factory=list)
     redis_url: str = ""
+    page: str = "README.md"
 
     def do(self, block: Block) -> None:
         kind, _, argument = block.treatment.partition(" ")
@@ -122,7 +123,7 @@ class Reader:
             case "picture":
                 assert block.language == "text"
             case _:
-                pytest.fail(f"README.md:{block.line}: no treatment for this block: {block.treatment!r}")
+                pytest.fail(f"{self.page}:{block.line}: no treatment for this block: {block.treatment!r}")
 
     def console(self, block: Block) -> None:
         shell = Shell(self.folder, self.environment)
@@ -140,7 +141,7 @@ class Reader:
             time.sleep(0.05)
             printed = shell.run(command)
         said = "\n".join(printed)
-        assert fits(expected, printed), f"README.md:{block.line}: {command}\nprinted:\n{said}"
+        assert fits(expected, printed), f"{self.page}:{block.line}: {command}\nprinted:\n{said}"
 
     def server(self, block: Block) -> None:
         """The arguments as they stand, on a socket in a folder: nobody's Redis is on the usual port."""
@@ -189,6 +190,12 @@ class Reader:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
+    with reading(tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def reading(tmp_path: Path, page: str = "README.md") -> Iterator[Reader]:
     require_redis_server()
     commands = tmp_path / "bin"
     commands.mkdir()
@@ -204,7 +211,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         "NO_COLOR": "1",
     }
     with ExitStack() as stack:
-        yield Reader(tmp_path, stack, environment)
+        yield Reader(tmp_path, stack, environment, page=page)
 
 
 @pytest.mark.slow
