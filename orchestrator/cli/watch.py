@@ -72,8 +72,8 @@ def _into_pipe(client: Client, glances: Glances, record: WorkflowRecord) -> Work
 
 
 def change(entry: Mapping[str, Any], began: datetime) -> str | None:
-    """One change of a step or of the workflow as a line; None for what is no such change."""
-    if "to" not in entry and "workflow" not in entry:
+    """One change of a step or of the workflow, or what it was told to do, as a line; None for all else."""
+    if not {"to", "workflow", "control"} & set(entry):
         return None
     after = (datetime.fromisoformat(entry["at"]) - began).total_seconds()
     attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""

@@ -443,6 +443,8 @@ def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_wa
         ({"step": "a", "log": '"hello"'}, '"hello"'),
         ({"webhook_sent": {"code": 200}}, 'webhook sent {"code": 200}'),
         ({"step": "a", "to": "somewhere_new"}, "somewhere new"),
+        ({"control": "cancel", "by": "ada", "reason": "a duplicate"}, "told to cancel by ada: a duplicate"),
+        ({"control": "hold", "step": "a"}, "told to hold"),
     ],
 )
 def test_an_entry_says_in_words_what_happened(keys: dict[str, Any], told: str) -> None:
@@ -470,6 +472,7 @@ def test_a_change_in_a_pipe_is_a_line() -> None:
 
     assert watch.change(retried, began) == "   1.250 s  a: to be retried: busy (attempt 2)"
     assert watch.change(entry(workflow="complete"), began) == "   1.250 s  workflow: is complete"
+    assert watch.change(entry(control="pause"), began) == "   1.250 s  workflow: told to pause"
     assert watch.change(entry(step="a", state_changed=["n"]), began) is None
 
 
