@@ -44,7 +44,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def execution_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The executions that moved last; the status is the explanation that some shells show."""
+    """The newest executions; the status is the explanation that some shells show."""
     found = _answer(ctx, lambda glances: glances.recent(MOST_LOOKED_AT if incomplete else MOST_IDS))
     return _items(found, incomplete)
 

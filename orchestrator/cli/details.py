@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.spec import UNDO
@@ -50,9 +51,7 @@ def _facts(
     is_step = "#" not in unit
     attempts = max(spec.max_attempts, 1 + spec.retry.max_retries if spec.retry else 1)
     timed = step.status == "in_progress" and step.deadline_ms is not None
-    said = "; ".join(
-        note for note in notes(spec, step, now_ms) if step.error is None or note != error_line(step.error)
-    )
+    said = notes(record, unit, replace(step, error=None), now_ms)  # the error has a section of its own
     return {
         "kind": None if spec.kind == "task" else spec.kind,
         "executor": spec.fn or None,
@@ -73,7 +72,7 @@ def _facts(
         if step.slot and step.slot.is_held
         else None,
         "undone by": spec.compensate.fn if spec.compensate is not None and is_step else None,
-        "note": said or None,
+        "note": "; ".join(said) or None,
     }
 
 
@@ -106,7 +105,7 @@ def _items(record: WorkflowRecord, step_id: str, now_ms: int) -> list[str]:
     width = max((len(unit) for unit, _ in shown), default=0)
     lines = ["items:"]
     for unit, item in shown:
-        said = "; ".join([took(item, now_ms), *notes(spec_of(record, unit), item, now_ms)]).removeprefix("; ")
+        said = "; ".join([took(item, now_ms), *notes(record, unit, item, now_ms)]).removeprefix("; ")
         lines.append(f"  {unit:<{width}}  {words(item.status.value):<11}  {said}".rstrip())
     left = others(found, shown)
     return [*lines, f"  {left}"] if left else lines

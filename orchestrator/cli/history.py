@@ -39,7 +39,7 @@ VERBS = {
 }
 """By the status that a step moved to."""
 
-_PLACES = frozenset({"at", "cause", "step", "run_id", "attempt", "from", "to", "workflow"})
+_PLACES = frozenset({"at", "cause", "step", "run_id", "attempt", "from", "to", "workflow", "control", "by"})
 
 
 @click.command()
@@ -143,6 +143,9 @@ def happened(entry: Entry) -> str:
         parts.append(_move(entry))
     if "workflow" in entry:
         parts.append(f"is {words(entry['workflow'])}")
+    if "control" in entry:
+        by = f" by {entry['by']}" if entry.get("by") else ""
+        parts.append(f"told to {entry['control']}{by}")
     for name, value in entry.items():
         if name not in _PLACES:
             parts.append(_said(name, value))

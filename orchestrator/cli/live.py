@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 import click
 
 from orchestrator.cli.overview import COLUMNS, step_row, title
+from orchestrator.cli.progress import UP_AND_CLEAR
 from orchestrator.cli.report import words
 from orchestrator.cli.tables import cut, has_rich, is_coloured, one_line, table
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
     from orchestrator.application.units import StepRecord
 
-UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 BAR_WIDTH = 24
 LINES_BESIDE_STEPS = 6
 """The title, the bar, the titles of the columns, how many are not shown, and room for the cursor."""

@@ -43,7 +43,7 @@ def header(record: WorkflowRecord, now_ms: int) -> list[str]:
         "group": record.group,
         "priority": None if record.priority is None else str(record.priority),
         "labels": labelled(getattr(record, "labels", None)),
-        "schedule": _plain(getattr(record, "schedule", None)),
+        "schedule": getattr(record, "schedule", None),
         "parent": _parent(record.parent),
         "place": _place(record.slot),
         "signals": ", ".join(str(signal["name"]) for signal in record.signals) or None,
@@ -102,7 +102,7 @@ def step_row(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -
         str(step.run_id) if has_run else "",
         took(step, now_ms),
         step.worker or "",
-        "; ".join(notes(spec_of(record, unit), step, now_ms)),
+        "; ".join(notes(record, unit, step, now_ms)),
     ]
 
 
@@ -129,7 +129,8 @@ def took(step: StepRecord, now_ms: int) -> str:
     return "" if ended_ms is None else seconds(max(ended_ms - _ms(step.start_time), 0) / 1000)
 
 
-def notes(spec: StepSpec, step: StepRecord, now_ms: int) -> Iterable[str]:
+def notes(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -> Iterable[str]:
+    spec = spec_of(record, unit)
     if step.items is not None:
         yield items(step.items)
     if step.status == "retry" and step.not_before_ms is not None:
@@ -153,7 +154,7 @@ def notes(spec: StepSpec, step: StepRecord, now_ms: int) -> Iterable[str]:
     if step.child is not None:
         yield f"child {step.child}"
     if step.error is not None:
-        yield error_line(step.error)
+        yield error_line(visible(record, step.error))
     elif step.reason:
         yield step.reason
 
@@ -201,16 +202,8 @@ def _is_undo(unit: str) -> bool:
     return unit.endswith(f"#{UNDO}")
 
 
-def labelled(labels: Any) -> str | None:
-    if not labels:
-        return None
-    if isinstance(labels, Mapping):
-        return ", ".join(f"{name}={value}" for name, value in labels.items())
-    return ", ".join(map(str, labels))
-
-
-def _plain(value: Any) -> str | None:
-    return None if value is None else value if isinstance(value, str) else on_one_line(value)
+def labelled(labels: Mapping[str, str] | None) -> str | None:
+    return ", ".join(f"{name}={value}" for name, value in labels.items()) if labels else None
 
 
 def _parent(parent: Mapping[str, Any] | None) -> str | None:

@@ -10,15 +10,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-import click
-
 from orchestrator.cli.report import error_line, seconds, words
+from orchestrator.cli.tables import is_coloured, painted
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
     from orchestrator.application.units import StepRecord
 
-COLOURS = {"complete": "green", "in_progress": "cyan", "retry": "yellow", "halted": "yellow", "failed": "red"}
 UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 
 
@@ -102,8 +100,12 @@ class LiveProgress:
         plain = f"  {step_id:<{width}}  {words(step.status.value)}{attempt}"
         if len(plain) >= columns:
             return plain[: columns - 1]
+<<<<<<< HEAD
         return click.style(plain, fg=COLOURS.get(step.status.value))
 
 
 def _of(child: str, line: str) -> str:
     return f"{child}: {line}" if child else line
+=======
+        return painted(plain, words(step.status.value)) if is_coloured(self._stream) else plain
+>>>>>>> views

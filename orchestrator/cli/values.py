@@ -13,8 +13,8 @@ MOST_LINES = 40
 
 
 def visible(record: WorkflowRecord, value: Any) -> Any:
-    """What may be shown of a value that belongs to an execution. Every value that `show` and `history` print
-    passes here."""
+    """What may be shown of a value that belongs to an execution. Every value that `show`, `history`
+    and `watch` print passes here."""
     return value
 
 

@@ -19,6 +19,7 @@ from orchestrator.cli.live import screen_on
 from orchestrator.cli.options import Target, connection_options, pass_target
 from orchestrator.cli.overview import result, title
 from orchestrator.cli.tables import one_line
+from orchestrator.cli.values import visible
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
@@ -64,15 +65,15 @@ def _on_terminal(
 def _into_pipe(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
     name, began = record.workflow_execution_id, datetime.fromisoformat(record.created_at)
     for text in follow_history(glances, name):
-        line = change(json.loads(text), began)
+        line = change(visible(record, json.loads(text)), began)
         if line is not None:
             click.echo(one_line(line))
     return client.record(name)
 
 
 def change(entry: Mapping[str, Any], began: datetime) -> str | None:
-    """One change of a step or of the workflow as a line; None for what is no such change."""
-    if "to" not in entry and "workflow" not in entry:
+    """One change of a step or of the workflow, or what it was told to do, as a line; None for all else."""
+    if not {"to", "workflow", "control"} & set(entry):
         return None
     after = (datetime.fromisoformat(entry["at"]) - began).total_seconds()
     attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""

@@ -60,18 +60,18 @@ class Glances:
         return None if payload is None else payload["inputs"]
 
     def recent(self, most: int) -> list[tuple[str, str]]:
-        """Execution ids and their statuses, in one round trip, those that moved last first."""
+        """Execution ids and their statuses, in one round trip, the newest first."""
         statuses = [status.value for status in WorkflowStatus]
         with translated(), self.client.pipeline(transaction=False) as pipe:
             for status in statuses:
                 pipe.zrevrange(self.keys.index(status), 0, most - 1, withscores=True)
             found: list[list[tuple[str, float]]] = pipe.execute()
-        moved = [
+        listed = [
             (at_ms, member.partition("#")[2], status)
             for status, members in zip(statuses, found, strict=True)
             for member, at_ms in members
         ]
-        return [(execution_id, status) for _, execution_id, status in sorted(moved, reverse=True)[:most]]
+        return [(execution_id, status) for _, execution_id, status in sorted(listed, reverse=True)[:most]]
 
     def names(self) -> list[str]:
         """The registered workflows."""

@@ -350,7 +350,7 @@ def test_without_any_redis_server_it_is_a_demonstration_and_says_so(terminal: Te
 # ---- on a Redis that is there
 
 
-def test_start_and_status_by_file_and_by_name(system: Terminal, redis_url: str) -> None:
+def test_start_and_show_by_file_and_by_name(system: Terminal, redis_url: str) -> None:
     by_file = system.run("start", "add.yaml", "--inputs", '{"a": 1}', "--execution-id", "one")
     assert (by_file.returncode, by_file.stdout) == (0, "one\n"), by_file.stderr
 
@@ -368,10 +368,10 @@ def test_start_and_status_by_file_and_by_name(system: Terminal, redis_url: str) 
     client.wait("one", 60)
     client.wait(ids["execution_id"], 60)
     assert (client.record(first.stdout.strip()).group, client.record("one").group) == ("march", None)
-    shown = system.run("status", "one")
+    shown = system.run("show", "one")
     assert (shown.returncode, shown.stdout.splitlines()[-1]) == (0, 'outcome: {"sum": 3}')
     for name in ids.values():
-        told = system.run("status", name, "--json")
+        told = system.run("show", name, "--json")
         assert json.loads(told.stdout)["outcome"] == {"sum": 7}
 
 
@@ -421,11 +421,11 @@ def test_an_interrupted_run_on_a_named_redis_leaves_the_execution_to_the_others(
 
     assert run.wait(30) == 1
     said = system.log("run")
-    assert "the execution goes on where it is: orchestrator status " in said
+    assert "the execution goes on where it is: orchestrator show " in said
     execution_id = said.split()[-1]
-    assert system.run("status", execution_id).returncode == 0
+    assert system.run("show", execution_id).returncode == 0
     go.touch()
-    wait_until(lambda: "complete" in system.run("status", execution_id).stdout)
+    wait_until(lambda: "complete" in system.run("show", execution_id).stdout)
 
 
 @pytest.mark.parametrize(
@@ -433,8 +433,8 @@ def test_an_interrupted_run_on_a_named_redis_leaves_the_execution_to_the_others(
     [
         (["start", "nobody"], "the start was refused: no workflow is registered as 'nobody'"),
         (["start", "add.yaml", "--execution-id", "a b"], "execution_id: 1 to 256 letters"),
-        (["status", "nobody"], "no execution has the id 'nobody'"),
-        (["status", "spec#nobody"], "no execution has the id 'spec#nobody'"),
+        (["show", "nobody"], "no execution has the id 'nobody'"),
+        (["show", "spec#nobody"], "no execution has the id 'spec#nobody'"),
     ],
 )
 def test_what_a_coordinator_refuses_is_told(system: Terminal, arguments: list[str], complaint: str) -> None:
@@ -459,12 +459,12 @@ def test_an_id_is_given_once(system: Terminal) -> None:
     ("status", "code"),
     [("complete", 0), ("halted", 3), ("failed", 4), ("cancelled", 5), ("in_progress", 0), ("paused", 0)],
 )
-def test_status_ends_like_the_execution(terminal: Terminal, redis_url: str, status: str, code: int) -> None:
+def test_show_ends_like_the_execution(terminal: Terminal, redis_url: str, status: str, code: int) -> None:
     spec = check_spec({"steps": [{"op": "a"}]})
     at = "2026-01-01T00:00:00.000Z"
     Client(redis_url).store.write(WorkflowRecord(spec, "one", {}, at, WorkflowStatus(status)))
 
-    shown = terminal.on(redis_url).run("status", "one", "--json")
+    shown = terminal.on(redis_url).run("show", "one", "--json")
 
     assert shown.returncode == code, shown.stderr
     assert json.loads(shown.stdout)["status"] == status
@@ -480,7 +480,7 @@ def test_no_coordinator_is_told(terminal: Terminal, redis_url: str) -> None:
 
 def test_no_redis_is_told(terminal: Terminal) -> None:
     for arguments in (
-        ["status", "x"],
+        ["show", "x"],
         ["start", "add.yaml", "--inputs", '{"a": 1}'],
         ["register", "add.yaml"],
     ):

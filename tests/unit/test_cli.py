@@ -137,12 +137,12 @@ def test_a_file_that_is_no_text_is_wrong_usage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["before", "after", "environment"])
 def test_redis_may_be_named_before_or_after_the_command_or_by_the_environment(place: str) -> None:
     if place == "environment":
-        result = orchestrator("status", "x", ORCHESTRATOR_REDIS_URL=NOWHERE)
+        result = orchestrator("show", "x", ORCHESTRATOR_REDIS_URL=NOWHERE)
     else:
         words = (
-            ["--redis-url", NOWHERE, "status", "x"]
+            ["--redis-url", NOWHERE, "show", "x"]
             if place == "before"
-            else ["status", "x", "--redis-url", NOWHERE]
+            else ["show", "x", "--redis-url", NOWHERE]
         )
         result = orchestrator(*words, ORCHESTRATOR_REDIS_URL="unix:///elsewhere")
 
@@ -152,7 +152,7 @@ def test_redis_may_be_named_before_or_after_the_command_or_by_the_environment(pl
 
 
 def test_something_else_than_a_url_is_wrong_usage_and_no_password_is_shown() -> None:
-    result = orchestrator("--redis-url", "http://me:secret@host", "status", "x")
+    result = orchestrator("--redis-url", "http://me:secret@host", "show", "x")
 
     assert result.exit_code == 2
     assert "redis://" in result.output
@@ -165,11 +165,11 @@ def test_a_password_is_never_shown() -> None:
 
 
 def test_a_prefix_must_be_a_name() -> None:
-    assert orchestrator("--prefix", "a b", "status", "x").exit_code == 2
+    assert orchestrator("--prefix", "a b", "show", "x").exit_code == 2
 
 
 def test_a_wrong_variable_is_named() -> None:
-    result = orchestrator("status", "x", ORCHESTRATOR_LEASE_S="soon")
+    result = orchestrator("show", "x", ORCHESTRATOR_LEASE_S="soon")
 
     assert result.exit_code == 2
     assert "ORCHESTRATOR_LEASE_S must be a number" in result.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +17,7 @@ from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.units import ItemCounts, Slot, StepRecord
 from orchestrator.cli import details, history, live, overview, report, values, watch
 from orchestrator.cli.tables import table
+from rich_package import require_rich
 
 S = StepStatus
 AFTER_MS = NOW_MS + 12_000
@@ -134,9 +137,9 @@ def test_a_place_kept_signals_and_a_timeout_of_the_workflow_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("labels", "shown"),
-    [({"team": "a", "env": "prod"}, "team=a, env=prod"), (["a", "b"], "a, b"), ({}, None), (None, None)],
+    [({"team": "a", "env": "prod"}, "team=a, env=prod"), ({}, None), (None, None)],
 )
-def test_labels_are_shown_where_there_are_any(labels: Any, shown: str | None) -> None:
+def test_labels_are_shown_where_there_are_any(labels: dict[str, str] | None, shown: str | None) -> None:
     assert overview.labelled(labels) == shown
 
 
@@ -440,6 +443,8 @@ def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_wa
         ({"step": "a", "log": '"hello"'}, '"hello"'),
         ({"webhook_sent": {"code": 200}}, 'webhook sent {"code": 200}'),
         ({"step": "a", "to": "somewhere_new"}, "somewhere new"),
+        ({"control": "cancel", "by": "ada", "reason": "a duplicate"}, "told to cancel by ada: a duplicate"),
+        ({"control": "hold", "step": "a"}, "told to hold"),
     ],
 )
 def test_an_entry_says_in_words_what_happened(keys: dict[str, Any], told: str) -> None:
@@ -467,6 +472,7 @@ def test_a_change_in_a_pipe_is_a_line() -> None:
 
     assert watch.change(retried, began) == "   1.250 s  a: to be retried: busy (attempt 2)"
     assert watch.change(entry(workflow="complete"), began) == "   1.250 s  workflow: is complete"
+    assert watch.change(entry(control="pause"), began) == "   1.250 s  workflow: told to pause"
     assert watch.change(entry(step="a", state_changed=["n"]), began) is None
 
 
@@ -510,3 +516,72 @@ def test_a_frame_fits_the_terminal_and_shows_what_moves() -> None:
 
 def test_a_workflow_without_steps_has_a_full_bar() -> None:
     assert live.bar(record(spec())) == "████████████████████████ 0 of 0 steps"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    for name, value in {"COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def draw_all(terminal: Terminal) -> tuple[list[str], list[str]]:
+    """Two frames and a remark on a screen; what is to be seen in the end, and the last frame."""
+    made = record(spec(a={}, b={}), a=ran(S.IN_PROGRESS))
+    with live.screen_on(terminal) as screen:
+        screen.draw(made, AFTER_MS)
+        screen.say("Redis is away")
+        made.steps["a"] = ran()
+        screen.draw(made, AFTER_MS)
+    return seen(terminal.getvalue()), live.frame(made, AFTER_MS, 79, 24)
+
+
+def seen(written: str) -> list[str]:
+    """What a terminal shows after all that was written to it, without colours."""
+    lines, row = [""], 0
+    for code, text in re.findall(r"\x1b\[([?0-9;]*[A-Za-z])|([^\x1b])", written):
+        if code.endswith("A"):
+            row -= int(code[:-1])
+        elif code.endswith("K"):
+            lines[row] = ""
+        elif text == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif text and text != "\r":
+            lines[row] += text
+    return [line.rstrip() for line in lines if line]
+
+
+def test_a_screen_draws_over_what_it_drew_below_what_it_was_told(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "has_rich", lambda: False)
+
+    shown, last = draw_all(terminal)
+
+    assert shown == ["Redis is away", *last]
+    assert click.style("complete", fg="green") in terminal.getvalue()
+
+
+def test_a_screen_of_rich_shows_the_same(terminal: Terminal) -> None:
+    require_rich()
+
+    shown, last = draw_all(terminal)
+
+    assert shown == ["Redis is away", *last]
+    assert "\x1b[32mcomplete" in terminal.getvalue()
+
+
+def test_a_screen_without_colours_has_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(live, "has_rich", lambda: False)
+
+    draw_all(terminal)
+
+    assert "\x1b[32m" not in terminal.getvalue()

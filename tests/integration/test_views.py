@@ -1,0 +1,532 @@
+"""What an operator sees of executions on a real Redis: show, history, watch, graph and completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from integration.world import World, calls, durable_world, wait_until
+from mermaid_checker import read_mermaid
+from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.validation import check_spec
+from orchestrator.cli import main
+from orchestrator.cli.following import LOOK_EVERY_S
+from orchestrator.client import Client
+from orchestrator.redis_rq.glances import Glances
+
+ROOT = Path(__file__).parents[2]
+ORDER = {
+    "name": "order",
+    "steps": [
+        {"id": "check", "fn": "check", "input": {"sku": {"var": "input.sku"}}},
+        {"id": "ship", "fn": "ship", "depends_on": ["check"], "max_attempts": 2, "on_error": "fail"},
+    ],
+    "outputs": {"sku": {"var": "steps.check.output.sku"}},
+}
+
+
+def fail(inputs: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError("no such address\nanywhere")
+
+
+FAILING = {"ship": fail}
+
+
+def orchestrator(world: World, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--redis-url", url_of(world), *arguments], prog_name="orchestrator")
+
+
+def url_of(world: World) -> str:
+    return f"unix://{world.client.connection_pool.connection_kwargs['path']}"
+
+
+def glances(world: World) -> Glances:
+    return Glances(world.client, world.keys)
+
+
+@contextmanager
+def command(world: World, *arguments: str, **streams: Any) -> Iterator[subprocess.Popen[str]]:
+    """A command as a process of its own, ended at the end of the block."""
+    given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "--redis-url", url_of(world), *arguments],
+        cwd=ROOT,
+        env=ours | {"TERM": "xterm", "COLUMNS": "90", "LINES": "24"},
+        stdin=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        **given,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
+    """What a command prints up to a line that contains a text."""
+    assert process.stdout is not None
+    found: list[str] = []
+    for line in process.stdout:
+        found.append(line.rstrip("\n"))
+        if last in line:
+            return found
+    raise AssertionError(f"it ended without {last!r}: {found}")
+
+
+# ---- show
+
+
+def test_show_tells_all_of_an_execution_that_runs_and_of_one_that_failed(real_world: World) -> None:
+    one = real_world.coordinator()
+    name = real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1", group="march")
+
+    running = orchestrator(real_world, "show", "order-1")
+    real_world.settle(one, executors=FAILING)
+    failed = orchestrator(real_world, "show", name)
+
+    assert running.exit_code == 0
+    title, *others = running.output.splitlines()
+    assert re.fullmatch(r"order order-1: in progress for .+", title)
+    assert others[0] == f"  id       {name}"
+    assert others[2] == "  group    march"
+    assert [line.split()[:3] for line in others[3:]] == [
+        ["STEP", "STATUS", "ATTEMPT"],
+        ["check", "in", "progress"],
+        ["ship", "ready"],
+    ]
+    assert failed.exit_code == 4
+    assert re.search(r"^order order-1: failed in ", failed.output)
+    assert re.search(r"^ship +failed +2 +1 .* tester +ValueError: no such address$", failed.output, re.M)
+    assert failed.output.splitlines()[-1] == "error: ValueError: no such address"
+
+
+def test_show_of_a_step_has_the_inputs_of_its_job_while_that_is_there(real_world: World) -> None:
+    one = real_world.coordinator()
+    real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+
+    out = orchestrator(real_world, "show", "order-1", "--step", "check")
+    real_world.settle(one)
+    done = orchestrator(real_world, "show", "order-1", "--step", "check")
+
+    assert 'input:\n  {\n    "sku": "a1"\n  }\n' in out.output
+    assert 'input, as written:\n  {\n    "sku": {\n      "var": "input.sku"\n' in done.output
+    assert 'output:\n  {\n    "sku": "a1"\n  }\n' in done.output
+
+
+def test_show_prints_outputs_and_json_whole(real_world: World) -> None:
+    one = real_world.coordinator()
+    large = "x" * 100_000
+    real_world.begin(one, ORDER, inputs={"sku": large}, execution_id="order-1")
+    real_world.settle(one)
+
+    outputs = orchestrator(real_world, "show", "order-1", "--outputs")
+    of_one = orchestrator(real_world, "show", "order-1", "--outputs", "--step", "check")
+    told = orchestrator(real_world, "show", "order-1", "--json")
+    step = orchestrator(real_world, "show", "order-1", "--json", "--step", "check")
+    text = orchestrator(real_world, "show", "order-1")
+
+    assert json.loads(outputs.output) == {"check": {"sku": large}, "ship": {}}
+    assert json.loads(of_one.output) == {"sku": large}
+    assert json.loads(told.output)["steps"]["check"]["output"] == {"sku": large}
+    assert json.loads(step.output) == {"step": "check", **json.loads(told.output)["steps"]["check"]}
+    assert "... (100,011 bytes in all; --json shows them)" in text.output
+    assert len(text.output) < 4_000
+
+
+def test_show_knows_items_and_compensations_as_steps_and_says_what_was_likely_meant(
+    real_world: World,
+) -> None:
+    one = real_world.coordinator()
+    spec = {"steps": [{"id": "many", "fn": "one", "map": {"over": [1, 2]}, "input": {"n": {"var": "item"}}}]}
+    real_world.begin(one, spec, execution_id="m")
+    real_world.settle(one)
+
+    item = orchestrator(real_world, "show", "m", "--step", "many#1")
+    wrong = orchestrator(real_world, "show", "m", "--step", "man")
+
+    assert item.output.startswith("step many#1 of m: complete\n")
+    assert (wrong.exit_code, wrong.output) == (
+        2,
+        "Error: execution 'm' has no step 'man'; did you mean 'many'?\n",
+    )
+
+
+def test_status_is_what_show_was_called_before(real_world: World) -> None:
+    one = real_world.coordinator()
+    real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    real_world.settle(one)
+
+    shown, before = (orchestrator(real_world, name, "order-1", "--json") for name in ("show", "status"))
+
+    assert before.output == shown.output
+
+
+# ---- history
+
+
+def test_history_tells_what_happened_and_why(real_world: World) -> None:
+    one = real_world.coordinator()
+    name = real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    real_world.settle(one, executors=FAILING)
+
+    told = orchestrator(real_world, "history", "order-1")
+    of_step = orchestrator(real_world, "history", "order-1", "--step", "ship")
+    whole = orchestrator(real_world, "history", "order-1", "--json")
+
+    assert told.exit_code == 0
+    titles, *lines = told.output.splitlines()
+    assert titles.split() == ["TIME", "(UTC)", "AFTER", "STEP", "RUN", "ATTEMPT", "CAUSE", "WHAT"]
+    assert [(line.split()[3], line[titles.index("WHAT") :]) for line in lines] == [
+        ("check", "dispatched"),
+        ("workflow", "is in progress"),
+        ("check", "state has changed: sku"),
+        ("check", "complete"),
+        ("ship", "dispatched"),
+        ("ship", "state has changed: ok, error"),
+        ("ship", "to be retried: ValueError: no such address"),
+        ("ship", "dispatched"),
+        ("ship", "failed: ValueError: no such address"),
+        ("workflow", "is failed: ValueError: no such address"),
+    ]
+    assert {line.split()[3] for line in of_step.output.splitlines()[1:]} == {"ship"}
+    assert json.loads(whole.output) == real_world.history(name)
+
+
+def test_a_history_of_a_step_that_is_not_there_is_refused(real_world: World) -> None:
+    real_world.begin(real_world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
+
+    refused = orchestrator(real_world, "history", "order-1", "--step", "shop")
+
+    assert (refused.exit_code, refused.output) == (
+        2,
+        "Error: execution 'order-1' has no step 'shop'; did you mean 'ship'?\n",
+    )
+
+
+def test_a_history_that_is_followed_goes_on_until_the_end(real_world: World) -> None:
+    one = real_world.coordinator()
+    name = real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    with command(real_world, "history", "order-1", "--follow", "--json") as process:
+        begun = lines_until(process, '"workflow": "in_progress"')
+        real_world.settle(one)
+        printed, said = process.communicate(timeout=60)
+
+    entries = [json.loads(line) for line in [*begun, *printed.splitlines()]]
+    assert entries == real_world.history(name)
+    assert (process.returncode, said) == (0, "")
+
+
+# ---- watch
+
+
+def test_watch_prints_a_line_for_each_change_into_a_pipe_and_ends_like_the_execution(
+    real_world: World,
+) -> None:
+    one = real_world.coordinator()
+    real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    with command(real_world, "watch", "order-1") as process:
+        begun = lines_until(process, "workflow: is in progress")
+        real_world.settle(one, executors=FAILING)
+        printed, said = process.communicate(timeout=60)
+
+    assert [line[12:] for line in begun] == ["check: dispatched", "workflow: is in progress"]
+    *changes, title, error = printed.splitlines()
+    assert [line[12:] for line in changes] == [
+        "check: complete",
+        "ship: dispatched",
+        "ship: to be retried: ValueError: no such address (attempt 2)",
+        "ship: dispatched (attempt 2)",
+        "ship: failed: ValueError: no such address (attempt 2)",
+        "workflow: is failed: ValueError: no such address",
+    ]
+    assert re.fullmatch(r"order order-1: failed in .*", title)
+    assert error == "error: ValueError: no such address"
+    assert (process.returncode, said) == (4, "")
+
+
+def test_watch_of_what_has_ended_ends_at_once(real_world: World) -> None:
+    one = real_world.coordinator()
+    real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    real_world.settle(one)
+
+    shown = orchestrator(real_world, "watch", "order-1")
+
+    assert shown.exit_code == 0
+    assert shown.output.splitlines()[-1] == 'outcome: {"sku": "a1"}'
+    assert orchestrator(real_world, "watch", "nobody").exit_code == 2
+
+
+def test_an_interrupted_watch_leaves_the_execution_running_and_says_so(real_world: World) -> None:
+    name = real_world.begin(real_world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
+    with command(real_world, "watch", "order-1") as process:
+        lines_until(process, "workflow: is in progress")
+
+        process.send_signal(signal.SIGINT)
+
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.strip() == "not watched any more; the execution goes on: orchestrator watch order-1"
+    assert real_world.status(name) == "in_progress"
+
+
+def test_watch_looks_seldom_and_loads_only_what_has_changed(real_world: World) -> None:
+    real_world.begin(real_world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
+    real_world.client.config_resetstat()
+    with command(real_world, "watch", "order-1") as process:
+        lines_until(process, "workflow: is in progress")
+        looked, began = calls(real_world.client)["hmget"], time.monotonic()
+
+        wait_until(lambda: calls(real_world.client)["hmget"] >= looked + 4)
+
+        taken = time.monotonic() - began
+        process.kill()
+    assert taken > 3 * LOOK_EVERY_S
+    seen = calls(real_world.client)
+    assert (seen["hgetall"], seen["lrange"]) == (1, 1)
+
+
+def test_a_watch_survives_a_redis_that_goes_away_and_says_so_once(tmp_path: Path) -> None:
+    with durable_world(tmp_path) as (world, server):
+        one = world.coordinator()
+        world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+        with command(world, "watch", "order-1") as process:
+            lines_until(process, "workflow: is in progress")
+            server.kill()
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            server.restart()
+            world.client.connection_pool.disconnect()
+            world.settle(world.coordinator())
+            printed, more = process.communicate(timeout=60)
+
+    assert said.startswith("Redis is away, waiting for it: ")
+    assert more == ""
+    assert printed.splitlines()[-1] == 'outcome: {"sku": "a1"}'
+    assert process.returncode == 0
+
+
+def test_watch_draws_on_a_terminal_until_the_end(real_world: World) -> None:
+    one = real_world.coordinator()
+    real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    ours, theirs = pty.openpty()
+    with command(real_world, "watch", "order-1", stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = _read_until(ours, "in progress")
+        real_world.settle(one)
+        shown += _read_until(ours, "outcome")
+        assert process.wait(60) == 0
+    os.close(ours)
+
+    plain = click.unstyle(shown)
+    assert "░░░░░░░░░░░░ 0 of 2 steps, 1 in progress" in plain
+    assert "████████████████████████ 2 of 2 steps" in plain
+    assert "\x1b[1A" in shown, "it draws over what it drew"
+    assert re.search(r"check +complete +1 +0 ", plain)
+
+
+def test_show_on_a_terminal_is_cut_to_it(real_world: World) -> None:
+    one = real_world.coordinator()
+    real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    real_world.settle(one, executors={"ship": _fail_at_length})
+    ours, theirs = pty.openpty()
+    with command(real_world, "show", "order-1", stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = click.unstyle(_read_until(ours, "error: "))
+        assert process.wait(60) == 4
+    os.close(ours)
+
+    (row,) = [line for line in shown.splitlines() if line.startswith("ship ")]
+    assert len(row.rstrip()) <= 90
+    assert row.rstrip().endswith("…")
+
+
+def _fail_at_length(inputs: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError("no such address " * 20)
+
+
+def _read_until(terminal: int, text: str) -> str:
+    found = ""
+    with suppress(OSError):  # Linux says EIO when the other side is closed
+        while text not in found:
+            found += os.read(terminal, 65_536).decode(errors="replace")
+    assert text in found
+    return found
+
+
+# ---- graph
+
+
+def test_graph_of_a_file_of_a_name_and_of_an_execution(real_world: World, tmp_path: Path) -> None:
+    one = real_world.coordinator()
+    Client(real_world.client).register("order", ORDER)
+    real_world.begin(one, "order", inputs={"sku": "a1"}, execution_id="order-1")
+    real_world.settle(one, executors=FAILING)
+    (tmp_path / "order.json").write_text(json.dumps(ORDER))
+
+    by_file, by_name, by_id = (
+        orchestrator(real_world, "graph", what) for what in (str(tmp_path / "order.json"), "order", "order-1")
+    )
+
+    assert by_file.output == by_name.output
+    assert by_name.output.splitlines() == [
+        "order: 2 steps in 2 layers",
+        "LAYER  STEP   HOW",
+        "    1  check",
+        "    2  ship   after check",
+    ]
+    assert by_id.output.splitlines()[2:] == ["    1  check  complete", "    2  ship   failed    after check"]
+    read = read_mermaid(
+        orchestrator(real_world, "graph", "order-1", "--format", "mermaid").output.rstrip("\n")
+    )
+    assert read.classes == {"s0": "complete", "s1": "failed"}
+    told = json.loads(orchestrator(real_world, "graph", "order-1", "--json").output)
+    assert [node["status"] for node in told["nodes"]] == ["complete", "failed"]
+
+
+def test_a_graph_of_nothing_is_refused(real_world: World, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("steps: []")
+
+    unknown = orchestrator(real_world, "graph", "nobody")
+    mixed = orchestrator(real_world, "graph", "nobody", str(tmp_path / "a.yaml"))
+
+    assert unknown.exit_code == 2
+    assert "there is no file, no execution and no registered workflow 'nobody'" in unknown.output
+    assert mixed.exit_code == 2
+    assert "'nobody' is no file, and an id or a name stands alone" in mixed.output
+
+
+def test_a_graph_of_a_file_needs_no_redis(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("steps: [{op: a}]")
+    (tmp_path / "b.yaml").write_text("name: both")
+
+    drawn = CliRunner().invoke(main, ["graph", str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")])
+
+    assert drawn.output.splitlines()[0] == "both: 1 step in 1 layer"
+
+
+# ---- completion
+
+
+COMPLETE = """
+eval "$(orchestrator completion bash)"
+complete_it() {
+    COMP_WORDS=("$@")
+    COMP_CWORD=$(($# - 1))
+    COMPREPLY=()
+    _orchestrator_completion orchestrator 2>/dev/null
+    echo "${COMPREPLY[*]}"
+}
+compopt() { :; }  # there is no line being edited here
+"""
+
+
+def completed(folder: Path, url: str, *words: str) -> list[str]:
+    """What bash offers for the last of these words."""
+    (folder / "orchestrator").write_text(f'#!/bin/sh\nexec {sys.executable} -m orchestrator "$@"\n')
+    (folder / "orchestrator").chmod(0o755)
+    bash = shutil.which("bash")
+    assert bash is not None
+    asked = " ".join(f"'{word}'" for word in ("orchestrator", *words))
+    run = subprocess.run(
+        [bash, "--norc", "-c", f"{COMPLETE}\ncomplete_it {asked}"],
+        cwd=ROOT,
+        env={
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "ORCHESTRATOR_REDIS_URL": url,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.split()
+
+
+def test_bash_completes_commands_options_ids_and_names(real_world: World, tmp_path: Path) -> None:
+    one = real_world.coordinator()
+    for number in range(3):
+        real_world.begin(one, ORDER, inputs={"sku": number}, execution_id=f"order-{number}")
+    real_world.settle(one)
+    Client(real_world.client).register("ordering", ORDER)
+    url = url_of(real_world)
+
+    assert completed(tmp_path, url, "wat") == ["watch"]
+    assert completed(tmp_path, url, "graph", "--form") == ["--format"]
+    assert set(completed(tmp_path, url, "show", "order-")) == {"order-0", "order-1", "order-2"}
+    assert completed(tmp_path, url, "history", "order-2") == ["order-2"]
+    assert completed(tmp_path, url, "start", "ord") == ["ordering"]
+    assert set(completed(tmp_path, url, "graph", "ord")) == {"ordering", "order-0", "order-1", "order-2"}
+    assert completed(tmp_path, url, "--redis-url", "unix:///nowhere", "show", "order-") == []
+
+
+def test_a_redis_that_does_not_answer_holds_nobody_up(redis_url: str, tmp_path: Path) -> None:
+    silent = tmp_path / "silent.sock"
+    with _listening(silent):
+        began = time.monotonic()
+        offered = completed(tmp_path, f"unix://{silent}", "show", "")
+        taken = time.monotonic() - began
+
+    assert offered == []
+    assert taken < 8, "the socket would have had ten seconds"
+
+
+@contextmanager
+def _listening(path: Path) -> Iterator[None]:
+    """A server that takes calls and never says a word."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        yield
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_calls_us_back(shell: str) -> None:
+    printed = CliRunner().invoke(main, ["completion", shell], prog_name="orchestrator")
+
+    assert printed.exit_code == 0
+    assert f"_ORCHESTRATOR_COMPLETE={shell}_complete" in printed.output
+
+
+# ---- glances
+
+
+def test_the_newest_executions_come_first(world: World) -> None:
+    store = Client(world.client, world.keys).store
+    store.register("a", check_spec(ORDER))
+    for at, (status, name) in enumerate(
+        [("complete", "x#old"), ("failed", "x#mid"), ("in_progress", "x#new")]
+    ):
+        world.client.zadd(world.keys.index(status), {name: at})
+
+    assert glances(world).recent(2) == [("new", "in_progress"), ("mid", "failed")]
+    assert glances(world).names() == ["a"]
+
+
+def test_an_execution_that_is_gone_has_no_version(world: World) -> None:
+    with pytest.raises(RecordNotFound):
+        glances(world).version("spec#nobody")
+
+
+def test_a_job_that_is_gone_has_no_inputs(world: World) -> None:
+    assert glances(world).inputs_of("nobody") is None
