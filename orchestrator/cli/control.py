@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from orchestrator.cli.completion import execution_argument, execution_ids
 from orchestrator.cli.failures import INVALID
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_document
@@ -30,14 +31,14 @@ def _me() -> str | None:
         return None
 
 
-ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
-id_argument = click.argument("execution_id", metavar="ID")
+ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=execution_ids)
+some_ids_argument = click.argument("ids", metavar="[ID...]", nargs=-1, shell_complete=execution_ids)
 by_option = click.option("--by", metavar="NAME", default=_me, help="Who wants it; you, unless given.")
 reason_option = click.option("--reason", metavar="TEXT", help="Why: it is kept in the history.")
 
 
 @click.command()
-@click.argument("ids", metavar="[ID...]", nargs=-1)
+@some_ids_argument
 @filter_options
 @reason_option
 @by_option
@@ -66,7 +67,7 @@ def cancel(
 
 
 @click.command()
-@click.argument("ids", metavar="[ID...]", nargs=-1)
+@some_ids_argument
 @filter_options
 @reason_option
 @by_option
@@ -95,7 +96,7 @@ def retry(
 
 
 @click.command()
-@id_argument
+@execution_argument
 @click.option("--from", "step", metavar="STEP", required=True, help="The step to begin with.")
 @reason_option
 @by_option
@@ -135,7 +136,7 @@ def unpause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool)
 
 
 @click.command()
-@id_argument
+@execution_argument
 @click.argument("step", metavar="STEP")
 @by_option
 @json_option
@@ -148,7 +149,7 @@ def hold(target: Target, execution_id: str, step: str, by: str | None, as_json: 
 
 
 @click.command()
-@id_argument
+@execution_argument
 @click.argument("step", metavar="STEP")
 @by_option
 @json_option
@@ -172,7 +173,7 @@ def delete(target: Target, ids: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command()
-@id_argument
+@execution_argument
 @click.argument("name", metavar="NAME")
 @click.option("--payload", metavar="JSON|@FILE", default="null", help="What to say: any JSON value.")
 @json_option

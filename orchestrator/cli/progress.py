@@ -100,12 +100,8 @@ class LiveProgress:
         plain = f"  {step_id:<{width}}  {words(step.status.value)}{attempt}"
         if len(plain) >= columns:
             return plain[: columns - 1]
-<<<<<<< HEAD
-        return click.style(plain, fg=COLOURS.get(step.status.value))
+        return painted(plain, words(step.status.value)) if is_coloured(self._stream) else plain
 
 
 def _of(child: str, line: str) -> str:
     return f"{child}: {line}" if child else line
-=======
-        return painted(plain, words(step.status.value)) if is_coloured(self._stream) else plain
->>>>>>> views
