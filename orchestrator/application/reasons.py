@@ -109,7 +109,7 @@ def about_execution(record: WorkflowRecord, now_ms: int, since_ms: int | None = 
         words = f"the execution has been undoing what was done{since}; {how_it_will_end(record)}"
         return [Reason(Code.COMPENSATING, words)]
     if record.slot is not None and not record.slot["is_held"]:
-        return [Reason(Code.IN_LINE, _in_line("the execution", record.slot["key"], record.slot["limit"]))]
+        return [Reason(Code.IN_LINE, _in_line(named(""), record.slot["key"], record.slot["limit"]))]
     return []
 
 
@@ -138,6 +138,16 @@ def about(record: WorkflowRecord, unit: str, now_ms: int) -> list[Reason]:
     return _in_progress(look)
 
 
+def named(unit: str) -> str:
+    """A unit as people call it; the execution itself if it is empty."""
+    step_id, _, part = unit.partition("#")
+    if part == UNDO:
+        return f"the compensation of step {step_id}"
+    if part:
+        return f"item {part} of step {step_id}"
+    return f"step {step_id}" if unit else "the execution"
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
     """A unit that somebody asks about."""
@@ -157,10 +167,7 @@ class _Look:
 
     @property
     def subject(self) -> str:
-        step_id, _, part = self.unit.partition("#")
-        if part == UNDO:
-            return f"the compensation of step {step_id}"
-        return f"item {part} of step {step_id}" if part else f"step {step_id}"
+        return named(self.unit)
 
     @property
     def counts(self) -> ItemCounts | None:

@@ -8,6 +8,7 @@ import click
 
 from orchestrator import __version__
 from orchestrator.cli.conversions import convert
+from orchestrator.cli.diagnosis import doctor, health, why
 from orchestrator.cli.executions import start, status
 from orchestrator.cli.failures import explained
 from orchestrator.cli.options import Target, global_connection_options
@@ -46,4 +47,6 @@ def main() -> None:
 
 
 for command in (run, validate, convert, start, status, register, schema, coordinator, worker):
+    main.add_command(command)
+for command in (why, doctor, health):
     main.add_command(command)
