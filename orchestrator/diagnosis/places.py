@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from orchestrator.application.reasons import Reason
+from orchestrator.application.reasons import Reason, named
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.application.units import Slot
@@ -24,30 +24,31 @@ Above = Sequence[tuple[str, str]]
 def about_place(sight: Sight, record: WorkflowRecord, step_id: str, slot: Slot, above: Above) -> list[Reason]:
     """Why a step, or the execution itself (""), has no place under its key yet."""
     keys, weid = sight.keys, record.workflow_execution_id
+    who = named(step_id)
     mine = place_member(slot.limit, keys.events_of(weid), weid, step_id, slot.token)
     held, line = sight.places(slot.key)
     if any(place.member == mine for place in held):
-        words = f"it was given its place under {slot.key!r}; no coordinator has handled that event yet"
+        words = f"{who} was given its place under {slot.key!r}; no coordinator has handled that event yet"
         return [Reason(Finding.PLACE_GIVEN, words, step_id)]
     before = sight.rank(slot.key, mine)
     if before is None:
-        words = f"it does not stand in the line of {slot.key!r}, so it would wait for ever"
+        words = f"{who} does not stand in the line of {slot.key!r}, so it would wait for ever"
         return [Reason(Finding.PLACE_LOST, words, step_id, advice=REPAIR)]
     if before == 0 and len(held) < slot.limit:
-        words = (
-            f"{len(held)} of {slot.limit} places under {slot.key!r} are taken, and nobody hands out the next"
-        )
+        words = f"{len(held)} of {slot.limit} places under {slot.key!r} are taken, and {who} gets none"
         return [Reason(Finding.PLACE_LOST, words, step_id, advice=REPAIR)]
     found = [_holders(sight, step_id, slot, held, line, before)]
     gone = _gone(sight, held)
     if gone:
         names = listed(_named(place) for place in gone)
-        words = f"the key {slot.key!r} is held by {names}, which has ended or is gone and gives nothing back"
+        words = (
+            f"the key {slot.key!r} of {who} is held by {names}, which ended or is gone and gives nothing back"
+        )
         found.append(Reason(Finding.HOLDER_GONE, words, step_id, advice=REPAIR))
     if held and all((place.execution, place.step) in _blocking(above) for place in held):
         words = (
-            f"the key {slot.key!r} is held by {listed(_named(place) for place in held)}, which waits for this"
-            " execution to end: both wait for ever"
+            f"the key {slot.key!r} of {who} is held by {listed(_named(place) for place in held)}, which waits"
+            " for this execution to end: both wait for ever"
         )
         advice = f"cancel it, and give parent and child different keys, or a limit above {slot.limit}"
         found.append(Reason(Finding.DEADLOCK, words, step_id, advice=advice))
@@ -59,7 +60,10 @@ def _holders(
 ) -> Reason:
     taken = [f"{_named(place)} (for {in_words(sight.now - place.at)})" for place in held]
     first = f", {_named(line[0])} first" if before else ""
-    words = f"the key {slot.key!r} is held by {listed(taken)}; {before} stand before it in line{first}"
+    words = (
+        f"the key {slot.key!r} of {named(step_id)} is held by {listed(taken)};"
+        f" {before} stand before it in line{first}"
+    )
     return Reason(Finding.HOLDERS, words, step_id)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -77,7 +77,7 @@ class _Question:
             record = self._store.load(full or execution_id)
         except RecordNotFound:
             return self._unknown(execution_id, full)
-        found = list(self._reasons(record, step))
+        found = self._reasons(record, step)
         shown = tuple(self._explained(record, found))
         if not record.is_final:
             shown += tuple(sight.about_coordinators(record.workflow_execution_id))
@@ -113,7 +113,7 @@ class _Question:
 
     # ---- what Redis knows
 
-    def _explained(self, record: WorkflowRecord, found: Iterable[Reason]) -> Iterable[Reason]:
+    def _explained(self, record: WorkflowRecord, found: Sequence[Reason]) -> Iterable[Reason]:
         looked_at = 0
         for reason in found:
             yield reason
@@ -121,7 +121,7 @@ class _Question:
                 more = self._about(record, reason)
                 looked_at += bool(more)
                 yield from more
-        yield from self._unregistered(record)
+        yield from self._unregistered(record, {reason.step for reason in found})
 
     def _about(self, record: WorkflowRecord, reason: Reason) -> list[Reason]:
         unit = record.steps.get(reason.step) or record.items.get(reason.step)
@@ -155,14 +155,20 @@ class _Question:
             return []
         waits = [one for one in about_unknown(self._sight, child) if one.code == Finding.START_WAITS]
         words = waits[0].words if waits else "nobody has begun it yet"
-        return [Reason(Finding.CHILD_WAITS, f"the child {child} does not exist: {words}", step_id)]
+        return [
+            Reason(
+                Finding.CHILD_WAITS,
+                f"the child {child} of step {step_id} does not exist yet: {words}",
+                step_id,
+            )
+        ]
 
-    def _unregistered(self, record: WorkflowRecord) -> list[Reason]:
-        """Children by name that nobody has registered: of steps that have not ended."""
+    def _unregistered(self, record: WorkflowRecord, told: Set[str]) -> list[Reason]:
+        """Children by name that nobody has registered: of steps that have not ended, as far as asked for."""
         named = {
             spec.id: spec.child.name
             for spec in record.spec.steps
-            if spec.child is not None and spec.child.name is not None and not record.steps[spec.id].is_final
+            if spec.child is not None and spec.child.name is not None and spec.id in told
         }
         if not named or record.is_final:
             return []
@@ -176,7 +182,9 @@ class _Question:
                 advice=f"orchestrator register FILE --name {name}",
             )
             for (step_id, name), workflow_id in zip(named.items(), known, strict=True)
-            if workflow_id is None and not self._exists(record.steps[step_id].child)
+            if workflow_id is None
+            and not record.steps[step_id].is_final
+            and not self._exists(record.steps[step_id].child)
         ]
 
     def _children(self, record: WorkflowRecord, found: Iterable[Reason], depth: int) -> list[str]:
