@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,6 +24,7 @@ from orchestrator.redis_rq.store import RedisStore
 
 DEEPEST = 5
 """So many generations of children are asked; the last of them says how to ask further."""
+HISTORY_READ = 200
 LOOKED_AT = 20
 """Of so many dispatches and places Redis is asked where they are: an execution may have thousands."""
 
@@ -100,16 +104,25 @@ class _Question:
         return Why(short, None, None, tuple(found))
 
     def _reasons(self, record: WorkflowRecord, step: str) -> list[Reason]:
-        sight = self._sight
-        with translated():
-            since: Any = sight.client.zscore(sight.keys.index(record.status), record.workflow_execution_id)
-        since_ms = None if since is None else int(since)
+        now, since_ms = self._sight.now, self._since(record)
         if not step:
-            return reasons(record, sight.now, since_ms)
+            return reasons(record, now, since_ms)
         try:
-            return reasons_of(record, step, sight.now, since_ms)
+            return reasons_of(record, step, now, since_ms)
         except LookupError:
             raise UnknownStep(record, step) from None
+
+    def _since(self, record: WorkflowRecord) -> int | None:
+        """When the execution came to its status, if that is told by the end of its history."""
+        key = self._sight.keys.history(record.workflow_execution_id)
+        with translated():
+            entries: Any = self._sight.client.lrange(key, -HISTORY_READ, -1)
+        for entry in reversed(entries):
+            with suppress(ValueError, AttributeError, TypeError, KeyError):
+                told = json.loads(entry)
+                if told.get("workflow") == record.status:
+                    return round(datetime.fromisoformat(told["at"]).timestamp() * 1000)
+        return None
 
     # ---- what Redis knows
 

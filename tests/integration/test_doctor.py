@@ -77,7 +77,7 @@ def test_every_check_is_made_and_where_all_is_well_none_complains(server: RedisS
 def test_a_redis_that_does_not_say_what_it_is_is_looked_at_all_the_same(server: RedisServer) -> None:
     with server.client() as admin:
         allowed = {"keys": ["*"], "commands": ["+@all", "-info"]}
-        admin.acl_setuser("lookout", enabled=True, nopass=True, **allowed)  # type: ignore[arg-type]
+        admin.acl_setuser("lookout", enabled=True, nopass=True, **allowed)
     client = connect(f"unix://lookout:any@{server.socket}")
 
     checks = examine(client, Keys())

@@ -146,7 +146,7 @@ def test_workers_of_other_queues_and_other_hosts_do_not_count(world: World) -> N
 def test_whoever_may_not_ask_for_connections_goes_by_the_beats(tmp_path: Path) -> None:
     with own_redis(tmp_path) as server, server.client() as admin:
         allowed = {"keys": ["*"], "commands": ["+@all", "-pubsub"]}
-        admin.acl_setuser("lookout", enabled=True, nopass=True, **allowed)  # type: ignore[arg-type]
+        admin.acl_setuser("lookout", enabled=True, nopass=True, **allowed)
         world = World(lambda: connect(f"unix://lookout:any@{server.socket}"))
         registered(world, "w1", QUEUE)
 

@@ -17,6 +17,7 @@ from coreworld import document, step
 from integration.families import child_of, control, decide_all, parent_of
 from integration.world import Json, World
 from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.events import iso
 from orchestrator.application.reasons import Code, Reason
 from orchestrator.cli import main
 from orchestrator.diagnosis import UnknownStep, Why, why
@@ -555,9 +556,20 @@ def test_a_paused_execution_says_since_when(world: World) -> None:
     weid = world.begin(one, ONE, execution_id="x1")
     control(world, "x1", "pause")
     decide_all(world, one)
-    world.client.zadd(world.keys.index("paused"), {weid: world.now_ms() - 200_000})
+    paused = asked(world, "x1").reasons[0]
+    history = world.keys.history(weid)
+    world.client.rpush(history, json.dumps({"at": iso(world.now_ms() - 200_500), "workflow": "paused"}))
+    world.client.rpush(
+        history, "not JSON", '{"at": "2026", "workflow": "in_progress"}', '{"workflow": "paused"}'
+    )
 
-    assert asked(world, "x1").reasons[0].words.startswith("the execution has been paused for 3 m 20 s")
+    long_ago = asked(world, "x1").reasons[0]
+    world.client.delete(history)
+    unknown = asked(world, "x1").reasons[0]
+
+    assert "paused for " in paused.words
+    assert long_ago.words.startswith("the execution has been paused for 3 m 20 s: ")
+    assert unknown.words.startswith("the execution has been paused: ")
 
 
 # ---- the command
