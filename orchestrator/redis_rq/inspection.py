@@ -7,6 +7,7 @@ may write to the same Redis.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,11 +159,13 @@ class Inspection:
 
 
 def answers(pipe: Any) -> list[Any]:
-    """What a pipeline answers; a command that is refused answers with its error, and stops nobody."""
+    """What a pipeline answers. A command that is refused (a key of another type, a right that is missing)
+    answers with its error and stops nobody; a Redis that cannot answer now is Unavailable."""
     with translated():
         found: list[Any] = pipe.execute(raise_on_error=False)
-        for one in found:
-            if isinstance(one, Exception) and not isinstance(one, redis.exceptions.ResponseError):
+    for one in found:
+        if isinstance(one, Exception):
+            with suppress(redis.exceptions.ResponseError), translated():
                 raise one
     return found
 

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from coreworld import document, step
 from integration.test_why import connected, registered
-from integration.world import World, calls
+from integration.world import World, calls, in_thread
 from orchestrator.cli import main
 from orchestrator.diagnosis import Check, Level, examine
 from orchestrator.diagnosis.doctor import NAMES
@@ -263,6 +263,40 @@ def test_what_was_deleted_from_a_stream_is_not_counted(world: World) -> None:
     assert checked(world, "events").found.startswith("1 unread")
     world.client.xdel(world.keys.events(0), entries[2])
     assert checked(world, "events").found == "0 unread, 0 not acknowledged"
+
+
+def test_where_redis_does_not_know_how_many_are_unread_they_are_counted(real_world: World) -> None:
+    """Redis 6.2 never says so, and newer ones do not after something was deleted."""
+    real_world.coordinator()
+    stream = real_world.keys.events(0)
+    entries = [real_world.send(stream, {"type": "continue"}) for _ in range(5)]
+    real_world.log("one").read(1, 0)
+    real_world.client.xdel(stream, entries[2])
+    [group] = real_world.client.xinfo_groups(stream)
+
+    check = checked(real_world, "events")
+
+    assert group["lag"] is None
+    assert check.found == "3 unread, 1 not acknowledged"
+
+
+def test_a_redis_that_is_busy_is_a_problem_and_not_an_empty_one(server: RedisServer) -> None:
+    configure(server, busy_reply_threshold=10)
+    client = connect(server.url)
+    endless = "while true do end"
+
+    def runs_for_ever() -> None:
+        with suppress(ResponseError), server.client() as other:
+            other.eval(endless, 0)
+
+    with in_thread(runs_for_ever):
+        wait_until(lambda: len(examine(client, Keys())) == 1)
+        [check] = examine(client, Keys())
+        client.script_kill()
+
+    assert check.level is Level.PROBLEM
+    assert "BUSY" in check.found
+    client.close()
 
 
 def test_a_stream_that_nobody_trims_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

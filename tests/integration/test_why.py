@@ -310,6 +310,8 @@ def test_a_child_tells_its_own_reasons_below_its_parent(world: World) -> None:
 def test_a_child_that_has_not_begun_says_where_its_start_waits(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, parent_of(document(step("work"))), execution_id="p")
+    for stream in world.streams()[1:]:
+        world.send(stream, {"type": "signal", "execution_id": child_of(weid)})  # no start of anybody
 
     waits = reason_of(asked(world, "p"), Finding.CHILD_WAITS)
     itself = asked(world, child_of(weid))
