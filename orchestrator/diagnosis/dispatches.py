@@ -47,9 +47,9 @@ def about_dispatch(sight: Sight, record: WorkflowRecord, unit: str, step: StepRe
 def _about_workers(sight: Sight, queue: str, unit: str) -> list[Reason]:
     """Why nobody takes a job from its queue."""
     serving = [worker for worker in sight.workers if queue in worker.queues]
-    alive = [worker for worker in serving if worker.is_alive()]
+    alive = [worker for worker in serving if worker.is_alive]
     if not alive:
-        others = sorted({name for worker in sight.workers if worker.is_alive() for name in worker.queues})
+        others = sorted({name for worker in sight.workers if worker.is_alive for name in worker.queues})
         gone = f" ({len(serving)} are registered, and gone)" if serving else ""
         served = f"; workers serve {listed(others)}" if others else "; there is no worker at all"
         words = f"no worker listens to the queue {queue} of {named(unit)}{gone}{served}"

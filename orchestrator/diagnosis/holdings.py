@@ -75,7 +75,7 @@ def _index(sight: Sight) -> Check:
 def _rq(sight: Sight) -> Check:
     """Our version of RQ, and those of the workers: they write down theirs, but not their serializer."""
     ours = version("rq")
-    theirs = {one.version for one in sight.workers if one.is_alive() and _is_ours(sight, one.queues)}
+    theirs = {one.version for one in sight.workers if one.is_alive and _is_ours(sight, one.queues)}
     strange = sorted(one for one in {ours, *theirs} if one and not _is_supported(one))
     wanted = f"{'.'.join(map(str, RQ_AT_LEAST))} or newer, below {RQ_BELOW[0]}"
     if strange:

@@ -107,7 +107,7 @@ def _overdue(sight: Sight, name: str, key: str, what: str) -> Check:
 
 def _workers(sight: Sight, queues: Sequence[RqQueue]) -> Check:
     """Whether somebody listens wherever jobs wait."""
-    alive = [worker for worker in sight.workers if worker.is_alive()]
+    alive = [worker for worker in sight.workers if worker.is_alive]
     served = {name for worker in alive for name in worker.queues}
     deserted = [queue for queue in queues if queue.depth and queue.name not in served]
     if deserted:

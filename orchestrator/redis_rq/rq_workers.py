@@ -12,6 +12,8 @@ from orchestrator.redis_rq.keys import Keys
 WORKERS = "rq:workers"
 BEAT_MARGIN_S = 60
 """Every beat of an RQ worker lets its key live this much longer than until the next one is due."""
+LATE_S = 15
+"""A worker that is later than this with its beat is taken for dead."""
 OLDEST_LOOKED_AT = 10
 LONGEST_SEARCH = 100_000
 
@@ -20,7 +22,8 @@ LONGEST_SEARCH = 100_000
 class RqWorker:
     """A worker that is registered with RQ. `late_s` says by how much its next beat is overdue, by the clock
     of Redis; `is_connected` is False when nobody listens for commands under its name any more: then its
-    process is gone, and its registration is what is left of it."""
+    process is gone, and its registration is what is left of it. A work-horse keeps the connection of its
+    worker open: of one that was killed while it was busy only the beats tell."""
 
     name: str
     hostname: str = ""
@@ -35,8 +38,9 @@ class RqWorker:
     def is_busy(self) -> bool:
         return self.state == "busy"
 
-    def is_alive(self, late_by_s: float = BEAT_MARGIN_S) -> bool:
-        return self.is_connected and self.late_s <= late_by_s
+    @property
+    def is_alive(self) -> bool:
+        return self.is_connected and self.late_s <= LATE_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -382,13 +382,15 @@ def test_a_worker_whose_beat_is_overdue_serves_nobody(world: World) -> None:
 
     with connected(world, "w1"):
         busy = checked(world, "workers")
+        world.client.expire("rq:worker:w1", 30)
+        late = checked(world, "workers")
         world.client.persist("rq:worker:w1")
         timeless = checked(world, "workers")
         world.client.hset("rq:worker:w1", "death", "2026-01-01")
         dead = checked(world, "workers")
 
     assert busy.found == timeless.found == "1 serve our queues, 1 of them busy"
-    assert dead.level is Level.PROBLEM
+    assert late.level is dead.level is Level.PROBLEM
 
 
 def test_old_jobs_are_a_warning(world: World) -> None:

@@ -228,6 +228,27 @@ def test_a_worker_is_well_until_it_is_killed(processes: Stack, kind: str) -> Non
     wait_until(lambda: not is_healthy(url, "worker"))
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_killed_while_its_work_horse_lives_on_falls_silent(
+    processes: Stack, tmp_path: Path
+) -> None:
+    url, world = processes.url, World(lambda: connect(processes.url))
+    process, pid_file = processes.worker(), tmp_path / "horse"
+    one = world.coordinator()
+    world.begin(one, document(step("busy", input={"pid_file": str(pid_file)})))
+    wait_until(pid_file.exists, what=processes.log())
+    assert is_healthy(url, "worker")
+
+    processes.kill(process)
+
+    try:
+        wait_until(lambda: not is_healthy(url, "worker", "--max-age", "1s"))
+        assert "late by" in command(url, "worker", "--max-age", "1s").output, "the horse keeps the connection"
+    finally:
+        processes.kill_pid(int(pid_file.read_text()))
+        world.close()
+
+
 def test_the_command_looks_at_this_host_unless_told_otherwise(redis_url: str) -> None:
     world = World(lambda: connect(redis_url))
     world.client.zadd(world.keys.coordinators, {"elsewhere-7-ab12": world.now_ms()})
