@@ -15,7 +15,10 @@ from orchestrator.redis_rq.jobs import lease_of
 from orchestrator.redis_rq.rq_workers import place_in_queue
 
 
-def about_dispatch(sight: Sight, record: WorkflowRecord, unit: str, step: StepRecord) -> list[Reason]:
+def about_dispatch(
+    sight: Sight, record: WorkflowRecord, unit: str, step: StepRecord, told: set[str]
+) -> list[Reason]:
+    """Where the job of a unit is. `told` are the queues whose workers were spoken of before: once is enough."""
     with translated():
         score: Any = sight.client.zscore(
             sight.keys.leases, lease_of(record.workflow_execution_id, unit, step)
@@ -30,7 +33,9 @@ def about_dispatch(sight: Sight, record: WorkflowRecord, unit: str, step: StepRe
     if place is not None and place[1] is not None:
         queue, before = place[0], place[1]
         words = f"the job of {subject} waits in the queue {queue}; {before} stand before it"
-        return [Reason(Finding.QUEUED, words, unit), *_about_workers(sight, queue, unit)]
+        workers = [] if queue in told else _about_workers(sight, queue, unit)
+        told.add(queue)
+        return [Reason(Finding.QUEUED, words, unit), *workers]
     if math.isinf(score) or score % 1:
         where = f" {place[0]}" if place is not None else ""
         term = "" if math.isinf(score) else f"; it counts as lost in {in_words(score - sight.now)}"

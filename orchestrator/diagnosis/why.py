@@ -127,23 +127,23 @@ class _Question:
     # ---- what Redis knows
 
     def _explained(self, record: WorkflowRecord, found: Sequence[Reason]) -> Iterable[Reason]:
-        looked_at = 0
+        looked_at, queues = 0, set[str]()
         for reason in found:
             yield reason
             if looked_at < LOOKED_AT:
-                more = self._about(record, reason)
+                more = self._about(record, reason, queues)
                 looked_at += bool(more)
                 yield from more
         yield from self._unregistered(record, {reason.step for reason in found})
 
-    def _about(self, record: WorkflowRecord, reason: Reason) -> list[Reason]:
+    def _about(self, record: WorkflowRecord, reason: Reason, queues: set[str]) -> list[Reason]:
         unit = record.steps.get(reason.step) or record.items.get(reason.step)
         match reason.code:
             case Code.IN_LINE:
                 slot = unit.slot if unit is not None else Slot(**record.slot or {})
                 return [] if slot is None else self._about_place(record, reason.step, slot)
             case Code.DISPATCHED | Code.RUNNING if unit is not None:
-                return about_dispatch(self._sight, record, reason.step, unit)
+                return about_dispatch(self._sight, record, reason.step, unit, queues)
             case Code.CHILD if unit is not None:
                 return self._about_child(reason.step, unit.child or "")
         return []

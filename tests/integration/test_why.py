@@ -289,6 +289,7 @@ def test_only_the_first_dispatches_of_many_are_looked_for(world: World) -> None:
 
     assert codes(found).count("dispatched") == 30
     assert codes(found).count("queued") == 20
+    assert codes(found).count("no_worker") == 1, "said once for each queue"
 
 
 # ---- children
