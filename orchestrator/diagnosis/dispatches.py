@@ -18,7 +18,7 @@ from orchestrator.redis_rq.rq_workers import place_in_queue
 def about_dispatch(
     sight: Sight, record: WorkflowRecord, unit: str, step: StepRecord, told: set[str]
 ) -> list[Reason]:
-    """Where the job of a unit is. `told` are the queues whose workers were spoken of before: once is enough."""
+    """Where the job of a unit is. `told` are the queues whose workers were spoken of before."""
     with translated():
         score: Any = sight.client.zscore(
             sight.keys.leases, lease_of(record.workflow_execution_id, unit, step)
