@@ -10,6 +10,7 @@ from orchestrator import __version__
 from orchestrator.cli.completion import completion
 from orchestrator.cli.control import cancel, delete, hold, pause, release, rerun, retry, signal, unpause
 from orchestrator.cli.conversions import convert
+from orchestrator.cli.diagnosis import doctor, health, why
 from orchestrator.cli.executions import start
 from orchestrator.cli.failures import explained
 from orchestrator.cli.graphs import graph
@@ -58,6 +59,7 @@ COMMANDS = (
     *(register, start),
     *(show, status, list_executions, history, watch),
     *(cancel, pause, unpause, signal, hold, release, retry, rerun, delete),
+    *(why, doctor, health),
     *(coordinator, worker, completion),
 )
 for command in COMMANDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -88,27 +89,31 @@ def test_the_commands_exist(services: dict[str, dict[str, Any]], service: str) -
     assert main.get_command(click.Context(main), command) is not None
 
 
-def test_coordinators_are_healthy_while_one_of_them_beats(
+def test_a_coordinator_is_healthy_while_the_one_of_its_host_beats(
     services: dict[str, dict[str, Any]], redis_server: RedisServer, redis_client: Redis
 ) -> None:
     beats = importlib.import_module("orchestrator.redis_rq.keys").Keys().coordinators
-    now_ms = int(time.time() * 1000)
+    now_ms, here = int(time.time() * 1000), f"{socket.gethostname()}-7-ab12"
 
-    redis_client.zadd(beats, {"c1": now_ms - 120_000})
+    redis_client.zadd(beats, {"elsewhere-7-ab12": now_ms, here: now_ms - 120_000})
     assert not is_healthy(services["coordinator"], redis_server)
 
-    redis_client.zadd(beats, {"c1": now_ms})
+    redis_client.zadd(beats, {here: now_ms + 60_000})  # it does not grow old while Python starts
     assert is_healthy(services["coordinator"], redis_server)
 
 
-def test_a_worker_is_healthy_when_it_is_registered(
+def test_a_worker_is_healthy_when_it_is_registered_and_connected(
     services: dict[str, dict[str, Any]], redis_server: RedisServer, redis_client: Redis
 ) -> None:
+    worker = Worker(["orchestrator.default"], connection=redis_client)
+    worker.register_birth()
     assert not is_healthy(services["worker"], redis_server)
 
-    Worker(["orchestrator.default"], connection=redis_client).register_birth()
-
-    assert is_healthy(services["worker"], redis_server)
+    worker.subscribe()
+    try:
+        assert is_healthy(services["worker"], redis_server)
+    finally:
+        worker.unsubscribe()
 
 
 def test_the_image_is_built_from_files_that_exist_and_runs_as_a_plain_user(
@@ -125,7 +130,8 @@ def test_the_image_is_built_from_files_that_exist_and_runs_as_a_plain_user(
 
 def is_healthy(service: dict[str, Any], server: RedisServer) -> bool:
     """Run the health check of a service as Docker would, against our own Redis."""
-    _, python, *arguments = service["healthcheck"]["test"]
-    assert python == "python"
+    _, program, *arguments = service["healthcheck"]["test"]
+    assert program == "orchestrator"
     environment = {**os.environ, "ORCHESTRATOR_REDIS_URL": server.url}
-    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True).returncode == 0
+    command = [sys.executable, "-m", "orchestrator", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True).returncode == 0

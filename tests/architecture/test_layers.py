@@ -64,6 +64,11 @@ ROOMS = {
         ours=frozenset({APPLICATION, BACKEND, "orchestrator.cases", "orchestrator.starts"}), libraries=DATA
     ),
     "orchestrator.client": Room(ours=frozenset({APPLICATION, BACKEND, REDIS_RQ}), libraries=DATA),
+    "orchestrator.diagnosis": Room(  # it looks and tells, and writes nothing
+        ours=frozenset({APPLICATION, REDIS_RQ, "orchestrator.worker.lookup"}),
+        libraries=DATA | {"redis"},
+        never=frozenset({TRANSITIONS}),
+    ),
     "orchestrator.family": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.workflow": Room(
         ours=frozenset({APPLICATION, BACKEND, "orchestrator.family"}), libraries=DATA
@@ -215,6 +220,8 @@ def test_imports_point_inwards(module: str) -> None:
         ("orchestrator.coordinator", "from orchestrator.settings import Settings"),
         ("orchestrator.client", "from orchestrator import Workflow"),
         ("orchestrator.client", "import orchestrator"),
+        ("orchestrator.diagnosis.why", "from orchestrator.client import Client"),
+        ("orchestrator.diagnosis.why", "from orchestrator.application.transitions import decide"),
         ("orchestrator.settings", "from orchestrator.backend import ports"),
         ("orchestrator.cli.main", "importlib.import_module('executors.greetings')"),
         ("orchestrator.workflow", "from orchestrator.embedded import embedded_redis"),

@@ -1,0 +1,34 @@
+"""What a check says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: how it is, what was found, and what to do unless it is well."""
+
+    name: str
+    level: Level
+    found: str
+    advice: str = ""
+
+
+def well(name: str, found: str) -> Check:
+    return Check(name, Level.OK, found)
+
+
+def warning(name: str, found: str, advice: str) -> Check:
+    return Check(name, Level.WARNING, found, advice)
+
+
+def problem(name: str, found: str, advice: str) -> Check:
+    return Check(name, Level.PROBLEM, found, advice)

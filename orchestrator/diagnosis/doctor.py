@@ -1,0 +1,51 @@
+"""Everything looked at once: a bounded number of commands, however much this Redis holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.application.errors import StoreError
+from orchestrator.diagnosis.checks import Check, problem
+from orchestrator.diagnosis.findings import Sight
+from orchestrator.diagnosis.holdings import check_holdings
+from orchestrator.diagnosis.server import check_server
+from orchestrator.diagnosis.traffic import check_traffic
+from orchestrator.redis_rq.connection import Client
+from orchestrator.redis_rq.keys import Keys
+
+NAMES = (
+    "redis",
+    "aof",
+    "rdb",
+    "eviction",
+    "memory",
+    "replication",
+    "clock",
+    "coordinators",
+    "starts",
+    "events",
+    "streams",
+    "partitions",
+    "timers",
+    "leases",
+    "workers",
+    "queues",
+    "failed_jobs",
+    "dead_letters",
+    "counters",
+    "index",
+    "rq",
+    "executors",
+)
+"""Every check, in the order in which they are made."""
+
+
+def examine(client: Client, keys: Keys, executors: Sequence[str] = ()) -> list[Check]:
+    """How this Redis is, and those who serve it. One that cannot be used is a problem, not an error."""
+    sight = Sight(client, keys)
+    try:
+        return [*check_server(client), *check_traffic(sight), *check_holdings(sight, executors)]
+    except StoreError as error:
+        cause = str(error).removeprefix("Redis: ")
+        advice = "start it, or name another with --redis-url or ORCHESTRATOR_REDIS_URL"
+        return [problem("redis", f"Redis cannot be used: {cause}", advice)]

@@ -1,0 +1,218 @@
+"""Why an execution does not get on: the reasons of its record, and after each what Redis knows about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from orchestrator.application.errors import OrchestratorError, RecordNotFound
+from orchestrator.application.reasons import Code, Reason, reasons, reasons_of
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.units import Slot
+from orchestrator.diagnosis.beginnings import about_unknown, execution_of
+from orchestrator.diagnosis.dispatches import about_dispatch
+from orchestrator.diagnosis.findings import REPAIR, Finding, Sight
+from orchestrator.diagnosis.places import about_place
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.store import RedisStore
+
+DEEPEST = 5
+"""So many generations of children are asked; the last of them says how to ask further."""
+HISTORY_READ = 200
+LOOKED_AT = 20
+"""Of so many dispatches and places Redis is asked where they are: an execution may have thousands."""
+
+
+class UnknownStep(OrchestratorError):
+    exit_code = 2
+
+    def __init__(self, record: WorkflowRecord, step: str) -> None:
+        known = [*record.steps, *record.items]
+        close = get_close_matches(step, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        super().__init__(f"execution {record.execution_id!r} has no step {step!r}{hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What keeps an execution; `status` is None when there is none of that id, or not yet. `children` are
+    the executions that it waits for, or that it failed with."""
+
+    execution_id: str
+    workflow_execution_id: str | None
+    status: str | None
+    reasons: tuple[Reason, ...]
+    children: tuple[Why, ...] = ()
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there is no such execution, and none on its way."""
+        return self.status is None and all(one.code != Finding.START_WAITS for one in self.reasons)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def why(client: Client, keys: Keys, execution_id: str, step: str = "") -> Why:
+    """Why an execution, or one step of it, does not get on; by any of its ids, or by that of its start.
+
+    RecordNotFound when nobody has ever heard of it, UnknownStep when it has no such step.
+    """
+    return _Question(Sight(client, keys)).answer(execution_id, step)
+
+
+class _Question:
+    def __init__(self, sight: Sight) -> None:
+        self._sight, self._store = sight, RedisStore(sight.client, sight.keys)
+
+    def answer(self, execution_id: str, step: str = "", depth: int = 0) -> Why:
+        sight = self._sight
+        try:
+            full = self._store.full_id(execution_id)
+        except RecordNotFound:
+            full = execution_of(sight, execution_id) or ""
+        try:
+            record = self._store.load(full or execution_id)
+        except RecordNotFound:
+            return self._unknown(execution_id, full)
+        found = self._reasons(record, step)
+        shown = tuple(self._explained(record, found))
+        if not record.is_final:
+            shown += tuple(sight.about_coordinators(record.workflow_execution_id))
+        return Why(
+            record.execution_id,
+            record.workflow_execution_id,
+            record.status.value,
+            shown,
+            tuple(self.answer(child, depth=depth + 1) for child in self._children(record, found, depth)),
+        )
+
+    def _unknown(self, execution_id: str, full: str) -> Why:
+        short = execution_id.partition("#")[2] or execution_id
+        found = about_unknown(self._sight, short)
+        if full and "#" not in execution_id:
+            words = f"{self._sight.keys.execution(execution_id)} leads to {full}, and its record is gone"
+            found.insert(0, Reason(Finding.RECORD_GONE, words, advice=REPAIR))
+        if not found:
+            raise RecordNotFound(execution_id)
+        return Why(short, None, None, tuple(found))
+
+    def _reasons(self, record: WorkflowRecord, step: str) -> list[Reason]:
+        now, since_ms = self._sight.now, self._since(record)
+        if not step:
+            return reasons(record, now, since_ms)
+        try:
+            return reasons_of(record, step, now, since_ms)
+        except LookupError:
+            raise UnknownStep(record, step) from None
+
+    def _since(self, record: WorkflowRecord) -> int | None:
+        """When the execution came to its status, if that is told by the end of its history."""
+        key = self._sight.keys.history(record.workflow_execution_id)
+        with translated():
+            entries: Any = self._sight.client.lrange(key, -HISTORY_READ, -1)
+        for entry in reversed(entries):
+            with suppress(ValueError, AttributeError, TypeError, KeyError):
+                told = json.loads(entry)
+                if told.get("workflow") == record.status:
+                    return round(datetime.fromisoformat(told["at"]).timestamp() * 1000)
+        return None
+
+    # ---- what Redis knows
+
+    def _explained(self, record: WorkflowRecord, found: Sequence[Reason]) -> Iterable[Reason]:
+        looked_at, queues = 0, set[str]()
+        for reason in found:
+            yield reason
+            if looked_at < LOOKED_AT:
+                more = self._about(record, reason, queues)
+                looked_at += bool(more)
+                yield from more
+        yield from self._unregistered(record, {reason.step for reason in found})
+
+    def _about(self, record: WorkflowRecord, reason: Reason, queues: set[str]) -> list[Reason]:
+        unit = record.steps.get(reason.step) or record.items.get(reason.step)
+        match reason.code:
+            case Code.IN_LINE:
+                slot = unit.slot if unit is not None else Slot(**record.slot or {})
+                return [] if slot is None else self._about_place(record, reason.step, slot)
+            case Code.DISPATCHED | Code.RUNNING if unit is not None:
+                return about_dispatch(self._sight, record, reason.step, unit, queues)
+            case Code.CHILD if unit is not None:
+                return self._about_child(reason.step, unit.child or "")
+        return []
+
+    def _about_place(self, record: WorkflowRecord, step_id: str, slot: Slot) -> list[Reason]:
+        return about_place(self._sight, record, step_id, slot, list(self._above(record)))
+
+    def _above(self, record: WorkflowRecord) -> Iterable[tuple[str, str]]:
+        """The executions above this one, each with the step that waits for the one below."""
+        parent = record.parent
+        for _ in range(record.spec.limits.max_depth):
+            if parent is None:
+                return
+            yield parent["execution"], parent["step_id"]
+            try:
+                parent = self._store.load(parent["execution"]).parent
+            except RecordNotFound:
+                return
+
+    def _about_child(self, step_id: str, child: str) -> list[Reason]:
+        if self._exists(child):
+            return []
+        waits = [one for one in about_unknown(self._sight, child) if one.code == Finding.START_WAITS]
+        words = waits[0].words if waits else "nobody has begun it yet"
+        return [
+            Reason(
+                Finding.CHILD_WAITS,
+                f"the child {child} of step {step_id} does not exist yet: {words}",
+                step_id,
+            )
+        ]
+
+    def _unregistered(self, record: WorkflowRecord, told: Set[str]) -> list[Reason]:
+        """Children by name that nobody has registered: of steps that have not ended, as far as asked for."""
+        named = {
+            spec.id: spec.child.name
+            for spec in record.spec.steps
+            if spec.child is not None and spec.child.name is not None and spec.id in told
+        }
+        if not named or record.is_final:
+            return []
+        with translated():
+            known: Any = self._sight.client.hmget(self._sight.keys.definitions, list(named.values()))
+        return [
+            Reason(
+                Finding.CHILD_UNREGISTERED,
+                f"the child of step {step_id} is the workflow {name!r}, and nobody has registered it",
+                step_id,
+                advice=f"orchestrator register FILE --name {name}",
+            )
+            for (step_id, name), workflow_id in zip(named.items(), known, strict=True)
+            if workflow_id is None
+            and not record.steps[step_id].is_final
+            and not self._exists(record.steps[step_id].child)
+        ]
+
+    def _children(self, record: WorkflowRecord, found: Iterable[Reason], depth: int) -> list[str]:
+        """Those to be asked as well: the ones it waits for, and the one it failed with."""
+        if depth >= DEEPEST:
+            return []
+        waiting = [record.steps[one.step].child or "" for one in found if one.code == Code.CHILD]
+        failed = (record.error or {}).get("child")
+        wanted = [*waiting, *([str(failed)] if failed else [])]
+        return [child for child in wanted[:LOOKED_AT] if self._exists(child)]
+
+    def _exists(self, execution: str | None) -> bool:
+        keys = self._sight.keys
+        if not execution:
+            return False
+        key = keys.workflow(execution) if "#" in execution else keys.execution(execution)
+        with translated():
+            return bool(self._sight.client.exists(key))

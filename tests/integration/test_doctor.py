@@ -1,0 +1,575 @@
+"""The doctor: each check finds what it is there for, brought about for real, and says what to do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from redis.exceptions import ResponseError
+
+from coreworld import document, step
+from integration.test_why import connected, registered
+from integration.world import World, calls, in_thread
+from orchestrator.cli import main
+from orchestrator.diagnosis import Check, Level, examine
+from orchestrator.diagnosis.doctor import NAMES
+from orchestrator.diagnosis.server import check_server
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.keys import Keys
+from processes import stack, wait_until
+from redis_server import RedisServer, own_redis
+
+ONE = document(step("a"))
+QUEUE = "orchestrator.default"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis as it should be: its settings are changed by the tests."""
+    with own_redis(tmp_path, "--appendonly", "yes") as made:
+        yield made
+
+
+def checked(world: World, name: str, *executors: str, keys: Keys | None = None) -> Check:
+    [found] = [one for one in examine(world.client, keys or world.keys, executors) if one.name == name]
+    return found
+
+
+def server_check(server: RedisServer, name: str) -> Check:
+    client = connect(server.url)
+    try:
+        [found] = [one for one in check_server(client) if one.name == name]
+    finally:
+        client.close()
+    return found
+
+
+def configure(server: RedisServer, **settings: Any) -> None:
+    with server.client() as client:
+        for name, value in settings.items():
+            client.config_set(name.replace("_", "-"), value)
+
+
+# ---- all of it
+
+
+def test_every_check_is_made_and_where_all_is_well_none_complains(server: RedisServer) -> None:
+    world = World(lambda: connect(server.url))
+    one = world.coordinator()
+    weid = world.begin(one, ONE)
+    registered(world, "w1", QUEUE)
+    with connected(world, "w1"):
+        checks = examine(world.client, world.keys, ["executors"])
+
+    assert tuple(check.name for check in checks) == NAMES
+    assert [check for check in checks if check.level is not Level.OK or check.advice] == []
+    assert world.status(weid) == "in_progress"
+    world.close()
+
+
+def test_a_redis_that_does_not_say_what_it_is_is_looked_at_all_the_same(server: RedisServer) -> None:
+    with server.client() as admin:
+        allowed = {"keys": ["*"], "commands": ["+@all", "-info"]}
+        admin.acl_setuser("lookout", enabled=True, nopass=True, **allowed)
+    client = connect(f"unix://lookout:any@{server.socket}")
+
+    checks = examine(client, Keys())
+
+    assert (checks[0].name, checks[0].level) == ("redis", Level.WARNING)
+    assert checks[0].advice.startswith("allow INFO to this user")
+    assert [check.name for check in checks[1:]] == list(NAMES[6:])
+    client.close()
+
+
+def test_the_number_of_commands_does_not_grow_with_what_is_held(real_world: World) -> None:
+    one = real_world.coordinator()
+
+    def commands() -> int:
+        real_world.client.config_resetstat()
+        examine(real_world.client, real_world.keys)
+        return sum(calls(real_world.client).values())
+
+    few = commands()
+    for n in range(150):
+        real_world.start(ONE, execution_id=f"x{n}")
+    one.turn()
+
+    # One EXISTS for each of the sampled records, and no more.
+    assert commands() <= few + 110
+
+
+def test_a_redis_that_is_away_is_a_problem_and_not_an_error() -> None:
+    client = connect("unix:///nowhere/redis.sock")
+
+    [check] = examine(client, Keys())
+
+    assert (check.name, check.level) == ("redis", Level.PROBLEM)
+    assert check.found.startswith("Redis cannot be used: ")
+
+
+# ---- the server
+
+
+def test_a_server_that_is_too_old_is_a_problem(monkeypatch: pytest.MonkeyPatch, server: RedisServer) -> None:
+    monkeypatch.setattr("orchestrator.diagnosis.server.MINIMUM_REDIS", (99, 0))
+
+    check = server_check(server, "redis")
+
+    assert check.level is Level.PROBLEM
+    assert check.advice == "upgrade it to 99.0 or newer"
+
+
+def test_a_server_without_an_append_only_file_is_a_problem(server: RedisServer) -> None:
+    configure(server, appendonly="no")
+
+    check = server_check(server, "aof")
+
+    assert check.level is Level.PROBLEM
+    assert "appendonly yes" in check.advice
+
+
+def test_a_server_that_evicts_is_a_problem(server: RedisServer) -> None:
+    configure(server, maxmemory_policy="allkeys-lru")
+
+    check = server_check(server, "eviction")
+
+    assert (check.level, check.found) == (
+        Level.PROBLEM,
+        "it evicts keys when it is full (allkeys-lru), workflows too",
+    )
+
+
+@pytest.mark.parametrize(("share", "level"), [(1.5, "ok"), (1.2, "warning"), (1.02, "problem")])
+def test_a_server_that_is_nearly_full_warns_and_then_complains(
+    server: RedisServer, share: float, level: str
+) -> None:
+    with server.client() as client:
+        client.setrange("ballast", 20_000_000, "x")  # made by the server: no buffer is left to be freed
+        used = int(client.info("memory")["used_memory"])
+    configure(server, maxmemory=int(used * share))
+
+    assert server_check(server, "memory").level == level
+
+
+def test_a_replica_is_a_problem(server: RedisServer) -> None:
+    with server.client() as client:
+        client.replicaof("127.0.0.1", "1")
+
+    check = server_check(server, "replication")
+
+    assert check.level is Level.PROBLEM
+    assert check.found == "this is a replica of 127.0.0.1:1: it takes no writes"
+
+
+def test_a_snapshot_that_failed_is_a_warning(server: RedisServer) -> None:
+    with server.client() as client:
+        (server.folder / "dump.rdb").mkdir()  # where the snapshot should be written
+        client.bgsave()
+        wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] != "ok")
+
+    assert server_check(server, "rdb").level is Level.WARNING
+
+
+def test_an_append_only_file_that_cannot_be_rewritten_is_a_problem(server: RedisServer) -> None:
+    with server.client() as client:
+        folder = server.folder / "appendonlydir"
+        folder.rename(server.folder / "away")
+        folder.write_text("no folder any more")
+        with suppress(ResponseError):
+            client.bgrewriteaof()
+        wait_until(lambda: client.info("persistence")["aof_last_bgrewrite_status"] != "ok")
+
+    assert server_check(server, "aof").level is Level.PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "level", "words"),
+    [
+        (0, "ok", "Redis"),
+        (10, "warning", "this machine is 10 s ahead of Redis"),
+        (-10, "warning", "this machine is 10 s behind Redis"),
+        (600, "problem", "this machine is 10 m 0 s ahead of Redis"),
+    ],
+)
+def test_a_clock_that_differs_is_told(server: RedisServer, ahead_s: int, level: str, words: str) -> None:
+    client = connect(server.url)
+    shift = ahead_s + (0.05 if ahead_s > 0 else -0.05)
+
+    check = check_server(client, clock=lambda: time.time() + shift)[-1]
+
+    assert (check.name, check.level.value) == ("clock", level)
+    assert words in check.found
+    client.close()
+
+
+# ---- coordinators and streams
+
+
+def test_coordinators_that_are_dead_are_a_problem(world: World) -> None:
+    assert checked(world, "coordinators").found == "no coordinator is alive: nothing moves on"
+
+    world.client.zadd(world.keys.coordinators, {"one": world.now_ms() - 60_500})
+
+    assert checked(world, "coordinators").found == (
+        "no coordinator is alive; the last beat was 1 m 0 s ago: nothing moves on"
+    )
+    world.coordinator("two")
+    assert checked(world, "coordinators").level is Level.OK
+
+
+@pytest.mark.parametrize(("age_s", "level"), [(1, "ok"), (20, "warning"), (120, "problem")])
+@pytest.mark.parametrize("name", ["starts", "events"])
+def test_events_that_nobody_reads_are_told_by_their_age(
+    world: World, name: str, age_s: int, level: str
+) -> None:
+    world.coordinator()
+    stream = world.keys.starts if name == "starts" else world.keys.events(3)
+    world.client.delete(stream)
+    world.send(stream, {"type": "continue"}, f"{world.now_ms() - age_s * 1000}-0")
+
+    check = checked(world, name)
+
+    assert check.level == level
+    assert check.found.startswith("1 unread, 0 not acknowledged")
+    if level != "ok":
+        assert f"the oldest, in {stream}, has waited for" in check.found
+
+
+def test_events_that_somebody_holds_are_counted_and_aged(world: World) -> None:
+    one = world.coordinator()
+    world.send(world.keys.events(0), {"type": "nonsense"}, f"{world.now_ms() - 20_000}-0")
+    world.log("dead").read(10, 0)
+
+    held = checked(world, "events")
+    world.age_pending(10_000)
+    one.turn()
+
+    assert (held.level, held.found.partition(";")[0]) == (Level.WARNING, "0 unread, 1 not acknowledged")
+    assert checked(world, "events").level is Level.OK
+
+
+def test_what_was_deleted_from_a_stream_is_not_counted(world: World) -> None:
+    world.coordinator()
+    entries = [world.send(world.keys.events(0), {"type": "continue"}) for _ in range(3)]
+    world.client.xdel(world.keys.events(0), entries[0], entries[1])
+
+    assert checked(world, "events").found.startswith("1 unread")
+    world.client.xdel(world.keys.events(0), entries[2])
+    assert checked(world, "events").found == "0 unread, 0 not acknowledged"
+
+
+def test_where_redis_does_not_know_how_many_are_unread_they_are_counted(real_world: World) -> None:
+    """Redis 6.2 never says so, and newer ones do not after something was deleted."""
+    real_world.coordinator()
+    stream = real_world.keys.events(0)
+    entries = [real_world.send(stream, {"type": "continue"}) for _ in range(5)]
+    real_world.log("one").read(1, 0)
+    real_world.client.xdel(stream, entries[2])
+    [group] = real_world.client.xinfo_groups(stream)
+
+    check = checked(real_world, "events")
+
+    assert group["lag"] is None
+    assert check.found == "3 unread, 1 not acknowledged"
+
+
+def test_a_redis_that_is_busy_is_a_problem_and_not_an_empty_one(server: RedisServer) -> None:
+    configure(server, busy_reply_threshold=10)
+    client = connect(server.url)
+    endless = "while true do end"
+
+    def runs_for_ever() -> None:
+        with suppress(ResponseError), server.client() as other:
+            other.eval(endless, 0)
+
+    with in_thread(runs_for_ever):
+        wait_until(lambda: len(examine(client, Keys())) == 1)
+        [check] = examine(client, Keys())
+        client.script_kill()
+
+    assert check.level is Level.PROBLEM
+    assert "BUSY" in check.found
+    client.close()
+
+
+def test_a_stream_that_nobody_trims_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.diagnosis.traffic.LONG_STREAM", 3)
+    one = world.coordinator(trim_every_s=1e9)
+    world.client.xgroup_create(world.keys.events(0), "somebody else", id="0")
+    for _ in range(5):
+        world.send(world.keys.events(0), {"type": "nonsense"})
+    one.turn()
+    world.log().trim()
+
+    check = checked(world, "streams")
+
+    assert (check.level, check.found) == (
+        Level.WARNING,
+        "acknowledged entries are not trimmed: orchestrator:events:0 (5)",
+    )
+    world.client.xgroup_destroy(world.keys.events(0), "somebody else")
+    world.log().trim()
+    assert checked(world, "streams").level is Level.OK
+
+
+def test_events_beyond_the_partitions_of_this_setting_are_a_problem(world: World) -> None:
+    world.coordinator()
+    world.send(world.keys.events(6), {"type": "continue"})
+
+    check = checked(world, "partitions", keys=Keys(partitions=4))
+
+    assert (check.level, check.found) == (
+        Level.PROBLEM,
+        "ORCHESTRATOR_PARTITIONS is 4 here, but events wait in orchestrator:events:6 (1)",
+    )
+    assert checked(world, "partitions").level is Level.OK
+
+
+def test_a_key_of_another_type_where_a_stream_should_be_stops_nobody(world: World) -> None:
+    world.coordinator()
+    world.client.delete(world.keys.events(0))
+    world.client.set(world.keys.events(0), "no stream")
+    world.client.set(world.keys.events(9), "no stream")
+
+    checks = examine(world.client, world.keys)
+
+    assert [check.name for check in checks][-1] == "executors"
+
+
+# ---- timers and leases
+
+
+@pytest.mark.parametrize(("name", "what"), [("timers", "timers"), ("leases", "leases of dispatches")])
+def test_what_is_overdue_is_a_problem(world: World, name: str, what: str) -> None:
+    world.coordinator()
+    key = getattr(world.keys, name)
+    world.client.zadd(key, {"wake|w#x|a|0": world.now_ms() - 60_500, "later": world.now_ms() + 60_000})
+
+    check = checked(world, name)
+
+    assert (check.level, check.found) == (Level.PROBLEM, f"1 of 2 {what} are overdue, the first by 1 m 0 s")
+    world.client.zrem(key, "wake|w#x|a|0")
+    assert checked(world, name).found == f"1 {what}, none overdue"
+
+
+# ---- queues and workers
+
+
+def test_jobs_without_a_worker_are_a_problem(world: World) -> None:
+    one = world.coordinator()
+    assert checked(world, "workers").level is Level.WARNING
+    world.begin(one, document(step("a", queue="gpu", priority=1)))
+    registered(world, "w1", QUEUE)
+
+    with connected(world, "w1"):
+        check = checked(world, "workers")
+
+    assert (check.level, check.found) == (Level.PROBLEM, "no worker listens to orchestrator.gpu:1 (1 jobs)")
+    assert check.advice == "start one: orchestrator worker gpu"
+
+
+def test_a_worker_whose_beat_is_overdue_serves_nobody(world: World) -> None:
+    one = world.coordinator()
+    world.begin(one, ONE)
+    registered(world, "w1", QUEUE, state="busy", ttl_s=90)
+
+    with connected(world, "w1"):
+        busy = checked(world, "workers")
+        world.client.expire("rq:worker:w1", 30)
+        late = checked(world, "workers")
+        world.client.persist("rq:worker:w1")
+        timeless = checked(world, "workers")
+        world.client.hset("rq:worker:w1", "death", "2026-01-01")
+        dead = checked(world, "workers")
+
+    assert busy.found == timeless.found == "1 serve our queues, 1 of them busy"
+    assert late.level is dead.level is Level.PROBLEM
+
+
+def test_old_jobs_are_a_warning(world: World) -> None:
+    one = world.coordinator()
+    world.begin(one, ONE)
+    [token] = world.waiting()
+    assert checked(world, "queues").level is Level.OK
+    world.client.hset(world.keys.rq_job(token), "enqueued_at", "2026-01-01T00:00:00.000Z")
+
+    old = checked(world, "queues")
+    world.client.delete(world.keys.rq_job(token))
+    revoked = checked(world, "queues")
+
+    assert old.level is Level.WARNING
+    assert old.found.startswith("1 jobs wait, the oldest in orchestrator.default for ")
+    assert old.advice == "start more workers: orchestrator worker default"
+    assert revoked.level is Level.OK
+
+
+def test_failed_jobs_that_nobody_takes_up_are_a_warning(world: World) -> None:
+    one = world.coordinator()
+    world.begin(one, ONE)
+    world.client.zadd(world.keys.rq_failed(QUEUE), {"some-token": 1})
+
+    failed = checked(world, "failed_jobs")
+    one.turn()
+
+    assert (failed.level, failed.found) == (
+        Level.WARNING,
+        "RQ keeps failed jobs of ours: orchestrator.default (1)",
+    )
+    assert checked(world, "failed_jobs").level is Level.OK
+
+
+def test_a_queue_of_another_type_counts_nothing(world: World) -> None:
+    one = world.coordinator()
+    world.begin(one, ONE)
+    world.client.delete(world.keys.rq_queue(QUEUE))
+    world.client.set(world.keys.rq_queue(QUEUE), "no list")
+
+    assert checked(world, "queues").found == "no job waits"
+
+
+# ---- what has piled up
+
+
+def test_a_fresh_dead_letter_is_a_warning_and_an_old_one_is_not(world: World) -> None:
+    one = world.coordinator()
+    assert checked(world, "dead_letters").found == "none"
+    world.send(world.keys.dead, {"reason": "old\nwith details"}, f"{world.now_ms() - 7_200_500}-0")
+    old = checked(world, "dead_letters")
+    world.start("nobody")
+    one.turn()
+
+    fresh = checked(world, "dead_letters")
+
+    assert (old.level, old.found) == (Level.OK, "1, the newest 2 h 0 m ago: old")
+    assert fresh.level is Level.WARNING
+    assert fresh.found.endswith("ago: no workflow is registered as 'nobody'")
+
+
+def test_counters_are_shown_and_values_that_could_not_be_shared_are_a_warning(world: World) -> None:
+    one = world.coordinator()
+    assert checked(world, "counters").found == "nothing was counted"
+    world.start("nobody")
+    one.turn()
+    assert checked(world, "counters").found == "dead 1"
+
+    world.client.hincrby(world.keys.counters, "not_shared", 2)
+
+    check = checked(world, "counters")
+    assert (check.level, check.found) == (Level.WARNING, "dead 1, not_shared 2")
+
+
+def test_open_executions_without_a_record_are_a_warning(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, ONE, execution_id="x1")
+    world.begin(one, ONE, execution_id="x2")
+    assert checked(world, "index").found == "2 open executions; the oldest 2 all have their record"
+
+    world.client.delete(world.keys.workflow(weid))
+
+    check = checked(world, "index")
+    assert (check.level, check.found) == (Level.WARNING, "1 of 2 open executions have no record: x1")
+    assert check.advice == "orchestrator verify --repair puts it right"
+
+
+def test_a_worker_with_another_rq_is_a_warning(world: World) -> None:
+    registered(world, "w1", QUEUE)
+    registered(world, "w2", "somebody's own")
+    world.client.hset("rq:worker:w2", "version", "1.0")
+    with connected(world, "w1", "w2"):
+        same = checked(world, "rq")
+        world.client.hset("rq:worker:w1", "version", "1.16.2")
+        other = checked(world, "rq")
+
+    assert same.found.endswith("workers have 2.12.0")
+    assert (other.level, other.found) == (Level.WARNING, "RQ 1.16.2 is in use")
+    assert other.advice == "install 2.12 or newer, below 3 everywhere"
+
+
+def test_executors_that_cannot_be_imported_are_a_warning(world: World) -> None:
+    assert checked(world, "executors").level is Level.OK
+    assert checked(world, "executors", "executors").found.startswith("4 in executors: check_order, ")
+
+    check = checked(world, "executors", "nothing_of_this_name")
+
+    assert check.level is Level.WARNING
+    assert "'nothing_of_this_name' cannot be imported" in check.found
+
+
+# ---- the command
+
+
+def doctor(server: RedisServer, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *arguments, "--redis-url", server.url])
+
+
+def test_the_exit_code_tells_a_problem_from_a_warning(server: RedisServer) -> None:
+    world = World(lambda: connect(server.url))
+    no_coordinator = doctor(server).exit_code
+    world.coordinator()
+
+    ends = [doctor(server).exit_code, doctor(server, "--strict").exit_code]
+
+    assert no_coordinator == 1
+    assert ends == [0, 1], "no worker is there yet: a warning"
+    world.close()
+
+
+def test_the_command_prints_a_line_for_each_check_and_what_to_do(server: RedisServer) -> None:
+    lines = doctor(server).output.splitlines()
+
+    assert lines[0].split() == ["ok", "redis", "Redis", *lines[0].split()[3:]]
+    at = next(n for n, line in enumerate(lines) if line.startswith("problem  coordinators"))
+    assert lines[at + 1].strip() == "-> start one: orchestrator coordinator"
+    assert [line.split()[1] for line in lines if not line.startswith(" ")] == list(NAMES)
+
+
+def test_the_command_prints_json(server: RedisServer) -> None:
+    said = json.loads(doctor(server, "--json").output)
+
+    assert said["ok"] is False
+    assert [check["name"] for check in said["checks"]] == list(NAMES)
+    assert set(said["checks"][0]) == {"name", "level", "found", "advice"}
+
+
+def test_a_redis_that_is_away_ends_the_command_with_one() -> None:
+    said = CliRunner().invoke(main, ["doctor", "--redis-url", "unix:///nowhere/redis.sock"])
+
+    assert said.exit_code == 1
+    assert said.output.startswith("problem  redis  Redis cannot be used: ")
+
+
+# ---- real processes
+
+
+@pytest.mark.slow
+def test_a_system_that_runs_is_well_and_a_killed_worker_is_missed(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    client = connect(server.url)
+    world = World(lambda: connect(server.url))
+    with stack(server.url, "step_functions", tmp_path / "logs") as processes:
+        processes.coordinator()
+        workers = [processes.worker(), processes.rq_worker()]
+
+        def is_well() -> bool:
+            return all(check.level is Level.OK for check in examine(client, world.keys))
+
+        wait_until(lambda: checked(world, "workers").found.startswith("2 serve"), what=processes.log())
+        wait_until(is_well, what=str(examine(client, world.keys)))
+        for worker in workers:
+            worker.send_signal(signal.SIGSTOP)
+        world.start(document(step("nothing")), execution_id="x1")
+        wait_until(lambda: checked(world, "queues").found.startswith("1 jobs"), what=processes.log())
+        for worker in workers:
+            processes.kill(worker)
+
+        wait_until(lambda: checked(world, "workers").level is Level.PROBLEM)
+    world.close()
+    client.close()

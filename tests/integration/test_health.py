@@ -1,0 +1,278 @@
+"""Health: the loop of a process comes round. That it exists, and that Redis answers, is not enough."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coreworld import document, step
+from integration.test_why import connected, registered
+from integration.world import World, in_thread
+from orchestrator.backend.backend import Backend
+from orchestrator.cli import main
+from orchestrator.coordinator import Coordinator, Pace
+from orchestrator.diagnosis import Health, Whose, health
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.runner import RqRunner
+from processes import Stack, stack, wait_until
+from redis_server import own_redis
+
+HERE = socket.gethostname()
+QUEUE = "orchestrator.default"
+
+
+def coordinators(world: World, whose: Whose | None = None, max_age_ms: int = 10_000) -> Health:
+    return health(world.client, world.keys, "coordinator", whose, max_age_ms)
+
+
+def workers(world: World, whose: Whose | None = None, max_age_ms: int = 10_000) -> Health:
+    return health(world.client, world.keys, "worker", whose, max_age_ms)
+
+
+# ---- coordinators
+
+
+def test_a_coordinator_is_well_as_long_as_it_beats(world: World) -> None:
+    assert coordinators(world).words == "there is no coordinator anywhere"
+    world.coordinator("one")
+    well = coordinators(world)
+    world.client.zadd(world.keys.coordinators, {"one": world.now_ms() - 15_500})
+
+    silent = coordinators(world)
+
+    assert (well.is_healthy, well.words) == (True, "1 coordinator anywhere well")
+    assert (silent.is_healthy, silent.words) == (False, "coordinator silent: one (late by 15 s)")
+    assert coordinators(world, max_age_ms=20_000).is_healthy
+
+
+def test_one_silent_coordinator_of_several_is_enough(world: World) -> None:
+    now = world.now_ms()
+    world.client.zadd(world.keys.coordinators, {"one": now, "two": now})
+    assert coordinators(world).words == "2 coordinators anywhere well"
+
+    world.client.zadd(world.keys.coordinators, {"two": now - 60_000})
+
+    found = coordinators(world)
+    assert [(pulse.name, pulse.is_healthy) for pulse in found.pulses] == [("one", True), ("two", False)]
+    assert not found.is_healthy
+
+
+def test_only_those_of_a_host_or_of_a_name_are_looked_at(world: World) -> None:
+    now = world.now_ms()
+    world.client.zadd(world.keys.coordinators, {"box-7-ab12": now, "box-2-9-cd34": now - 60_000})
+
+    assert coordinators(world, Whose(host="box")).is_healthy
+    assert not coordinators(world, Whose(host="box-2")).is_healthy
+    assert coordinators(world, Whose(host="elsewhere")).words == "there is no coordinator on elsewhere"
+    assert coordinators(world, Whose(name="box-7-ab12")).is_healthy
+    assert not coordinators(world, Whose(host="elsewhere", name="box-2-9")).is_healthy
+    assert coordinators(world, Whose(name="box-3")).words == "there is no coordinator called box-3"
+
+
+def test_a_coordinator_that_hangs_in_a_decision_is_not_well(world: World) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def hangs() -> str:
+        entered.set()
+        assert leave.wait(60)
+        return "nonce"
+
+    client = world.connect()
+    store = world.store_on(client)
+    coordinator = Coordinator(
+        Backend(store=store, runner=RqRunner(client, world.keys)),
+        world.log("one", client),
+        store,
+        Pace(block_ms=10, tend_every_s=0.0),
+        nonce=hangs,
+    )
+    stop = threading.Event()
+    with in_thread(lambda: coordinator.run(stop)):
+        wait_until(lambda: coordinators(world, max_age_ms=1_000).is_healthy)
+        world.start(document(step("a")))
+        assert entered.wait(60)
+
+        wait_until(lambda: not coordinators(world, max_age_ms=1_000).is_healthy)
+
+        assert health(world.client, world.keys, "redis").is_healthy
+        leave.set()
+        wait_until(lambda: coordinators(world, max_age_ms=1_000).is_healthy)
+        stop.set()
+
+
+# ---- workers
+
+
+def test_a_worker_is_well_while_it_is_connected_and_its_beat_is_not_overdue(world: World) -> None:
+    registered(world, "w1", QUEUE, ttl_s=100)
+    gone = workers(world)
+    with connected(world, "w1"):
+        well = workers(world)
+        world.client.expire("rq:worker:w1", 55)
+        late = workers(world)
+        world.client.expire("rq:worker:w1", 30)
+        silent = workers(world)
+
+    assert gone.words == "there is no worker anywhere"
+    assert well.is_healthy
+    assert late.is_healthy
+    assert (silent.is_healthy, silent.words) == (False, "worker silent: w1 (late by 30 s)")
+
+
+def test_what_a_killed_worker_left_behind_says_nothing_of_the_next_one(world: World) -> None:
+    registered(world, "old", QUEUE, ttl_s=5)
+    registered(world, "new", QUEUE)
+
+    with connected(world, "new"):
+        assert workers(world, Whose(host="h1")).words == "1 worker on h1 well"
+
+
+def test_workers_of_other_queues_and_other_hosts_do_not_count(world: World) -> None:
+    registered(world, "w1", "somebody's own")
+    registered(world, "w2", QUEUE)
+
+    with connected(world, "w1", "w2"):
+        assert [pulse.name for pulse in workers(world).pulses] == ["w2"]
+        assert not workers(world, Whose(host="h2")).is_healthy
+
+
+def test_whoever_may_not_ask_for_connections_goes_by_the_beats(tmp_path: Path) -> None:
+    with own_redis(tmp_path) as server, server.client() as admin:
+        allowed = {"keys": ["*"], "commands": ["+@all", "-pubsub"]}
+        admin.acl_setuser("lookout", enabled=True, nopass=True, **allowed)
+        world = World(lambda: connect(f"unix://lookout:any@{server.socket}"))
+        registered(world, "w1", QUEUE)
+
+        assert workers(world).is_healthy
+        world.client.expire("rq:worker:w1", 30)
+        assert not workers(world).is_healthy
+        world.close()
+
+
+def test_what_is_left_in_the_set_of_workers_without_a_key_is_nobody(world: World) -> None:
+    world.client.sadd("rq:workers", "rq:worker:expired")
+    world.client.set("rq:worker:strange", "no hash")
+    world.client.sadd("rq:workers", "rq:worker:strange")
+
+    assert workers(world).words == "there is no worker anywhere"
+
+
+# ---- the command and real processes
+
+
+@pytest.fixture
+def processes(redis_url: str, tmp_path: Path) -> Iterator[Stack]:
+    with stack(redis_url, "step_functions", tmp_path / "logs") as made:
+        yield made
+
+
+def command(url: str, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["health", *arguments, "--redis-url", url])
+
+
+def is_healthy(url: str, *arguments: str) -> bool:
+    return command(url, *arguments).exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_is_stopped_is_not_well_although_it_exists(processes: Stack) -> None:
+    url = processes.url
+    assert command(url).output == f"there is no coordinator on {HERE}\n"
+    process = processes.coordinator()
+    wait_until(lambda: is_healthy(url), what=processes.log())
+
+    process.send_signal(signal.SIGSTOP)
+
+    wait_until(lambda: not is_healthy(url, "coordinator", "--max-age", "1s"))
+    assert process.poll() is None
+    assert is_healthy(url, "redis")
+    process.send_signal(signal.SIGCONT)
+    wait_until(lambda: is_healthy(url, "coordinator", "--max-age", "2"))
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_is_blocked_in_its_loop_is_not_well_although_redis_answers(
+    processes: Stack,
+) -> None:
+    url, client = processes.url, connect(processes.url)
+    process = processes.coordinator()
+    wait_until(lambda: is_healthy(url), what=processes.log())
+
+    client.client_pause(60_000, all=False)  # writes have to wait, and so does its sweep; reads are answered
+    try:
+        wait_until(lambda: not is_healthy(url, "--max-age", "1s"))
+        assert process.poll() is None
+        assert is_healthy(url, "redis")
+    finally:
+        client.client_unpause()
+        client.close()
+    wait_until(lambda: is_healthy(url))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ours", "stock"])
+def test_a_worker_is_well_until_it_is_killed(processes: Stack, kind: str) -> None:
+    url = processes.url
+    process = processes.worker() if kind == "ours" else processes.rq_worker()
+    wait_until(lambda: is_healthy(url, "worker"), what=processes.log())
+
+    processes.kill(process)
+
+    wait_until(lambda: not is_healthy(url, "worker"))
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_while_its_work_horse_lives_on_falls_silent(
+    processes: Stack, tmp_path: Path
+) -> None:
+    url, world = processes.url, World(lambda: connect(processes.url))
+    process, pid_file = processes.worker(), tmp_path / "horse"
+    one = world.coordinator()
+    world.begin(one, document(step("busy", input={"pid_file": str(pid_file)})))
+    wait_until(pid_file.exists, what=processes.log())
+    assert is_healthy(url, "worker")
+
+    processes.kill(process)
+
+    try:
+        wait_until(lambda: not is_healthy(url, "worker", "--max-age", "1s"))
+        assert "late by" in command(url, "worker", "--max-age", "1s").output, "the horse keeps the connection"
+    finally:
+        processes.kill_pid(int(pid_file.read_text()))
+        world.close()
+
+
+def test_the_command_looks_at_this_host_unless_told_otherwise(redis_url: str) -> None:
+    world = World(lambda: connect(redis_url))
+    world.client.zadd(world.keys.coordinators, {"elsewhere-7-ab12": world.now_ms()})
+
+    here, anywhere = command(redis_url), command(redis_url, "--any", "--json")
+    named = command(redis_url, "--name", "elsewhere-7")
+
+    assert here.exit_code == 1
+    assert named.exit_code == 0
+    said = json.loads(anywhere.output)
+    assert (said["process"], said["is_healthy"]) == ("coordinator", True)
+    assert said["pulses"][0]["name"] == "elsewhere-7-ab12"
+    world.close()
+
+
+def test_a_redis_that_is_away_is_not_healthy_and_neither_is_anybody() -> None:
+    for process in ("coordinator", "worker", "redis"):
+        said = command("unix:///nowhere/redis.sock", process)
+        assert said.exit_code == 1
+        assert said.output.startswith("cannot use Redis: ")
+
+
+def test_an_age_that_is_none_is_wrong_usage(redis_url: str) -> None:
+    said = command(redis_url, "--max-age", "soon")
+
+    assert said.exit_code == 2
+    assert "whole seconds" in said.output
