@@ -32,6 +32,7 @@ def new_record(
         start_event=moment.cause or None,
         group=event.group,
         priority=event.priority,
+        schedule=event.schedule,
         parent=None if event.parent is None else asdict(event.parent),
     )
 

@@ -8,10 +8,12 @@ import click
 
 from orchestrator import __version__
 from orchestrator.cli.conversions import convert
+from orchestrator.cli.definitions import definitions
 from orchestrator.cli.executions import start, status
 from orchestrator.cli.failures import explained
 from orchestrator.cli.options import Target, global_connection_options
 from orchestrator.cli.run import run
+from orchestrator.cli.schedules import schedules
 from orchestrator.cli.services import coordinator, worker
 from orchestrator.cli.specs import register, schema, validate
 
@@ -47,3 +49,5 @@ def main() -> None:
 
 for command in (run, validate, convert, start, status, register, schema, coordinator, worker):
     main.add_command(command)
+for group in (definitions, schedules):
+    main.add_command(group)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import Post, StartEvent
+from orchestrator.application.events import Post, ScheduleEvent, StartEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.routes import Routes
 from orchestrator.application.states import FINAL_WORKFLOWS
@@ -18,7 +18,7 @@ from orchestrator.backend.commons import owner_of
 from orchestrator.backend.ports import Commit
 from orchestrator.redis_rq.codec import dumps, event_fields
 from orchestrator.redis_rq.jobs import job_words, lease_of
-from orchestrator.redis_rq.keys import GROUP, Keys, place_member, timer_member
+from orchestrator.redis_rq.keys import GROUP, Keys, place_member, schedule_address, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
 from orchestrator.redis_rq.scripts import Call
 
@@ -178,7 +178,15 @@ class CommitWords:
                 ["EXPIRE", keys.execution(record.execution_id), self._retention_s],
                 ["PUBLISH", keys.done(weid), status],
             ]
+            if record.schedule is not None:
+                commands.append(hint_to(record.schedule, keys))
         return commands
+
+
+def hint_to(schedule: str, keys: Keys) -> Command:
+    """Say that there is something to see at a schedule."""
+    stream = keys.events_of(schedule_address(schedule))
+    return ["XADD", stream, "*", *flat(event_fields(ScheduleEvent(schedule)))]
 
 
 def _addressee(post: Post) -> str:

@@ -33,7 +33,7 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
         value = getattr(record, name)
         if value is not None and not (name in ("signals", "completions") and not value):
             stored[name] = dumps(value)
-    for name in ("group", "ended_at"):
+    for name in ("group", "schedule", "ended_at"):
         if getattr(record, name) is not None:
             stored[name] = getattr(record, name)
     return stored
@@ -103,6 +103,7 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
         items=items,
         ended_at=stored.get("ended_at"),
         group=stored.get("group"),
+        schedule=stored.get("schedule"),
         start_event=stored.get("start_event"),
         version=stored["version"],
         **{name: loads(stored[name]) for name in _JSON_FIELDS if name in stored},

@@ -59,8 +59,18 @@ ROOMS = {
     ),
     "orchestrator.cases": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.starts": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
+    "orchestrator.schedules": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.coordinator": Room(
-        ours=frozenset({APPLICATION, BACKEND, "orchestrator.cases", "orchestrator.starts"}), libraries=DATA
+        ours=frozenset(
+            {
+                APPLICATION,
+                BACKEND,
+                "orchestrator.cases",
+                "orchestrator.schedules",
+                "orchestrator.starts",
+            }
+        ),
+        libraries=DATA,
     ),
     "orchestrator.client": Room(ours=frozenset({APPLICATION, BACKEND, REDIS_RQ}), libraries=DATA),
     "orchestrator.family": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),

@@ -89,6 +89,8 @@ def test_every_command_is_listed_and_explains_itself() -> None:
         "schema",
         "coordinator",
         "worker",
+        "definitions",
+        "schedules",
     ]
     for name in main.commands:
         assert name in said
