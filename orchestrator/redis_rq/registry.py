@@ -58,7 +58,7 @@ def _definition(
 
 
 def _specs(client: Client, keys: Keys) -> dict[str, dict[str, Any]]:
-    """By workflow_id: what the document calls itself, how many executions are open, when it was registered."""
+    """By workflow_id: what the document calls itself, how many executions are open, when it came."""
     found: dict[str, dict[str, Any]] = {}
     names = [str(key) for key in client.scan_iter(keys.spec("*"), count=SCANNED_AT_ONCE)]
     for at in range(0, len(names), SCANNED_AT_ONCE):
