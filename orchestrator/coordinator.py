@@ -39,6 +39,7 @@ from orchestrator.application.events import (
     LostEvent,
     Moment,
     ResultEvent,
+    ScheduleEvent,
     SignalEvent,
     SlotEvent,
     StartEvent,
@@ -53,6 +54,7 @@ from orchestrator.backend.backend import Backend
 from orchestrator.backend.conflicts import Conflict, settle_conflict
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
 from orchestrator.cases import Case, commit_of, marks, told
+from orchestrator.schedules import Schedules
 from orchestrator.starts import Starts, existing
 
 logger = logging.getLogger(__name__)
@@ -88,6 +90,7 @@ class Coordinator:
         self._backend, self._log = backend, log
         self._pace, self._nonce = pace or Pace(), nonce
         self._starts = Starts(backend, log, definitions, routes or Routes(), self._pace.jobs_per_commit)
+        self._schedules = Schedules(definitions.schedules, log)
         self._chores = [
             Chore(self._pace.tend_every_s, self._log.tend),
             Chore(self._pace.reclaim_every_s, self._reclaim),
@@ -173,6 +176,8 @@ class Coordinator:
                 self._bury(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
             elif delivery.event is None:
                 self._reject(delivery, delivery.problem or "not understood")
+            elif isinstance(delivery.event, ScheduleEvent):
+                self._schedules.handle(delivery)
             else:
                 (starts if isinstance(delivery.event, StartEvent) else others).append(delivery)
         return starts, others
@@ -264,6 +269,8 @@ class Coordinator:
                         self.handle([delivery])
                 case Committed.GONE:
                     logger.info("answered by another coordinator", extra=marks(case.deliveries[0]))
+                case Committed.EXISTS if case.commit.record.schedule is not None:
+                    self._log.drop(case.deliveries[0])  # it is the execution of that very slot
                 case Committed.EXISTS | Committed.CONFLICT:
                     self._settle_conflict(case)
                 case Committed.AGAIN:

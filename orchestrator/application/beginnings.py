@@ -34,6 +34,7 @@ def new_record(
         group=event.group,
         priority=event.priority,
         idempotency_root=event.idempotency_root,
+        schedule=event.schedule,
         parent=None if event.parent is None else asdict(event.parent),
     )
 

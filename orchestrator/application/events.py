@@ -54,7 +54,8 @@ class Parent:
 @dataclass(frozen=True, slots=True)
 class StartEvent:
     """Somebody asks for an execution: of a registered name, or of the spec sent along. A `parent` asks for
-    the child that its step describes. `labels` are for finding the execution again."""
+    the child that its step describes; a `schedule` is the name of the one whose slot has come; `labels` are
+    for finding the execution again."""
 
     workflow: str | None = None
     spec: str | None = None
@@ -67,6 +68,7 @@ class StartEvent:
     idempotency_root: str | None = None
     idempotency_window_s: int = IDEMPOTENCY_WINDOW_S
     parent: Parent | None = None
+    schedule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,13 @@ class ContinueEvent:
     workflow_execution_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleEvent:
+    """There is something to see at a schedule: a slot has come, or one of its executions has ended."""
+
+    name: str
+
+
 StepEvent = (
     ResultEvent
     | StartedEvent
@@ -177,7 +186,7 @@ StepEvent = (
 )
 Post = StartEvent | ResultEvent | ControlEvent | SlotEvent
 """What one execution may say to another: written by the commit that decided it, delivered like any event."""
-Event = StartEvent | StepEvent
+Event = StartEvent | StepEvent | ScheduleEvent
 
 
 def failure(kind: str, message: str, type_: str | None = None, **details: Any) -> dict[str, Any]:

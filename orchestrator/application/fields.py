@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from orchestrator.application.cron import MACROS, parse_cron, zone_names
 from orchestrator.application.durations import LONGEST_S, PATTERN, parse_duration
 from orchestrator.application.spec import ID_PATTERN, ID_RULE, AttemptsOn, OnError, is_id
 
@@ -171,9 +172,16 @@ _ADDRESS = re.compile(r"https?://[^\s/]\S*")
 
 
 def _cron(value: str) -> str:
-    if len(value.split()) != 5:
-        rule = "must have five fields: minute, hour, day, month, weekday"
-        raise PydanticCustomError("bad_type", "{rule}", {"rule": rule})
+    try:
+        parse_cron(value)
+    except ValueError as error:
+        raise PydanticCustomError("bad_schedule", "{why}", {"why": str(error)}) from None
+    return value
+
+
+def _zone(value: str) -> str:
+    if value not in zone_names():
+        raise PydanticCustomError("bad_schedule", "is no time zone that is known here, such as Europe/Berlin")
     return value
 
 
@@ -262,7 +270,12 @@ Override = Annotated[
     ),
 ]
 Address = Annotated[str, AfterValidator(_address), Field(json_schema_extra={"pattern": "^https?://"})]
-Cron = Annotated[str, AfterValidator(_cron), Field(json_schema_extra={"pattern": r"^\s*\S+(\s+\S+){4}\s*$"})]
+Cron = Annotated[
+    str,
+    AfterValidator(_cron),
+    Field(json_schema_extra={"pattern": rf"^\s*({'|'.join(MACROS)}|\S+(\s+\S+){{4}})\s*$"}),
+]
+Zone = Annotated[str, AfterValidator(_zone), Field(json_schema_extra={"minLength": 1})]
 
 # Read by validation.py, because what they mean depends on the rest of the document.
 Output = Annotated[Any, WithJsonSchema({SEE: "Output"})]

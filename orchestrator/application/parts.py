@@ -347,8 +347,8 @@ class WrittenSchedule(Written):
 
     noun = "schedule"
 
-    cron: f.Cron = Field(description="Minute, hour, day, month, weekday.")
-    timezone: f.Token = Field("UTC", description="The time zone of the clock, such as Europe/Berlin.")
+    cron: f.Cron = Field(description="Minute, hour, day, month, weekday; or @hourly, @daily and the like.")
+    timezone: f.Zone = Field("UTC", description="The time zone of the clock, such as Europe/Berlin.")
     catch_up: CatchUp = Field("none", description="Which of the starts that were missed are made up for.")
     overlap: Overlap = Field("allow", description="What happens when the last start has not ended yet.")
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from orchestrator.application.cron import zone_names
 from orchestrator.application.document import Document
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.fields import ON_ERROR, PLAIN_ACTIONS, PLAIN_JOINS
@@ -46,6 +47,7 @@ CODES = frozenset(
         "bad_id",
         "bad_path",
         "bad_policy",
+        "bad_schedule",
         "bad_type",
         "bad_yaml",
         "cycle",
@@ -266,7 +268,8 @@ def _report_fault(fault: ErrorDetails, model: type[Written], path: Path, report:
     code, hint = "bad_type", None
     if found in CODES:
         code, message = found, fault["msg"]
-        hint = report.likely(value, _CHOICES[loc[-1]]) if loc[-1] in _CHOICES else None
+        choices = sorted(zone_names()) if loc[-1] == "timezone" else _CHOICES.get(loc[-1], ())
+        hint = report.likely(value, choices)
     elif found == "extra_forbidden":
         code = "unknown_key"
         owner = _model_at(model, loc[:-1])

@@ -26,10 +26,10 @@ class WorkflowRecord:
     """All we know of one execution. `version` is the store's: it changes with every commit.
 
     `items` are the items of maps, under `<step>#<n>`, and compensations, under `<step>#undo`; `signals` those
-    that nobody has waited for yet; `parent` is the dispatch whose child this is (events.Parent), `slot` a
-    place under the workflow's own concurrency key, `ending` what the execution will end with once all is
-    compensated. `shared` are the values of the scopes beyond this execution, as they were when it was
-    checked out; they are not part of the record.
+    that nobody has waited for yet; `parent` is the dispatch whose child this is (events.Parent), `schedule`
+    the name of the one that started it, `slot` a place under the workflow's own concurrency key, `ending`
+    what the execution will end with once all is compensated. `shared` are the values of the scopes beyond
+    this execution, as they were when it was checked out; they are not part of the record.
     """
 
     loaded: LoadedSpec
@@ -50,6 +50,7 @@ class WorkflowRecord:
     group: str | None = None
     priority: int | None = None
     idempotency_root: str | None = None
+    schedule: str | None = None
     parent: dict[str, Any] | None = None
     slot: dict[str, Any] | None = None
     cancelled: dict[str, Any] | None = None

@@ -19,7 +19,6 @@ NOT_YET = frozenset(
     {
         "document.redact",
         "document.retention",
-        "document.schedule",
         "document.webhook",
     }
 )

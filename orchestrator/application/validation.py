@@ -152,6 +152,8 @@ class _Walk:
         header, report = self._header, self._report
         inputs = {name: declared.settled() for name, declared in (header.inputs or {}).items()}
         _check_inputs_declared(inputs, report)
+        if header.schedule is not None:
+            _check_inputs_unasked(inputs, report)
         kv_scopes = tuple(dict.fromkeys(header.kv.scopes)) if header.kv else None
 
         walked = self._walk_steps()
@@ -311,6 +313,9 @@ class _Walk:
         if not self._nesting.left:
             self._report.add(path, "too_deep", f"children may nest {self._nesting.most} deep at most")
             return None
+        if written.get("schedule") is not None:
+            message = "a child begins when its step does: only a registered workflow has a schedule"
+            self._report.add((*path, "schedule"), "bad_schedule", message)
         nesting = replace(self._nesting, left=self._nesting.left - 1)
         loaded = _Walk(written, self._report.inside(path), nesting).read()
         return ChildSpec(document=written, loaded=loaded)
@@ -336,6 +341,13 @@ def _check_inputs_declared(inputs: Mapping[str, InputSpec], report: Report) -> N
     for name, declared in inputs.items():
         if declared.has_default and not _has_type(declared.default, declared.type):
             report.add(("inputs", name, "default"), "bad_type", _wrong_type(declared.default, declared))
+
+
+def _check_inputs_unasked(inputs: Mapping[str, InputSpec], report: Report) -> None:
+    for name, declared in inputs.items():
+        if declared.required and not declared.has_default:
+            message = "is required, and a schedule starts the workflow without inputs: give it a default"
+            report.add(("inputs", name), "bad_schedule", message)
 
 
 def _has_type(value: Any, name: InputType | None) -> bool:

@@ -15,6 +15,7 @@ from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Event
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.schedules import Schedule
 from orchestrator.application.validation import LoadedSpec
 
 
@@ -86,6 +87,43 @@ class Definitions(Protocol):
 
     def spec(self, workflow_id: str) -> LoadedSpec:
         """A spec that executions are pinned to."""
+        ...
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """When they start by themselves."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSchedule:
+    """A schedule, and the text that it was read from, which must still be there when a decision upon it is
+    written; `now_ms` is the store's clock."""
+
+    schedule: Schedule
+    text: str
+    now_ms: int
+
+
+class ScheduleStore(Protocol):
+    """Keeps schedules by the names of their workflows."""
+
+    def find(self, name: str) -> KeptSchedule | None: ...
+
+    def still_open(self, execution_ids: Sequence[str]) -> set[str]:
+        """Those of a schedule's executions that have not ended, or whose start nobody has answered yet."""
+        ...
+
+    def commit(
+        self,
+        before: KeptSchedule,
+        after: Schedule,
+        starts: Sequence[str],
+        wake_ms: int | None,
+        event: EventRef,
+    ) -> Committed:
+        """Write a schedule, its timer and its starts, and acknowledge the event: all of it or nothing.
+        CONFLICT when somebody has changed it, GONE when the event was answered by somebody else."""
         ...
 
 

@@ -10,6 +10,7 @@ from orchestrator import __version__
 from orchestrator.cli.completion import completion
 from orchestrator.cli.control import cancel, delete, hold, pause, release, rerun, retry, signal, unpause
 from orchestrator.cli.conversions import convert
+from orchestrator.cli.definitions import definitions
 from orchestrator.cli.diagnosis import doctor, health, why
 from orchestrator.cli.executions import start
 from orchestrator.cli.failures import explained
@@ -18,6 +19,7 @@ from orchestrator.cli.history import history
 from orchestrator.cli.lists import list_executions
 from orchestrator.cli.options import Target, global_connection_options
 from orchestrator.cli.run import run
+from orchestrator.cli.schedules import schedules
 from orchestrator.cli.services import coordinator, worker
 from orchestrator.cli.show import show, status
 from orchestrator.cli.specs import register, schema, validate
@@ -56,7 +58,7 @@ def main() -> None:
 # In groups: write and run, look, steer, find out what is wrong, run the system.
 COMMANDS = (
     *(run, validate, convert, graph, schema),
-    *(register, start),
+    *(register, definitions, schedules, start),
     *(show, status, list_executions, history, watch),
     *(cancel, pause, unpause, signal, hold, release, retry, rerun, delete),
     *(why, doctor, health),

@@ -34,6 +34,7 @@ def as_dict(record: WorkflowRecord) -> dict[str, Any]:
         "inputs": record.inputs,
         "state": record.state,
         "group": record.group,
+        "schedule": record.schedule,
         "parent": record.parent,
         "cancelled": record.cancelled,
         "compensated": record.compensated,

@@ -23,6 +23,7 @@ from orchestrator.application.events import (
     LostEvent,
     Parent,
     ResultEvent,
+    ScheduleEvent,
     SignalEvent,
     SlotEvent,
     StartedEvent,
@@ -30,6 +31,7 @@ from orchestrator.application.events import (
     TimerEvent,
     failure,
 )
+from orchestrator.redis_rq.keys import schedule_address, scheduled_name
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_INPUT_BYTES = 1024 * 1024
@@ -95,6 +97,7 @@ START_FIELDS = frozenset(
         "priority",
         "idempotency_root",
         "idempotency_window_s",
+        "schedule",
     }
 )
 
@@ -120,6 +123,7 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
         idempotency_window_s=_within(fields, "idempotency_window_s", 1, LONGEST_WINDOW_S)
         if "idempotency_window_s" in fields
         else IDEMPOTENCY_WINDOW_S,
+        schedule=fields.get("schedule"),
     )
 
 
@@ -291,6 +295,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "continue": lambda fields: ContinueEvent(_text(fields, "execution")),
     "child": _read_child,
     "control": _read_control,
+    "schedule": lambda fields: ScheduleEvent(scheduled_name(_text(fields, "execution"))),
     "slot": lambda fields: SlotEvent(
         _text(fields, "execution"), fields.get("step", ""), _text(fields, "token")
     ),
@@ -305,11 +310,14 @@ def event_fields(
     | SignalEvent
     | ControlEvent
     | SlotEvent
-    | ContinueEvent,
+    | ContinueEvent
+    | ScheduleEvent,
 ) -> dict[str, str]:
     """An event as the fields of its stream entry; what read_event() understands. A start is a child's."""
     if isinstance(event, StartEvent):
         return _child_fields(event)
+    if isinstance(event, ScheduleEvent):
+        return {"type": "schedule", "execution": schedule_address(event.name)}
     fields = {"type": _TYPES[type(event)], "execution": event.workflow_execution_id}
     if isinstance(event, ContinueEvent):
         return fields

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import Post, StartEvent
+from orchestrator.application.events import Post, ScheduleEvent, StartEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.routes import Routes
 from orchestrator.application.states import FINAL_WORKFLOWS
@@ -19,7 +19,7 @@ from orchestrator.backend.ports import Commit
 from orchestrator.redis_rq.codec import dumps, event_fields
 from orchestrator.redis_rq.indexes import lasting_indexes, score_of
 from orchestrator.redis_rq.jobs import job_words, lease_of
-from orchestrator.redis_rq.keys import GROUP, Keys, place_member, timer_member
+from orchestrator.redis_rq.keys import GROUP, Keys, place_member, schedule_address, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
 from orchestrator.redis_rq.scripts import Call
 
@@ -200,6 +200,8 @@ class CommitWords:
             commands += (["EXPIRE", key, self._term_s] for key in kept)
             commands.append(["ZADD", keys.ended, commit.changes.at_ms, weid])
             commands.append(["PUBLISH", keys.done(weid), status])
+            if record.schedule is not None:
+                commands.append(hint_to(record.schedule, keys))
         elif not commit.creates and record.is_final:
             spec = keys.spec(record.workflow_id)
             shared = [keys.shared("global", record.root)]
@@ -221,6 +223,12 @@ class CommitWords:
         commands: list[Command] = [["DEL", *gone]]
         commands += (["ZREM", index, weid] for index in indexes)
         return commands
+
+
+def hint_to(schedule: str, keys: Keys) -> Command:
+    """Say that there is something to see at a schedule."""
+    stream = keys.events_of(schedule_address(schedule))
+    return ["XADD", stream, "*", *flat(event_fields(ScheduleEvent(schedule)))]
 
 
 def _addressee(post: Post) -> str:

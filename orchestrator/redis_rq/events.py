@@ -15,7 +15,7 @@ import redis
 
 from orchestrator.application.beginnings import refused_child
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import Event, ResultEvent, SignalEvent
+from orchestrator.application.events import Event, ResultEvent, ScheduleEvent, SignalEvent
 from orchestrator.backend.ports import Delivery, EventRef
 from orchestrator.redis_rq.codec import (
     dumps,
@@ -26,9 +26,9 @@ from orchestrator.redis_rq.codec import (
     reply_of,
     unreadable_result,
 )
-from orchestrator.redis_rq.commits import ANSWER_S, Command, flat
+from orchestrator.redis_rq.commits import ANSWER_S, Command, flat, hint_to
 from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.keys import GROUP, Keys, schedule_member
 from orchestrator.redis_rq.scripts import Script
 from orchestrator.redis_rq.store import RETENTION_S
 
@@ -38,6 +38,7 @@ GRACE_MS = 10_000
 SETTLE_S = 8.0
 """After an outage those who hold leases beat again within a quarter of one; until then none is judged."""
 FUTURE_MS = 86_400_000
+LOOK_AGAIN_MS = 60_000
 SIGNALS_KEPT_S = 86_400
 SWEEP_AT_MOST = 500
 DEAD_LETTERS_KEPT = 100_000
@@ -175,6 +176,9 @@ class RedisEventLog:
             ["HINCRBY", keys.counters, "dead", 1],
         ]
         said += self._answering(delivery, answer or {"ok": False, "reason": reason})
+        if isinstance(delivery.event, ScheduleEvent):  # its timer is gone, and nothing else would look again
+            again_ms = max(delivery.at_ms, round(time.time() * 1000)) + LOOK_AGAIN_MS
+            said.append(["ZADD", keys.timers, again_ms, schedule_member(delivery.event.name)])
         told = _told(delivery, reason[:SHOWN_OF_A_FIELD])
         if told is not None:
             said.append(["XADD", keys.events_of(told.workflow_execution_id), "*", *flat(event_fields(told))])
@@ -200,7 +204,9 @@ class RedisEventLog:
     def _dismiss(self, delivery: Delivery, said: Sequence[Command]) -> None:
         ref = delivery.ref
         args: Command = [GROUP, ref.entry_id]
-        for command in said:
+        schedule = delivery.fields.get("schedule") if ref.stream == self._keys.starts else None
+        hints = [] if schedule is None else [hint_to(schedule, self._keys)]
+        for command in (*said, *hints):
             args += [len(command), *command]
         with translated():
             self._dismissal([ref.stream], args)

@@ -4,6 +4,7 @@
 <p>:events:<n>                stream  step results and what else moves executions; n spreads executions
 <p>:dead                      stream  refused events: reason, source, entry, and their own fields
 <p>:spec:<workflow_id>        hash    document (JSON); how many executions are open, how many names registered
+                                      and when the last of them was
 <p>:definitions               hash    name -> workflow_id
 <p>:workflow:<wf_exec_id>     hash    the record: plain fields, step:<id> and state:<key> as JSON
 <p>:execution:<execution_id>  string  -> workflow_execution_id
@@ -25,6 +26,8 @@
 <p>:kv:group:<group>          hash    the scope flow_group of a group, as JSON; expires
 <p>:groups                    hash    group -> how many of its executions are open
 <p>:idempotency:<root>        string  -> workflow_execution_id of the first start; expires
+<p>:schedules                 hash    name -> what is known of its schedule, as JSON
+<p>:scheduled                 hash    execution_id -> the entry of its start, while it is open to its schedule
 <p>:coordinators              zset    coordinator by its last beat, in ms
 <p>:sequences                 hash    queue -> how many jobs were ever put on it
 <p>:counters                  hash    stale, late, lost, dead; not_shared: values that could not be written
@@ -38,6 +41,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha1
+from urllib.parse import quote, unquote
 
 GROUP = "coordinator"
 
@@ -144,6 +148,14 @@ class Keys:
         return f"{self.prefix}:idempotency:{root}"
 
     @property
+    def schedules(self) -> str:
+        return f"{self.prefix}:schedules"
+
+    @property
+    def scheduled(self) -> str:
+        return f"{self.prefix}:scheduled"
+
+    @property
     def coordinators(self) -> str:
         return f"{self.prefix}:coordinators"
 
@@ -192,3 +204,17 @@ def place_member(limit: int, stream: str, workflow_execution_id: str, step_id: s
 def timer_member(kind: str, workflow_execution_id: str, step_id: str, token: str) -> str:
     """A timer in its set: the event that it becomes when it is due."""
     return f"{kind}|{workflow_execution_id}|{step_id}|{token}"
+
+
+def schedule_member(name: str) -> str:
+    """The timer of a schedule: there is one, at the next slot, and its event is a hint to look."""
+    return timer_member("schedule", schedule_address(name), "", "")
+
+
+def schedule_address(name: str) -> str:
+    """The name of a schedule where others have an execution: it may have characters that part members."""
+    return quote(name, safe="")
+
+
+def scheduled_name(address: str) -> str:
+    return unquote(address)

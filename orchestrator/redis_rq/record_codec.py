@@ -33,7 +33,7 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
         value = getattr(record, name)
         if value is not None and not (name in ("signals", "completions", "labels") and not value):
             stored[name] = dumps(value)
-    for name in ("group", "ended_at", "idempotency_root"):
+    for name in ("group", "schedule", "ended_at", "idempotency_root"):
         if getattr(record, name) is not None:
             stored[name] = getattr(record, name)
     return stored
@@ -109,6 +109,7 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
         ended_at=stored.get("ended_at"),
         group=stored.get("group"),
         idempotency_root=stored.get("idempotency_root"),
+        schedule=stored.get("schedule"),
         start_event=stored.get("start_event"),
         version=stored["version"],
         **{name: loads(stored[name]) for name in _JSON_FIELDS if name in stored},

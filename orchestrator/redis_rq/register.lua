@@ -1,14 +1,41 @@
--- Keep a spec under a name, and let go of the one that had the name before.
+-- Keep a spec under a name, together with its schedule, and let go of the one that had the name before; or,
+-- without a spec, only let go of it.
 --
--- KEYS[1] the definitions   KEYS[2] the spec's key
--- ARGV[1] the name   ARGV[2] the workflow_id   ARGV[3] the document   ARGV[4] the prefix of specs' keys
--- ARGV[5] the retention in s
--- Returns 1, or 0 when another document has the same workflow_id.
+-- KEYS[1] the definitions   KEYS[2] the spec's key   KEYS[3] the schedules   KEYS[4] the timers
+-- KEYS[5] the entries of the starts of open executions
+-- ARGV[1] the name   ARGV[2] the workflow_id, "" for none   ARGV[3] the document
+-- ARGV[4] the prefix of specs' keys   ARGV[5] the retention in s
+-- ARGV[6] the schedule that was there, as JSON, and ARGV[7] what it becomes, "" for none in both
+-- ARGV[8] its member among the timers   ARGV[9] when it is due in ms, "" for never
+-- ARGV[10..] executions of a schedule that goes
+-- Returns 1, 0 when another document has the same workflow_id, -1 when the schedule is another one by now,
+--         -2 when there was nothing to let go of.
 local known = redis.call("HGET", KEYS[2], "document")
-if known and known ~= ARGV[3] then
+if ARGV[2] ~= "" and known and known ~= ARGV[3] then
   return 0
 end
+if (redis.call("HGET", KEYS[3], ARGV[1]) or "") ~= ARGV[6] then
+  return -1
+end
 local before = redis.call("HGET", KEYS[1], ARGV[1])
+if ARGV[2] == "" and not before and ARGV[6] == "" then
+  return -2
+end
+
+if ARGV[7] == "" then
+  redis.call("HDEL", KEYS[3], ARGV[1])
+else
+  redis.call("HSET", KEYS[3], ARGV[1], ARGV[7])
+end
+if ARGV[9] == "" then
+  redis.call("ZREM", KEYS[4], ARGV[8])
+else
+  redis.call("ZADD", KEYS[4], ARGV[9], ARGV[8])
+end
+for n = 10, #ARGV do
+  redis.call("HDEL", KEYS[5], ARGV[n])
+end
+
 if before == ARGV[2] and known then
   return 1
 end
@@ -19,7 +46,12 @@ if before and before ~= ARGV[2] then
     redis.call("EXPIRE", old, ARGV[5])
   end
 end
-redis.call("HSET", KEYS[2], "document", ARGV[3])
+if ARGV[2] == "" then
+  redis.call("HDEL", KEYS[1], ARGV[1])
+  return 1
+end
+local time = redis.call("TIME")
+redis.call("HSET", KEYS[2], "document", ARGV[3], "registered_ms", time[1] * 1000 + math.floor(time[2] / 1000))
 redis.call("HINCRBY", KEYS[2], "registered", 1)
 redis.call("PERSIST", KEYS[2])
 redis.call("HSET", KEYS[1], ARGV[1], ARGV[2])

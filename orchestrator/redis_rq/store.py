@@ -19,6 +19,7 @@ from orchestrator.application.errors import (
 )
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.routes import Routes
+from orchestrator.application.spec import ScheduleSpec
 from orchestrator.application.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.redis_rq.codec import dumps, loads
@@ -26,6 +27,7 @@ from orchestrator.redis_rq.commits import SPARE_S, CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.record_codec import created_fields, read_record
+from orchestrator.redis_rq.schedules import MOST_CONFLICTS, RedisSchedules
 from orchestrator.redis_rq.scripts import Script
 
 RETENTION_S = 7 * 86_400
@@ -59,6 +61,7 @@ class RedisStore:
         self._words = CommitWords(self._keys, retention_s, routes or Routes())
         self._register = Script(client, "register")
         self._commit = Script(client, "commit")
+        self.schedules = RedisSchedules(client, self._keys)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
 
     # ---- reading
@@ -160,14 +163,29 @@ class RedisStore:
     # ---- registered workflows
 
     def register(self, name: str, loaded: LoadedSpec) -> None:
-        keys, document = self._keys, dumps(loaded.document)
-        with translated():
-            is_kept = self._register(
-                [keys.definitions, keys.spec(loaded.workflow_id)],
-                [name, loaded.workflow_id, document, keys.spec(""), self._retention_s + SPARE_S],
-            )
-        if not is_kept:
+        """Keep a spec under a name; its schedule begins, goes on or ends with that."""
+        if not self._put(name, loaded.workflow_id, dumps(loaded.document), loaded.spec.schedule):
             raise StoreError(f"another document has the workflow_id {loaded.workflow_id!r}: change the spec")
+
+    def unregister(self, name: str) -> None:
+        """Forget a name and its schedule; its executions keep their spec. KeyError for an unknown name."""
+        if self._put(name) == -2:
+            raise KeyError(name)
+
+    def _put(
+        self, name: str, workflow_id: str = "", document: str = "", schedule: ScheduleSpec | None = None
+    ) -> int:
+        keys = self._keys
+        for _ in range(MOST_CONFLICTS):
+            words = self.schedules.registration(name, schedule)
+            with translated():
+                result: int = self._register(
+                    [keys.definitions, keys.spec(workflow_id), keys.schedules, keys.timers, keys.scheduled],
+                    [name, workflow_id, document, keys.spec(""), self._retention_s + SPARE_S, *words],
+                )
+            if result != -1:
+                return result
+        raise StoreError(f"the schedule of {name!r} keeps changing: try again")
 
     def definition(self, name: str) -> LoadedSpec:
         with translated():

@@ -60,8 +60,18 @@ ROOMS = {
     ),
     "orchestrator.cases": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.starts": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
+    "orchestrator.schedules": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.coordinator": Room(
-        ours=frozenset({APPLICATION, BACKEND, "orchestrator.cases", "orchestrator.starts"}), libraries=DATA
+        ours=frozenset(
+            {
+                APPLICATION,
+                BACKEND,
+                "orchestrator.cases",
+                "orchestrator.schedules",
+                "orchestrator.starts",
+            }
+        ),
+        libraries=DATA,
     ),
     "orchestrator.client": Room(ours=frozenset({APPLICATION, BACKEND, REDIS_RQ}), libraries=DATA),
     "orchestrator.diagnosis": Room(  # it looks and tells, and writes nothing

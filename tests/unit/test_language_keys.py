@@ -406,6 +406,16 @@ def test_a_child_gets_the_inputs_that_it_needs() -> None:
     assert step(workflow=inner, input={"a": 1}).child is not None
 
 
+def test_a_child_has_no_schedule_of_its_own() -> None:
+    inner = {"schedule": {"cron": "@daily"}, "steps": []}
+
+    with pytest.raises(InvalidSpec) as refused:
+        step(workflow=inner)
+
+    [problem] = refused.value.problems
+    assert (problem.path, problem.code) == ("steps[1].workflow.schedule", "bad_schedule")
+
+
 def test_children_nest_as_deep_as_the_limit_says() -> None:
     assert check_spec(nested(2, {"max_depth": 2})).spec.steps[0].child is not None
     with pytest.raises(InvalidSpec) as refused:
@@ -1133,10 +1143,31 @@ DOCUMENT_CASES: list[tuple[str, str, str, str, str | None]] = [
         "write it in quotes",
     ),
     (
-        "bad_type",
+        "bad_schedule",
         "schedule: {cron: ^hourly}",
         "schedule.cron",
         "must have five fields: minute, hour, day, month, weekday",
+        None,
+    ),
+    (
+        "bad_schedule",
+        "schedule: {cron: ^0 0 31 2 *}",
+        "schedule.cron",
+        "never comes: no month of it has a day 31",
+        None,
+    ),
+    (
+        "bad_schedule",
+        "schedule: {cron: '* * * * *', timezone: ^Europe/Brelin}",
+        "schedule.timezone",
+        "is no time zone that is known here, such as Europe/Berlin",
+        "did you mean 'Europe/Berlin'?",
+    ),
+    (
+        "bad_schedule",
+        "inputs: {n: ^{required: true}, m: {required: true, default: 1}}\nschedule: {cron: '@daily'}",
+        "inputs.n",
+        "is required, and a schedule starts the workflow without inputs: give it a default",
         None,
     ),
     (
@@ -1532,13 +1563,16 @@ BEYOND_SHAPE = {
     "unknown_source",
     "unknown_target",
 }
-BEYOND_SHAPE_TOO = {  # keys that do not go together, and what is counted
+BEYOND_SHAPE_TOO = {  # keys that do not go together, and what is counted or looked up
     "a signal cannot be called timeout here: the output would not say which it was",
     "an output of type jmespath needs a value: its path",
     "any has a twice",
     "any has timeout twice",
     "has keys beside type and configuration: put them into that",
+    "is no time zone that is known here, such as Europe/Berlin",
+    "is required, and a schedule starts the workflow without inputs: give it a default",
     "must be between 0 and 3650d",
+    "never comes: no month of it has a day 31",
     "says fail, but defaults.on_error says skip; keep one",
     "the child needs the input 'url'",
     "waits for 2 steps, but the step depends on 1",

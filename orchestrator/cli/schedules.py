@@ -1,0 +1,110 @@
+"""Commands about schedules: list, pause, unpause."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.failures import Refusal
+from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+
+if TYPE_CHECKING:
+    from orchestrator.application.schedules import Schedule
+
+SLOTS_SHOWN = 3
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@connection_options
+@click.pass_context
+def schedules(ctx: click.Context, as_json: bool) -> None:
+    """Show when registered workflows start by themselves; pause and unpause them."""
+    if ctx.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError("--json is for the list of schedules, not for what changes one")
+        return
+    found = ctx.ensure_object(Target).client().store.schedules.all()
+    if as_json:
+        click.echo(json.dumps([_as_dict(one) for one in found], indent=2, ensure_ascii=False))
+    elif not found:
+        click.echo("no registered workflow has a schedule")
+    else:
+        click.echo("\n\n".join("\n".join(_lines(one)) for one in found))
+
+
+@schedules.command()
+@click.argument("name")
+@connection_options
+@pass_target
+def pause(target: Target, name: str) -> None:
+    """Start nothing more by the schedule NAME until it is unpaused; what runs goes on."""
+    if not target.client().store.schedules.pause(name):
+        raise _unknown(name)
+    click.echo(f"{name} is paused")
+
+
+@schedules.command()
+@click.argument("name")
+@connection_options
+@pass_target
+def unpause(target: Target, name: str) -> None:
+    """Let the schedule NAME go on; its catch_up says what becomes of the slots that have passed meanwhile."""
+    if not target.client().store.schedules.unpause(name):
+        raise _unknown(name)
+    click.echo(f"{name} goes on")
+
+
+def _unknown(name: str) -> Refusal:
+    return Refusal(
+        f"no workflow with a schedule is registered as {name!r}; orchestrator schedules lists them"
+    )
+
+
+def _as_dict(schedule: Schedule) -> dict[str, Any]:
+    from orchestrator.application.events import iso
+    from orchestrator.application.schedules import upcoming
+
+    return {
+        "name": schedule.name,
+        "cron": schedule.cron,
+        "timezone": schedule.timezone,
+        "catch_up": schedule.catch_up,
+        "overlap": schedule.overlap,
+        "paused": schedule.is_paused,
+        "next": [iso(at_ms) for at_ms in upcoming(schedule, SLOTS_SHOWN)],
+        "last": schedule.last,
+        "open": list(schedule.open),
+        "queued": [iso(at_ms) for at_ms in schedule.queued],
+        "started": schedule.started,
+        "missed": schedule.missed,
+        "skipped": schedule.skipped,
+    }
+
+
+def _lines(schedule: Schedule) -> list[str]:
+    """What it is, when it comes, what it did last, and what became of its slots."""
+    from orchestrator.application.schedules import upcoming
+
+    times = ", ".join(_local(at_ms, schedule.timezone) for at_ms in upcoming(schedule, SLOTS_SHOWN))
+    lines = [
+        f"{schedule.name}: {schedule.cron} in {schedule.timezone}{' (paused)' if schedule.is_paused else ''}",
+        f"  next    {times}",
+        f"  last    {schedule.last or 'not started yet'}",
+        f"  slots   {schedule.started} started, {schedule.missed} missed (catch_up: {schedule.catch_up}),"
+        f" {schedule.skipped} skipped (overlap: {schedule.overlap})",
+    ]
+    if schedule.overlap != "allow":
+        lines.append(f"  open    {', '.join(schedule.open) or 'none'}")
+    if schedule.overlap == "queue":
+        lines.append(f"  queued  {len(schedule.queued)}")
+    return lines
+
+
+def _local(at_ms: int, timezone: str) -> str:
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    return f"{datetime.fromtimestamp(at_ms // 1000, ZoneInfo(timezone)):%Y-%m-%d %H:%M %z}"

@@ -1,0 +1,123 @@
+"""RedisSchedules: schedules as JSON in one hash, their next slots among the timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from orchestrator.application.errors import StoreError
+from orchestrator.application.schedules import Schedule, registered, wake_ms
+from orchestrator.application.spec import ScheduleSpec
+from orchestrator.application.states import FINAL_WORKFLOWS
+from orchestrator.backend.ports import Committed, EventRef, KeptSchedule
+from orchestrator.redis_rq.codec import dumps, loads
+from orchestrator.redis_rq.commits import Command
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.keys import GROUP, Keys, schedule_member
+from orchestrator.redis_rq.scripts import Script
+
+MOST_CONFLICTS = 20
+
+_STATUS = {1: Committed.YES, 0: Committed.CONFLICT, -2: Committed.GONE}
+
+
+class RedisSchedules:
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client, self._keys = client, keys
+        self._commit = Script(client, "schedule")
+        self._still_open = Script(client, "still_open")
+
+    # ---- reading
+
+    def find(self, name: str) -> KeptSchedule | None:
+        text, now_ms = self._look(name)
+        return KeptSchedule(_read(name, text), text, now_ms) if text else None
+
+    def _look(self, name: str) -> tuple[str, int]:
+        """A schedule as it is kept, "" for none, and the clock that schedules go by."""
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            pipe.hget(self._keys.schedules, name)
+            pipe.time()
+            text, (seconds, micros) = pipe.execute()
+        return text or "", int(seconds) * 1000 + int(micros) // 1000
+
+    def all(self) -> list[Schedule]:
+        """Every schedule, by name."""
+        with translated():
+            found: dict[str, str] = self._client.hgetall(self._keys.schedules)  # type: ignore[assignment]
+        return [_read(name, text) for name, text in sorted(found.items())]
+
+    def still_open(self, execution_ids: Sequence[str]) -> set[str]:
+        if not execution_ids:
+            return set()
+        keys = self._keys
+        args = [keys.execution(""), keys.workflow(""), GROUP, len(FINAL_WORKFLOWS), *sorted(FINAL_WORKFLOWS)]
+        with translated():
+            return set(self._still_open([keys.scheduled, keys.starts], [*args, *execution_ids]))
+
+    # ---- writing
+
+    def commit(
+        self,
+        before: KeptSchedule,
+        after: Schedule,
+        starts: Sequence[str],
+        wake_ms: int | None,
+        event: EventRef | None,
+    ) -> Committed:
+        keys, ended = self._keys, [one for one in before.schedule.open if one not in after.open]
+        args: Command = [after.name, before.text, dumps(after.as_dict()), schedule_member(after.name)]
+        args.append("" if wake_ms is None else wake_ms)
+        args += [0] if event is None else [1, event.stream, GROUP, event.entry_id]
+        args += [len(ended), *ended]
+        args += [len(starts), *starts, int(after.overlap != "allow")]
+        with translated():
+            status = self._commit([keys.schedules, keys.scheduled, keys.timers, keys.starts], args)
+        return _STATUS[status]
+
+    def pause(self, name: str) -> bool:
+        """Start nothing until unpause(); False when there is no such schedule."""
+        return self._change(name, lambda schedule: replace(schedule, is_paused=True))
+
+    def unpause(self, name: str) -> bool:
+        """Go on at once: slots that have passed meanwhile are missed, and `catch_up` says what that means."""
+        return self._change(name, lambda schedule: replace(schedule, is_paused=False))
+
+    def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> bool:
+        for _ in range(MOST_CONFLICTS):
+            kept = self.find(name)
+            if kept is None:
+                return False
+            after = change(kept.schedule)
+            due_ms = None if after.is_paused else kept.now_ms
+            if self.commit(kept, after, (), due_ms, None) is Committed.YES:
+                return True
+        raise StoreError(f"the schedule {name!r} keeps changing: try again")
+
+    def registration(self, name: str, spec: ScheduleSpec | None) -> Command:
+        """The words of register.lua that are about the schedule of a name, from what is there now on."""
+        text, now_ms = self._look(name)
+        before = _read_if_possible(name, text)
+        member = schedule_member(name)
+        if spec is None:
+            return [text, "", member, "", *(before.open if before is not None else ())]
+        after = registered(name, spec, before, now_ms)
+        due_ms = wake_ms(after, now_ms)
+        return [text, dumps(after.as_dict()), member, "" if due_ms is None else due_ms]
+
+
+def _read(name: str, text: str) -> Schedule:
+    try:
+        return Schedule.from_dict(loads(text))
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise StoreError(
+            f"the schedule {name!r} cannot be read, register it again: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _read_if_possible(name: str, text: str) -> Schedule | None:
+    """What somebody broke does not keep its workflow from being registered anew."""
+    try:
+        return _read(name, text) if text else None
+    except StoreError:
+        return None

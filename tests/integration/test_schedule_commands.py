@@ -1,0 +1,154 @@
+"""The commands `schedules` and `definitions` on a Redis with something in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from integration.world import World
+from orchestrator.application.schedules import execution_id_of
+from orchestrator.application.validation import check_spec
+from orchestrator.cli import main
+from orchestrator.redis_rq.keys import schedule_member
+
+HOUR_MS = 3_600_000
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(redis_url: str) -> Command:
+    def run(*words: str, exit_code: int = 0) -> Result:
+        result = CliRunner().invoke(main, [*words, "--redis-url", redis_url])
+        assert result.exit_code == exit_code, result.output
+        return result
+
+    return run
+
+
+def hourly(world: World, name: str, **policy: str) -> list[str]:
+    """A schedule that has slept for three hours, ten minutes beyond the last slot; returns its slots."""
+    last_ms = (world.now_ms() - 600_000) // 60_000 * 60_000
+    schedule = {"cron": f"{last_ms // 60_000 % 60} * * * *", **policy}
+    world.store.register(name, check_spec({"name": name, "schedule": schedule, "steps": [{"op": "a"}]}))
+    entry = json.loads(str(world.client.hget(world.keys.schedules, name)))
+    first_ms = last_ms - 2 * HOUR_MS
+    world.client.hset(world.keys.schedules, name, json.dumps({**entry, "next_ms": first_ms}))
+    world.client.zadd(world.keys.timers, {schedule_member(name): first_ms})
+    return [execution_id_of(name, first_ms + n * HOUR_MS) for n in range(3)]
+
+
+def listed(command: Command, what: str) -> dict[str, Any]:
+    return {one["name"]: one for one in json.loads(command(what, "--json").output)}
+
+
+def test_without_anything_the_lists_say_so(real_world: World, command: Command) -> None:
+    assert command("schedules").output == "no registered workflow has a schedule\n"
+    assert command("definitions").output == "no workflow is registered\n"
+    assert (listed(command, "schedules"), listed(command, "definitions")) == ({}, {})
+
+
+def test_schedules_are_told_with_what_became_of_their_slots(real_world: World, command: Command) -> None:
+    world = real_world
+    one = world.coordinator()
+    waiting = hourly(world, "waiting", catch_up="all", overlap="queue")
+    skipping = hourly(world, "skipping", catch_up="all", overlap="skip")
+    allowed = hourly(world, "allowed", catch_up="one")
+    while one.turn():
+        pass
+
+    found = listed(command, "schedules")
+
+    assert list(found) == ["allowed", "skipping", "waiting"]
+    told = {name: (one["started"], one["missed"], one["skipped"]) for name, one in found.items()}
+    assert told == {"allowed": (1, 2, 0), "skipping": (1, 0, 2), "waiting": (1, 0, 0)}
+    assert {name: one["last"] for name, one in found.items()} == {
+        "allowed": allowed[2],
+        "skipping": skipping[0],
+        "waiting": waiting[0],
+    }
+    assert [found[name]["open"] for name in found] == [[], [skipping[0]], [waiting[0]]]
+    assert [len(found[name]["queued"]) for name in found] == [0, 0, 2]
+    assert [len(found[name]["next"]) for name in found] == [3, 3, 3]
+    text = command("schedules").output
+    assert "  slots   1 started, 0 missed (catch_up: all), 2 skipped (overlap: skip)\n" in text
+    assert f"  open    {waiting[0]}\n  queued  2\n" in text
+
+
+def test_a_schedule_is_paused_and_goes_on(real_world: World, command: Command) -> None:
+    world = real_world
+    expected = hourly(world, "report", catch_up="all")
+
+    assert command("schedules", "pause", "report").output == "report is paused\n"
+    assert listed(command, "schedules")["report"]["paused"] is True
+    assert "report: " in command("schedules").output
+    assert " in UTC (paused)\n" in command("schedules").output
+    assert command("schedules", "unpause", "report").output == "report goes on\n"
+    world.settle(world.coordinator())
+
+    assert {one: world.status(world.store.full_id(one)) for one in expected} == dict.fromkeys(
+        expected, "complete"
+    )
+    shown = json.loads(command("status", expected[0], "--json").output)
+    assert shown["schedule"] == "report"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("schedules", "pause"), ("schedules", "unpause"), ("definitions", "show"), ("definitions", "remove")],
+)
+def test_a_name_that_is_not_there_is_refused(
+    real_world: World, command: Command, words: tuple[str, ...]
+) -> None:
+    said = command(*words, "nobody", exit_code=2).output
+
+    assert "registered as 'nobody'; orchestrator " in said
+
+
+@pytest.mark.parametrize(
+    "words", [("schedules", "--json", "pause", "x"), ("definitions", "--json", "show", "x")]
+)
+def test_an_option_of_the_list_does_not_belong_to_the_rest(command: Command, words: tuple[str, ...]) -> None:
+    assert "--json" in command(*words, exit_code=2).output
+
+
+def test_definitions_are_listed_shown_and_removed(
+    real_world: World, command: Command, tmp_path: Path
+) -> None:
+    world = real_world
+    one = world.coordinator()
+    before = check_spec({"name": "report", "steps": [{"op": "a"}]})
+    world.store.register("report", before)
+    world.begin(one, "report")
+    hourly(world, "report")
+    after = world.store.definition("report")
+
+    found = listed(command, "definitions")["report"]
+    assert (found["workflow_id"], found["is_scheduled"]) == (after.workflow_id, True)
+    assert found["open"] == {after.workflow_id: 0, before.workflow_id: 1}
+    first, second = command("definitions").output.splitlines()
+    assert first == f"report: {after.workflow_id}, registered {found['registered_at']}, 0 open, scheduled"
+    assert second == f"  an earlier {before.workflow_id}, 1 open"
+    assert json.loads(command("definitions", "show", "report", "--json").output) == after.document
+    written = tmp_path / "again.yaml"
+    written.write_text(command("definitions", "show", "report").output)
+    assert command("register", str(written)).output == f"report is now {after.workflow_id}\n"
+
+    assert command("definitions", "remove", "report").output == "report is no longer registered\n"
+
+    assert (listed(command, "definitions"), listed(command, "schedules")) == ({}, {})
+    world.settle(one)
+    assert world.client.zcard(world.keys.index("complete")) == 1
+
+
+def test_a_definition_of_an_older_release_tells_no_time(real_world: World, command: Command) -> None:
+    loaded = check_spec({"steps": []})
+    real_world.store.register("old", loaded)
+    real_world.client.hdel(real_world.keys.spec(loaded.workflow_id), "registered_ms")
+
+    assert command("definitions").output == f"old: {loaded.workflow_id}, 0 open\n"
