@@ -121,7 +121,7 @@ class Replay:
         is_held_anew = before is after is StepStatus.ON_HOLD and run_id > seen.run_id
         if after not in STEP_MOVES[before] and not is_held_anew:
             self._found("illegal_move", unit, f"entry {number}: from {before} to {after}")
-        if seen.held is not None and after not in (seen.held, StepStatus.CANCELLED) and not is_held_anew:
+        elif seen.held is not None and after not in (seen.held, StepStatus.CANCELLED) and not is_held_anew:
             self._found("illegal_move", unit, f"entry {number}: held when {seen.held}, released to {after}")
         is_reset = is_held_anew or (after is StepStatus.READY and before is not StepStatus.ON_HOLD)
         if self._is_late(unit, entry) and not is_reset:

@@ -14,6 +14,7 @@ from orchestrator.cli.options import Target, global_connection_options
 from orchestrator.cli.run import run
 from orchestrator.cli.services import coordinator, worker
 from orchestrator.cli.specs import register, schema, validate
+from orchestrator.cli.verify import verify
 
 
 class Commands(click.Group):
@@ -47,3 +48,4 @@ def main() -> None:
 
 for command in (run, validate, convert, start, status, register, schema, coordinator, worker):
     main.add_command(command)
+main.add_command(verify)
