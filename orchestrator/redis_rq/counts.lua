@@ -8,7 +8,7 @@
 local by_group, by_spec = {}, {}
 for n = 2, #KEYS do
   for _, execution in ipairs(redis.call("ZRANGE", KEYS[n], 0, -1)) do
-    local found = redis.call("HMGET", ARGV[1] .. execution, "workflow_id", "group")
+    local found = redis.pcall("HMGET", ARGV[1] .. execution, "workflow_id", "group")
     if found[1] then
       by_spec[found[1]] = (by_spec[found[1]] or 0) + 1
     end

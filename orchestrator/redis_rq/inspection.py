@@ -67,13 +67,15 @@ class Report:
 @dataclass(slots=True, eq=False)
 class _Case:
     """One execution under examination. `claims` are members of sorted sets that stand for it; `is_whole`: its
-    record is asked about too. `version` and `status` are those of the look that `found` comes from."""
+    record is asked about too. `version` and `status` are those of the look that `found` comes from, and
+    `counted` says where it counts as open."""
 
     execution: str
     claims: Sequence[Claim] = ()
     is_whole: bool = True
     version: str = ""
     status: str = ""
+    counted: Sequence[tuple[str, str]] = ()
     found: list[Damage] = field(default_factory=list)
 
 
@@ -94,7 +96,7 @@ class Inspector:
         self._probes = Probes(self._keys, retention_s)
         self._look, self._repair = Script(client, "look"), Script(client, "repair")
         self._counts = Script(client, "counts")
-        self._report = Report()
+        self._report, self._open = Report(), Counter[tuple[str, str]]()
 
     def inspect(self, execution_id: str) -> Report:
         """One execution, by either of its ids; RecordNotFound if there is none."""
@@ -109,7 +111,7 @@ class Inspector:
 
     def inspect_all(self) -> Report:
         """Every execution, and everything that stands for one, in batches."""
-        self._report = Report()
+        self._report, self._open = Report(), Counter()
         keys = self._keys
         with translated():
             records = self._scan(keys.workflow("*"), keys.workflow(""))
@@ -172,6 +174,7 @@ class Inspector:
         asked, busy = self._ask(cases)
         self._report.busy += busy
         self._report.statuses.update(case.status for case in asked if case.is_whole and case.status)
+        self._open.update(one for case in asked if case.is_whole for one in case.counted)
         suspects = self._unexplained(asked)
         before = {case.execution: {one.finding for one in case.found} for case in suspects}
         for case in self._unexplained(self._ask(suspects)[0]):
@@ -220,6 +223,9 @@ class Inspector:
             case.version = case.status = ""
             return self._claim_probes(case, None)
         case.version, case.status = record.version, record.status.value
+        case.counted = (
+            () if record.is_final else (("spec", record.workflow_id), ("group", record.group or ""))
+        )
         own = list(self._probes.of(record, queues)) if case.is_whole else []
         return [*own, *self._claim_probes(case, record)]
 
@@ -258,19 +264,34 @@ class Inspector:
         )
 
     def _compare_counts(self) -> None:
-        """How many executions are open is kept for each group and for each spec."""
+        """How many executions are open is kept for each group and for each spec. While some begin and others
+        end, only Redis itself can compare; it is asked about what does not agree with what we have seen."""
         keys = self._keys
+        specs = list(self._scan(keys.spec("*"), keys.spec("")))
+        suspects = [
+            name for name in specs if self._kept(keys.spec(name), "executions") != self._open["spec", name]
+        ]
+        groups: dict[str, str] = self._client.hgetall(keys.groups)  # type: ignore[assignment]
+        seen = {group for kind, group in self._open if kind == "group" and group}
+        if not suspects and all(
+            int(groups.get(group, 0)) == self._open["group", group] for group in {*groups, *seen}
+        ):
+            return
         indexes = [keys.index(status) for status in sorted(OPEN_WORKFLOWS)]
         if sum(int(self._client.zcard(index)) for index in indexes) > MOST_COUNTED:
             self._report.is_counted = False
             return
-        specs = list(self._scan(keys.spec("*"), keys.spec("")))
         retention = str(self._retention_s) if self._repairs else ""
-        wrong = self._counts([keys.groups, *indexes], [keys.workflow(""), keys.spec(""), retention, *specs])
+        wrong = self._counts(
+            [keys.groups, *indexes], [keys.workflow(""), keys.spec(""), retention, *suspects]
+        )
         for kind, name, kept, counted in zip(*[iter(wrong)] * 4, strict=True):
             where = keys.groups if kind == "group" else keys.spec(name)
             words = f"{kind} {name} has {kept} open executions by its counter, and {counted} by the records"
             self._report.found.append(Found("", Finding("count", where, words), self._repairs))
+
+    def _kept(self, key: str, counter: str) -> int:
+        return int(str(self._client.hget(key, counter) or 0))
 
     def _scan(self, pattern: str, prefix: str = "") -> Iterator[str]:
         """The keys of a pattern, without their prefix."""

@@ -245,8 +245,10 @@ class Probes:
     # ---- what must not be there
 
     def of_claim(self, claim: Claim, record: WorkflowRecord | None) -> Probe | None:
-        """None when the member belongs to the record."""
+        """None when the member belongs to the record, or was asked about with it."""
         keys = self._keys
+        if record is not None and claim.key in map(keys.index, WorkflowStatus):
+            return None
         if record is not None and (claim.key, claim.member) in set(expected_members(record, keys)):
             return None
         if claim.key.startswith(keys.execution("")):
