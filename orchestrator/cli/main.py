@@ -8,6 +8,7 @@ import click
 
 from orchestrator import __version__
 from orchestrator.cli.conversions import convert
+from orchestrator.cli.dead import dead
 from orchestrator.cli.executions import start, status
 from orchestrator.cli.failures import explained
 from orchestrator.cli.options import Target, global_connection_options
@@ -49,3 +50,4 @@ def main() -> None:
 for command in (run, validate, convert, start, status, register, schema, coordinator, worker):
     main.add_command(command)
 main.add_command(verify)
+main.add_command(dead)
