@@ -16,6 +16,7 @@ from orchestrator.cli.run import run
 from orchestrator.cli.services import coordinator, worker
 from orchestrator.cli.specs import register, schema, validate
 from orchestrator.cli.verify import verify
+from orchestrator.cli.whatif import what_if
 
 
 class Commands(click.Group):
@@ -49,5 +50,5 @@ def main() -> None:
 
 for command in (run, validate, convert, start, status, register, schema, coordinator, worker):
     main.add_command(command)
-main.add_command(verify)
-main.add_command(dead)
+for command in (verify, what_if, dead):
+    main.add_command(command)

@@ -68,8 +68,8 @@ def _line(found: Found) -> str:
 
 def _summary(report: Report) -> str:
     statuses = ", ".join(f"{count} {status}" for status, count in sorted(report.statuses.items()))
-    said = [f"{report.executions} executions checked{f' ({statuses})' if statuses else ''}"]
-    said.append(f"{len(report.found)} findings" if report.found else "nothing is wrong")
+    said = [f"{_counted(report.executions, 'execution')} checked{f' ({statuses})' if statuses else ''}"]
+    said.append(_counted(len(report.found), "finding") if report.found else "nothing is wrong")
     if len(report.left) != len(report.found):
         said.append(f"{len(report.found) - len(report.left)} repaired")
     if report.busy:
@@ -77,6 +77,10 @@ def _summary(report: Report) -> str:
     if not report.is_counted:
         said.append("too many are open to be counted")
     return "; ".join(said)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _as_data(report: Report) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from coreworld import document, step
 from integration.world import World
+from orchestrator.application.validation import check_spec
 from orchestrator.cli import main
 from orchestrator.redis_rq.dead_letters import DeadLetters, NoSuchLetter
 from orchestrator.redis_rq.events import SHOWN_OF_A_FIELD
@@ -27,8 +28,8 @@ def refused(world: World, **fields: str) -> str:
     stream = world.keys.starts if "inputs" in fields else world.keys.events(0)
     world.send(stream, fields)
     world.settle(one)
-    [(entry, _), *_] = world.client.xrevrange(world.keys.dead, count=1)
-    return str(entry)
+    newest: Any = world.client.xrevrange(world.keys.dead, count=1)
+    return str(newest[0][0])
 
 
 @pytest.fixture
@@ -62,8 +63,6 @@ def test_a_start_that_was_refused_is_sent_again_when_its_workflow_is_there(
     world: World, letters: DeadLetters
 ) -> None:
     entry = refused(world, workflow="order", inputs="{}", execution_id="o1")
-    from orchestrator.application.validation import check_spec
-
     world.store.register("order", check_spec(ORDER))
     letter = letters.get(entry)
 

@@ -89,6 +89,9 @@ def test_every_command_is_listed_and_explains_itself() -> None:
         "schema",
         "coordinator",
         "worker",
+        "verify",
+        "what-if",
+        "dead",
     ]
     for name in main.commands:
         assert name in said
