@@ -27,7 +27,6 @@ from orchestrator.redis_rq.under_way import are_under_way
 BATCH = 100
 SCANNED_AT_ONCE = 1_000
 TRIES = 10
-SLACK_S = 60
 MOST_COUNTED = 20_000
 """How many open executions are counted in one script: everybody else waits for as long as it runs."""
 
@@ -149,17 +148,8 @@ class Inspector:
     def _claims(self, key: str, pattern: str | None = None) -> Iterator[Claim]:
         if self._client.type(key) != "zset":
             return
-        expired_ms = self._expired_ms(key)
-        for member, score in self._client.zscan_iter(key, match=pattern, count=SCANNED_AT_ONCE):
-            if expired_ms is None or score > expired_ms:
-                yield Claim(key, member, _owner(key, member, self._keys))
-
-    def _expired_ms(self, key: str) -> int | None:
-        """Before when those in an index have expired: a coordinator takes them out when it gets to it."""
-        if key not in [self._keys.index(status) for status in FINAL_WORKFLOWS]:
-            return None
-        seconds, _ = self._client.time()
-        return (int(seconds) - self._retention_s + SLACK_S) * 1000
+        for member, _ in self._client.zscan_iter(key, match=pattern, count=SCANNED_AT_ONCE):
+            yield Claim(key, member, _owner(key, member, self._keys))
 
     def _examine_claims(self, claims: Iterable[Claim]) -> None:
         by_execution: dict[str, list[Claim]] = {}

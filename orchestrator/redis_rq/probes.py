@@ -14,7 +14,7 @@ from orchestrator.application.audit import audit
 from orchestrator.application.findings import Finding
 from orchestrator.application.invariants import waits_for_something
 from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.states import FINAL_WORKFLOWS, WorkflowStatus
 from orchestrator.application.units import StepRecord
 from orchestrator.redis_rq.codec import loads
 from orchestrator.redis_rq.commits import Command, flat
@@ -29,6 +29,8 @@ from orchestrator.redis_rq.expectations import (
 )
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.under_way import Question
+
+SLACK_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,17 @@ class Probes:
                 repair = ["place", keys.places(key), keys.line(key), claim.member, "leave"]
         owner = "an execution that is gone" if record is None else "nothing that its record knows"
         found = damage("stray", claim.key, f"{claim.member} stands for {owner}", repair)
-        return Probe([["ZSCORE", claim.key, claim.member]], lambda seen: [] if seen[0] is None else [found])
+
+        def judge(seen: list[Any]) -> list[Damage]:
+            score, now = seen
+            return [] if score is None or self._is_over(claim, record, float(score), int(now[0])) else [found]
+
+        return Probe([["ZSCORE", claim.key, claim.member], ["TIME"]], judge)
+
+    def _is_over(self, claim: Claim, record: WorkflowRecord | None, score: float, now_s: int) -> bool:
+        """Whether an execution in an index has expired: a coordinator takes it out when it gets to it."""
+        is_ended = record is None and claim.key in map(self._keys.index, FINAL_WORKFLOWS)
+        return is_ended and score <= (now_s - self._retention_s + SLACK_S) * 1000
 
     def _of_pointer(self, claim: Claim, record: WorkflowRecord | None) -> Probe | None:
         """A pointer to an execution that is gone keeps its id from ever being used again."""
