@@ -373,7 +373,7 @@ def test_one_compensation_is_out_at_a_time() -> None:
 
 
 def mapped() -> World:
-    world = World(document(step("m", map={"over": [1, 2, 3], "max_parallel": 2}, on_error="continue")))
+    world = World(document(step("m", map={"over": [1, 2, 3, 4], "max_parallel": 2}, on_error="continue")))
     world.advance()
     world.fail("m#0")
     assert audit(world.record, world.history) == []
@@ -391,6 +391,16 @@ def test_a_map_that_miscounts_is_noticed(counts: Json) -> None:
     changed(world.record, "m", items=replace(items, **counts))
 
     assert {("items", "m")} == set(codes(world.record, world.history))
+
+
+def test_items_that_never_ran_may_be_due() -> None:
+    world = mapped()
+    items = world["m"].items
+    assert items is not None
+    changed(world.record, "m", items=replace(items, next=4, due=(3,)))
+
+    assert world.record.items["m#3"].status is S.READY
+    assert audit(world.record, world.history) == []
 
 
 def test_items_of_a_map_that_knows_of_none_are_noticed() -> None:
