@@ -10,6 +10,7 @@ from orchestrator import __version__
 from orchestrator.cli.completion import completion
 from orchestrator.cli.control import cancel, delete, hold, pause, release, rerun, retry, signal, unpause
 from orchestrator.cli.conversions import convert
+from orchestrator.cli.dead import dead
 from orchestrator.cli.definitions import definitions
 from orchestrator.cli.diagnosis import doctor, health, why
 from orchestrator.cli.executions import start
@@ -23,7 +24,9 @@ from orchestrator.cli.schedules import schedules
 from orchestrator.cli.services import coordinator, worker
 from orchestrator.cli.show import show, status
 from orchestrator.cli.specs import register, schema, validate
+from orchestrator.cli.verify import verify
 from orchestrator.cli.watch import watch
+from orchestrator.cli.whatif import what_if
 
 
 class Commands(click.Group):
@@ -61,7 +64,7 @@ COMMANDS = (
     *(register, definitions, schedules, start),
     *(show, status, list_executions, history, watch),
     *(cancel, pause, unpause, signal, hold, release, retry, rerun, delete),
-    *(why, doctor, health),
+    *(why, doctor, health, verify, what_if, dead),
     *(coordinator, worker, completion),
 )
 for command in COMMANDS:

@@ -83,6 +83,7 @@ ROOMS = {
     "orchestrator.workflow": Room(
         ours=frozenset({APPLICATION, BACKEND, "orchestrator.family"}), libraries=DATA
     ),
+    "orchestrator.whatif": Room(ours=frozenset({APPLICATION})),
     "orchestrator.testing.plugin": Room(
         ours=frozenset({"orchestrator.testing"}), libraries=frozenset({"pytest"})
     ),

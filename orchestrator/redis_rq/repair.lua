@@ -1,0 +1,76 @@
+-- Put right what lies beside a record, unless the record has changed since somebody looked at it. The record
+-- itself is never written.
+--
+-- KEYS[1] the record   ARGV[1] the version it was looked at, "" when there was none
+-- ARGV[2..] the repairs: how many words, then the words, which are a command or
+--   lease <leases> <member> <prefix of the keys of what is dispatched> <token> <sequences>
+--     a dispatch that nobody would ever call lost: it is put back among those that wait in their queue, or,
+--     when there is no such job, it is due at once
+--   place <who is in> <who waits> <member> take|wait|leave
+--     a place under a concurrency key is taken, waited for or left, and given on to whoever is next
+-- Returns 1, or 0 when the record is at another version.
+if (redis.call("HGET", KEYS[1], "version") or "") ~= ARGV[1] then
+  return 0
+end
+local time = redis.call("TIME")
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function lease(leases, member, dispatched, token, sequences)
+  local score = redis.call("ZSCORE", leases, member)
+  if score and score ~= "inf" then
+    return
+  end
+  local job = redis.pcall("HMGET", "rq:job:" .. token, "origin", "sequence", "lease")
+  local is_queued = not job.err and job[1] and tonumber(job[2] or "") and job[3] == member
+  if score and is_queued and redis.call("HEXISTS", sequences, job[1]) == 1 then
+    redis.call("ZADD", dispatched .. job[1], job[2], member)
+  else
+    redis.call("ZADD", leases, now, member)
+  end
+end
+
+-- As in commit.lua: first come, first served, and whatever else stands in line is nobody's.
+local function hand_on(held, line)
+  local next_one = redis.call("ZRANGE", line, 0, 0)[1]
+  while next_one do
+    local limit, stream, waiter, step, token = string.match(next_one, "^(%d+)|(.-)|(.-)|(.-)|(.-)$")
+    if limit and redis.call("ZCARD", held) >= tonumber(limit) then
+      return
+    end
+    redis.call("ZREM", line, next_one)
+    if limit then
+      redis.call("ZADD", held, now, next_one)
+      redis.call("XADD", stream, "*", "type", "slot", "execution", waiter, "step", step, "token", token)
+    end
+    next_one = redis.call("ZRANGE", line, 0, 0)[1]
+  end
+end
+
+local function place(held, line, member, wish)
+  if wish == "leave" then
+    redis.call("ZREM", held, member)
+  end
+  if wish ~= "wait" then
+    redis.call("ZREM", line, member)
+  end
+  if wish == "take" then
+    redis.call("ZADD", held, "NX", now, member)
+  elseif wish == "wait" and not redis.call("ZSCORE", held, member) then
+    local last = redis.call("ZRANGE", line, -1, -1, "WITHSCORES")[2]
+    redis.call("ZADD", line, "NX", (tonumber(last) or 0) + 1, member)
+  end
+  hand_on(held, line)
+end
+
+local own, at = { lease = lease, place = place }, 2
+while at <= #ARGV do
+  local words = tonumber(ARGV[at])
+  local repair = own[ARGV[at + 1]]
+  if repair then
+    repair(unpack(ARGV, at + 2, at + words))
+  else
+    redis.call(unpack(ARGV, at + 1, at + words))
+  end
+  at = at + words + 1
+end
+return 1

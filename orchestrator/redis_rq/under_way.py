@@ -1,0 +1,66 @@
+"""Events that somebody has sent and no coordinator has answered: what they will do is not done yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.keys import GROUP, Keys
+
+AT_ONCE = 500
+
+Fields = Mapping[str, str]
+Question = Callable[[Fields], bool]
+
+
+def are_under_way(client: Client, keys: Keys, questions: Sequence[Question]) -> list[bool]:
+    """Of each question, whether there is an event under way that answers to it, in any of the streams."""
+    found = [False] * len(questions)
+    for partition in range(keys.partitions):
+        with translated():
+            _look_through(client, keys.events(partition), questions, found)
+    return found
+
+
+def _look_through(client: Client, stream: str, questions: Sequence[Question], found: list[bool]) -> None:
+    delivered, after = _read_so_far(client, stream)
+    while entries := _entries(client, stream, after):
+        for entry_id, fields in entries:
+            asked = [n for n, question in enumerate(questions) if not found[n] and question(fields or {})]
+            if asked and (_number(entry_id) > delivered or _is_pending(client, stream, entry_id)):
+                for n in asked:
+                    found[n] = True
+        after = f"({entries[-1][0]}"
+
+
+def _read_so_far(client: Client, stream: str) -> tuple[tuple[int, ...], str]:
+    """The last entry that was delivered, and where those begin that are not answered."""
+    try:
+        groups: Any = client.xinfo_groups(stream)
+    except ResponseError:
+        return (0, 0), "-"  # there is no such stream
+    ours = next((group for group in groups if group["name"] == GROUP), None)
+    if ours is None:
+        return (0, 0), "-"
+    delivered = str(ours["last-delivered-id"])
+    pending: Any = client.xpending(stream, GROUP)
+    return _number(delivered), pending["min"] or f"({delivered}"
+
+
+def _entries(client: Client, stream: str, after: str) -> list[tuple[str, Fields]]:
+    try:
+        found: Any = client.xrange(stream, after, "+", AT_ONCE)
+    except ResponseError:
+        return []  # something else stands in its place
+    return list(found)
+
+
+def _is_pending(client: Client, stream: str, entry_id: str) -> bool:
+    return bool(client.xpending_range(stream, GROUP, entry_id, entry_id, 1))
+
+
+def _number(entry_id: str) -> tuple[int, ...]:
+    return tuple(map(int, entry_id.split("-")))

@@ -1,0 +1,80 @@
+"""docs/verifying.md does what it says: its files are written, its commands are typed, and its table is whole.
+
+A comment before each block says how it is treated, as in the README.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from e2e.test_readme import Block, Reader, Shell, _commands, fits, reader
+from orchestrator.redis_rq.events import SHOWN_OF_A_FIELD
+from orchestrator.redis_rq.inspector import MOST_COUNTED
+
+__all__ = ["reader"]
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "verifying.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"(?:<!-- test: ([^\n]*) -->\n)?^```\w*\n(.*?)^```$", re.M | re.S)
+BLOCKS = [(found[1] or "", found[2]) for found in BLOCK.finditer(PAGE)]
+READING = re.compile(
+    r"redis-cli (EXISTS|HGET|ZRANGE) |orchestrator (verify( order-1|;| --json)|what-if|dead list)"
+)
+PATIENCE_S = 30.0
+SOURCES = [
+    ROOT / "orchestrator" / name
+    for name in (
+        "application/audit.py",
+        "application/invariants.py",
+        "redis_rq/probes.py",
+        "redis_rq/inspector.py",
+    )
+]
+
+
+def test_every_block_says_how_it_is_tested() -> None:
+    assert len(BLOCKS) == PAGE.count("\n```") / 2
+    assert {treatment.partition(" ")[0] for treatment, _ in BLOCKS} == {"file", "console"}
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_print_what_it_shows(reader: Reader) -> None:
+    reader.server(Block("", "", "redis-server --save ''", 0))
+    services = "orchestrator coordinator\norchestrator worker --executors desk\n"
+    for treatment, text in BLOCKS:
+        if treatment.startswith("file "):
+            (reader.folder / treatment.removeprefix("file ")).write_text(text)
+    reader.start_services(Block("", "", services, 0))
+    with closing(Shell(reader.folder, reader.environment)) as shell:
+        for treatment, text in BLOCKS:
+            for command, expected in _commands(text) if treatment == "console" else ():
+                type_in(shell, command, expected)
+
+
+def type_in(shell: Shell, command: str, expected: list[str]) -> None:
+    """A command that only reads is repeated until it says so: the system is given time."""
+    until = time.monotonic() + (PATIENCE_S if READING.match(command) else 0)
+    printed = shell.run(command)
+    while not fits(expected, printed) and time.monotonic() < until:
+        time.sleep(0.05)
+        printed = shell.run(command)
+    assert fits(expected, printed), f"{command}\n" + "\n".join(printed)
+
+
+def test_the_table_has_every_code() -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", PAGE, re.M)
+    told = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    text = "".join(path.read_text() for path in SOURCES)
+    known = set(re.findall(r"""(?:Finding|damage|_found)\(\s*"(\w+)"|^ +yield "(\w+)",""", text, re.M))
+
+    assert told == {code for pair in known for code in pair if code}
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
+    assert f"up to {MOST_COUNTED:,} of them" in PAGE.replace("\n", " ")
+    assert f"longer than {SHOWN_OF_A_FIELD:,} characters" in PAGE

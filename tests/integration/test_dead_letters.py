@@ -1,0 +1,188 @@
+"""Dead letters are listed, shown, sent again and thrown away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coreworld import document, step
+from integration.world import World
+from orchestrator.application.validation import check_spec
+from orchestrator.cli import main
+from orchestrator.redis_rq.dead_letters import DeadLetters, NoSuchLetter
+from orchestrator.redis_rq.events import SHOWN_OF_A_FIELD
+
+ORDER = document(step("a"), name="order")
+
+
+def dead(redis_url: str, *arguments: str, answer: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["--redis-url", redis_url, "dead", *arguments], input=answer)
+
+
+def refused(world: World, **fields: str) -> str:
+    """An event that is refused; returns the entry of its letter."""
+    one = world.coordinator()
+    stream = world.keys.starts if "inputs" in fields else world.keys.events(0)
+    world.send(stream, fields)
+    world.settle(one)
+    newest: Any = world.client.xrevrange(world.keys.dead, count=1)
+    return str(newest[0][0])
+
+
+@pytest.fixture
+def letters(world: World) -> DeadLetters:
+    return DeadLetters(world.client, world.keys)
+
+
+# ---- reading and sending again
+
+
+def test_the_newest_comes_first(world: World, letters: DeadLetters) -> None:
+    first = refused(world, type="nonsense")
+    second = refused(world, workflow="unknown", inputs="{}")
+
+    found = list(letters.newest())
+
+    assert [one.entry for one in found] == [second, first]
+    assert [one.stream for one in found] == [world.keys.starts, world.keys.events(0)]
+    assert found[1].fields == {"type": "nonsense"}
+    assert [one.entry for one in letters.newest("UNKNOWN event")] == [first]
+
+
+def test_there_may_be_more_of_them_than_are_read_at_once(world: World, letters: DeadLetters) -> None:
+    for n in range(1_201):
+        world.send(world.keys.dead, {"reason": f"r{n}", "event": "{}"})
+
+    assert [one.reason for one in letters.newest()] == [f"r{n}" for n in reversed(range(1_201))]
+
+
+def test_a_start_that_was_refused_is_sent_again_when_its_workflow_is_there(
+    world: World, letters: DeadLetters
+) -> None:
+    entry = refused(world, workflow="order", inputs="{}", execution_id="o1")
+    world.store.register("order", check_spec(ORDER))
+    letter = letters.get(entry)
+
+    sent = letters.replay(letter)
+
+    assert sent is not None
+    world.settle(world.coordinator())
+    assert world.answer(sent)["execution_id"] == "o1"
+    assert world.record("o1").is_final
+    assert world.dead() == []
+    assert letters.replay(letter) is None, "it is gone"
+
+
+def test_a_letter_is_sent_whole_or_not_at_all(world: World, letters: DeadLetters) -> None:
+    entry = refused(world, workflow="unknown", inputs="{}")
+    letter = letters.get(entry)
+    world.client.delete(world.keys.starts)
+    world.client.set(world.keys.starts, "no stream")
+
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        letters.replay(letter)
+
+    assert letters.get(entry) == letter
+
+
+def test_an_event_of_which_a_part_was_cut_cannot_be_sent_again(world: World, letters: DeadLetters) -> None:
+    entry = refused(world, spec="x" * (SHOWN_OF_A_FIELD + 1), inputs="{}")
+
+    letter = letters.get(entry)
+
+    assert letter.cut == ["spec"]
+    assert "spec only the beginning was kept" in str(letters.problem(letter))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"reason": "by hand"}, "nothing is left"),
+        ({"event": "no JSON"}, "nothing is left"),
+        ({"event": "[1]"}, "nothing is left"),
+        ({"event": '{"type": "signal"}', "stream": "elsewhere"}, "no coordinator reads"),
+    ],
+)
+def test_a_letter_that_somebody_wrote_by_hand_is_read_as_far_as_it_goes(
+    world: World, letters: DeadLetters, fields: dict[str, str], problem: str
+) -> None:
+    entry = world.send(world.keys.dead, fields)
+
+    assert problem in str(letters.problem(letters.get(entry)))
+
+
+@pytest.mark.parametrize("entry", ["1-1", "nonsense"])
+def test_a_letter_that_is_not_there_is_refused(letters: DeadLetters, entry: str) -> None:
+    with pytest.raises(NoSuchLetter, match=entry):
+        letters.get(entry)
+
+
+# ---- the command
+
+
+def test_a_list_shows_what_was_refused_and_why(real_world: World, redis_url: str) -> None:
+    entry = refused(real_world, workflow="unknown", inputs="{}", execution_id="o1")
+    refused(real_world, type="nonsense", execution="o2")
+
+    shown = dead(redis_url, "list", "--reason", "unknown'")
+    data = json.loads(dead(redis_url, "list", "--limit", "1", "--json").stdout)
+
+    [line] = shown.stdout.splitlines()
+    assert line.startswith(f"{entry}  start o1  ")
+    assert "unknown" in line
+    assert [one["event"]["execution"] for one in data] == ["o2"]
+    assert (
+        dead(redis_url, "list", "--reason", "nobody").stderr
+        == "there are no dead letters with such a reason\n"
+    )
+
+
+def test_a_letter_is_shown_with_its_event(real_world: World, redis_url: str) -> None:
+    entry = refused(real_world, workflow="unknown", inputs='{"n": 1}')
+
+    shown = dead(redis_url, "show", entry)
+
+    assert '  inputs: {"n": 1}' in shown.stdout.splitlines()
+    assert shown.stdout.splitlines()[-1] == f"orchestrator dead replay {entry}"
+    assert json.loads(dead(redis_url, "show", entry, "--json").stdout)["problem"] is None
+    nobody = dead(redis_url, "show", "1-1")
+    assert (nobody.exit_code, nobody.stderr) == (2, "Error: there is no dead letter '1-1'\n")
+
+
+def test_letters_are_sent_again_and_what_cannot_be_is_told(real_world: World, redis_url: str) -> None:
+    entry = refused(real_world, workflow="unknown", inputs="{}")
+    cut = refused(real_world, spec="x" * 20_000, inputs="{}")
+
+    sent = dead(redis_url, "replay", entry)
+    rest = dead(redis_url, "replay", "--all", "--json")
+
+    assert sent.exit_code == 0
+    assert sent.stdout.startswith(f"{entry} was sent again as ")
+    assert sent.stdout.strip().endswith(f" of {real_world.keys.starts}")
+    [told] = json.loads(rest.stdout)
+    assert (rest.exit_code, told["entry"], told["sent"]) == (2, cut, None)
+    assert "only the beginning" in dead(redis_url, "replay", cut).stderr
+    assert dead(redis_url, "show", cut).stdout.splitlines()[-1].startswith("cannot be sent again: of spec")
+
+
+def test_letters_are_thrown_away_after_a_question(real_world: World, redis_url: str) -> None:
+    entries = [refused(real_world, type=f"nonsense{n}") for n in range(3)]
+
+    asked = dead(redis_url, "drop", entries[0], answer="n\n")
+    dropped = dead(redis_url, "drop", entries[0], answer="y\n")
+    others = dead(redis_url, "drop", "--all", "--reason", "nonsense2", "--yes", "--json")
+
+    assert (asked.exit_code, dropped.exit_code) == (1, 0)
+    assert "Throw 1 dead letters away for good?" in asked.stderr
+    assert dropped.stdout == "1 dead letters were thrown away\n"
+    assert json.loads(others.stdout) == [entries[2]]
+    assert len(real_world.dead()) == 1
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+@pytest.mark.parametrize("words", [[], ["--all", "1-1"], ["1-1", "--reason", "x"]])
+def test_somebody_must_say_which_letters_are_meant(redis_url: str, command: str, words: list[Any]) -> None:
+    assert dead(redis_url, command, *words).exit_code == 2

@@ -1,0 +1,123 @@
+"""The commands verify and what-if, on a Redis with executions in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coreworld import document, step
+from integration.world import World
+from orchestrator.cli import main
+from orchestrator.redis_rq import inspector
+
+ORDER = document(step("a", input={"n": {"var": "input.n"}}), step("b", "a"))
+
+
+def orchestrator(redis_url: str, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--redis-url", redis_url, *arguments])
+
+
+@pytest.fixture
+def weid(real_world: World) -> str:
+    one = real_world.coordinator()
+    found = real_world.begin(one, ORDER, execution_id="x1", inputs={"n": 1})
+    real_world.settle(one)
+    return found
+
+
+def test_what_is_wrong_is_told_with_the_exit_code(real_world: World, redis_url: str, weid: str) -> None:
+    real_world.client.persist(real_world.keys.workflow(weid))
+
+    wrong = orchestrator(redis_url, "verify", "x1")
+    data = json.loads(orchestrator(redis_url, "verify", "--json").stdout)
+    repaired = orchestrator(redis_url, "verify", "--repair")
+    right = orchestrator(redis_url, "verify", weid)
+
+    finding = f"x1 orchestrator:workflow:{weid}: term: it would be kept for ever, and the execution has ended"
+    assert (wrong.exit_code, wrong.stdout) == (
+        1,
+        f"{finding}\n1 execution checked (1 complete); 1 finding\n",
+    )
+    assert data["findings"] == [
+        {
+            "execution": weid,
+            "code": "term",
+            "where": f"orchestrator:workflow:{weid}",
+            "words": "it would be kept for ever, and the execution has ended",
+            "repaired": False,
+        }
+    ]
+    assert (repaired.exit_code, repaired.stdout.splitlines()[0]) == (0, f"{finding} (repaired)")
+    assert (right.exit_code, right.stdout) == (0, "1 execution checked (1 complete); nothing is wrong\n")
+
+
+def test_nobody_is_refused_by_name(redis_url: str) -> None:
+    refused = orchestrator(redis_url, "verify", "nobody")
+
+    assert refused.exit_code == 2
+    assert "nobody" in refused.stderr
+    empty = orchestrator(redis_url, "verify")
+    assert (empty.exit_code, empty.stdout) == (0, "0 executions checked; nothing is wrong\n")
+
+
+def test_what_could_not_be_checked_is_told(
+    real_world: World, redis_url: str, weid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspector, "TRIES", 0)
+    monkeypatch.setattr(inspector, "MOST_COUNTED", -1)
+    real_world.client.hset(real_world.keys.groups, "g", 7)
+
+    shown = orchestrator(redis_url, "verify").stdout
+
+    assert shown.startswith("0 executions checked; nothing is wrong; ")
+    assert shown.endswith(" changed too fast to be checked; too many are open to be counted\n")
+
+
+def test_what_if_shows_what_would_differ(redis_url: str, weid: str, tmp_path: Path) -> None:
+    same, other = tmp_path / "same.json", tmp_path / "other.json"
+    same.write_text(json.dumps(ORDER))
+    other.write_text(json.dumps(document(step("a", input={"n": 2}), step("b", "a"))))
+
+    equal = orchestrator(redis_url, "what-if", "x1", "--spec", str(same))
+    differs = orchestrator(redis_url, "what-if", "x1", "--spec", str(other))
+    data = json.loads(orchestrator(redis_url, "what-if", "x1", "--spec", str(other), "--json").stdout)
+
+    assert (equal.exit_code, equal.stdout) == (
+        0,
+        "same       a\nsame       b\nsame       the outcome\n",
+    )
+    assert differs.exit_code == 1
+    assert "unknown    a            it would run again: input n would be 2 instead of 1" in differs.stdout
+    assert data["same"] is False
+    assert [one["verdict"] for one in data["steps"]] == ["unknown", "unknown"]
+
+
+def test_what_if_needs_an_execution_and_a_valid_spec(redis_url: str, weid: str, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("steps: [{}]")
+
+    assert orchestrator(redis_url, "what-if", "x1").exit_code == 2
+    assert orchestrator(redis_url, "what-if", "x1", "--spec", str(wrong)).exit_code == 2
+    right = tmp_path / "right.yaml"
+    right.write_text("steps: [{op: a}]")
+    assert orchestrator(redis_url, "what-if", "nobody", "--spec", str(right)).exit_code == 2
+
+
+def test_what_if_names_what_it_cannot_reproduce(real_world: World, redis_url: str, tmp_path: Path) -> None:
+    one = real_world.coordinator()
+    weid = real_world.begin(one, ORDER, execution_id="x2", inputs={"n": 1})
+    stream = real_world.keys.events_of(weid)
+    real_world.send(stream, {"type": "control", "execution": weid, "action": "cancel"})
+    real_world.settle(one)
+    spec = tmp_path / "same.json"
+    spec.write_text(json.dumps(ORDER))
+
+    shown = orchestrator(redis_url, "what-if", "x2", "--spec", str(spec))
+
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[-1] == (
+        "(not even the recorded spec brings these to where they are: a, b)"
+    )

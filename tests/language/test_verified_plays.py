@@ -1,0 +1,39 @@
+"""Workflows made by chance leave Redis as it should be, at every moment: a verification finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from integration.world import World
+from language.random_specs import racing_case
+from language.redis_play import RedisPlay
+from language.test_random_specs import seeds, world
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.redis_rq.inspector import Inspector
+
+__all__ = ["world"]
+
+
+class VerifiedPlay(RedisPlay):
+    """After every act everything is verified. Nobody works meanwhile, so nobody may be busy either."""
+
+    def _act(self, records: Sequence[WorkflowRecord], has_mail: bool) -> None:
+        self._verify()
+        super()._act(records, has_mail)
+
+    def check_clean(self) -> None:
+        self._verify()
+        super().check_clean()
+
+    def _verify(self) -> None:
+        report = Inspector(self.world.client, self.world.keys).inspect_all()
+        assert report.found == []
+        assert report.busy == []
+
+
+@pytest.mark.parametrize("seed", seeds(15))
+def test_a_verification_finds_nothing_in_a_racing_case(world: World, seed: int) -> None:
+    VerifiedPlay(racing_case(seed), Random(seed), world).play()
