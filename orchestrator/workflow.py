@@ -73,7 +73,8 @@ class Workflow:
     def run(self, worker: Worker | None = None) -> Final:
         """Drive the execution and its children to their end, with a worker of this process or with workers
         elsewhere. Steps that a process before this one left in progress are dispatched again. A child that is
-        cancelled may have to undo what it did: it is waited for.
+        cancelled may have to undo what it did: it is waited for. A webhook is attempted if it is due, by a
+        worker of this process; its next attempt is not waited for, but made by whoever runs this again then.
         """
         worker = worker if worker is not None else self.backend.worker
         family = Family(self.backend, self.id)
@@ -95,7 +96,15 @@ class Workflow:
                 time.sleep(pause_s)
             decision = self._decide(lambda record, results=results: [*results, *self._due(record)])  # type: ignore[misc]
         family.deliver()  # whoever waits for this end hears of it: a parent, or the next in line
+        self._attempt_webhooks(family, worker)
         return isolated_decision(decision)
+
+    def _attempt_webhooks(self, family: Family, worker: Worker | None) -> None:
+        if family.telling and worker is not None:
+            family.turn()
+            for one in list(family.telling):
+                worker.run(one)
+            family.turn()
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Say something to the execution: the step that waits for it has it, or one that will."""

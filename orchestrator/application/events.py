@@ -51,7 +51,7 @@ class Parent:
 @dataclass(frozen=True, slots=True)
 class StartEvent:
     """Somebody asks for an execution: of a registered name, or of the spec sent along. A `parent` asks for
-    the child that its step describes."""
+    the child that its step describes; `webhook` is as somebody wrote it, a URL or a mapping."""
 
     workflow: str | None = None
     spec: str | None = None
@@ -62,6 +62,7 @@ class StartEvent:
     idempotency_root: str | None = None
     idempotency_window_s: int = IDEMPOTENCY_WINDOW_S
     parent: Parent | None = None
+    webhook: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,10 +108,12 @@ class Backend(LegacyMethods):
         priority: int | None = None,
         idempotency_root: str | None = None,
         idempotency_window_s: int = IDEMPOTENCY_WINDOW_S,
+        webhook: str | dict[str, Any] | None = None,
     ) -> str:
         """Start an execution of a spec, given as data or as YAML, and return its workflow_execution_id.
 
         Under an idempotency root that was used within its window, that is the id of the first execution.
+        `webhook` is a URL, or a mapping as in a document, before whose own it comes.
         """
         loaded = self._loaded(spec)
         filled, problems = check_inputs(loaded.spec, inputs)
@@ -120,7 +122,7 @@ class Backend(LegacyMethods):
         filled = copied(filled)
         for candidate in self._execution_ids(execution_id):
             moment = Moment(self.clock(), nonce="")  # nothing is dispatched yet
-            event = StartEvent(inputs=filled, group=group, priority=priority)
+            event = StartEvent(inputs=filled, group=group, priority=priority, webhook=webhook)
             record = new_record(loaded, candidate, filled, event, moment)
             root = None if idempotency_root is None else (idempotency_root, idempotency_window_s)
             [result] = self.commit([Commit(record, Changes(moment.at_ms), creates=True, root=root)])

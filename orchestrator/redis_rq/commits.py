@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Post, StartEvent
-from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.routes import Routes
+from orchestrator.application.spec import WEBHOOK
 from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.application.timers import Timer
 from orchestrator.application.validation import LoadedSpec
@@ -23,6 +23,8 @@ from orchestrator.redis_rq.record_codec import changed_fields, created_fields, d
 from orchestrator.redis_rq.scripts import Call
 
 ANSWER_S = 3_600
+TOLD_WITHIN_S = 3_600
+"""How long the record of an execution stays at least that has somebody to tell of its end."""
 DOCUMENTS_KEPT = 256
 WORDS_PER_COMMAND = 2_000
 """Lua's stack bounds how many words one command may have inside a script."""
@@ -60,7 +62,7 @@ class CommitWords:
         args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
         args += self._shared_words(commit)
         args += self._slot_words(commit)
-        args += self._end_words(record, spec) if _ends(commit) else [0]
+        args += self._end_words(commit, spec) if _ends(commit) else [0]
         for command in self._commands(commit, version):
             args.append(len(command))
             args += command
@@ -95,19 +97,24 @@ class CommitWords:
             words += [int(one.is_wanted), keys.places(slot.key), keys.line(slot.key), member]
         return words
 
-    def _end_words(self, record: WorkflowRecord, spec: str) -> Command:
+    def _end_words(self, commit: Commit, spec: str) -> Command:
         """What an execution leaves behind when it ends, and when that goes."""
-        keys, group = self._keys, record.group or ""
+        keys, record = self._keys, commit.record
+        group = record.group or ""
         return [
             1,
             spec,
-            self._retention_s,
+            self._kept_s(commit),
             keys.shared("global", record.root),
             keys.execution(record.root) if record.parent is not None else "",
             keys.groups,
             group,
             keys.shared("flow_group", group),
         ]
+
+    def _kept_s(self, commit: Commit) -> int:
+        is_telling = WEBHOOK in commit.changes.items
+        return max(self._retention_s, TOLD_WITHIN_S) if is_telling else self._retention_s
 
     def _document(self, loaded: LoadedSpec) -> str:
         """The spec as it is stored: made once for each, since a start carries it every time."""
@@ -172,10 +179,11 @@ class CommitWords:
             commands.append(["ZREM", keys.index(record.status), weid])
         commands.append(["ZADD", keys.index(status), commit.changes.at_ms, weid])
         if _ends(commit):
+            kept_s = self._kept_s(commit)
             commands += [
-                ["EXPIRE", keys.workflow(weid), self._retention_s],
-                ["EXPIRE", keys.history(weid), self._retention_s],
-                ["EXPIRE", keys.execution(record.execution_id), self._retention_s],
+                ["EXPIRE", keys.workflow(weid), kept_s],
+                ["EXPIRE", keys.history(weid), kept_s],
+                ["EXPIRE", keys.execution(record.execution_id), kept_s],
                 ["PUBLISH", keys.done(weid), status],
             ]
         return commands

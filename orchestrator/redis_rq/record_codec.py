@@ -51,6 +51,7 @@ _JSON_FIELDS = (
     "ending",
     "compensated",
     "completions",
+    "webhook",
 )
 
 
