@@ -58,6 +58,8 @@ def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
     except (httpx.InvalidURL, KeyError, TypeError) as error:
         raise Refused(f"the URL cannot be used: {type(error).__name__}") from None
     host = _host_of(url)
+    if url.scheme not in ("http", "https") or not host:
+        raise Refused("the URL cannot be used: it must begin with http:// or https://, and name a host")
     addresses = _addresses(host, url.port or (443 if url.scheme == "https" else 80))
     body = json.dumps(inputs.get("body"), ensure_ascii=False, separators=(",", ":")).encode()
     given = inputs.get("headers") or {}

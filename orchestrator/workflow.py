@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
 from orchestrator.application.changes import Changes
@@ -79,7 +80,7 @@ class Workflow:
         worker = worker if worker is not None else self.backend.worker
         family = Family(self.backend, self.id)
         family.take_over()
-        decision = self._decide(self.backend.orphans)
+        decision = self._decide(self.backend.orphans, family)
         pause_s = FIRST_PAUSE_S
         while not isinstance(decision, _FINAL) or family.children:
             results: list[ResultEvent] = []
@@ -94,7 +95,7 @@ class Workflow:
             else:
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
-            decision = self._decide(lambda record, results=results: [*results, *self._due(record)])  # type: ignore[misc]
+            decision = self._decide(partial(self._with_due, results), family)
         family.deliver()  # whoever waits for this end hears of it: a parent, or the next in line
         self._attempt_webhooks(family, worker)
         return isolated_decision(decision)
@@ -140,6 +141,9 @@ class Workflow:
         while family.deliver():
             pass  # its children hear of it, and theirs
 
+    def _with_due(self, results: list[ResultEvent], record: WorkflowRecord) -> list[StepEvent]:
+        return [*results, *self._due(record)]
+
     def _due(self, record: WorkflowRecord) -> list[StepEvent]:
         return due_of(record, self.backend.clock())
 
@@ -175,7 +179,9 @@ class Workflow:
         moment = self.backend.moment("on_step_result")
         return isolated_decision(self._commit(lambda record: on_step_result(record, event, moment)))
 
-    def _decide(self, events_for: Callable[[WorkflowRecord], list[Any]]) -> Decision:
+    def _decide(
+        self, events_for: Callable[[WorkflowRecord], list[Any]], family: Family | None = None
+    ) -> Decision:
         """Apply a batch of results and advance, in one commit."""
         moment = self.backend.moment("run")
 
@@ -186,10 +192,12 @@ class Workflow:
                 warnings.warn(f"result {position} was refused: {reason}", RuntimeWarning, stacklevel=4)
             return decided.changes, decided.decision
 
-        return self._commit(both)
+        return self._commit(both, family)
 
-    def _commit(self, decide_upon: Callable[[WorkflowRecord], tuple[Changes, _R]]) -> _R:
-        decision = Family(self.backend).commit(self.id, decide_upon)
+    def _commit(
+        self, decide_upon: Callable[[WorkflowRecord], tuple[Changes, _R]], family: Family | None = None
+    ) -> _R:
+        decision = (family or Family(self.backend)).commit(self.id, decide_upon)
         return cast(_R, decision)
 
     # ---- looking
