@@ -37,7 +37,7 @@ DEEPEST = 200
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _PARTS = tuple(_SIGNS.sub("", part) for part in ANYWHERE)
-_SAID = re.compile(r"""([\w.-]+)(["']?\s*[:=]\s*["']?)([^\s"'&,;<>{}\[\]]+)""")
+_SAID = re.compile(r"""(?<![\w.-])([\w.-]++)(["']?\s*[:=]\s*["']?)([^\s"'&,;<>{}\[\]]+)""")
 
 
 def redacted(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> Any:
@@ -61,11 +61,13 @@ def redacted(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) ->
 
 def redacted_text(text: str, names: Collection[str] = ()) -> str:
     """A text that somebody else wrote, without what looks like a secret in it: password=x, "token": "x"."""
-
-    def hidden(found: re.Match[str]) -> str:
-        return f"{found[1]}{found[2]}{REDACTED}" if is_secret(found[1], names) else found[0]
-
-    return _SAID.sub(hidden, text)
+    shown: list[str] = []
+    at = 0
+    while (found := _SAID.search(text, at)) is not None:
+        is_hidden = is_secret(found[1], names)
+        shown += [text[at : found.end(2)], REDACTED if is_hidden else ""]
+        at = found.end() if is_hidden else found.end(2)  # what is no secret may itself be "token=x"
+    return "".join([*shown, text[at:]])
 
 
 def is_secret(key: str, names: Collection[str] = ()) -> bool:

@@ -24,6 +24,7 @@ from orchestrator.application.states import StepStatus
 from orchestrator.application.units import StepRecord
 from orchestrator.application.written import WrittenDocument
 
+LONGEST_MESSAGE = 1_000
 REFUSED = "Refused"
 """What an executor raises that is not going to post this, however often it is asked."""
 
@@ -81,8 +82,8 @@ def tend_webhook(draft: Draft) -> None:
 
 def error_of(draft: Draft, error: dict[str, Any]) -> dict[str, Any]:
     """What is written down of an attempt that failed: it may say what a stranger answered."""
-    hidden = {**error, "message": redacted_text(str(error["message"]), draft.record.spec.redact)}
-    return failure("refused", hidden["message"]) if error.get("type") == REFUSED else hidden
+    message = redacted_text(str(error["message"])[:LONGEST_MESSAGE], draft.record.spec.redact)
+    return failure("refused", message) if error.get("type") == REFUSED else {**error, "message": message}
 
 
 def _take_back(draft: Draft) -> None:
