@@ -37,7 +37,8 @@ DEEPEST = 200
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _PARTS = tuple(_SIGNS.sub("", part) for part in ANYWHERE)
-_SAID = re.compile(r"""(?<![\w.-])([\w.-]++)(["']?\s*[:=]\s*["']?)([^\s"'&,;<>{}\[\]]+)""")
+_SAID = re.compile(r"""(?<![\w.-])([\w.-]++)["']?\s*[:=]\s*["']?""")
+_VALUE = re.compile(r"""(?:(?:bearer|basic)\s+)?[^\s"'&,;<>{}\[\]]+""", re.IGNORECASE)
 
 
 def redacted(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> Any:
@@ -63,10 +64,13 @@ def redacted_text(text: str, names: Collection[str] = ()) -> str:
     """A text that somebody else wrote, without what looks like a secret in it: password=x, "token": "x"."""
     shown: list[str] = []
     at = 0
-    while (found := _SAID.search(text, at)) is not None:
-        is_hidden = is_secret(found[1], names)
-        shown += [text[at : found.end(2)], REDACTED if is_hidden else ""]
-        at = found.end() if is_hidden else found.end(2)  # what is no secret may itself be "token=x"
+    for said in _SAID.finditer(text):
+        if said.start() < at or not is_secret(said[1], names):
+            continue
+        value = _VALUE.match(text, said.end())
+        if value is not None:
+            shown += [text[at : said.end()], REDACTED]
+            at = value.end()
     return "".join([*shown, text[at:]])
 
 
