@@ -25,6 +25,7 @@ from orchestrator.application.events import (
     TimerEvent,
 )
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.spec import WEBHOOK
 from orchestrator.application.timers import timers_due
 from orchestrator.application.transitions import decide, on_step_result
 from orchestrator.application.validation import LoadedSpec, check_inputs
@@ -41,12 +42,13 @@ EventsFor = Callable[[WorkflowRecord], Sequence[StepEvent]]
 
 class Family:
     """The executions that are driven here, and those below them as far as they were met; `children` are the
-    ones of them that are not at their end."""
+    ones of them that are not at their end, `telling` those that are and whose webhook is not settled."""
 
     def __init__(self, backend: Backend, *driven: str) -> None:
         self.backend = backend
         self._members = {weid: weid for weid in driven}
         self.children: dict[str, None] = {}
+        self.telling: dict[str, None] = {}
 
     def commit(self, weid: str, decide_upon: Decide[_R], post: EventRef | None = None) -> _R | None:
         """Decide and commit, again when somebody else was first; None when a post was answered by others."""
@@ -56,10 +58,22 @@ class Family:
             changes, decision = decide_upon(record)
             [result] = self.backend.commit([Commit(record, changes, events=events, once=events)])
             if result is Committed.YES:
+                self._tell(record, changes)
                 return decision
             if result is Committed.GONE:
                 return None
         raise RecordConflict(weid, record.version)
+
+    def _tell(self, record: WorkflowRecord, changes: Changes) -> None:
+        """At its end an execution has one thing left to dispatch, which no decision names: its webhook."""
+        weid, webhook = record.workflow_execution_id, record.items.get(WEBHOOK)
+        if webhook is None or webhook.is_final or not record.is_final:
+            self.telling.pop(weid, None)
+            return
+        self.telling[weid] = None
+        on_the_spot = as_results(weid, self.backend.dispatch(weid, changes.jobs)) if changes.jobs else ()
+        if on_the_spot:
+            self.commit(weid, self._decider(lambda _: on_the_spot))
 
     def decide(self, weid: str, events_for: EventsFor, post: EventRef | None = None) -> Decision | None:
         """Apply events and advance, in one commit; what follows from it is dispatched."""
@@ -85,10 +99,10 @@ class Family:
     # ---- the others
 
     def turn(self) -> int:
-        """Deliver what was said, and move the children; returns how much happened."""
+        """Deliver what was said, and move the children and webhooks; returns how much happened."""
         happened = self.deliver()
-        for child in list(self.children):
-            happened += self._move(child)
+        for one in [*self.children, *self.telling]:
+            happened += self._move(one)
         return happened
 
     def deliver(self) -> int:
@@ -147,6 +161,7 @@ class Family:
         match result:
             case Committed.YES:
                 self._meet(record)
+                self._tell(record, decided.changes)
                 self._dispatch(record.workflow_execution_id, decided.decision)
             case Committed.ORPHAN:
                 self.backend.commons.drop_post(delivery.ref)
@@ -175,7 +190,7 @@ class Family:
         self.decide(refusal.workflow_execution_id, lambda _: [refusal], delivery.ref)
 
     def _move(self, child: str) -> int:
-        """Give a child its results and what is due."""
+        """Give an execution its results and what is due."""
         results: list[StepEvent] = list(self.backend.results(child))
         due: list[StepEvent] = []
 
@@ -184,7 +199,7 @@ class Family:
             return [*results, *due]
 
         if isinstance(self.decide(child, events_for), Complete | Halt | Failed | Cancelled):
-            del self.children[child]
+            self.children.pop(child, None)
         return len(results) + len(due)
 
     def take_over(self) -> None:

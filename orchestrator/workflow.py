@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
 from orchestrator.application.changes import Changes
@@ -73,12 +74,13 @@ class Workflow:
     def run(self, worker: Worker | None = None) -> Final:
         """Drive the execution and its children to their end, with a worker of this process or with workers
         elsewhere. Steps that a process before this one left in progress are dispatched again. A child that is
-        cancelled may have to undo what it did: it is waited for.
+        cancelled may have to undo what it did: it is waited for. A webhook is attempted if it is due, by a
+        worker of this process; its next attempt is not waited for, but made by whoever runs this again then.
         """
         worker = worker if worker is not None else self.backend.worker
         family = Family(self.backend, self.id)
         family.take_over()
-        decision = self._decide(self.backend.orphans)
+        decision = self._decide(self.backend.orphans, family)
         pause_s = FIRST_PAUSE_S
         while not isinstance(decision, _FINAL) or family.children:
             results: list[ResultEvent] = []
@@ -93,9 +95,17 @@ class Workflow:
             else:
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
-            decision = self._decide(lambda record, results=results: [*results, *self._due(record)])  # type: ignore[misc]
+            decision = self._decide(partial(self._with_due, results), family)
         family.deliver()  # whoever waits for this end hears of it: a parent, or the next in line
+        self._attempt_webhooks(family, worker)
         return isolated_decision(decision)
+
+    def _attempt_webhooks(self, family: Family, worker: Worker | None) -> None:
+        if family.telling and worker is not None:
+            family.turn()
+            for one in list(family.telling):
+                worker.run(one)
+            family.turn()
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Say something to the execution: the step that waits for it has it, or one that will."""
@@ -143,6 +153,9 @@ class Workflow:
         while family.deliver():
             pass  # its children hear of it, and theirs
 
+    def _with_due(self, results: list[ResultEvent], record: WorkflowRecord) -> list[StepEvent]:
+        return [*results, *self._due(record)]
+
     def _due(self, record: WorkflowRecord) -> list[StepEvent]:
         return due_of(record, self.backend.clock())
 
@@ -178,7 +191,9 @@ class Workflow:
         moment = self.backend.moment("on_step_result")
         return isolated_decision(self._commit(lambda record: on_step_result(record, event, moment)))
 
-    def _decide(self, events_for: Callable[[WorkflowRecord], list[Any]]) -> Decision:
+    def _decide(
+        self, events_for: Callable[[WorkflowRecord], list[Any]], family: Family | None = None
+    ) -> Decision:
         """Apply a batch of results and advance, in one commit."""
         moment = self.backend.moment("run")
 
@@ -189,10 +204,12 @@ class Workflow:
                 warnings.warn(f"result {position} was refused: {reason}", RuntimeWarning, stacklevel=4)
             return decided.changes, decided.decision
 
-        return self._commit(both)
+        return self._commit(both, family)
 
-    def _commit(self, decide_upon: Callable[[WorkflowRecord], tuple[Changes, _R]]) -> _R:
-        decision = Family(self.backend).commit(self.id, decide_upon)
+    def _commit(
+        self, decide_upon: Callable[[WorkflowRecord], tuple[Changes, _R]], family: Family | None = None
+    ) -> _R:
+        decision = (family or Family(self.backend)).commit(self.id, decide_upon)
         return cast(_R, decision)
 
     # ---- looking

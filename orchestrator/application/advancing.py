@@ -22,9 +22,17 @@ from orchestrator.application.maps import fill_map, items_of, open_map
 from orchestrator.application.slots import has_place, workflow_has_place
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.units import StepRecord
+from orchestrator.application.webhooks import tend_webhook
 
 
 def advance_draft(draft: Draft, limit: int | None) -> Decision:
+    tend_webhook(draft)  # of an execution that runs again, before anything else is dispatched
+    decision = _advance(draft, limit)
+    tend_webhook(draft)
+    return decision
+
+
+def _advance(draft: Draft, limit: int | None) -> Decision:
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
     if _is_open(draft) and workflow_has_place(draft):

@@ -11,6 +11,7 @@ from orchestrator.application.events import Moment, Parent, ResultEvent, StartEv
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.spec import ChildSpec
 from orchestrator.application.validation import LoadedSpec
+from orchestrator.application.webhooks import read_webhook
 
 
 class UnknownWorkflow(OrchestratorError):
@@ -24,6 +25,7 @@ class UnknownWorkflow(OrchestratorError):
 def new_record(
     loaded: LoadedSpec, execution_id: str, inputs: dict[str, Any], event: StartEvent, moment: Moment
 ) -> WorkflowRecord:
+    """The record of an execution that begins; InvalidEvent when its start does not make sense."""
     return WorkflowRecord(
         loaded=loaded,
         execution_id=execution_id,
@@ -36,6 +38,7 @@ def new_record(
         idempotency_root=event.idempotency_root,
         schedule=event.schedule,
         parent=None if event.parent is None else asdict(event.parent),
+        webhook=None if event.webhook is None else read_webhook(event.webhook),
     )
 
 

@@ -1,4 +1,4 @@
-"""Who takes in what a unit brought back: a step, an item of a map, or a compensation."""
+"""Who takes in what a unit brought back: a step, an item of a map, a compensation, or the webhook."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from orchestrator.application.attempts import (
     try_again,
     write_down,
 )
-from orchestrator.application.compensations import is_undo, settle_undo
+from orchestrator.application.compensations import is_undo
 from orchestrator.application.decisions import Pending
 from orchestrator.application.draft import Draft
 from orchestrator.application.maps import is_item, on_item
+from orchestrator.application.spec import WEBHOOK
+from orchestrator.application.states import StepStatus
+from orchestrator.application.webhooks import error_of
 
 
 def bring_unit(
@@ -26,18 +29,24 @@ def bring_unit(
     started_at: str | None = None,
 ) -> StepResult:
     if is_undo(unit):
-        return _bring_undo(draft, unit, output, error, worker, started_at)
+        return _bring_alone(draft, unit, output, error, worker, started_at)
+    if unit == WEBHOOK:
+        if error is not None:
+            output, error = None, error_of(draft, error)
+        return _bring_alone(draft, unit, output, error, worker, started_at)
     if is_item(unit):
         return on_item(draft, unit, output, error, worker, started_at)
     return bring(draft, unit, output, error, worker, started_at)
 
 
-def _bring_undo(
+def _bring_alone(
     draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
 ) -> StepResult:
+    """A unit that no branch judges and no step waits for."""
     write_down(draft, unit, output, error, worker, started_at)
     delay_ms = next_delay_ms(draft, unit, error) if error is not None else None
     if delay_ms is not None:
         return try_again(draft, unit, delay_ms)
-    settle_undo(draft, unit, error)
+    status = StepStatus.COMPLETE if error is None else StepStatus.FAILED
+    draft.move(unit, status, error=error, ended_at=draft.moment.iso)
     return Pending()

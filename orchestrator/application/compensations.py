@@ -6,8 +6,6 @@ One at a time, the newest completion first, each as an ordinary job with attempt
 
 from __future__ import annotations
 
-from typing import Any
-
 from orchestrator.application.dispatches import dispatch
 from orchestrator.application.draft import Draft
 from orchestrator.application.errors import ExpressionError
@@ -44,19 +42,14 @@ def compensate(draft: Draft) -> bool:
     return False
 
 
-def settle_undo(draft: Draft, unit: str, error: dict[str, Any] | None) -> None:
-    """A compensation has had its last attempt."""
-    status = StepStatus.COMPLETE if error is None else StepStatus.FAILED
-    draft.move(unit, status, error=error, ended_at=draft.moment.iso)
-
-
 def _dispatch(draft: Draft, unit: str) -> bool:
     """False when its inputs cannot be resolved: it has failed."""
     context = draft.context(unit, output=draft.step(unit.partition("#")[0]).output)
     try:
         inputs = {key: resolve(value, context) for key, value in draft.spec(unit).input.items()}
     except ExpressionError as error:
-        settle_undo(draft, unit, failure("expression", f"input cannot be resolved: {error}"))
+        fault = failure("expression", f"input cannot be resolved: {error}")
+        draft.move(unit, StepStatus.FAILED, error=fault, ended_at=draft.moment.iso)
         return False
     dispatch(draft, unit, inputs)
     return True

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.dotted import plain
+from orchestrator.application.redaction import redacted
 
 if TYPE_CHECKING:
     from orchestrator.application.draft import Draft
@@ -177,7 +178,8 @@ class Context(Mapping[str, Any]):
         draft, unit = self._draft, self._unit
         draft.logged += 1
         if draft.logged <= MOST_LOGGED:
-            text = json.dumps(plain(value), ensure_ascii=False)[:SHOWN_OF_A_LOG]
+            shown = redacted(plain(value), draft.record.spec.redact)
+            text = json.dumps(shown, ensure_ascii=False)[:SHOWN_OF_A_LOG]
             draft.note(**({} if unit is None else {"step": unit}), log=text)
 
     def __iter__(self) -> Iterator[str]:

@@ -40,8 +40,8 @@ class DispatchJob:
         """The same for every attempt of this step in this round, so that a side effect can be made once."""
         execution_id = self.workflow_execution_id.partition("#")[2]
         step_id, _, item = self.step_id.partition("#")
-        parts = [execution_id, step_id, str(self.round)]
-        if item:
+        parts = [execution_id, step_id or item, str(self.round)]
+        if step_id and item:
             parts.append(item)
         if self.iteration is not None:
             parts.append(str(self.iteration))

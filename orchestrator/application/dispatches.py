@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.draft import Draft
 from orchestrator.application.events import Parent, StartEvent
+from orchestrator.application.spec import WEBHOOK
 from orchestrator.application.states import StepStatus
 
 LONGEST_EXECUTION_ID = 256
@@ -25,7 +26,7 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
             inputs=inputs,
             run_id=record.run_id,
             attempt=record.attempt,
-            round=draft.step(unit.partition("#")[0]).round,
+            round=record.round if unit == WEBHOOK else draft.step(unit.partition("#")[0]).round,
             iteration=record.iteration if spec.loop is not None else None,
             token=token,
             dispatched_at=draft.moment.iso,

@@ -4,7 +4,8 @@ The record underneath is never touched, so a decision that cannot be committed l
 Every status is written here, by `move`, `reset` and `move_workflow`, and nowhere else; whatever follows from
 a change of a step (counters, timers, slots, who must be looked at) follows here, in `_put`.
 
-A unit is a step, an item of a map (`<step>#<n>`), or the compensation of a step (`<step>#undo`).
+A unit is a step, an item of a map (`<step>#<n>`), the compensation of a step (`<step>#undo`), or the webhook
+of the execution (`#webhook`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from orchestrator.application.context import Context, StateView
 from orchestrator.application.events import ControlEvent, Moment, Post
 from orchestrator.application.readiness import ReadinessChanges
 from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.spec import UNDO, StepSpec
+from orchestrator.application.redaction import redacted
+from orchestrator.application.spec import UNDO, WEBHOOK, WEBHOOK_STEP, StepSpec
 from orchestrator.application.states import (
     FINAL_STEPS,
     FINAL_WORKFLOWS,
@@ -126,10 +128,12 @@ class Draft:
         return self.record.items.get(unit)
 
     def spec(self, unit: str) -> StepSpec:
-        """The spec of a step, of a map for its items, and of the compensation of a step."""
+        """The spec of a step, of a map for its items, of the compensation of a step, and of the webhook."""
         position = self.graph.index.get(unit)
         if position is not None:
             return self.record.spec.steps[position]
+        if unit == WEBHOOK:
+            return WEBHOOK_STEP
         step_id, _, part = unit.partition("#")
         spec = self.spec(step_id)
         return spec.undoing if part == UNDO else spec
@@ -268,7 +272,8 @@ class Draft:
     def move_workflow(self, status: WorkflowStatus, **fields: Any) -> None:
         check_workflow_move(self.status, status)
         self.changes.fields.update(status=status, **fields)
-        self.note(workflow=status.value, **({"error": fields["error"]} if fields.get("error") else {}))
+        error = fields.get("error")
+        self.note(workflow=status.value, **({"error": self._shown(error)} if error else {}))
 
     def note(self, **entry: Any) -> None:
         """One line of the history."""
@@ -387,5 +392,9 @@ class Draft:
         if after.reason is not None:
             entry["reason"] = after.reason
         if after.error is not None and after.status is not StepStatus.IN_PROGRESS:
-            entry["error"] = {key: value for key, value in after.error.items() if key != "traceback"}
+            shown = {key: value for key, value in after.error.items() if key != "traceback"}
+            entry["error"] = self._shown(shown)
         self.note(**entry)
+
+    def _shown(self, error: dict[str, Any]) -> Any:
+        return redacted(error, self.record.spec.redact)

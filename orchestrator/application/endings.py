@@ -12,6 +12,7 @@ from orchestrator.application.draft import Draft
 from orchestrator.application.events import Parent, ResultEvent, failure
 from orchestrator.application.states import ACTIVE_STEPS, StepStatus, WorkflowStatus
 from orchestrator.application.timers import Timer
+from orchestrator.application.webhooks import owe_webhook
 
 
 def end_workflow(draft: Draft, status: WorkflowStatus, reason: str, **fields: Any) -> None:
@@ -100,6 +101,7 @@ def _finish(draft: Draft, status: WorkflowStatus, fields: dict[str, Any]) -> Non
         draft.take_slot(None)
     if draft.record.parent is not None:
         _tell_parent(draft, Parent(**draft.record.parent))
+    owe_webhook(draft)
 
 
 def _tell_parent(draft: Draft, parent: Parent) -> None:

@@ -55,7 +55,7 @@ class Parent:
 class StartEvent:
     """Somebody asks for an execution: of a registered name, or of the spec sent along. A `parent` asks for
     the child that its step describes; a `schedule` is the name of the one whose slot has come; `labels` are
-    for finding the execution again."""
+    for finding the execution again; `webhook` is as somebody wrote it, a URL or a mapping."""
 
     workflow: str | None = None
     spec: str | None = None
@@ -69,6 +69,7 @@ class StartEvent:
     idempotency_window_s: int = IDEMPOTENCY_WINDOW_S
     parent: Parent | None = None
     schedule: str | None = None
+    webhook: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,13 @@ from orchestrator.application.endings import end_items
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import resolve
-from orchestrator.application.spec import UNDO
+from orchestrator.application.spec import UNDO, WEBHOOK
 from orchestrator.application.states import StepStatus
 from orchestrator.application.units import ItemCounts, StepRecord
 
 
 def is_item(unit: str) -> bool:
-    return "#" in unit and not unit.endswith(f"#{UNDO}")
+    return "#" in unit and unit != WEBHOOK and not unit.endswith(f"#{UNDO}")
 
 
 def items_of(draft: Draft, step_id: str) -> list[Any]:

@@ -25,11 +25,12 @@ SCHEMA = 1
 class WorkflowRecord:
     """All we know of one execution. `version` is the store's: it changes with every commit.
 
-    `items` are the items of maps, under `<step>#<n>`, and compensations, under `<step>#undo`; `signals` those
-    that nobody has waited for yet; `parent` is the dispatch whose child this is (events.Parent), `schedule`
-    the name of the one that started it, `slot` a place under the workflow's own concurrency key, `ending`
-    what the execution will end with once all is compensated. `shared` are the values of the scopes beyond
-    this execution, as they were when it was checked out; they are not part of the record.
+    `items` are the items of maps, under `<step>#<n>`, compensations, under `<step>#undo`, and the webhook,
+    under `#webhook`; `webhook` is what the start said of that; `signals` are those that nobody has waited for
+    yet; `parent` is the dispatch whose child this is (events.Parent), `schedule` the name of the one that
+    started it, `slot` a place under the workflow's own concurrency key, `ending` what the execution will end
+    with once all is compensated. `shared` are the values of the scopes beyond this execution, as they were
+    when it was checked out; they are not part of the record.
     """
 
     loaded: LoadedSpec
@@ -57,6 +58,7 @@ class WorkflowRecord:
     ending: dict[str, Any] | None = None
     compensated: bool | None = None
     completions: int = 0
+    webhook: dict[str, Any] | None = None
     version: str = ""
     readiness: Readiness = field(init=False)
     shared: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)

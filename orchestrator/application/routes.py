@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from orchestrator.application.errors import NoRoute
-from orchestrator.application.spec import ID_RULE, WorkflowSpec, is_id
+from orchestrator.application.spec import ID_RULE, WEBHOOK_STEP, WorkflowSpec, is_id
 
 SETTING = "ORCHESTRATOR_TAGS"
 REST = "*"
@@ -53,7 +53,7 @@ class Routes:
     def queues(self, spec: WorkflowSpec) -> set[str]:
         """Every queue that jobs of a workflow go to, and of the children written inside of it; NoRoute when
         one of them would wait for ever."""
-        found: set[str] = set()
+        found = {WEBHOOK_STEP.queue} if spec.webhook is not None else set()
         for step in spec.steps:
             if step.kind == "task":
                 found.add(self.queue_of(step.tags, step.queue, step.id))

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 NOT_YET = frozenset(
     {
-        "document.redact",
         "document.retention",
-        "document.webhook",
     }
 )
 """Keys of the language that this release refuses: take a line away when its key has arrived.
@@ -29,6 +27,9 @@ The models know them all the same. It is looked up each time: a test may put ano
 
 UNDO = "undo"
 """`<step>#undo` is the compensation of a step, as `<step>#<n>` is an item of a map."""
+
+WEBHOOK = "#webhook"
+"""The unit that tells of the end of an execution: it belongs to no step."""
 
 DEFAULT_TIMEOUT_S = 300.0
 DEFAULT_QUEUE = "default"
@@ -170,6 +171,8 @@ class ConcurrencySpec:
 
 @dataclass(frozen=True, slots=True)
 class WebhookSpec:
+    """Whom to tell of the end of an execution, and of which ends."""
+
     url: str
     headers: dict[str, str] = field(default_factory=dict)
     on: tuple[End, ...] = ("complete", "halted", "failed", "cancelled")
@@ -248,6 +251,16 @@ class StepSpec:
             priority=self.priority,
             priority_written=self.priority_written,
         )
+
+
+WEBHOOK_STEP = StepSpec(
+    id=WEBHOOK,
+    fn="webhook",
+    retry=RetrySpec(max_retries=8, max_delay_ms=600_000, jitter_fraction=0.2),
+    timeout_s=30.0,
+    skip_output_mapping=True,
+)
+"""A webhook as a step of its own: it has a job and attempts, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,11 @@ from orchestrator.application.events import (
 from orchestrator.application.maps import is_item, item_goes_again, item_roots
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.slots import on_slot
+from orchestrator.application.spec import WEBHOOK
 from orchestrator.application.states import StepStatus
 from orchestrator.application.units import StepRecord
 from orchestrator.application.waits import on_signal
+from orchestrator.application.webhooks import tend_webhook
 
 __all__ = ["NEVER_RETRIED", "Decided", "StepResult", "advance", "decide", "fail_workflow", "on_step_result"]
 
@@ -119,6 +121,7 @@ def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment)
     draft = Draft(record, moment)
     if not draft.is_final:
         abandon_workflow(draft, f"workflow failed: {error['message']}", error)
+        tend_webhook(draft)
     return draft.changes
 
 
@@ -145,11 +148,12 @@ def _take_in(draft: Draft, event: StepEvent) -> StepResult:
             return None
         case TimerEvent(kind="timeout"):
             return None if _is_late(draft) else on_workflow_timeout(draft)
-    step_id = event.step_id.partition("#")[0]
-    if step_id not in draft.graph.index:
-        raise InvalidEvent(f"workflow {draft.record.workflow_execution_id!r} has no step {event.step_id!r}")
-    if _is_late(draft):
-        return None
+    if event.step_id != WEBHOOK:  # which is what happens after the end
+        if event.step_id.partition("#")[0] not in draft.graph.index:
+            weid = draft.record.workflow_execution_id
+            raise InvalidEvent(f"workflow {weid!r} has no step {event.step_id!r}")
+        if _is_late(draft):
+            return None
     unit = draft.unit(event.step_id)
     if isinstance(event, TimerEvent):
         return on_timer(draft, event, unit)

@@ -112,11 +112,13 @@ class Backend(LegacyMethods):
         priority: int | None = None,
         idempotency_root: str | None = None,
         idempotency_window_s: int = IDEMPOTENCY_WINDOW_S,
+        webhook: str | dict[str, Any] | None = None,
     ) -> str:
         """Start an execution of a spec, given as data or as YAML, and return its workflow_execution_id.
 
         Under an idempotency root that was used within its window, that is the id of the first execution; for
         an execution id that is taken, the conflict policy says what happens (conflicts.py).
+        `webhook` is a URL, or a mapping as in a document, before whose own it comes.
         """
         loaded = self._loaded(spec)
         filled, problems = check_inputs(loaded.spec, inputs)
@@ -131,6 +133,7 @@ class Backend(LegacyMethods):
                 group=group,
                 priority=priority,
                 idempotency_root=idempotency_root,
+                webhook=webhook,
             )
             record = new_record(loaded, candidate, filled, event, moment)
             root = None if idempotency_root is None else (idempotency_root, idempotency_window_s)

@@ -153,14 +153,16 @@ def start_options(command: F) -> F:
         group: str | None,
         priority: int | None,
         idempotency_root: str | None,
+        webhook: str | None,
         **others: Any,
     ) -> Any:
         from orchestrator.client import StartOptions
 
-        options = StartOptions(on_conflict, label, group, priority, idempotency_root)
+        options = StartOptions(on_conflict, label, group, priority, idempotency_root, webhook=webhook)
         return command(*args, options=options, **others)
 
     for option in (
+        click.option("--webhook", metavar="URL", help="Whom to tell of its end, instead of the document's."),
         click.option("--idempotency-root", metavar="NAME", help="Start once a day at most under this name."),
         click.option(
             "--priority", type=click.IntRange(1, 5), help="For steps that have none of their own; 1 is first."

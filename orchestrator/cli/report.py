@@ -1,12 +1,14 @@
-"""An execution as JSON, and as a few lines for people."""
+"""An execution as JSON, and as a few lines for people; what names a secret is not shown."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.spec import UNDO
+from orchestrator.application.redaction import REDACTED, is_secret, redacted
+from orchestrator.application.spec import UNDO, WEBHOOK
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
@@ -23,16 +25,17 @@ def as_json(record: WorkflowRecord) -> str:
 
 
 def as_dict(record: WorkflowRecord) -> dict[str, Any]:
+    secrets = record.spec.redact
     return {
         "workflow_execution_id": record.workflow_execution_id,
         "execution_id": record.execution_id,
         "workflow_id": record.workflow_id,
         "name": record.spec.name,
         "status": record.status.value,
-        "outcome": record.outcome,
-        "error": record.error,
-        "inputs": record.inputs,
-        "state": record.state,
+        "outcome": redacted(record.outcome, secrets),
+        "error": redacted(record.error, secrets),
+        "inputs": redacted(record.inputs, secrets),
+        "state": redacted(record.state, secrets),
         "group": record.group,
         "schedule": record.schedule,
         "parent": record.parent,
@@ -40,18 +43,18 @@ def as_dict(record: WorkflowRecord) -> dict[str, Any]:
         "compensated": record.compensated,
         "created_at": record.created_at,
         "ended_at": record.ended_at,
-        "steps": {step_id: _step(step) for step_id, step in record.steps.items()},
-        "items": {unit: _step(item) for unit, item in record.items.items()},
+        "steps": {step_id: _step(step, secrets) for step_id, step in record.steps.items()},
+        "items": {unit: _step(item, secrets) for unit, item in record.items.items()},
     }
 
 
-def _step(step: StepRecord) -> dict[str, Any]:
+def _step(step: StepRecord, secrets: Collection[str]) -> dict[str, Any]:
     return {
         "status": step.status.value,
         "run_id": step.run_id,
         "attempt": step.attempt,
-        "output": step.output,
-        "error": step.error,
+        "output": redacted(step.output, secrets),
+        "error": redacted(step.error, secrets),
         "reason": step.reason,
         "worker": step.worker,
         "child": step.child,
@@ -66,7 +69,8 @@ def summary(record: WorkflowRecord) -> str:
     took = duration(record.created_at, record.ended_at)
     lines = [f"{title} in {took}" if took else title]
     undone = [(unit, item) for unit, item in record.items.items() if unit.endswith(f"#{UNDO}")]
-    shown = [*list(record.steps.items())[:STEPS_SHOWN], *undone[:STEPS_SHOWN]]
+    told = [(unit, item) for unit, item in record.items.items() if unit == WEBHOOK]
+    shown = [*list(record.steps.items())[:STEPS_SHOWN], *undone[:STEPS_SHOWN], *told]
     width = max((len(unit) for unit, _ in shown), default=0)
     lines += [f"  {unit:<{width}}  {_step_line(step)}".rstrip() for unit, step in shown]
     if len(record.steps) > STEPS_SHOWN:
@@ -74,7 +78,7 @@ def summary(record: WorkflowRecord) -> str:
     if record.error is not None:
         lines.append(f"error: {error_line(record.error)}")
     if record.outcome is not None:
-        lines.append(f"outcome: {_value(record.outcome)}")
+        lines.append(f"outcome: {_value(redacted(record.outcome, record.spec.redact))}")
     return "\n".join(lines)
 
 
@@ -99,11 +103,32 @@ def as_redis_holds_it(record: WorkflowRecord, redis: Client, keys: Keys) -> str:
     return "\n".join(
         [
             f"\n$ redis-cli HGETALL '{stored}'",
-            *(f"{name}\n{value}" for name, value in sorted(fields.items())),
+            *(f"{name}\n{_shown(name, value, record)}" for name, value in sorted(fields.items())),
             f"\n$ redis-cli LRANGE '{entries}' 0 -1",
             *lines,
         ]
     )
+
+
+def _shown(name: str, stored: str, record: WorkflowRecord) -> str:
+    """A field of a record as Redis holds it, but for secrets among the values that users gave and made."""
+    kind, secrets = name.partition(":")[0], record.spec.redact
+    if kind == "state" and is_secret(name.removeprefix("state:"), secrets):
+        return json.dumps(REDACTED)
+    if kind not in _VALUES:
+        return stored
+    value = json.loads(stored)
+    if kind in ("step", "item"):
+        kept = {"output", "error", "value", "loop_value"}
+        value |= {key: redacted(one, secrets) for key, one in value.items() if key in kept}
+    elif kind == "webhook":
+        value["headers"] = dict.fromkeys(value["headers"], REDACTED)
+    else:
+        value = redacted(value, secrets)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_VALUES = frozenset({"inputs", "state", "outcome", "error", "signals", "ending", "step", "item", "webhook"})
 
 
 def words(status: str) -> str:

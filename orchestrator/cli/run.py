@@ -37,6 +37,7 @@ WORKERS = 2
 COMES_UP_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.1
 FINISH_WITHIN_S = 30.0
+TELL_WITHIN_S = 60.0
 
 
 @click.command()
@@ -95,6 +96,8 @@ def run(
         started = _start(stack, stack.client.send_start(loaded, inputs, options=options))
         try:
             record = _follow(stack.client, started.execution_id, progress, stack.check)
+            if target.redis_url is None:
+                record = _tell(stack, record, progress)
         except Interrupted as error:
             raise Failure(_what_is_left(error, started, target)) from None
         held = report.as_redis_holds_it(record, stack.redis, target.settings().keys) if show_redis else ""
@@ -226,6 +229,22 @@ def _follow(
                 progress.say(f"Redis is away, waiting for it: {error}")
             is_away = True
             time.sleep(LOOK_EVERY_S * 5)
+
+
+def _tell(stack: Stack, record: WorkflowRecord, progress: Progress) -> WorkflowRecord:
+    """What we have started ends with us, and so would the attempts of a webhook: wait for it, a while."""
+    from orchestrator.application.spec import WEBHOOK
+
+    until = time.monotonic() + TELL_WITHIN_S
+    while (webhook := record.items.get(WEBHOOK)) is not None and not webhook.is_final:
+        if time.monotonic() > until:
+            progress.say(f"the webhook was not delivered within {TELL_WITHIN_S:g} s, and is given up")
+            break
+        stack.check()
+        time.sleep(LOOK_EVERY_S)
+        record = stack.client.record(record.workflow_execution_id)
+        progress.show(record, stack.client.history(record.workflow_execution_id))
+    return record
 
 
 def _check_modules(names: Sequence[str]) -> None:

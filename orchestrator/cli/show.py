@@ -72,12 +72,11 @@ def _echo_step(record: WorkflowRecord, unit: str, glances: Glances) -> None:
 
 def _as_dict(record: WorkflowRecord, unit: str | None) -> Any:
     from orchestrator.cli import report
-    from orchestrator.cli.values import visible
 
     told = report.as_dict(record)
     if unit is None:
-        return visible(record, told)
-    return visible(record, {"step": unit, **(told["steps"].get(unit) or told["items"][unit])})
+        return told
+    return {"step": unit, **(told["steps"].get(unit) or told["items"][unit])}
 
 
 def _outputs(record: WorkflowRecord, unit: str | None) -> Any:
@@ -85,9 +84,8 @@ def _outputs(record: WorkflowRecord, unit: str | None) -> Any:
 
     if unit is not None:
         return visible(record, dict(record.units())[unit].output)
-    return visible(
-        record, {name: step.output for name, step in record.steps.items() if step.output is not None}
-    )
+    steps = record.steps.items()
+    return {name: visible(record, step.output) for name, step in steps if step.output is not None}
 
 
 def _check_unit(record: WorkflowRecord, unit: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.application.redaction import redacted
+
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
 
@@ -14,8 +16,8 @@ MOST_LINES = 40
 
 def visible(record: WorkflowRecord, value: Any) -> Any:
     """What may be shown of a value that belongs to an execution. Every value that `show`, `history`
-    and `watch` print passes here."""
-    return value
+    and `watch` print passes here, or is in a report (report.py)."""
+    return redacted(value, record.spec.redact)
 
 
 def on_one_line(value: Any) -> str:

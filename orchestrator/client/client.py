@@ -76,6 +76,7 @@ class Client:
         priority: int | None = None,
         idempotency_root: str | None = None,
         idempotency_window_s: int | None = None,
+        webhook: str | Mapping[str, Any] | None = None,
     ) -> Started:
         """Start a registered name, a spec as a mapping or a loaded one, and wait until it is accepted.
 
@@ -84,7 +85,7 @@ class Client:
         conflict policy `use_existing`, it gives the execution that is there.
         """
         options = StartOptions(
-            conflict_policy, labels or {}, group, priority, idempotency_root, idempotency_window_s
+            conflict_policy, labels or {}, group, priority, idempotency_root, idempotency_window_s, webhook
         )
         answer = self.answer(self.send_start(workflow, inputs or {}, execution_id, options), answer_within_s)
         if not answer["ok"]:

@@ -43,7 +43,7 @@ class Started:
 class StartOptions:
     """What else a start may say: what happens when its execution id is taken, the labels by which it is
     found, its group, the priority of steps that have none of their own, and the root under which it is not
-    to be started twice."""
+    to be started twice, and whom to tell of its end: a URL, or a mapping as in a document."""
 
     conflict_policy: ConflictPolicy | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -51,11 +51,13 @@ class StartOptions:
     priority: int | None = None
     idempotency_root: str | None = None
     idempotency_window_s: int | None = None
+    webhook: str | Mapping[str, Any] | None = None
 
     def fields(self) -> dict[str, Any]:
         given = {name: value for name, value in asdict(self).items() if value not in (None, {})}
-        if "labels" in given:
-            given["labels"] = dumps(given["labels"])
+        for name in ("labels", "webhook"):
+            if isinstance(given.get(name), Mapping):
+                given[name] = dumps(given[name])
         return given
 
 

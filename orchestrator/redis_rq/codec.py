@@ -35,6 +35,7 @@ from orchestrator.redis_rq.keys import schedule_address, scheduled_name
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_INPUT_BYTES = 1024 * 1024
+MAX_WEBHOOK_BYTES = 16 * 1024
 MAX_DEPTH = 200
 LONGEST_WINDOW_S = 366 * 86_400
 LONGEST_REMARK = 1_000
@@ -98,6 +99,7 @@ START_FIELDS = frozenset(
         "idempotency_root",
         "idempotency_window_s",
         "schedule",
+        "webhook",
     }
 )
 
@@ -124,6 +126,7 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
         if "idempotency_window_s" in fields
         else IDEMPOTENCY_WINDOW_S,
         schedule=fields.get("schedule"),
+        webhook=_webhook(fields),
     )
 
 
@@ -201,6 +204,16 @@ def _inputs(fields: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(inputs, dict):
         raise InvalidEvent("inputs must be a JSON object")
     return inputs
+
+
+def _webhook(fields: Mapping[str, str]) -> Any:
+    """A URL, or a mapping as JSON; what is wrong with either is found by who begins the execution."""
+    text = fields.get("webhook")
+    if text is not None and len(text) > MAX_WEBHOOK_BYTES:
+        raise InvalidEvent(
+            f"webhook has {len(text):,} characters; at most {MAX_WEBHOOK_BYTES:,} are accepted"
+        )
+    return _json("webhook", text) if text is not None and text.lstrip()[:1] == "{" else text
 
 
 def _execution_id(fields: Mapping[str, str]) -> str | None:

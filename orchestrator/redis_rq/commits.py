@@ -65,7 +65,7 @@ class CommitWords:
         args += self._root_words(commit)
         args += self._shared_words(commit)
         args += self._slot_words(commit)
-        args += self._end_words(record, spec) if _ends(commit) else [0]
+        args += self._end_words(commit, spec) if _ends(commit) else [0]
         for command in self._commands(commit, version):
             args.append(len(command))
             args += command
@@ -113,9 +113,10 @@ class CommitWords:
             words += [int(one.is_wanted), keys.places(slot.key), keys.line(slot.key), member]
         return words
 
-    def _end_words(self, record: WorkflowRecord, spec: str) -> Command:
+    def _end_words(self, commit: Commit, spec: str) -> Command:
         """What an execution leaves behind when it ends, and when that goes."""
-        keys, group = self._keys, record.group or ""
+        keys, record = self._keys, commit.record
+        group = record.group or ""
         return [
             1,
             spec,

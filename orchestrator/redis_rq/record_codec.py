@@ -52,6 +52,7 @@ _JSON_FIELDS = (
     "ending",
     "compensated",
     "completions",
+    "webhook",
 )
 
 

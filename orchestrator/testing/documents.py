@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.errors import ExecutorNotFound
-from orchestrator.application.spec import StepSpec
+from orchestrator.application.spec import WEBHOOK_STEP, StepSpec
 from orchestrator.application.validation import LoadedSpec, check_spec, load_spec
 from orchestrator.testing.errors import RehearsalError
 from orchestrator.worker.lookup import Executors, public_functions
@@ -62,8 +62,10 @@ def _spec_in(document: str | Path) -> LoadedSpec:
 
 
 def steps_of(specs: Iterable[LoadedSpec]) -> Iterator[StepSpec]:
-    """Every step of these specs and of the children that are written in them."""
+    """Every step of these specs and of the children that are written in them; a webhook counts as one."""
     for loaded in specs:
+        if loaded.spec.webhook is not None:
+            yield WEBHOOK_STEP
         for step in loaded.spec.steps:
             yield step
             if step.child is not None and step.child.loaded is not None:

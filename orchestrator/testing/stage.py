@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent
+from orchestrator.application.spec import WEBHOOK
 from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.application.timers import Timer, timers_due
 from orchestrator.backend.backend import Backend
@@ -41,8 +42,8 @@ _T = TypeVar("_T")
 class WatchedStore(InMemoryStore):
     """A store whose writers can die. As on Redis, the jobs of a decision are part of its commit.
 
-    `open` are the executions that have not ended, `superseded` the dispatches that nobody waits for any more,
-    `counters` what was stale, late or lost.
+    `open` are the executions that have not ended, or still tell of their end, `superseded` the dispatches
+    that nobody waits for any more, `counters` what was stale, late or lost.
     """
 
     def __init__(self, nonce: Callable[[], str], kills: Kills, runner: InProcessRunner) -> None:
@@ -69,7 +70,10 @@ class WatchedStore(InMemoryStore):
         weid, status = commit.record.workflow_execution_id, commit.changes.fields.get("status")
         if commit.creates:
             self.open[weid] = None
-        if status in FINAL_WORKFLOWS:
+        webhook = commit.changes.items.get(WEBHOOK)
+        if webhook is not None and not webhook.is_final:
+            self.open[weid] = None
+        elif webhook is not None or status in FINAL_WORKFLOWS:
             self.open.pop(weid, None)
         self.counters.update(commit.changes.counted)
         self.superseded.update(record.token for _, record in commit.changes.revoked if record.token)

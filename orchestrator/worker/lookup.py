@@ -1,8 +1,9 @@
 """From the name in a spec to the function that does the work.
 
 An executor is found, in this order: in a mapping given in code; as a public function of one of the named
-modules; as an entry point of the group `orchestrator.executors`; and last through a module's own
-`execute(fn, inputs)`. Names that a module merely imported are not its executors.
+modules; among those that every worker has (`webhook`); as an entry point of the group
+`orchestrator.executors`; and last through a module's own `execute(fn, inputs)`. Names that a module merely
+imported are not its executors.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property, partial
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,7 @@ Executor = Callable[..., Any]
 """Called with its inputs, and with what else it names: `application/calling.py`."""
 
 ENTRY_POINTS = "orchestrator.executors"
+BUILT_IN = frozenset({"webhook"})
 
 
 class BadExecutors(OrchestratorError):
@@ -43,6 +47,8 @@ class Executors:
     def find(self, fn: str) -> Executor:
         if fn in self._functions:
             return self._functions[fn]
+        if fn in BUILT_IN:
+            return self._functions.setdefault(fn, _built_in(fn))
         if fn in self._installed:
             return self._functions.setdefault(fn, self._installed[fn].load())
         if self._catch_all is not None:
@@ -80,6 +86,17 @@ def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
         for name, value in vars(module).items()
         if isinstance(value, FunctionType) and value.__module__ == module.__name__ and name[0] != "_"
     }
+
+
+def _built_in(fn: str) -> Executor:
+    """From the file beside our own package: a user's folder of executors may well have the same name."""
+    path = Path(__file__).parents[2] / "executors" / f"{fn}.py"
+    spec = spec_from_file_location(f"orchestrator_{fn}", path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return public_functions(module)[fn]
 
 
 def _imported(name: str) -> ModuleType:

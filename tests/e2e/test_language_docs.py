@@ -216,7 +216,7 @@ WORDS = {
 
 
 def test_the_lists_of_what_must_be_there_are_not_empty() -> None:
-    assert all(len(words) > 2 for words in WORDS.values())
+    assert all(len(words) > 2 for what, words in WORDS.items() if what != "reserved keys")
     assert {"max_parallel", "as", "on_timeout", "jitter_fraction", "result_expr", "cases"} <= set(
         WORDS["keys"]
     )

@@ -266,3 +266,31 @@ def test_every_execution_has_one_stream_of_those_there_are(workflow_execution_id
     keys = Keys("p", 3)
     assert keys.events_of(workflow_execution_id) in {"p:events:0", "p:events:1", "p:events:2"}
     assert keys.events_of(workflow_execution_id) == Keys("p", 3).events_of(workflow_execution_id)
+
+
+# ---- the webhook of a start
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (None, None),
+        ("https://example.org/{x}", "https://example.org/{x}"),
+        ('{"url": "https://example.org"}', {"url": "https://example.org"}),
+        (' {"url": "https://example.org", "on": []}', {"url": "https://example.org", "on": []}),
+        ("nonsense is for who begins it", "nonsense is for who begins it"),
+    ],
+)
+def test_a_start_may_name_a_webhook(text: str | None, read: Any) -> None:
+    fields = {"workflow": "w", **({} if text is None else {"webhook": text})}
+
+    assert read_event(fields, is_start=True) == StartEvent("w", webhook=read)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("{", "webhook is not JSON"), ("x" * 20_000, "webhook has 20,000 characters; at most 16,384")],
+)
+def test_a_webhook_that_cannot_be_read_is_refused(text: str, why: str) -> None:
+    with pytest.raises(InvalidEvent, match=why):
+        read_event({"workflow": "w", "webhook": text}, is_start=True)

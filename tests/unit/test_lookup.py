@@ -140,3 +140,34 @@ def test_a_module_that_cannot_be_imported_is_named(modules: Modules) -> None:
 
 def test_the_shipped_executors_are_all_in_the_package() -> None:
     assert set(Executors(["executors.examples"]).names) == set(Executors(["executors"]).names)
+
+
+# ---- what every worker has
+
+
+def test_every_worker_knows_webhook(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Executors().find("webhook")
+
+    assert found.__name__ == "webhook"
+    assert found is not one
+
+
+def test_ours_is_found_where_somebody_elses_package_is_called_executors_too(
+    modules: Modules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "executors"]:
+        monkeypatch.delitem(sys.modules, name)
+    modules.write("executors", "def price(inputs): return {}")
+
+    known = Executors(["executors"])
+
+    assert known.find("price")({}) == {}
+    assert known.find("webhook").__module__ == "orchestrator_webhook"
+
+
+def test_one_of_your_own_comes_before_it_and_a_function_for_everything_after_it(modules: Modules) -> None:
+    name = modules.write("shop", "def execute(fn, inputs): return {'fn': fn}")
+
+    assert Executors(mapping={"webhook": one}).find("webhook") is one
+    assert Executors([name]).find("webhook").__name__ == "webhook"
+    assert Executors([name]).find("other")({}) == {"fn": "other"}

@@ -1,0 +1,84 @@
+"""Redaction: what stands under a key that names a secret is not shown.
+
+It is for whatever leaves the record: the history, webhooks, the command line, logs. Records and jobs keep the
+values, since executors need them.
+
+    {"user": "ada", "db": {"bind_pw": "x"}}   ->   {"user": "ada", "db": {"bind_pw": "<redacted>"}}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+REDACTED = "<redacted>"
+
+ANYWHERE = (
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "authorization",
+    "credential",
+    "cookie",
+    "api_key",
+    "access_key",
+    "private_key",
+)
+"""A key that contains one of these names a secret, in any case, with or without '_' and '-' inside."""
+
+WORDS = ("pw", "pwd")
+"""So does a key of which one of these is a whole word: bind_pw, but not pwned."""
+
+DEEPEST = 200
+"""Below that nothing is shown: no value of ours is deeper."""
+
+_SIGNS = re.compile(r"[^a-z0-9]+")
+_PARTS = tuple(_SIGNS.sub("", part) for part in ANYWHERE)
+_SAID = re.compile(r"""(?<![\w.-])([\w.-]++)["']?\s*[:=]\s*["']?""")
+_VALUE = re.compile(r"""(?:(?:bearer|basic)\s+)?[^\s"'&,;<>{}\[\]]+""", re.IGNORECASE)
+
+
+def redacted(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> Any:
+    """The value, with all hidden that stands under a key which names a secret: a usual one, or of `names`.
+
+    Null stays: there is nothing to hide.
+    """
+    if isinstance(value, dict):
+        if deepest <= 0:
+            return REDACTED
+        return {
+            key: REDACTED
+            if one is not None and is_secret(str(key), names)
+            else redacted(one, names, deepest - 1)
+            for key, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [redacted(one, names, deepest - 1) for one in value] if deepest > 0 else REDACTED
+    return value
+
+
+def redacted_text(text: str, names: Collection[str] = ()) -> str:
+    """A text that somebody else wrote, without what looks like a secret in it: password=x, "token": "x"."""
+    shown: list[str] = []
+    at = 0
+    for said in _SAID.finditer(text):
+        if said.start() < at or not is_secret(said[1], names):
+            continue
+        value = _VALUE.match(text, said.end())
+        if value is not None:
+            shown += [text[at : said.end()], REDACTED]
+            at = value.end()
+    return "".join([*shown, text[at:]])
+
+
+def is_secret(key: str, names: Collection[str] = ()) -> bool:
+    """Whether a key names a secret: by its usual names, or because it is one of `names`, in any case."""
+    lower = key.lower()
+    if any(lower == name.lower() for name in names):
+        return True
+    words = [word for word in _SIGNS.split(lower) if word]
+    plain = "".join(words)
+    return any(part in plain for part in _PARTS) or any(word in words for word in WORDS)

@@ -1,0 +1,413 @@
+"""The executor `webhook`: what it posts, to whom it does not, and what it says of those who do not listen."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from executors import webhook as module
+from executors.webhook import NotDelivered, Refused, webhook
+from receiver import Answer, Receiver, receiver
+
+CONTEXT = {"idempotency_key": "x1#webhook#0"}
+BODY = {"status": "complete", "outcome": {"text": "grün"}}
+LOCALHOST = """\
+-----BEGIN CERTIFICATE-----
+MIIBYTCCAQegAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhv
+c3QwIBcNMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQBgNVBAMM
+CWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABH0Ay/rpCuuSiqf1
+Qr3X2jKo01fyfQ2WOvZHdJX8G1mQiiiOWmGZIAlyo+OImbm/HCxuApdbXiUcd66u
+jUGoCVmjSDBGMBQGA1UdEQQNMAuCCWxvY2FsaG9zdDAPBgNVHRMBAf8EBTADAQH/
+MB0GA1UdDgQWBBT5gxo8yyVIj2f+94p6QYkuAEX+ijAKBggqhkjOPQQDAgNIADBF
+AiEAgZOuSIW8jJaOIj3hZSAJavN72G1ZhapqGpI5m1Yf9q0CIAo5d58zGAiRV+Dw
+AH3W3+0IeJrka8FSJlIo8l1AqxAw
+-----END CERTIFICATE-----
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg0qUW3rT9xjsvH1u8
+846CkeK2UVZh16SAHSTqIgEccAahRANCAAR9AMv66Qrrkoqn9UK919oyqNNX8n0N
+ljr2R3SV/BtZkIoojlphmSAJcqPjiJm5vxwsbgKXW14lHHeuro1BqAlZ
+-----END PRIVATE KEY-----
+"""
+"""A certificate for the name localhost that nobody else trusts, and its key."""
+
+
+@pytest.fixture
+def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    monkeypatch.delenv(module.SECRET_VARIABLE, raising=False)
+    allow(monkeypatch, "127.0.0.1")
+    with receiver() as made:
+        yield made
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, hosts: str) -> None:
+    monkeypatch.setenv(module.HOSTS_VARIABLE, hosts)
+
+
+def resolve(monkeypatch: pytest.MonkeyPatch, **names: str | list[str]) -> list[str]:
+    """Let these names lead to these addresses; returns the names that were looked up."""
+    asked: list[str] = []
+    known = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *args: Any, **keys: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else str(host)
+        asked.append(name)
+        found = names.get(name.partition(".")[0], name)
+        addresses = [found] if isinstance(found, str) else found
+        return [entry for address in addresses for entry in known(address, *args, **keys)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+def post(url: str, body: Any = BODY, **headers: str) -> dict[str, Any]:
+    return webhook({"url": url, "headers": headers, "body": body}, CONTEXT)
+
+
+def verified(secret: str, signature: str, body: bytes) -> bool:
+    """As a receiver does it."""
+    parts = dict(part.split("=", 1) for part in signature.split(","))
+    expected = hmac.new(secret.encode(), f"{parts['t']}.".encode() + body, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(expected, parts["v1"]) and abs(time.time() - int(parts["t"])) < 300
+
+
+# ---- what is posted
+
+
+def test_the_body_is_posted_as_json_under_the_name_of_the_delivery(hooks: Receiver) -> None:
+    assert post(hooks.url) == {"status": 204}
+
+    [got] = hooks.posts
+    assert (got.path, got.json) == ("/hook", BODY)
+    assert got.body == '{"status":"complete","outcome":{"text":"grün"}}'.encode()
+    assert got.headers["content-type"] == "application/json"
+    assert got.headers["user-agent"] == "rq-orchestrator"
+    assert got.headers["host"] == f"127.0.0.1:{hooks.port}"
+    assert got.delivery == "x1#webhook#0"
+    assert "orchestrator-signature" not in got.headers
+
+
+def test_the_headers_of_the_document_are_sent_but_ours_are_ours(hooks: Receiver) -> None:
+    post(
+        hooks.url,
+        **{
+            "X-Team": "grün",
+            "user-agent": "shop",
+            "host": "elsewhere.example.org",
+            "content-length": "3",
+            "transfer-encoding": "chunked",
+            "orchestrator-signature": "t=1,v1=forged",
+            "orchestrator-delivery": "forged",
+        },
+    )
+
+    [got] = hooks.posts
+    assert (got.headers["x-team"].encode("latin-1").decode(), got.headers["user-agent"]) == ("grün", "shop")
+    assert (got.json, got.delivery) == (BODY, "x1#webhook#0")
+    assert got.headers["host"] == f"127.0.0.1:{hooks.port}"
+    assert not {"orchestrator-signature", "transfer-encoding"} & set(got.headers)
+
+
+def test_a_step_may_call_it_with_a_url_alone(hooks: Receiver) -> None:
+    assert webhook({"url": hooks.url}, CONTEXT) == {"status": 204}
+
+    assert hooks.posts[0].json is None
+
+
+def test_with_a_secret_it_is_signed_and_the_signature_holds_for_this_body_alone(
+    hooks: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(module.SECRET_VARIABLE, "wh-s3cret")
+
+    post(hooks.url)
+
+    [got] = hooks.posts
+    signature = got.headers["orchestrator-signature"]
+    assert verified("wh-s3cret", signature, got.body)
+    assert not verified("wh-s3cret", signature, got.body + b" ")
+    assert not verified("another", signature, got.body)
+
+
+def test_the_credentials_of_a_url_are_those_of_the_request(hooks: Receiver) -> None:
+    post(hooks.url.replace("http://", "http://ada:pw@"))
+
+    assert hooks.posts[0].headers["authorization"] == "Basic YWRhOnB3"
+
+
+def test_by_https_the_name_is_checked_although_its_address_is_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "localhost.pem").write_text(LOCALHOST)
+    resolve(monkeypatch, localhost="127.0.0.1", other="127.0.0.1")
+    allow(monkeypatch, "localhost, other.example.org")
+    with receiver(certificate=str(tmp_path / "localhost.pem")) as hooks:
+        with pytest.raises(NotDelivered, match="CERTIFICATE_VERIFY_FAILED"):
+            post(f"https://localhost:{hooks.port}/")
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "localhost.pem"))
+        assert post(f"https://localhost:{hooks.port}/") == {"status": 204}
+        with pytest.raises(NotDelivered, match=r"not valid for 'other\.example\.org'"):
+            post(f"https://other.example.org:{hooks.port}/")
+
+    assert [got.headers["host"] for got in hooks.posts] == [f"localhost:{hooks.port}"]
+
+
+# ---- those who do not listen
+
+
+def test_any_answer_but_a_success_is_a_failure_that_says_it(hooks: Receiver) -> None:
+    hooks.answers = [Answer(500, "out of\n order"), Answer(404), Answer(200, "x" * 10_000_000)]
+
+    with pytest.raises(NotDelivered) as first:
+        post(hooks.url)
+    with pytest.raises(NotDelivered) as second:
+        post(hooks.url)
+
+    assert str(first.value) == "127.0.0.1 answered 500: out of order"
+    assert str(second.value) == "127.0.0.1 answered 404"
+    assert post(hooks.url) == {"status": 200}
+
+
+def test_of_a_long_answer_a_few_characters_are_kept(hooks: Receiver) -> None:
+    hooks.answers = [Answer(500, "x" * 1_000_000)]
+
+    with pytest.raises(NotDelivered) as failed:
+        post(hooks.url)
+
+    assert str(failed.value) == "127.0.0.1 answered 500: " + 200 * "x"
+
+
+def test_what_we_told_them_is_not_repeated_when_they_do(
+    hooks: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(module.SECRET_VARIABLE, "wh-s3cret")
+    said = "no Bearer abcdef, no abcdef, no wh-s3cret, no path /hook?key=k-123 with k-123, of ada:passw"
+    hooks.answers = [Answer(401, said)]
+
+    with pytest.raises(NotDelivered) as failed:
+        post(hooks.url.replace("//", "//ada:passw@") + "?key=k-123", Authorization="Bearer abcdef")
+
+    hidden = "no <redacted>, no <redacted>, no <redacted>, no path <redacted> with <redacted>, of <redacted>"
+    assert str(failed.value) == f"127.0.0.1 answered 401: {hidden}"
+
+
+def test_a_redirect_is_not_followed(hooks: Receiver) -> None:
+    with receiver() as elsewhere:
+        hooks.answers = [Answer(307, headers={"Location": elsewhere.url})]
+
+        with pytest.raises(NotDelivered, match=r"127\.0\.0\.1 answered 307"):
+            post(hooks.url)
+
+    assert (len(hooks.posts), elsewhere.posts) == (1, [])
+
+
+def test_who_does_not_answer_is_not_waited_for(hooks: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_WITHIN_S", 0.05)
+    hooks.hold()
+
+    with pytest.raises(NotDelivered, match=r"127\.0\.0\.1 did not answer within 0\.05 s"):
+        post(hooks.url)
+
+
+def test_nobody_there_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    allow(monkeypatch, "127.0.0.1")
+    with receiver() as gone:
+        url = gone.url
+
+    with pytest.raises(NotDelivered, match=r"127\.0\.0\.1 cannot be reached: ConnectError"):
+        post(url)
+
+
+def test_half_an_answer_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    allow(monkeypatch, "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                line.recv(10_000)
+                line.sendall(b"HTTP/1.1 500 Oh\r\nContent-Length: 50\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(NotDelivered, match=r"^127\.0\.0\.1 answered 500$"):
+            post(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        thread.join()
+
+
+def test_of_several_addresses_one_that_can_be_reached_is_enough(
+    hooks: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve(monkeypatch, shop=["127.0.0.2", "127.0.0.3", "127.0.0.1"])
+    allow(monkeypatch, "shop.example.org")
+
+    assert post(f"http://shop.example.org:{hooks.port}/") == {"status": 204}
+
+    assert hooks.posts[0].headers["host"] == f"shop.example.org:{hooks.port}"
+
+
+def test_a_name_that_leads_nowhere_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*args: Any, **keys: Any) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+    allow(monkeypatch, "*")
+
+    with pytest.raises(NotDelivered, match=r"hooks\.example\.org cannot be found: .*not known"):
+        post("https://hooks.example.org/")
+
+
+def test_without_httpx_it_says_what_to_install(hooks: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+
+    with pytest.raises(NotDelivered, match=r"pip install 'rq-orchestrator\[http\]'"):
+        post(hooks.url)
+
+
+# ---- to whom it does not post
+
+
+@pytest.mark.parametrize("hosts", [None, "", " , "])
+def test_a_worker_posts_to_nobody_unless_it_is_told_to_whom(
+    hooks: Receiver, monkeypatch: pytest.MonkeyPatch, hosts: str | None
+) -> None:
+    monkeypatch.delenv(module.HOSTS_VARIABLE)
+    if hosts is not None:
+        allow(monkeypatch, hosts)
+
+    with pytest.raises(Refused, match=r"ORCHESTRATOR_WEBHOOK_HOSTS is not set.* such as 127\.0\.0\.1"):
+        post(hooks.url)
+
+    assert hooks.posts == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host", "address"),
+    [
+        ("shop.example.org", "shop.example.org", "93.184.216.34"),
+        ("shop.example.org", "SHOP.example.org.", "93.184.216.34"),
+        ("other.org, Shop.Example.org", "shop.example.org", "93.184.216.34"),
+        ("*.example.org", "shop.example.org", "93.184.216.34"),
+        ("*.example.org", "a.b.example.org", "93.184.216.34"),
+        ("*", "shop.example.org", "93.184.216.34"),
+        ("*", "shop.example.org", "2606:2800:220:1::1"),
+        ("shop.example.org", "shop.example.org", "10.0.0.5"),
+        ("shop.example.org", "shop.example.org", "127.0.0.1"),
+        ("shop.example.org", "shop.example.org", "::1"),
+        ("*, localhost", "localhost", "127.0.0.1"),
+        ("169.254.169.254", "169.254.169.254", "169.254.169.254"),
+        ("[::1]", "[::1]", "::1"),
+        ("::1", "[::1]", "::1"),
+        ("93.184.216.34", "93.184.216.34", "93.184.216.34"),
+        ("*", "93.184.216.34", "93.184.216.34"),
+    ],
+)
+def test_these_are_allowed(monkeypatch: pytest.MonkeyPatch, hosts: str, host: str, address: str) -> None:
+    resolve(monkeypatch, shop=address, localhost=address, a=address)
+    allow(monkeypatch, hosts)
+
+    assert module._addresses(_host(host), 443) == [address]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host", "address", "why"),
+    [
+        ("other.org", "shop.example.org", "93.184.216.34", "may not post to shop.example.org"),
+        ("*.example.org", "example.org", "93.184.216.34", "may not post to example.org"),
+        ("*.example.org", "shopexample.org", "93.184.216.34", "may not post to shopexample.org"),
+        ("example.org", "shop.example.org", "93.184.216.34", "may not post to shop.example.org"),
+        ("*", "shop.example.org", "127.0.0.1", "is not a public address"),
+        ("*", "shop.example.org", "10.1.2.3", "is not a public address"),
+        ("*", "shop.example.org", "192.168.0.7", "is not a public address"),
+        ("*", "shop.example.org", "172.16.0.1", "is not a public address"),
+        ("*", "shop.example.org", "100.64.0.1", "is not a public address"),
+        ("*", "shop.example.org", "169.254.169.254", "is not a public address"),
+        ("*", "shop.example.org", "0.0.0.0", "is not a public address"),
+        ("*", "shop.example.org", "224.0.0.1", "is not a public address"),
+        ("*", "shop.example.org", "::1", "is not a public address"),
+        ("*", "shop.example.org", "fe80::1", "is not a public address"),
+        ("*", "shop.example.org", "fd00::1", "is not a public address"),
+        ("*", "shop.example.org", "::ffff:127.0.0.1", "is not a public address"),
+        ("*.example.org", "shop.example.org", "10.1.2.3", "is not a public address"),
+        ("*", "127.0.0.1", "127.0.0.1", "is not a public address"),
+        ("*", "2130706433", "127.0.0.1", "is not a public address"),
+        ("*", "0x7f.1", "127.0.0.1", "is not a public address"),
+        ("*", "localhost", "127.0.0.1", "is not a public address"),
+        ("127.0.0.1", "localhost", "127.0.0.1", "may not post to localhost"),
+        ("shop.example.org", "shop.example.org", "169.254.169.254", "is never called by a name"),
+        ("shop.example.org", "shop.example.org", "::ffff:169.254.169.254", "is never called by a name"),
+        ("shop.example.org", "shop.example.org", "fe80::1", "is never called by a name"),
+        ("shop.example.org", "shop.example.org", "0.0.0.0", "is never called by a name"),
+    ],
+)
+def test_these_are_not(
+    monkeypatch: pytest.MonkeyPatch, hosts: str, host: str, address: str, why: str
+) -> None:
+    names = dict.fromkeys(("shop", "example", "shopexample", "localhost", "2130706433", "0x7f"), address)
+    resolve(monkeypatch, **names)
+    allow(monkeypatch, hosts)
+
+    with pytest.raises(Refused) as refusal:
+        post(f"https://{host}/hook")
+
+    assert why in str(refusal.value)
+    assert module.HOSTS_VARIABLE in str(refusal.value)
+
+
+def test_of_the_addresses_of_a_name_only_those_are_called_that_are_allowed(
+    hooks: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve(monkeypatch, shop=["169.254.169.254", "127.0.0.1"])
+    allow(monkeypatch, "shop.example.org")
+
+    assert module._addresses("shop.example.org", 80) == ["127.0.0.1"]
+
+
+def test_a_name_is_looked_up_once_so_that_it_cannot_change_between_the_judgement_and_the_call(
+    hooks: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = resolve(monkeypatch, shop="127.0.0.1")
+    allow(monkeypatch, "shop.example.org")
+
+    post(f"http://shop.example.org:{hooks.port}/")
+
+    assert [name for name in asked if name == "shop.example.org"] == ["shop.example.org"]
+
+
+def test_a_proxy_of_the_environment_is_not_asked(hooks: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiver() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+
+        post(hooks.url)
+
+    assert (len(hooks.posts), proxy.posts) == (1, [])
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://a:b:c/", None, 17, "https://\x00/"])
+def test_a_url_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, url: Any) -> None:
+    allow(monkeypatch, "*")
+
+    with pytest.raises(Refused, match="the URL cannot be used"):
+        webhook({"url": url}, CONTEXT)
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "file:///etc/passwd", "http:///x", "127.0.0.1"])
+def test_so_is_one_that_is_not_of_the_web(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    allow(monkeypatch, "127.0.0.1")
+
+    with pytest.raises(Refused, match="the URL cannot be used"):
+        webhook({"url": url}, CONTEXT)
+
+
+def _host(written: str) -> str:
+    return module._host_of(httpx.URL(f"https://{written}/"))

@@ -1,0 +1,100 @@
+"""What the command line shows of an execution: no secret, in whatever form, and its webhook as a line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fakeredis import FakeRedis, FakeServer
+
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.redaction import REDACTED
+from orchestrator.application.spec import WEBHOOK
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import StepRecord
+from orchestrator.application.validation import check_spec
+from orchestrator.cli import report
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.store import RedisStore
+
+SPEC = {"name": "order", "steps": [{"op": "check"}], "redact": ["iban"]}
+SECRETS = {"user": "ada", "password": "s3cret", "deep": [{"iban": "s3cret"}], "note": None}
+SHOWN = {"user": "ada", "password": REDACTED, "deep": [{"iban": REDACTED}], "note": None}
+ERROR = {"kind": "exception", "message": "no", "request": SECRETS}
+
+
+@pytest.fixture
+def record() -> WorkflowRecord:
+    return WorkflowRecord(
+        check_spec(SPEC),
+        "order-1",
+        inputs=SECRETS,
+        created_at="2026-01-01T00:00:00.000Z",
+        status=WorkflowStatus.FAILED,
+        state={"token": "s3cret", "found": SECRETS},
+        outcome=SECRETS,
+        error=ERROR,
+        steps={"check": StepRecord(StepStatus.FAILED, output=SECRETS, error=ERROR)},
+        items={
+            "check#undo": StepRecord(StepStatus.COMPLETE, output=SECRETS, value=SECRETS),
+            WEBHOOK: StepRecord(StepStatus.RETRY, attempt=3, error={"kind": "exception", "message": "500"}),
+        },
+        parent={
+            "execution": "w#p",
+            "step_id": "kid",
+            "run_id": 0,
+            "attempt": 1,
+            "token": "n-0",
+            "root": "p",
+            "depth": 1,
+        },
+        webhook={"url": "https://hooks.example.org", "headers": {"X-Key": "s3cret"}, "on": []},
+    )
+
+
+def test_as_json_no_secret_is_shown(record: WorkflowRecord) -> None:
+    shown = json.loads(report.as_json(record))
+
+    assert "s3cret" not in report.as_json(record)
+    assert (shown["inputs"], shown["outcome"]) == (SHOWN, SHOWN)
+    assert shown["state"] == {"token": REDACTED, "found": SHOWN}
+    assert shown["error"] == {**ERROR, "request": SHOWN}
+    assert (shown["steps"]["check"]["output"], shown["items"]["check#undo"]["output"]) == (SHOWN, SHOWN)
+    assert shown["steps"]["check"]["error"] == {**ERROR, "request": SHOWN}
+
+
+def test_what_is_ours_is_shown_whatever_it_is_called(record: WorkflowRecord) -> None:
+    shown: Any = report.as_dict(record)
+
+    assert shown["parent"]["token"] == "n-0"
+
+
+def test_a_summary_has_no_secret_and_a_line_for_the_webhook(record: WorkflowRecord) -> None:
+    told = report.summary(record)
+
+    assert "s3cret" not in told
+    assert f"outcome: {json.dumps(SHOWN)}" in told
+    assert "  #webhook    retry                  attempt 3  500" in told.splitlines()
+
+
+def test_what_redis_holds_is_shown_without_secrets_and_otherwise_as_it_is(record: WorkflowRecord) -> None:
+    redis = FakeRedis(server=FakeServer(), protocol=2, decode_responses=True)
+    RedisStore(redis).write(record)
+    key = Keys().workflow(record.workflow_execution_id)
+    held: Any = redis.hgetall(key)
+
+    shown = report.as_redis_holds_it(record, redis, Keys())
+
+    assert "s3cret" in json.dumps(held)
+    assert "s3cret" not in shown
+    lines = shown.splitlines()
+    of = {name: lines[lines.index(name) + 1] for name in held}
+    assert json.loads(of["inputs"]) == SHOWN
+    assert json.loads(of["state:token"]) == REDACTED
+    assert json.loads(of["state:found"]) == SHOWN
+    assert json.loads(of["step:check"])["output"] == SHOWN
+    assert json.loads(of["item:check:undo"])["value"] == SHOWN
+    assert json.loads(of["webhook"])["headers"] == {"X-Key": REDACTED}
+    for name in ("parent", "status", "created_at", "version", "item::webhook", "name"):
+        assert of[name] == held[name]

@@ -1,0 +1,172 @@
+"""What stands under a key that names a secret is not shown, wherever it stands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coreworld import World, document, step
+from orchestrator.application.redaction import DEEPEST, REDACTED, is_secret, redacted, redacted_text
+
+keys = st.sampled_from(["user", "password", "n", "Api-Key", "iban", "deep"])
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.integers() | st.sampled_from(["hidden", "shown"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "password",
+        "PASSWORD",
+        "bind_password",
+        "dbPassword",
+        "passwd",
+        "passphrase",
+        "secret",
+        "client-secret",
+        "token",
+        "accessToken",
+        "refresh_token",
+        "Authorization",
+        "Proxy-Authorization",
+        "api_key",
+        "apiKey",
+        "X-API-Key",
+        "aws_access_key_id",
+        "private-key",
+        "credentials",
+        "Set-Cookie",
+        "pw",
+        "bind_pw",
+        "PWD",
+    ],
+)
+def test_a_usual_name_of_a_secret_is_one(key: str) -> None:
+    assert is_secret(key)
+    assert redacted({key: "s3cret"}) == {key: REDACTED}
+
+
+@pytest.mark.parametrize("key", ["user", "key", "pwned", "passenger", "name", "author", "", "apikeeper"])
+def test_other_names_are_none(key: str) -> None:
+    assert not is_secret(key)
+
+
+def test_a_document_may_name_others_which_are_meant_whole_and_in_any_case() -> None:
+    value = {"iban": 1, "IBAN": 2, "ibans": 3, "password": 4}
+
+    assert redacted(value, ["Iban"]) == {"iban": REDACTED, "IBAN": REDACTED, "ibans": 3, "password": REDACTED}
+
+
+def test_it_is_found_at_any_depth_and_hides_all_that_is_below() -> None:
+    value = {"users": [{"name": "ada", "password": {"hash": "x"}}, ("a", {"token": [1, 2]})], "n": 1}
+
+    assert redacted(value) == {
+        "users": [{"name": "ada", "password": REDACTED}, ["a", {"token": REDACTED}]],
+        "n": 1,
+    }
+
+
+def test_where_there_is_nothing_nothing_is_hidden() -> None:
+    assert redacted({"password": None}) == {"password": None}
+    assert redacted("password") == "password"
+    assert redacted(None) is None
+
+
+def test_the_value_itself_stays_as_it_is() -> None:
+    value = {"password": "x", "below": [{"token": "y"}]}
+
+    redacted(value)
+
+    assert value == {"password": "x", "below": [{"token": "y"}]}
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: {"a": inner}, lambda inner: [inner]])
+def test_what_is_too_deep_to_be_looked_at_is_hidden(wrap: Any) -> None:
+    value: Any = {"password": "s3cret"}
+    for _ in range(5 * DEEPEST):
+        value = wrap(value)
+
+    assert "s3cret" not in json.dumps(redacted(value))
+
+
+@given(values)
+def test_no_secret_is_left_and_nothing_else_is_touched(value: Any) -> None:
+    shown = redacted(value, ["iban"])
+
+    assert redacted(shown, ["iban"]) == shown
+    assert _pairs(shown) == [
+        (key, REDACTED if one is not None and is_secret(key, ["iban"]) else one)
+        for key, one in _pairs(value, until=["iban"])
+    ]
+
+
+def _pairs(value: Any, until: Any = None) -> list[tuple[str, Any]]:
+    """Every key and what is below it if that is a scalar, in order; not below a secret."""
+    if isinstance(value, list):
+        return [pair for one in value for pair in _pairs(one, until)]
+    if not isinstance(value, dict):
+        return []
+    found: list[tuple[str, Any]] = []
+    for key, one in value.items():
+        is_hidden = until is not None and one is not None and is_secret(key, until)
+        found.append((key, None if isinstance(one, dict | list) and not is_hidden else one))
+        found += [] if is_hidden else _pairs(one, until)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password=abc, user=ada", "password=<redacted>, user=ada"),
+        ('{"api_key": "abc", "n": 1}', '{"api_key": "<redacted>", "n": 1}'),
+        ("Token: abc def", "Token: <redacted> def"),
+        ("?iban=DE00&n=1", "?iban=<redacted>&n=1"),
+        ("it answered 500: token=abc", "it answered 500: token=<redacted>"),
+        ("a=password=b=c", "a=password=<redacted>"),
+        ("authorization: Bearer abc.def, n", "authorization: <redacted>, n"),
+        ("password=token=abc n=1", "password=<redacted> n=1"),
+        ("password=, token:", "password=, token:"),
+        (200_000 * "a", 200_000 * "a"),
+        (100_000 * "a=", 100_000 * "a="),
+        (100_000 * "a ", 100_000 * "a "),
+        ("no secret at all", "no secret at all"),
+        ("a password was wrong", "a password was wrong"),
+    ],
+)
+def test_of_a_text_what_looks_like_a_secret_is_hidden(text: str, shown: str) -> None:
+    assert redacted_text(text, ["iban"]) == shown
+
+
+# ---- the history
+
+
+def test_what_an_expression_logs_is_noted_without_secrets() -> None:
+    spec = document(step("a", input={"n": {"log": {"var": "input"}}}), redact=["iban"])
+    world = World(spec, {"user": "ada", "password": "s3cret", "iban": "DE00"})
+
+    world.advance()
+
+    [line] = [entry["log"] for entry in world.history if "log" in entry]
+    assert json.loads(line) == {"user": "ada", "password": REDACTED, "iban": REDACTED}
+
+
+def test_the_details_of_an_error_are_noted_without_secrets() -> None:
+    world = World(document(step("a")))
+    world.advance()
+    event = world.error("a")
+    assert event.error is not None
+    event.error["request"] = {"url": "u", "headers": {"Authorization": "Bearer x"}}
+
+    world.decide(event)
+
+    shown = [entry["error"]["request"] for entry in world.history if "error" in entry]
+    assert shown == 2 * [{"url": "u", "headers": {"Authorization": REDACTED}}]
+    assert world["a"].error is not None
+    assert world["a"].error["request"]["headers"] == {"Authorization": "Bearer x"}, "the record has it all"

@@ -1,0 +1,291 @@
+"""Webhooks where there is no Redis: run() attempts what is due, and waits for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreworld import document, step
+from orchestrator import Backend, Workflow
+from orchestrator.application.decisions import Cancelled, Complete, DispatchJob
+from orchestrator.application.errors import InvalidEvent
+from orchestrator.application.spec import WEBHOOK
+from orchestrator.application.units import StepRecord
+from orchestrator.backend.memory import InMemoryStore, InProcessRunner
+from orchestrator.backend.ports import Store
+from orchestrator.backend.results import Pairs
+from orchestrator.backend.sqlite_store import SqliteStore
+from orchestrator.testing import POINTS, Rehearsal
+
+Json = dict[str, Any]
+URL = "https://hooks.example.org/ended"
+SPEC = document(step("a"), outputs={"n": {"var": "steps.a.output.n"}}, webhook={"url": URL}, name="shop")
+START_MS = 1_800_000_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at_ms = START_MS
+
+    def __call__(self) -> int:
+        return self.at_ms
+
+
+class Hooks:
+    """An executor `webhook` that keeps what it was given, and fails as often as it is told."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures, self.calls = failures, list[Json]()
+
+    def __call__(self, inputs: Json, context: Json) -> Json:
+        self.calls.append({**inputs["body"], "key": context["idempotency_key"]})
+        if len(self.calls) <= self.failures:
+            raise ConnectionError("nobody there")
+        return {"status": 200}
+
+
+def backend_with(hooks: Hooks | None, store: Store | None = None, **keys: Any) -> Backend:
+    executors: Json = {"a": lambda inputs: {"n": 1}, **({"webhook": hooks} if hooks else {})}
+    return Backend(executors, store=store, **keys)
+
+
+def webhook(workflow: Workflow) -> StepRecord:
+    return workflow.backend.load(workflow.id).items[WEBHOOK]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return InMemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "db")
+
+
+def test_run_returns_when_the_webhook_is_delivered(store: Store) -> None:
+    hooks = Hooks()
+    workflow = Workflow.from_dict(SPEC, backend_with(hooks, store))
+
+    assert workflow.run() == Complete({"n": 1})
+
+    [call] = hooks.calls
+    execution_id = workflow.id.partition("#")[2]
+    assert (call["status"], call["outcome"], call["workflow"]) == ("complete", {"n": 1}, "shop")
+    assert (call["execution_id"], call["key"]) == (execution_id, f"{execution_id}#webhook#0")
+    assert (webhook(workflow).status, webhook(workflow).output) == ("complete", {"status": 200})
+    assert [entry["to"] for entry in workflow.history if entry.get("step") == WEBHOOK] == [
+        "in_progress",
+        "complete",
+    ]
+
+
+def test_one_that_fails_is_attempted_again_by_whoever_runs_it_when_it_is_due(store: Store) -> None:
+    hooks, clock = Hooks(failures=1), Clock()
+    workflow = Workflow.from_dict(SPEC, backend_with(hooks, store, clock=clock))
+
+    assert workflow.run() == Complete({"n": 1})
+    assert (webhook(workflow).status, len(hooks.calls)) == ("retry", 1)
+    assert workflow.run() == Complete({"n": 1})
+    assert len(hooks.calls) == 1, "it is not due"
+    clock.at_ms += 2_000
+    assert workflow.run() == Complete({"n": 1})
+
+    assert (webhook(workflow).status, len(hooks.calls)) == ("complete", 2)
+    assert workflow.run() == Complete({"n": 1})
+    assert len(hooks.calls) == 2
+
+
+def test_where_nobody_can_deliver_run_returns_all_the_same() -> None:
+    workflow = Workflow.from_dict(SPEC, backend_with(None))
+
+    assert workflow.run() == Complete({"n": 1})
+
+    error = webhook(workflow).error
+    assert error is not None
+    assert (webhook(workflow).status, error["type"]) == ("retry", "ExecutorNotFound")
+
+
+def test_where_nobody_works_at_all_the_job_is_left_to_workers_elsewhere() -> None:
+    backend = Backend()
+    workflow = Workflow(backend.create(SPEC), backend)
+    workflow.cancel("before it began")
+
+    assert workflow.run() == Cancelled("before it began")
+
+    [job] = backend.list_pending_jobs()
+    assert (job.step_id, job.inputs["body"]["status"]) == (WEBHOOK, "cancelled")
+
+
+def test_what_a_process_left_undelivered_the_next_one_delivers(tmp_path: Path) -> None:
+    first = Backend(store=SqliteStore(tmp_path / "db"), clock=Clock())
+    weid = first.create(SPEC)
+    Workflow(weid, first).cancel()
+    hooks = Hooks()
+    later = Clock()
+    later.at_ms += 60_000
+
+    Workflow.resume(weid, backend_with(hooks, SqliteStore(tmp_path / "db"), clock=later)).run()
+
+    assert [(call["status"], call["key"]) for call in hooks.calls] == [
+        ("cancelled", f"{weid.partition('#')[2]}#webhook#0")
+    ]
+
+
+def test_a_start_may_name_a_webhook_of_its_own(store: Store) -> None:
+    hooks = Hooks()
+    backend = backend_with(hooks, store)
+    given = {"url": "https://other.example.org", "on": ["failed"]}
+    silent = Workflow(backend.create(SPEC, webhook=given), backend)
+    loud = Workflow(backend.create({**SPEC, "webhook": None}, webhook=URL), backend)
+
+    silent.run()
+    loud.run()
+
+    assert [call["execution_id"] for call in hooks.calls] == [loud.id.partition("#")[2]]
+    assert backend.load(silent.id).webhook == {**given, "headers": {}}
+
+
+def test_a_start_with_a_webhook_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(InvalidEvent, match=r"webhook\.url: must be the address"):
+        Backend().create(SPEC, webhook="nowhere")
+
+
+def test_a_child_tells_of_its_own_end_and_its_parent_of_its_own(store: Store) -> None:
+    hooks = Hooks()
+    kid = {"id": "kid", "workflow": {**SPEC, "name": "kid"}}
+    parent = {"steps": [kid], "webhook": {"url": URL}, "name": "parent"}
+
+    Workflow.from_dict(parent, backend_with(hooks, store)).run()
+
+    assert [(call["workflow"], call["status"]) for call in hooks.calls] == [
+        ("kid", "complete"),
+        ("parent", "complete"),
+    ]
+
+
+def test_a_child_does_not_inherit_the_webhook_of_the_start(store: Store) -> None:
+    hooks = Hooks()
+    backend = backend_with(hooks, store)
+    kid = {"id": "kid", "workflow": {"steps": [], "name": "kid"}}
+
+    Workflow(backend.create({"steps": [kid], "name": "parent"}, webhook=URL), backend).run()
+
+    assert [call["workflow"] for call in hooks.calls] == ["parent"]
+
+
+def test_a_child_that_ends_where_it_begins_is_told_of(store: Store) -> None:
+    hooks = Hooks()
+    kid = {"id": "kid", "workflow": {"steps": [], "webhook": {"url": URL}, "name": "kid"}}
+
+    Workflow.from_dict({"steps": [kid]}, backend_with(hooks, store)).run()
+
+    assert [call["workflow"] for call in hooks.calls] == ["kid"]
+
+
+def test_a_webhook_of_a_child_is_attempted_again_while_its_parent_runs() -> None:
+    hooks, clock = Hooks(failures=1), Clock()
+    kid = {"id": "kid", "workflow": {"steps": [], "webhook": {"url": URL}, "name": "kid"}}
+    spec = document(kid, step("a", "kid", max_attempts=2))
+    tries: list[int] = []
+
+    def slow(inputs: Json) -> Json:
+        clock.at_ms += 2_000
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("once more")
+        return {}
+
+    backend = Backend({"a": slow, "webhook": hooks}, clock=clock)
+
+    Workflow.from_dict(spec, backend).run()
+
+    assert [call["workflow"] for call in hooks.calls] == ["kid", "kid"]
+
+
+class OnTheSpot(InProcessRunner):
+    """A runner that runs what it is given at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[str] = []
+
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
+        self.ran += [job.step_id for job in jobs]
+        return [(job.step_id, {"n": 1}) for job in jobs]
+
+
+def test_a_runner_that_works_on_the_spot_has_delivered_when_the_end_is_known() -> None:
+    runner = OnTheSpot()
+    workflow = Workflow.from_dict(SPEC, Backend(runner=runner))
+
+    assert workflow.run() == Complete({"n": 1})
+
+    assert runner.ran == ["a", WEBHOOK]
+    assert webhook(workflow).status == "complete"
+
+
+def test_whoever_advances_by_hand_finds_the_job_with_the_runner() -> None:
+    backend = Backend()
+    workflow = Workflow.from_dict(SPEC, backend)
+    workflow.advance()
+    workflow.on_step_result("a", {"n": 1})
+
+    assert workflow.advance() == Complete({"n": 1})
+
+    assert [job.step_id for job in backend.list_pending_jobs()] == [WEBHOOK]
+    workflow.on_step_result(WEBHOOK, {"status": 200})
+    assert (webhook(workflow).status, workflow.status) == ("complete", "complete")
+
+
+# ---- in a rehearsal
+
+
+def test_a_rehearsal_posts_nothing_and_notes_what_would_have_been_posted() -> None:
+    play = Rehearsal(SPEC, executors={"a": lambda inputs: {"n": 1}, "webhook": _must_not_be_called}).run()
+
+    [call] = play.calls("webhook")
+    assert (call["url"], call["body"]["outcome"], call.step) == (URL, {"n": 1}, WEBHOOK)
+    assert (play.status, play.step(WEBHOOK).status) == ("complete", "complete")
+
+
+def _must_not_be_called(inputs: Json) -> Json:
+    raise AssertionError("a rehearsal must not post")
+
+
+def test_a_rehearsal_may_mock_the_webhook_and_skip_its_back_off() -> None:
+    play = Rehearsal(SPEC, executors={"a": lambda inputs: {"n": 1}})
+    hooks = play.mock("webhook", [ConnectionError("no"), ConnectionError("no"), {"status": 200}])
+
+    play.run()
+    assert (len(hooks.calls), play.step(WEBHOOK).status) == (1, "retry")
+    play.run(skip_waits=True)
+
+    assert (len(hooks.calls), play.step(WEBHOOK).status, play.step(WEBHOOK).attempt) == (3, "complete", 3)
+    assert {call.idempotency_key for call in hooks.calls} == {"rehearsal#webhook#0"}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_webhook_survives_whoever_dies_in_a_rehearsal(point: Any) -> None:
+    play = Rehearsal(SPEC, executors={"a": lambda inputs: {"n": 1}})
+    play.kill(point, step=WEBHOOK)
+
+    play.run()
+
+    play.check_kills()
+    assert (play.status, play.step(WEBHOOK).status) == ("complete", "complete")
+    assert {call.idempotency_key for call in play.calls("webhook")} == {"rehearsal#webhook#0"}
+
+
+def test_without_a_webhook_its_name_means_nothing() -> None:
+    play = Rehearsal({"steps": []})
+
+    with pytest.raises(Exception, match="webhook"):
+        play.mock("webhook")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_webhook_is_delivered_in_whatever_order_things_happen(seed: int) -> None:
+    play = Rehearsal(SPEC, executors={"a": lambda inputs: {"n": 1}}, order="shuffled", seed=seed)
+
+    play.run(skip_waits=True)
+
+    assert (play.status, play.outcome, play.step(WEBHOOK).status) == ("complete", {"n": 1}, "complete")
