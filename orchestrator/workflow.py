@@ -130,13 +130,22 @@ class Workflow:
     def release(self, step_id: str) -> None:
         self._control(ControlEvent(self.id, "release", step_id))
 
-    def retry(self, reason: str | None = None, by: str | None = None) -> None:
-        """Open an execution that failed or was cancelled again: run() runs what did not complete."""
-        self._control(ControlEvent(self.id, "retry", reason=reason, by=by))
+    def retry(
+        self, reason: str | None = None, by: str | None = None, inputs: dict[str, Any] | None = None
+    ) -> None:
+        """Open an execution that failed or was cancelled again: run() runs what did not complete. `inputs`
+        take the place of those that were wrong."""
+        self._control(ControlEvent(self.id, "retry", reason=reason, by=by, inputs=plain(inputs)))
 
-    def rerun(self, step_id: str, reason: str | None = None, by: str | None = None) -> None:
+    def rerun(
+        self,
+        step_id: str,
+        reason: str | None = None,
+        by: str | None = None,
+        inputs: dict[str, Any] | None = None,
+    ) -> None:
         """The same, also of one that completed, and beginning with this step and all that depend on it."""
-        self._control(ControlEvent(self.id, "rerun", step_id, reason=reason, by=by))
+        self._control(ControlEvent(self.id, "rerun", step_id, reason=reason, by=by, inputs=plain(inputs)))
 
     def delete(self) -> None:
         """Keep nothing of an execution that has ended."""

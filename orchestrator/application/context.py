@@ -139,7 +139,7 @@ class Context(Mapping[str, Any]):
         draft = self._draft
         match root:
             case "input":
-                return draft.record.inputs
+                return draft.inputs
             case "state":
                 return draft.state
             case "steps":

@@ -14,6 +14,7 @@ from orchestrator.application.events import ControlEvent
 from orchestrator.application.redriving import rerun, retry
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.timers import timers_of
+from orchestrator.application.validation import check_inputs
 from orchestrator.application.waits import take_kept_signal
 
 _HOLDABLE = (StepStatus.READY, StepStatus.RETRY, StepStatus.DEFERRED, StepStatus.WAITING)
@@ -32,7 +33,7 @@ def on_control(draft: Draft, event: ControlEvent) -> Cancelled | None:
 
 def _note(draft: Draft, event: ControlEvent) -> None:
     """Who wanted it, and why: for those who read the history."""
-    said = {"step": event.step_id, "by": event.by, "reason": event.reason}
+    said = {"step": event.step_id, "by": event.by, "reason": event.reason, "inputs": list(event.inputs or ())}
     draft.note(control=event.action, **{name: text for name, text in said.items() if text})
 
 
@@ -50,8 +51,10 @@ def _obey(draft: Draft, event: ControlEvent) -> Cancelled | None:
             _release(draft, _named_step(draft, event))
         case "retry":
             retry(draft)
+            _correct_inputs(draft, event)
         case "rerun":
             rerun(draft, _named_step(draft, event))
+            _correct_inputs(draft, event)
         case _:  # delete: there is no other
             _delete(draft)
     return None
@@ -112,6 +115,16 @@ def _release(draft: Draft, step_id: str) -> None:
     draft.dead_ends += ((parent, step_id) for parent in draft.graph.parents[step_id])
     if status is StepStatus.WAITING:
         take_kept_signal(draft, step_id)
+
+
+def _correct_inputs(draft: Draft, event: ControlEvent) -> None:
+    """Put what is given in the place of what was wrong; the other inputs stay."""
+    if not event.inputs:
+        return
+    inputs, problems = check_inputs(draft.record.spec, {**draft.inputs, **event.inputs})
+    if problems:
+        raise InvalidEvent("; ".join(map(str, problems)))
+    draft.changes.fields["inputs"] = inputs
 
 
 def _delete(draft: Draft) -> None:

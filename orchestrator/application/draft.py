@@ -72,6 +72,11 @@ class Draft:
         return error
 
     @property
+    def inputs(self) -> dict[str, Any]:
+        inputs: dict[str, Any] = self.changes.fields.get("inputs", self.record.inputs)
+        return inputs
+
+    @property
     def state(self) -> Mapping[str, Any]:
         return StateView(self.record.state, self.changes.state)
 

@@ -141,7 +141,8 @@ Control = Literal["cancel", "pause", "unpause", "hold", "release", "retry", "rer
 
 @dataclass(frozen=True, slots=True)
 class ControlEvent:
-    """Somebody outside tells an execution, or one step of it, what to do. A parent that cancels its child
+    """Somebody outside tells an execution, or one step of it, what to do. Who lets it run again may correct
+    its `inputs`. A parent that cancels its child
     does not mind whether there is one."""
 
     workflow_execution_id: str
@@ -150,6 +151,7 @@ class ControlEvent:
     reason: str | None = None
     by: str | None = None
     is_of_parent: bool = False
+    inputs: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,6 +219,11 @@ def _put_fields(db: sqlite3.Connection, record: WorkflowRecord, changes: Changes
             "UPDATE workflows SET status = ?, fields = ? WHERE workflow_execution_id = ?",
             [status.value, dumps(_stored_fields(record, changes)), record.workflow_execution_id],
         )
+    if "inputs" in changes.fields:
+        db.execute(
+            "UPDATE workflows SET inputs = ? WHERE workflow_execution_id = ?",
+            [dumps(changes.fields["inputs"]), record.workflow_execution_id],
+        )
 
 
 def _put_steps(db: sqlite3.Connection, weid: str, steps: Iterable[tuple[str, StepRecord]]) -> None:

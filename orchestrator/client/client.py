@@ -153,15 +153,27 @@ class Client:
     def release(self, execution_id: str, step_id: str, by: str | None = None) -> Answered:
         return self._tell("release", execution_id, step_id=step_id, by=by)
 
-    def retry(self, execution_id: str, reason: str | None = None, by: str | None = None) -> Answered:
-        """Open an execution that failed or was cancelled: what did not complete runs again."""
-        return self._tell("retry", execution_id, reason=reason, by=by)
+    def retry(
+        self,
+        execution_id: str,
+        reason: str | None = None,
+        by: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> Answered:
+        """Open an execution that failed or was cancelled: what did not complete runs again. `inputs` take the
+        place of those that were wrong; the others stay."""
+        return self._tell("retry", execution_id, reason=reason, by=by, inputs=inputs)
 
     def rerun(
-        self, execution_id: str, step_id: str, reason: str | None = None, by: str | None = None
+        self,
+        execution_id: str,
+        step_id: str,
+        reason: str | None = None,
+        by: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> Answered:
         """The same, also of one that completed, and beginning with this step and all that depend on it."""
-        return self._tell("rerun", execution_id, step_id=step_id, reason=reason, by=by)
+        return self._tell("rerun", execution_id, step_id=step_id, reason=reason, by=by, inputs=inputs)
 
     def delete(self, execution_id: str) -> Answered:
         """Keep nothing of an execution that has ended."""
@@ -202,9 +214,11 @@ class Client:
         step_id: str = "",
         reason: str | None = None,
         by: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> Answered:
         workflow_execution_id = self.store.full_id(execution_id)
-        event = ControlEvent(workflow_execution_id, action, step_id, reason, by)
+        given = None if inputs is None else dict(inputs)
+        event = ControlEvent(workflow_execution_id, action, step_id, reason, by, inputs=given)
         answer = self._controls.tell(event, within_s)
         return Answered(answer["status"], answer["changed"])
 

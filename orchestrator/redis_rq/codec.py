@@ -269,7 +269,16 @@ def _read_control(fields: Mapping[str, str]) -> ControlEvent:
         _remark(fields, "reason"),
         _remark(fields, "by"),
         is_of_parent="parent" in fields,
+        inputs=_corrected_inputs(fields, action),
     )
+
+
+def _corrected_inputs(fields: Mapping[str, str], action: str) -> dict[str, Any] | None:
+    if "inputs" not in fields:
+        return None
+    if action not in ("retry", "rerun"):
+        raise InvalidEvent(f"inputs can be corrected by retry and rerun, not by {action}")
+    return _inputs(fields)
 
 
 def _remark(fields: Mapping[str, str], name: str) -> str | None:
@@ -337,6 +346,8 @@ def event_fields(
     if isinstance(event, ControlEvent):
         given = {"action": event.action, "step": event.step_id, "reason": event.reason, "by": event.by}
         said = {name: text for name, text in given.items() if text}
+        if event.inputs is not None:
+            said["inputs"] = dumps(event.inputs)
         return {**fields, **said, **({"parent": "1"} if event.is_of_parent else {})}
     if isinstance(event, SlotEvent):
         return {**fields, "step": event.step_id, "token": event.token}
