@@ -48,13 +48,12 @@ def start(
     """
     started = target.client().start(_spec_or_name(workflow), inputs, execution_id, **asdict(options))
     if as_json:
-        ids = {
-            "workflow_execution_id": started.workflow_execution_id,
-            "execution_id": started.execution_id,
-        }
-        click.echo(json.dumps(ids))
-    else:
-        click.echo(started.execution_id)
+        told = {name: value for name, value in asdict(started).items() if value not in (None, False)}
+        click.echo(json.dumps(told, ensure_ascii=False))
+        return
+    click.echo(started.execution_id)
+    if started.existing:
+        click.echo(f"It was there before, and is {started.status or 'not known any more'}.", err=True)
 
 
 def _spec_or_name(words: tuple[str, ...]) -> LoadedSpec | str:
