@@ -17,7 +17,7 @@ from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.commons import owner_of
 from orchestrator.backend.ports import Commit
 from orchestrator.redis_rq.codec import dumps, event_fields
-from orchestrator.redis_rq.indexes import lasting_indexes, score_of
+from orchestrator.redis_rq.indexes import ended_member, lasting_indexes, score_of
 from orchestrator.redis_rq.jobs import job_words, lease_of
 from orchestrator.redis_rq.keys import GROUP, Keys, place_member, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
@@ -198,7 +198,7 @@ class CommitWords:
         kept = (keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id))
         if status in FINAL_WORKFLOWS:
             commands += (["EXPIRE", key, self._term_s] for key in kept)
-            commands.append(["ZADD", keys.ended, commit.changes.at_ms, weid])
+            commands.append(["ZADD", keys.ended, commit.changes.at_ms, ended_member(record, keys)])
             commands.append(["PUBLISH", keys.done(weid), status])
         elif not commit.creates and record.is_final:
             spec = keys.spec(record.workflow_id)
@@ -208,7 +208,7 @@ class CommitWords:
                 commands.append(["HINCRBY", keys.groups, record.group, 1])
             commands.append(["HINCRBY", spec, "executions", 1])
             commands += (["PERSIST", key] for key in (*kept, spec, *shared))
-            commands.append(["ZREM", keys.ended, weid])
+            commands.append(["ZREM", keys.ended, ended_member(record, keys)])
         return commands
 
     def _removal(self, record: WorkflowRecord) -> list[Command]:
@@ -217,8 +217,8 @@ class CommitWords:
         gone = [keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id)]
         if record.parent is None:
             gone.append(keys.shared("global", record.execution_id))
-        indexes = [keys.index(record.status), *lasting_indexes(record, keys), keys.ended]
-        commands: list[Command] = [["DEL", *gone]]
+        indexes = [keys.index(record.status), *lasting_indexes(record, keys)]
+        commands: list[Command] = [["DEL", *gone], ["ZREM", keys.ended, ended_member(record, keys)]]
         commands += (["ZREM", index, weid] for index in indexes)
         return commands
 
