@@ -170,9 +170,8 @@ class CommitWords:
             commands.append(["XADD", keys.events_of(_addressee(post)), "*", *flat(event_fields(post))])
         for name, count in changes.counted.items():
             commands.append(["HINCRBY", keys.counters, name, count])
-        for entry_id, answer in commit.answers.items():
-            commands.append(["RPUSH", keys.answer(entry_id), dumps(answer)])
-            commands.append(["EXPIRE", keys.answer(entry_id), ANSWER_S])
+        for name, answer in commit.answers.items():
+            commands += answer_commands(keys.answer(name), answer)
         for stream, ids in _by_stream(commit).items():
             commands += _chunked(["XACK", stream, GROUP], ids)
         return commands
@@ -221,6 +220,12 @@ class CommitWords:
         commands: list[Command] = [["DEL", *gone], ["ZREM", keys.ended, ended_member(record, keys)]]
         commands += (["ZREM", index, weid] for index in indexes)
         return commands
+
+
+def answer_commands(key: str, answer: Mapping[str, object]) -> list[Command]:
+    """An answer is alone under its name: who uses one again does not find what was said the last time, and
+    whatever else somebody has put there does not break a commit in two."""
+    return [["DEL", key], ["RPUSH", key, dumps(answer)], ["EXPIRE", key, ANSWER_S]]
 
 
 def _addressee(post: Post) -> str:

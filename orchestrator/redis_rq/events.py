@@ -26,7 +26,7 @@ from orchestrator.redis_rq.codec import (
     reply_of,
     unreadable_result,
 )
-from orchestrator.redis_rq.commits import ANSWER_S, Command, flat
+from orchestrator.redis_rq.commits import Command, answer_commands, flat
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import GROUP, Keys
 from orchestrator.redis_rq.scripts import Script
@@ -194,8 +194,7 @@ class RedisEventLog:
         name = delivery.ref.entry_id if is_start else reply_of(delivery.fields)
         if name is None:
             return []
-        key = self._keys.answer(name)
-        return [["RPUSH", key, dumps(answer)], ["EXPIRE", key, ANSWER_S]]
+        return answer_commands(self._keys.answer(name), answer)
 
     def _dismiss(self, delivery: Delivery, said: Sequence[Command]) -> None:
         ref = delivery.ref
@@ -217,10 +216,12 @@ class RedisEventLog:
         assert isinstance(event, SignalEvent)
         execution_id = event.workflow_execution_id
         signal = dumps({"name": event.name, "payload": event.payload})
+        args: Command = [signal, GROUP, delivery.ref.entry_id, SIGNALS_KEPT_S]
+        for command in self._answering(delivery, {"ok": True, "kept": True, "status": None}):
+            args += [len(command), *command]
         with translated():
             kept = self._keep_signal(
-                [keys.execution(execution_id), keys.signals(execution_id), delivery.ref.stream],
-                [signal, GROUP, delivery.ref.entry_id, SIGNALS_KEPT_S],
+                [keys.execution(execution_id), keys.signals(execution_id), delivery.ref.stream], args
             )
         return bool(kept)
 
