@@ -292,8 +292,9 @@ class Coordinator:
         for workflow_execution_id, deliveries in folded.items():
             record = records[workflow_execution_id]
             if isinstance(record, StoreError):
+                dismiss = self._refuse if isinstance(record, RecordNotFound) else self._reject
                 for delivery in deliveries:
-                    self._reject(delivery, str(record))
+                    dismiss(delivery, str(record))
             else:
                 cases.append(self._decide_one(record, deliveries))
         return cases

@@ -100,7 +100,13 @@ class Stack:
         log = self.folder / f"{len(self.processes):03}.log"
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,  # whoever kills its own group must not kill the tests
             )
         self.processes.append(process)
         return process

@@ -53,6 +53,20 @@ def busy(inputs: dict[str, Any]) -> dict[str, Any]:
         sum(range(1_000))
 
 
+def stuck(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Leaves its pid behind and never lets go of the interpreter: no other thread of the process can run."""
+    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    return {"large": 3 ** (10**10) > 0}
+
+
+def waits(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Leaves its pid behind and waits until a file is there."""
+    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    while not Path(inputs["go"]).exists():
+        time.sleep(0.01)
+    return {"waited": True}
+
+
 def reports_then_hangs(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
     """Reports for a while and then keeps a core busy for ever; the second time it is done at once."""
     pid_file = Path(inputs["pid_file"])

@@ -107,7 +107,8 @@ def _answered(draft: Draft, event: ControlEvent | SignalEvent) -> dict[str, Any]
     """Take in what somebody outside wants, and say whether anything came of it."""
     if isinstance(event, SignalEvent) and draft.is_final:
         _apply(draft, event)
-        reason = f"nobody waits for a signal: workflow {event.workflow_execution_id!r} is {draft.status}"
+        workflow = draft.record.workflow_execution_id
+        reason = f"nobody waits for a signal: workflow {workflow!r} is {draft.status}"
         return {"ok": False, "reason": reason}
     before, signals = len(draft.changes.history), len(draft.signals)
     _apply(draft, event)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,7 @@ from orchestrator.cli.options import Target, connection_options, json_option, pa
 if TYPE_CHECKING:
     from orchestrator.client import Answered, Bulk, Client, Filter
 
-F = TypeVar("F", bound=Callable[..., Any])
+NO_ANSWER = 1
 
 
 def _me() -> str | None:
@@ -145,7 +145,11 @@ def unpause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool)
 def hold(target: Target, execution_id: str, step: str, by: str | None, as_json: bool) -> None:
     """Keep a step where it is until it is released; one that is in progress cannot be held."""
     client = target.client()
-    tell_each([execution_id], lambda one: client.hold(one, step, by), as_json)
+
+    def say(answered: Answered) -> str:
+        return f"step {step!r} is {'' if answered.changed else 'already '}on hold"
+
+    tell_each([execution_id], lambda one: client.hold(one, step, by), as_json, say)
 
 
 @click.command()
@@ -158,7 +162,8 @@ def hold(target: Target, execution_id: str, step: str, by: str | None, as_json: 
 def release(target: Target, execution_id: str, step: str, by: str | None, as_json: bool) -> None:
     """Let a step go on that is on hold."""
     client = target.client()
-    tell_each([execution_id], lambda one: client.release(one, step, by), as_json)
+    said = f"step {step!r} is released"
+    tell_each([execution_id], lambda one: client.release(one, step, by), as_json, lambda _: said)
 
 
 @click.command()
@@ -181,10 +186,12 @@ def delete(target: Target, ids: tuple[str, ...], as_json: bool) -> None:
 @pass_target
 def signal(target: Target, execution_id: str, name: str, payload: str, as_json: bool) -> None:
     """Say something to an execution: the step that waits for it goes on."""
+    from orchestrator.redis_rq.codec import loads
+
     text = read_document(payload[1:]) if payload.startswith("@") else payload
     try:
-        said = json.loads(text)
-    except ValueError as error:
+        said = loads(text)
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"not JSON: {error}", param_hint="--payload") from None
     was_awaited = target.client().signal(execution_id, name, said)
     if as_json:
@@ -202,28 +209,40 @@ def ids_or_filter(ids: tuple[str, ...], wanted: Filter | None) -> bool:
     return bool(ids)
 
 
-def tell_each(ids: tuple[str, ...] | list[str], tell: Callable[[str], Answered], as_json: bool) -> None:
-    """Tell one after the other; one that refuses does not keep the others from hearing."""
+def tell_each(
+    ids: tuple[str, ...] | list[str],
+    tell: Callable[[str], Answered],
+    as_json: bool,
+    say: Callable[[Answered], str] | None = None,
+) -> None:
+    """Tell one after the other; one that refuses does not keep the others from hearing. Where nobody answers
+    the others are not told either, and what was done before is said."""
     from orchestrator.application.errors import RecordNotFound
-    from orchestrator.client import ControlRefused
+    from orchestrator.client import ControlRefused, NoAnswer
 
     rows: list[dict[str, Any]] = []
+    exit_code = 0
     for one in ids:
         try:
             answered = tell(one)
-        except (ControlRefused, RecordNotFound) as error:
+        except (ControlRefused, RecordNotFound, NoAnswer) as error:
+            exit_code = NO_ANSWER if isinstance(error, NoAnswer) else INVALID
             rows.append({"execution_id": one, "ok": False, "reason": str(error)})
             if not as_json:
                 click.echo(f"{one}: {error}", err=True)
+            if exit_code == NO_ANSWER:
+                break
             continue
         rows.append({"execution_id": one, "ok": True, "status": answered.status, "changed": answered.changed})
         if not as_json:
-            already = "" if answered.changed else "already "
-            click.echo(f"{one}: {already}{answered.status.replace('_', ' ')}")
+            click.echo(f"{one}: {(say or _say)(answered)}")
     if as_json:
         click.echo(json.dumps(rows if len(ids) > 1 else rows[0], ensure_ascii=False))
-    if not all(row["ok"] for row in rows):
-        raise click.exceptions.Exit(INVALID)
+    raise click.exceptions.Exit(exit_code)
+
+
+def _say(answered: Answered) -> str:
+    return ("" if answered.changed else "already ") + answered.status.replace("_", " ")
 
 
 def _in_bulk(
@@ -235,11 +254,13 @@ def _in_bulk(
     yes: bool,
     as_json: bool,
 ) -> None:
+    from orchestrator.client import Bulk
+
     assert wanted is not None
-    if not yes:
-        count = sum(1 for _ in client.list_all(wanted))
-        click.confirm(f"{what} {count} executions?", abort=True, err=True)
-    bulk = tell_all(wanted, *said)
+    count = None if yes else sum(1 for _ in client.list_all(wanted))
+    if count:
+        click.confirm(f"{what} {count} execution{'s' * (count > 1)}?", abort=True, err=True)
+    bulk = Bulk() if count == 0 else tell_all(wanted, *said)
     if as_json:
         click.echo(json.dumps({"done": bulk.done, "refused": bulk.refused}, ensure_ascii=False))
         return

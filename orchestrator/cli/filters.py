@@ -46,8 +46,8 @@ def filter_options(command: F) -> F:
 
         statuses = [WorkflowStatus(one) for one in dict.fromkeys(status)]
         wanted = Filter(statuses, name, group, label, since, until)
-        said = any((status, name, group, label, since is not None, until is not None))
-        return command(*args, wanted=wanted if said else None, **others)
+        named = any(one is not None for one in (name, group, since, until))
+        return command(*args, wanted=wanted if status or label or named else None, **others)
 
     for option in (
         click.option("--until", metavar="TIME", callback=_read_time, help="Begun before this time or age."),

@@ -39,8 +39,8 @@ def list_executions(
         "EXECUTION",
         "NAME",
         Column("STATUS", is_status=True),
-        "BEGAN",
-        "ENDED",
+        "BEGAN (UTC)",
+        "ENDED (UTC)",
         "GROUP",
         "LABELS",
     ]

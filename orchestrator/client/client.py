@@ -225,7 +225,7 @@ class Client:
     def _tell_all(self, action: Control, wanted: Filter, reason: str | None, by: str | None) -> Bulk:
         found = (one.workflow_execution_id for one in self._listing.all(wanted))
         events = (ControlEvent(weid, action, reason=reason, by=by) for weid in found)
-        return self._controls.tell_all(events, 6 * ANSWER_WITHIN_S)
+        return self._controls.tell_all(events, ANSWER_WITHIN_S)
 
     # ---- following
 

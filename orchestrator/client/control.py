@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -65,12 +64,12 @@ class Controls:
             return str(self._client.xadd(self._stream(event), dict(event_fields(event))))  # type: ignore[arg-type]
 
     def tell_all(self, events: Iterable[ControlEvent], within_s: float) -> Bulk:
-        """Send many, so many in each round trip; those that are gone or have moved on refuse."""
+        """Send many, so many in each round trip; those that are gone or have moved on refuse. However long
+        it takes, the next answer must come within this time."""
         bulk = Bulk()
         for some in _in_turns(events):
-            until = time.monotonic() + within_s
             for event, (entry_id, reply) in zip(some, self._send(some), strict=True):
-                answer = self._answers.wait(reply, max(until - time.monotonic(), 0.01), entry_id)
+                answer = self._answers.wait(reply, within_s, entry_id)
                 if answer["ok"]:
                     bulk.done.append(event.workflow_execution_id)
                 else:

@@ -17,7 +17,7 @@ from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.commons import owner_of
 from orchestrator.backend.ports import Commit
 from orchestrator.redis_rq.codec import dumps, event_fields
-from orchestrator.redis_rq.indexes import lasting_indexes, score_of
+from orchestrator.redis_rq.indexes import ended_member, lasting_indexes, score_of
 from orchestrator.redis_rq.jobs import job_words, lease_of
 from orchestrator.redis_rq.keys import GROUP, Keys, place_member, schedule_address, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
@@ -25,7 +25,7 @@ from orchestrator.redis_rq.scripts import Call
 
 ANSWER_S = 3_600
 SPARE_S = 86_400
-"""By how much what is kept outlives its retention: who tidies up must still find where it was listed."""
+"""By how much keys may outlive their retention: coordinators drop them in time, this is for want of any."""
 DOCUMENTS_KEPT = 256
 WORDS_PER_COMMAND = 2_000
 """Lua's stack bounds how many words one command may have inside a script."""
@@ -171,9 +171,8 @@ class CommitWords:
             commands.append(["XADD", keys.events_of(_addressee(post)), "*", *flat(event_fields(post))])
         for name, count in changes.counted.items():
             commands.append(["HINCRBY", keys.counters, name, count])
-        for entry_id, answer in commit.answers.items():
-            commands.append(["RPUSH", keys.answer(entry_id), dumps(answer)])
-            commands.append(["EXPIRE", keys.answer(entry_id), ANSWER_S])
+        for name, answer in commit.answers.items():
+            commands += answer_commands(keys.answer(name), answer)
         for stream, ids in _by_stream(commit).items():
             commands += _chunked(["XACK", stream, GROUP], ids)
         return commands
@@ -199,7 +198,7 @@ class CommitWords:
         kept = (keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id))
         if status in FINAL_WORKFLOWS:
             commands += (["EXPIRE", key, self._term_s] for key in kept)
-            commands.append(["ZADD", keys.ended, commit.changes.at_ms, weid])
+            commands.append(["ZADD", keys.ended, commit.changes.at_ms, ended_member(record, keys)])
             commands.append(["PUBLISH", keys.done(weid), status])
             if record.schedule is not None:
                 commands.append(hint_to(record.schedule, keys))
@@ -211,7 +210,7 @@ class CommitWords:
                 commands.append(["HINCRBY", keys.groups, record.group, 1])
             commands.append(["HINCRBY", spec, "executions", 1])
             commands += (["PERSIST", key] for key in (*kept, spec, *shared))
-            commands.append(["ZREM", keys.ended, weid])
+            commands.append(["ZREM", keys.ended, ended_member(record, keys)])
         return commands
 
     def _removal(self, record: WorkflowRecord) -> list[Command]:
@@ -220,8 +219,8 @@ class CommitWords:
         gone = [keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id)]
         if record.parent is None:
             gone.append(keys.shared("global", record.execution_id))
-        indexes = [keys.index(record.status), *lasting_indexes(record, keys), keys.ended]
-        commands: list[Command] = [["DEL", *gone]]
+        indexes = [keys.index(record.status), *lasting_indexes(record, keys)]
+        commands: list[Command] = [["DEL", *gone], ["ZREM", keys.ended, ended_member(record, keys)]]
         commands += (["ZREM", index, weid] for index in indexes)
         return commands
 
@@ -230,6 +229,12 @@ def hint_to(schedule: str, keys: Keys) -> Command:
     """Say that there is something to see at a schedule."""
     stream = keys.events_of(schedule_address(schedule))
     return ["XADD", stream, "*", *flat(event_fields(ScheduleEvent(schedule)))]
+
+
+def answer_commands(key: str, answer: Mapping[str, object]) -> list[Command]:
+    """An answer is alone under its name: who uses one again does not find what was said the last time, and
+    whatever else somebody has put there does not break a commit in two."""
+    return [["DEL", key], ["RPUSH", key, dumps(answer)], ["EXPIRE", key, ANSWER_S]]
 
 
 def _addressee(post: Post) -> str:

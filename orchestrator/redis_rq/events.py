@@ -26,7 +26,7 @@ from orchestrator.redis_rq.codec import (
     reply_of,
     unreadable_result,
 )
-from orchestrator.redis_rq.commits import ANSWER_S, Command, flat, hint_to
+from orchestrator.redis_rq.commits import Command, answer_commands, flat, hint_to
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import GROUP, Keys, schedule_member
 from orchestrator.redis_rq.scripts import Script
@@ -198,8 +198,7 @@ class RedisEventLog:
         name = delivery.ref.entry_id if is_start else reply_of(delivery.fields)
         if name is None:
             return []
-        key = self._keys.answer(name)
-        return [["RPUSH", key, dumps(answer)], ["EXPIRE", key, ANSWER_S]]
+        return answer_commands(self._keys.answer(name), answer)
 
     def _dismiss(self, delivery: Delivery, said: Sequence[Command]) -> None:
         ref = delivery.ref

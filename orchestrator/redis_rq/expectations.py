@@ -9,16 +9,18 @@ from datetime import datetime
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.timers import Timer, timers_of
 from orchestrator.application.units import Slot, StepRecord
-from orchestrator.redis_rq.indexes import lasting_indexes, score_of
+from orchestrator.redis_rq.indexes import ended_member, lasting_indexes, score_of
 from orchestrator.redis_rq.jobs import lease_of
 from orchestrator.redis_rq.keys import Keys, place_member, timer_member
 
 
-def expected_indexes(record: WorkflowRecord, keys: Keys) -> dict[str, float]:
-    """The sorted sets that name an execution, and its score there."""
-    expected = dict.fromkeys([keys.index(record.status), *lasting_indexes(record, keys)], score_of(record))
+def expected_indexes(record: WorkflowRecord, keys: Keys) -> dict[tuple[str, str], float]:
+    """Where an execution is listed: the sorted set and the member, and the score there."""
+    weid = record.workflow_execution_id
+    indexes = [keys.index(record.status), *lasting_indexes(record, keys)]
+    expected = dict.fromkeys([(index, weid) for index in indexes], score_of(record))
     if record.is_final and record.ended_at is not None:
-        expected[keys.ended] = milliseconds(record.ended_at)
+        expected[keys.ended, ended_member(record, keys)] = milliseconds(record.ended_at)
     return expected
 
 
@@ -60,8 +62,7 @@ def expected_places(record: WorkflowRecord, keys: Keys) -> list[Place]:
 
 def expected_members(record: WorkflowRecord, keys: Keys) -> Iterator[tuple[str, str]]:
     """Every member of a sorted set that may stand for an execution, with the key of the set."""
-    weid = record.workflow_execution_id
-    yield from ((key, weid) for key in expected_indexes(record, keys))
+    yield from expected_indexes(record, keys)
     yield from ((keys.timers, member) for member in expected_timers(record))
     yield from ((keys.leases, member) for member in expected_leases(record))
     for place in expected_places(record, keys):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.redis_rq.codec import dumps
 from orchestrator.redis_rq.keys import Keys
 
 FINEST = 4096
@@ -31,3 +32,10 @@ def lasting_indexes(record: WorkflowRecord, keys: Keys) -> Iterator[str]:
         yield keys.index_of_group(record.group)
     for name, value in record.labels.items():
         yield keys.index_of_label(name, value)
+
+
+def ended_member(record: WorkflowRecord, keys: Keys) -> str:
+    """An execution among those that have ended: enough to take it from every index, without any other key.
+    The record may be gone by then."""
+    names = [index.removeprefix(keys.indexes) for index in lasting_indexes(record, keys)]
+    return f"{record.workflow_execution_id}|{dumps(names)}"

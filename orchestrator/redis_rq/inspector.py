@@ -300,6 +300,8 @@ def _owner(key: str, member: str, keys: Keys) -> str:
         return parts[1] if len(parts) == 4 else ""
     if key == keys.leases:
         return parts[0] if len(parts) == 5 else ""
+    if key == keys.ended:
+        return parts[0] if len(parts) > 1 else ""
     if key.startswith((keys.places(""), keys.line(""))):
         return parts[2] if len(parts) == 5 else ""
     return member

@@ -19,7 +19,7 @@
 <p>:index:name:<name>         zset    the same by the name of the workflow
 <p>:index:group:<group>       zset    the same by group
 <p>:index:label:<key>=<value> zset    the same by label
-<p>:ended                     zset    executions that have ended, by the time of that, in ms
+<p>:ended                     zset    executions that have ended, by the time of that, in ms; see ended_member
 <p>:concurrency:held:<key>    zset    who has a place under a concurrency key; score = since, in ms
 <p>:concurrency:line:<key>    zset    who waits for one, in order
 <p>:kv:global:<execution_id>  hash    the global scope of an execution and its children, as JSON; expires

@@ -91,22 +91,22 @@ class Probes:
         weid, keys = record.workflow_execution_id, self._keys
         expected = expected_indexes(record, keys)
 
-        def judge(key: str, score: float | None) -> Iterator[Damage]:
-            wanted = expected.get(key)
+        def judge(place: tuple[str, str], score: float | None) -> Iterator[Damage]:
+            (key, member), wanted = place, expected.get(place)
             if wanted is None:
                 if score is not None:
                     words = "it stands in an index that is not its own"
-                    yield damage("index", key, words, ["ZREM", key, weid])
+                    yield damage("index", key, words, ["ZREM", key, member])
             elif score is None:
-                yield damage("index", key, "it is missing from this index", ["ZADD", key, wanted, weid])
+                yield damage("index", key, "it is missing from this index", ["ZADD", key, wanted, member])
             elif score != wanted:
                 words = f"its score is {score}, and should be {wanted}"
-                yield damage("index", key, words, ["ZADD", key, wanted, weid])
+                yield damage("index", key, words, ["ZADD", key, wanted, member])
 
-        for key in {**expected, **dict.fromkeys([*map(keys.index, WorkflowStatus), keys.ended])}:
+        for place in {**expected, **dict.fromkeys((keys.index(status), weid) for status in WorkflowStatus)}:
             yield Probe(
-                [["ZSCORE", key, weid]],
-                lambda found, key=key: judge(key, _number(found[0])),  # type: ignore[misc]
+                [["ZSCORE", *place]],
+                lambda found, place=place: judge(place, _number(found[0])),  # type: ignore[misc]
             )
 
     def _pointer(self, record: WorkflowRecord) -> Probe:
@@ -247,7 +247,7 @@ class Probes:
     def of_claim(self, claim: Claim, record: WorkflowRecord | None) -> Probe | None:
         """None when the member belongs to the record, or was asked about with it."""
         keys = self._keys
-        if record is not None and claim.key in (*map(keys.index, WorkflowStatus), keys.ended):
+        if record is not None and claim.key in map(keys.index, WorkflowStatus):
             return None
         if record is not None and (claim.key, claim.member) in set(expected_members(record, keys)):
             return None

@@ -49,27 +49,29 @@ for n = 1, streams do
   end
 end
 
--- The keys of an execution have a term of their own, beyond its retention: until then its record says where it
--- is listed. Of one whose record is gone, the indexes of final states are all that is known.
+-- A member is <execution>|<the indexes it is in, as JSON>. The keys of an execution may be gone before we come,
+-- and others may have taken its names meanwhile: what has not ended is not ours to drop.
+local is_final = { complete = true, halted = true, failed = true, cancelled = true }
 local time, ended = redis.call("TIME"), KEYS[streams + 1]
 local records, histories, executions, indexes = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local over = redis.call("ZRANGEBYSCORE", ended, "-inf", time[1] * 1000 - ARGV[2], "LIMIT", 0, ARGV[5])
-for _, id in ipairs(over) do
-  local record = redis.call("HMGET", records .. id, "name", "group", "labels")
-  if record[1] then
-    redis.call("ZREM", indexes .. "name:" .. record[1], id)
+for _, member in ipairs(over) do
+  local id, listed = string.match(member, "^(.-)|(.*)$")
+  local status = id and redis.call("HGET", records .. id, "status")
+  if id and (not status or is_final[status]) then
+    local is_known, names = pcall(cjson.decode, listed)
+    for _, name in ipairs(is_known and type(names) == "table" and names or {}) do
+      redis.call("ZREM", indexes .. tostring(name), id)
+    end
+    for final in pairs(is_final) do
+      redis.call("ZREM", indexes .. "status:" .. final, id)
+    end
+    redis.call("DEL", records .. id, histories .. id)
+    local execution = executions .. (string.match(id, "#(.*)$") or id)
+    if redis.call("GET", execution) == id then
+      redis.call("DEL", execution)
+    end
   end
-  if record[2] then
-    redis.call("ZREM", indexes .. "group:" .. record[2], id)
-  end
-  local is_known, labels = pcall(cjson.decode, record[3] or "{}")
-  for name, value in pairs(is_known and labels or {}) do
-    redis.call("ZREM", indexes .. "label:" .. name .. "=" .. value, id)
-  end
-  for _, status in ipairs({ "complete", "halted", "failed", "cancelled" }) do
-    redis.call("ZREM", indexes .. "status:" .. status, id)
-  end
-  redis.call("DEL", records .. id, histories .. id, executions .. (string.match(id, "#(.*)$") or id))
-  redis.call("ZREM", ended, id)
+  redis.call("ZREM", ended, member)
 end
 return { dropped, #over }

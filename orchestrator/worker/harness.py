@@ -37,7 +37,7 @@ from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent
 from orchestrator.logs import running
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
-from orchestrator.redis_rq.keys import lease_member
+from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lookup import Executor, Executors
 from orchestrator.worker.watch import Watch
@@ -240,11 +240,18 @@ class Harness:
             timer.start()
 
     def _tell(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
-        """Publish what the lease would tell too, only later: it need not be tried again."""
+        """Publish what the lease would tell too, only later: it need not be tried again.
+
+        Who is lost ends by itself. Its worker is not to be told to stop it: RQ, which looks for a work-horse
+        that has just ended, takes aim at the worker.
+        """
         fields: dict[Any, Any] = dict(event_fields(event))
         try:
-            with translated():
-                self.client.xadd(payload["events"], fields)
+            with translated(), self.client.pipeline(transaction=True) as pipe:
+                if isinstance(event, LostEvent):
+                    pipe.hdel(Keys.rq_job(payload["token"]), "worker_name")
+                pipe.xadd(payload["events"], fields)
+                pipe.execute()
         except Unavailable as error:
             words = (_name(payload), fields["type"], error)
             logger.warning("cannot report %s as %s: %s", *words, extra=marks(payload))

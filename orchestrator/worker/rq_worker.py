@@ -1,15 +1,19 @@
 """StepWorker: an RQ worker for our queues.
 
 It is registered with RQ and seen by its tools; it differs from a stock `rq worker --serializer json` in
-three things: it runs nothing but our one function, it loads the executors before it forks, and it reports
-a dead work-horse at once.
+four things: it runs nothing but our one function, it loads the executors before it forks, it reports a dead
+work-horse at once, and whoever asks it to stop a job stops that one or nothing.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import redis
@@ -53,6 +57,33 @@ class StepJob(Job):
 
 class StepWorker(Worker):
     job_class = StepJob
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._turn, self._forked_for = threading.Lock(), ""
+
+    def fork_work_horse(self, job: Job, queue: Queue) -> None:
+        with self._turn:
+            super().fork_work_horse(job, queue)
+            self._forked_for = job.id
+
+    def handle_payload(self, message: Mapping[str, Any]) -> None:
+        """A command from outside, on a thread of its own. It may come when its job has ended; the lock keeps
+        the next one from being forked between RQ's look at the job and its shot at the work-horse."""
+        with self._turn:
+            command = json.loads(message["data"])
+            if command.get("command") == "stop-job" and command.get("job_id") != self._forked_for:
+                logger.debug("does not run %s, so it is not stopped", command.get("job_id"))
+                return
+            super().handle_payload(message)  # type: ignore[no-untyped-call]
+
+    def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
+        """A work-horse leads a group of its own. RQ asks for the group of its pid, which is 0 when there is
+        none any more: that would be the group of this very process, and of whoever started it."""
+        pid = self.horse_pid
+        if pid:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, sig)
 
     def handle_work_horse_killed(self, job: Job, retpid: int, ret_val: int, rusage: Any) -> None:
         """Report the loss now; the sweep would find it in RQ's registry a moment later."""

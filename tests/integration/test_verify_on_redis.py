@@ -278,8 +278,9 @@ def test_a_place_of_nobody_is_handed_on_to_whoever_is_next(scene: Scene) -> None
 
 def test_who_has_expired_and_is_still_in_an_index_is_taken_out(scene: Scene) -> None:
     keys, client = scene.world.keys, scene.world.client
-    for key in (keys.index("complete"), keys.index_of_name("order"), keys.ended):
+    for key in (keys.index("complete"), keys.index_of_name("order")):
         client.zadd(key, {"0123#old": 1})
+    client.zadd(keys.ended, {"0123#old|[]": scene.world.now_ms()})
 
     assert scene.inspect(repairs=True).left == []
 

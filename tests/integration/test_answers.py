@@ -1,0 +1,313 @@
+"""Controls count once, and are answered once, for an hour, to whoever gave a name for the answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from coreworld import document, step
+from integration.families import control, serving, taken
+from integration.world import Proxy, World, running, wait_until
+from orchestrator.application.errors import RecordNotFound, Unavailable
+from orchestrator.client import Answered, Client, ControlRefused, NoAnswer
+from orchestrator.coordinator import Coordinator
+from orchestrator.redis_rq.connection import Client as RedisClient
+from redis_server import RedisServer
+
+TWO = document(step("a"), step("b", after="a"))
+WAIT = document({"id": "w", "wait": {"signal": "go"}}, step("a", after="w"))
+
+
+def client(world: World) -> Client:
+    return Client(world.connect(), world.keys)
+
+
+def loop(world: World, name: str = "one") -> Coordinator:
+    return world.coordinator(name, world.connect(), block_ms=20, tend_every_s=0.1)
+
+
+def answers(world: World, name: str = "me") -> list[dict[str, Any]]:
+    found: Any = world.client.lrange(world.keys.answer(name), 0, -1)
+    return [json.loads(one) for one in found]
+
+
+def controls(world: World, execution_id: str = "x") -> list[str]:
+    return [one["control"] for one in world.history(execution_id) if "control" in one]
+
+
+# ---- who is not there
+
+
+def test_an_unknown_execution_is_said_to_be_unknown_and_nothing_is_sent(world: World) -> None:
+    one = client(world)
+    for tell in (one.cancel, one.pause, one.unpause, one.retry, one.delete):
+        with pytest.raises(RecordNotFound, match="no execution has the id 'nobody'"):
+            tell("nobody")
+    for tell_step in (one.hold, one.release, one.rerun):
+        with pytest.raises(RecordNotFound, match="no execution has the id 'nobody'"):
+            tell_step("nobody", "a")
+    assert world.events() == []
+
+
+def test_an_unknown_full_id_is_refused_and_nobody_need_look_into_it(world: World) -> None:
+    with running(loop(world)):
+        for tell in (client(world).cancel, client(world).delete, lambda one: client(world).signal(one, "go")):
+            with pytest.raises(ControlRefused, match="no execution has the id 'w1#nobody'"):
+                tell("w1#nobody")
+    assert world.dead() == []
+
+
+def test_one_that_goes_between_the_look_and_the_word_is_refused(world: World) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, TWO, execution_id="x")
+    control(world, weid, "cancel")
+    one.turn()
+    control(world, weid, "delete", reply="first")
+    control(world, weid, "delete", reply="second")
+    control(world, weid, "retry", reply="third")
+
+    one.turn()
+    control(world, weid, "retry", reply="fourth")
+    one.turn()
+
+    assert answers(world, "first") == [{"ok": True, "changed": True, "status": "deleted"}]
+    gone = f"workflow {weid!r} cannot be told anything: it is deleted"
+    assert answers(world, "second") == answers(world, "third") == [{"ok": False, "reason": gone}]
+    assert answers(world, "fourth") == [{"ok": False, "reason": f"no execution has the id {weid!r}"}]
+    assert world.dead() == []
+
+
+def test_without_a_coordinator_there_is_no_answer_and_the_control_counts_later(world: World) -> None:
+    weid = world.begin(world.coordinator(), TWO, execution_id="x")
+
+    with pytest.raises(NoAnswer) as caught:
+        client(world).cancel("x", "too late", "ada", answer_within_s=0.05)
+
+    assert "no coordinator answered within 0.05 s: is one running" in str(caught.value)
+    assert caught.value.entry_id in [entry for entry, _ in world.events()]
+    assert world.status(weid) == "in_progress"
+    world.settle(world.coordinator("two"))
+    assert world.status(weid) == "cancelled"
+    assert world.history(weid)[-1] | {"at": "", "cause": ""} == {
+        "at": "",
+        "cause": "",
+        "control": "cancel",
+        "by": "ada",
+        "reason": "too late",
+    }
+
+
+# ---- once
+
+
+def test_a_control_that_is_delivered_twice_counts_once_and_is_answered_once(world: World) -> None:
+    one, two = serving(world, "one", "two")
+    world.begin(one, TWO, execution_id="x")
+    control(world, "x", "pause", reply="me")
+    deliveries = taken(world)
+
+    one.handle(deliveries)
+    two.handle(deliveries)
+
+    assert answers(world) == [{"ok": True, "changed": True, "status": "paused"}]
+    assert controls(world) == ["pause"]
+
+
+def test_a_refusal_that_is_delivered_twice_is_answered_once(world: World) -> None:
+    one, two = serving(world, "one", "two")
+    weid = world.begin(one, TWO, execution_id="x")
+    control(world, "x", "unpause", reply="me")
+    deliveries = taken(world)
+
+    one.handle(deliveries)
+    world.client.delete(world.keys.answer("me"))  # it was read
+    two.handle(deliveries)
+
+    assert answers(world) == []
+    assert (world.status(weid), world.dead()) == ("in_progress", [])
+
+
+@pytest.mark.parametrize("action", ["pause", "unpause"])
+def test_a_reply_that_is_lost_on_its_way_does_not_double_anything(
+    real_world: World, proxy: Proxy, proxied: RedisClient, action: str
+) -> None:
+    """The commit is written, or the refusal, and its coordinator does not hear of it."""
+    world = real_world
+    one = world.coordinator("one", proxied, trim_every_s=1e9, tend_every_s=1e9, reclaim_every_s=1e9)
+    one.turn()
+    world.begin(one, TWO, execution_id="x")
+    control(world, "x", action, reply="me")
+    deliveries = taken(world, "one")
+    proxy.drop_reply_of("XACK" if action == "pause" else "RPUSH")
+
+    with pytest.raises(Unavailable):
+        one.handle(deliveries)
+    assert proxy.dropped == 1
+    one.begin()
+    world.settle(one)
+
+    assert len(answers(world)) == 1
+    assert answers(world)[0]["ok"] == (action == "pause")
+    assert controls(world) == (["pause"] if action == "pause" else [])
+    assert (world.pending(), world.dead()) == ([], [])
+
+
+# ---- to whom
+
+
+def test_what_is_refused_goes_to_the_dead_letters_unless_somebody_waits_for_the_answer(world: World) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, TWO, execution_id="x")
+    control(world, "x", "unpause", reply="me")
+    one.turn()
+    assert world.dead() == []
+    reason = f"workflow {weid!r} cannot be unpaused: it is in_progress"
+    assert answers(world) == [{"ok": False, "reason": reason}]
+
+    control(world, "x", "unpause")
+    one.turn()
+
+    assert [letter["reason"] for letter in world.dead()] == [reason]
+
+
+def test_an_answer_expires(world: World) -> None:
+    [one] = serving(world)
+    world.begin(one, TWO, execution_id="x")
+    for action in ("pause", "retry"):  # a commit, and a refusal
+        control(world, "x", action, reply=action)
+        one.turn()
+        assert 0 < int(world.client.ttl(world.keys.answer(action))) <= 3_600
+
+
+def test_a_name_that_is_used_again_has_the_last_answer_alone(world: World) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, TWO, execution_id="x")
+    for action, answer in (
+        ("pause", {"ok": True, "changed": True, "status": "paused"}),
+        ("pause", {"ok": True, "changed": False, "status": "paused"}),
+        ("retry", {"ok": False, "reason": f"workflow {weid!r} cannot be retried: it is paused"}),
+        ("unpause", {"ok": True, "changed": True, "status": "in_progress"}),
+    ):
+        control(world, "x", action, reply="me")
+        one.turn()
+        assert answers(world) == [answer]
+
+
+@pytest.mark.parametrize("execution", ["x", "nobody"])
+def test_a_name_that_leads_to_something_else_breaks_nothing(world: World, execution: str) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, TWO, execution_id="x")
+    world.client.set(world.keys.answer("me"), "something else")
+
+    control(world, execution, "cancel", reply="me")
+    one.turn()
+
+    assert answers(world)[0]["ok"] == (execution == "x")
+    assert world.status(weid) == ("cancelled" if execution == "x" else "in_progress")
+    assert (world.pending(), world.dead()) == ([], [])
+
+
+@pytest.mark.parametrize("reply", ["", "a" * 257, "a b", "a/b", "../x", "é", "a\n", "{x}", "*", "\0"])
+@pytest.mark.parametrize("kind", ["control", "signal"])
+def test_a_name_with_other_characters_or_too_many_is_refused(world: World, kind: str, reply: str) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, TWO, execution_id="x")
+    known = list(world.client.scan_iter(f"{world.keys.answer('')}*"))  # that of the start
+    said = {"action": "cancel"} if kind == "control" else {"name": "go"}
+    world.send(world.keys.events(0), {"type": kind, "execution": "x", **said, "reply": reply})
+
+    one.turn()
+
+    [letter] = world.dead()
+    assert letter["reason"] == "reply: 1 to 256 letters, digits, '_', '-', '.' or ':'"
+    assert world.status(weid) == "in_progress"
+    assert list(world.client.scan_iter(f"{world.keys.answer('')}*")) == known
+
+
+@pytest.mark.parametrize(("count", "shown"), [(1_001, "1,001"), (9_000_000, "9,000,")])
+def test_a_reason_that_is_too_long_is_refused_and_its_sender_hears_it(
+    world: World, count: int, shown: str
+) -> None:
+    with running(loop(world)):
+        client(world).start(TWO, execution_id="x")
+        with pytest.raises(ControlRefused, match=f"{shown}.* characters; at most"):
+            client(world).cancel("x", "?" * count)
+        assert client(world).status("x") == "in_progress"
+        assert client(world).cancel("x", "?" * 1_000).status == "cancelled"
+    assert max(len(str(letter)) for letter in world.dead()) < 100_000
+
+
+# ---- by hand
+
+
+def test_redis_cli_sends_a_control_and_reads_its_answer(real_world: World, redis_server: RedisServer) -> None:
+    world = real_world
+
+    def redis_cli(*words: str) -> str:
+        done = subprocess.run(
+            ["redis-cli", "-s", str(redis_server.socket), *words], capture_output=True, text=True, timeout=20
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with running(loop(world)):
+        client(world).start(TWO, execution_id="x")
+        told = ("type", "control", "execution", "x", "reply", "desk-7")
+        redis_cli("XADD", "orchestrator:events:0", "*", *told, "action", "pause", "by", "ada")
+        key, answer = redis_cli("BLPOP", "orchestrator:answer:desk-7", "10").splitlines()
+        assert (key, json.loads(answer)) == (
+            "orchestrator:answer:desk-7",
+            {"ok": True, "changed": True, "status": "paused"},
+        )
+
+        redis_cli("XADD", "orchestrator:events:3", "*", *told, "action", "rerun", "step", "b")
+        _, answer = redis_cli("BLPOP", "orchestrator:answer:desk-7", "10").splitlines()
+
+    assert json.loads(answer)["ok"] is False
+    assert json.loads(answer)["reason"].endswith("cannot be rerun: it is paused")
+    assert world.dead() == []
+
+
+# ---- signals
+
+
+def test_a_signal_says_whether_a_step_has_waited_for_it(world: World) -> None:
+    with running(loop(world)):
+        one = client(world)
+        one.start(WAIT, execution_id="x")
+        assert one.signal("x", "other") is False
+        assert one.signal("x", "go", {"n": 1}) is True
+        assert one.record("x").steps["w"].output == {"n": 1}
+        assert one.signal("x", "go", answer_within_s=None) is False
+        wait_until(lambda: len(one.record("x").signals) == 2)
+
+
+def test_a_signal_to_one_that_is_yet_to_come_is_answered_and_kept(world: World) -> None:
+    with running(loop(world)):
+        one = client(world)
+        assert one.signal("x", "go", 7, answer_within_s=5) is False
+        one.start(WAIT, execution_id="x")
+        assert one.record("x").steps["w"].output == {"value": 7}
+
+
+# ---- many at once
+
+
+def test_one_client_may_be_used_by_many_threads(world: World) -> None:
+    shared = client(world)
+
+    def life(n: int) -> list[Any]:
+        name = f"x{n}"
+        shared.start(TWO, execution_id=name)
+        return [shared.pause(name), shared.unpause(name), shared.cancel(name), shared.delete(name)]
+
+    with running(loop(world)), running(loop(world, "two")), ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(life, range(40)))
+
+    every = [Answered("paused"), Answered("in_progress"), Answered("cancelled"), Answered("deleted")]
+    assert found == [every] * 40
+    assert (world.dead(), list(world.client.scan_iter(f"{world.keys.workflow('')}*"))) == ([], [])

@@ -1,0 +1,325 @@
+"""What nobody waits for any more is stopped at once, also in a computation; and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.world import in_thread
+from orchestrator.application.decisions import Complete
+from orchestrator.client import Client, ControlRefused
+from orchestrator.redis_rq.connection import Client as RedisClient
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.worker.rq_worker import StepWorker, connect_for_rq, make_worker
+from processes import Stack, stack, wait_until
+
+KEYS, SOON_S = Keys(), 2.0
+WORKERS: dict[str, Callable[[Stack], subprocess.Popen[bytes]]] = {
+    "rq worker": lambda processes: processes.rq_worker("orchestrator.default", "orchestrator.other"),
+    "orchestrator worker": lambda processes: processes.worker("default", "other"),
+}
+
+
+@dataclass
+class System:
+    """A coordinator and workers of one kind, and a client that talks to them."""
+
+    processes: Stack
+    make: Callable[[Stack], subprocess.Popen[bytes]]
+    redis: RedisClient
+    client: Client
+    folder: Path
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        return self.make(self.processes)
+
+    def steps(self, *steps: dict[str, Any], **keys: Any) -> dict[str, Any]:
+        return {"steps": list(steps), **keys}
+
+    def endless(self, step_id: str, fn: str = "busy", **keys: Any) -> dict[str, Any]:
+        """A step that never ends, and says in a file which process it runs in."""
+        return {"id": step_id, "fn": fn, "input": {"pid_file": str(self.folder / step_id)}, **keys}
+
+    def pid_of(self, step_id: str) -> int:
+        file = self.folder / step_id
+        wait_until(
+            lambda: file.exists() and file.read_text(), what=f"{step_id} to run\n{self.processes.log()}"
+        )
+        return int(file.read_text())
+
+    def nothing_is_left_in_rq(self) -> bool:
+        jobs = [*self.redis.scan_iter("rq:job:*"), *self.redis.scan_iter("rq:results:*")]
+        return not jobs and not self.redis.zcard(KEYS.rq_failed("orchestrator.default"))
+
+
+@pytest.fixture(params=WORKERS)
+def system(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[System]:
+    with stack(redis_url, "step_functions", tmp_path / "logs") as processes:
+        processes.coordinator()
+        redis = connect(redis_url)
+        yield System(processes, WORKERS[request.param], redis, Client(redis), tmp_path)
+        redis.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def seconds_until_gone(pid: int) -> float:
+    began = time.monotonic()
+    wait_until(lambda: not is_running(pid), 20, f"{pid} to be stopped")
+    return time.monotonic() - began
+
+
+def nothing_was_lost(system: System) -> bool:
+    return system.redis.hget(KEYS.counters, "lost") is None
+
+
+# ---- cancel
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fn", ["busy", "stuck"])
+def test_a_cancel_stops_a_computation_and_nothing_else(system: System, fn: str) -> None:
+    """`stuck` holds the interpreter for ever: its own beat cannot tell it that it is over."""
+    worker, other = system.worker(), system.worker()
+    go = system.folder / "go"
+    waits = {"id": "w", "fn": "waits", "input": {"pid_file": str(system.folder / "w"), "go": str(go)}}
+    system.client.start(system.steps(waits), execution_id="other")
+    spared = system.pid_of("w")
+    system.client.start(system.steps(system.endless("a", fn)), execution_id="x")
+    pid = system.pid_of("a")
+
+    assert system.client.cancel("x").status == "cancelled"
+
+    assert seconds_until_gone(pid) < SOON_S
+    assert (worker.poll(), other.poll(), is_running(spared)) == (None, None, True)
+    wait_until(lambda: not list(system.redis.zrange(KEYS.rq_failed("orchestrator.default"), 0, -1)))
+    system.client.start(system.steps({"id": "n", "fn": "add", "input": {"n": 1}}), execution_id="next")
+    assert isinstance(system.client.wait("next", 20), Complete), "the worker serves the next one"
+    go.touch()
+    assert isinstance(system.client.wait("other", 20), Complete)
+    assert nothing_was_lost(system)
+    assert system.client.record("x").steps["a"].lost == 0
+    wait_until(system.nothing_is_left_in_rq, what="RQ to have nothing left")
+    assert (worker.poll(), other.poll()) == (None, None)
+
+
+# ---- whatever else ends a step
+
+
+def _after_its_timeout(system: System) -> None:
+    system.client.start(system.steps(system.endless("a", timeout="2s")), execution_id="x")
+
+
+def _after_the_timeout_of_its_workflow(system: System) -> None:
+    system.client.start(system.steps(system.endless("a"), timeout="2s"), execution_id="x")
+
+
+def _by_a_halt(system: System) -> None:
+    """Another step halts the workflow while it runs."""
+    slow = {"fn": "slow_add", "input": {"a": 1, "b": 1, "seconds": 1.5}}
+    halts = {"id": "h", **slow, "branch": [{"condition": True, "action": "halt"}]}
+    system.client.start(system.steps(system.endless("a", queue="other"), halts), execution_id="x")
+
+
+def _by_a_failure(system: System) -> None:
+    slow = {"id": "s", "fn": "slow_add", "input": {"a": 1, "b": 1, "seconds": 1.5}}
+    fails = {"id": "f", "fn": "fail", "depends_on": ["s"]}
+    system.client.start(system.steps(system.endless("a", queue="other"), slow, fails), execution_id="x")
+
+
+def _by_another_in_its_place(system: System) -> None:
+    system.client.start(system.steps(system.endless("a")), execution_id="x")
+    system.pid_of("a")
+    add = {"id": "n", "fn": "add", "input": {"n": 1}}
+    system.client.start(system.steps(add), execution_id="x", conflict_policy="terminate_existing")
+
+
+HOW: dict[str, tuple[Callable[[System], None], str]] = {
+    "its timeout": (_after_its_timeout, "failed"),
+    "the timeout of its workflow": (_after_the_timeout_of_its_workflow, "failed"),
+    "a halt": (_by_a_halt, "halted"),
+    "a failure": (_by_a_failure, "failed"),
+    "another in its place": (_by_another_in_its_place, "complete"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOW)
+def test_a_step_that_is_not_waited_for_any_more_is_stopped(system: System, how: str) -> None:
+    workers = [system.worker(), system.worker()]
+    begin, status = HOW[how]
+
+    with in_thread(lambda: begin(system)):
+        pid = system.pid_of("a")
+    system.client.wait("x", 20)
+
+    assert seconds_until_gone(pid) < SOON_S
+    assert system.client.status("x") == status
+    wait_until(system.nothing_is_left_in_rq, what="RQ to have nothing left")
+    assert nothing_was_lost(system)
+    assert [worker.poll() for worker in workers] == [None, None]
+
+
+@pytest.mark.slow
+def test_a_reset_stops_the_round_that_is_over(system: System) -> None:
+    """A `set` takes a step back to ready while it runs: the new round runs, the old one is stopped."""
+    worker, another = system.worker(), system.worker()
+    sets = {
+        "id": "s",
+        "fn": "slow_add",
+        "input": {"a": 1, "b": 1, "seconds": 1.5},
+        "branch": [
+            {"condition": {"!": [{"var": "state.sum"}]}, "action": {"set": "a"}},
+            {"condition": True, "action": "complete"},
+        ],
+    }
+    waits = system.endless("a", "waits", queue="other")
+    waits["input"]["go"] = str(system.folder / "go")
+    system.client.start(system.steps(waits, sets), execution_id="x")
+    first = system.pid_of("a")
+
+    wait_until(lambda: int((system.folder / "a").read_text() or first) != first, 20, system.processes.log())
+
+    assert seconds_until_gone(first) < SOON_S
+    (system.folder / "go").touch()
+    assert isinstance(system.client.wait("x", 20), Complete)
+    assert nothing_was_lost(system)
+    assert (worker.poll(), another.poll()) == (None, None)
+
+
+# ---- the right one
+
+
+@pytest.mark.slow
+def test_many_cancels_hit_none_of_those_that_go_on(system: System) -> None:
+    """Every second one is cancelled while it runs, or just when it has ended and the next one has begun."""
+    rng, worker, count = random.Random(7), system.worker(), 60
+    spec = system.steps({"id": "a", "fn": "slow_add", "input": {"a": 1, "b": 1, "seconds": 0.03}})
+    sent = system.client.start_many([spec] * count, [{}] * count, [f"x{n}" for n in range(count)])
+    assert system.client.answer(sent[-1])["ok"]
+
+    for n in range(0, count, 2):
+        if n:
+            system.client.wait(f"x{n - 1}", 30)
+        time.sleep(rng.random() * 0.1)  # anywhere in its life, which is as long
+        with suppress(ControlRefused):  # it was complete
+            system.client.cancel(f"x{n}")
+
+    for n in range(1, count, 2):
+        assert isinstance(system.client.wait(f"x{n}", 30), Complete)
+        assert system.client.record(f"x{n}").steps["a"].lost == 0
+    assert nothing_was_lost(system)
+    assert worker.poll() is None
+    wait_until(system.nothing_is_left_in_rq, what="RQ to have nothing left")
+
+
+class Shot:
+    """A worker of ours with a work-horse that it believes to be that of a job."""
+
+    def __init__(self, url: str) -> None:
+        self.worker: StepWorker = make_worker(connect_for_rq(url), ["orchestrator.default"], "w")
+        self.horse = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        self.worker._horse_pid, self.worker._forked_for = self.horse.pid, "b"
+
+    def stop(self, job_id: str, current: str) -> None:
+        self.worker.set_current_job_id(current)
+        data = f'{{"command": "stop-job", "job_id": "{job_id}"}}'.encode()
+        self.worker.handle_payload({"data": data})
+
+
+@pytest.fixture
+def shot(redis_url: str) -> Iterator[Shot]:
+    made = Shot(redis_url)
+    yield made
+    made.horse.kill()
+    made.horse.wait()
+
+
+def test_a_stop_hits_the_job_that_it_means(shot: Shot) -> None:
+    shot.stop("b", current="b")
+
+    assert shot.horse.wait(10) == -signal.SIGKILL
+
+
+def test_a_stop_that_comes_when_another_job_was_forked_hits_nobody(shot: Shot) -> None:
+    """Redis still has the old job as the current one: the new work-horse says so only when it has begun."""
+    shot.stop("a", current="a")
+
+    assert shot.horse.poll() is None
+
+
+def test_no_job_is_forked_between_the_look_and_the_shot(shot: Shot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a command is handled, the worker's own thread waits with its next fork."""
+    looking, go_on, forked = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_look() -> str:
+        looking.set()
+        go_on.wait(10)
+        return "b"
+
+    monkeypatch.setattr(shot.worker, "get_current_job_id", slow_look)
+    monkeypatch.setattr("rq.worker.Worker.fork_work_horse", lambda *_: forked.set())
+
+    class Next:
+        id = "c"
+
+    with in_thread(lambda: shot.stop("b", current="b")):
+        assert looking.wait(10)
+        with in_thread(lambda: shot.worker.fork_work_horse(Next(), None)):  # type: ignore[arg-type]
+            assert not forked.wait(0.2)
+            go_on.set()
+            assert forked.wait(10)
+    assert shot.horse.wait(10) == -signal.SIGKILL
+
+
+LONELY = """
+import sys
+from rq import Queue, Worker
+from rq.serializers import JSONSerializer
+from orchestrator.worker.rq_worker import connect_for_rq, make_worker
+
+client = connect_for_rq(sys.argv[1])
+if sys.argv[2] == "ours":
+    worker = make_worker(client, ["orchestrator.default"], "w")
+    worker._forked_for = "b"
+else:
+    worker = Worker([Queue("orchestrator.default", connection=client)], name="w", connection=client)
+worker.set_current_job_id("b")
+worker.handle_payload({"data": b'{"command": "stop-job", "job_id": "b"}'})
+print("alive")
+"""
+
+
+@pytest.mark.parametrize(("whose", "status"), [("ours", 0), ("stock", -signal.SIGKILL)])
+def test_a_stop_that_comes_when_the_work_horse_has_just_ended(
+    whose: str, status: int, redis_url: str
+) -> None:
+    """RQ's own worker would kill itself, with all of its group; it has a millisecond for that."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", LONELY, redis_url, whose],
+        env=environment,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+
+    assert (done.returncode, done.stdout) == (status, "alive\n" if status == 0 else ""), done.stderr
