@@ -6,6 +6,8 @@ What cannot be done is refused with an InvalidEvent that says why; what is alrea
 
 from __future__ import annotations
 
+from typing import Any
+
 from orchestrator.application.decisions import Cancelled
 from orchestrator.application.draft import Draft
 from orchestrator.application.endings import end_workflow
@@ -50,11 +52,13 @@ def _obey(draft: Draft, event: ControlEvent) -> Cancelled | None:
         case "release":
             _release(draft, _named_step(draft, event))
         case "retry":
+            inputs = _corrected_inputs(draft, event)
             retry(draft)
-            _correct_inputs(draft, event)
+            draft.changes.fields |= inputs
         case "rerun":
+            inputs = _corrected_inputs(draft, event)
             rerun(draft, _named_step(draft, event))
-            _correct_inputs(draft, event)
+            draft.changes.fields |= inputs
         case _:  # delete: there is no other
             _delete(draft)
     return None
@@ -117,14 +121,14 @@ def _release(draft: Draft, step_id: str) -> None:
         take_kept_signal(draft, step_id)
 
 
-def _correct_inputs(draft: Draft, event: ControlEvent) -> None:
-    """Put what is given in the place of what was wrong; the other inputs stay."""
+def _corrected_inputs(draft: Draft, event: ControlEvent) -> dict[str, Any]:
+    """What is given in the place of what was wrong, as a field of the record; the other inputs stay."""
     if not event.inputs:
-        return
+        return {}
     inputs, problems = check_inputs(draft.record.spec, {**draft.inputs, **event.inputs})
     if problems:
         raise InvalidEvent("; ".join(map(str, problems)))
-    draft.changes.fields["inputs"] = inputs
+    return {"inputs": inputs}
 
 
 def _delete(draft: Draft) -> None:

@@ -96,7 +96,10 @@ def reasons_of(record: WorkflowRecord, unit: str, now_ms: int, since_ms: int | N
 def about_execution(record: WorkflowRecord, now_ms: int, since_ms: int | None = None) -> list[Reason]:
     """Why the execution as a whole does not get on; nothing while only its steps matter."""
     if record.is_final:
-        advice = f"orchestrator status {record.execution_id} --json shows all of the error"
+        name, step_id = record.execution_id, (record.error or {}).get("step")
+        where = f" --step {step_id}" if step_id else " --json"
+        shown, again = f"orchestrator show {name}{where}", f"orchestrator retry {name}"
+        advice = f"{shown} shows all of the error; {again} runs it again"
         is_failed = record.status is W.FAILED
         words = how_it_ended(record, now_ms)
         return [Reason(Code(record.status.value), words, advice=advice if is_failed else "")]

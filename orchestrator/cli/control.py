@@ -15,7 +15,14 @@ import click
 from orchestrator.cli.completion import execution_argument, execution_ids
 from orchestrator.cli.failures import INVALID
 from orchestrator.cli.filters import filter_options
-from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_document
+from orchestrator.cli.options import (
+    Target,
+    connection_options,
+    corrections_option,
+    json_option,
+    pass_target,
+    read_document,
+)
 
 if TYPE_CHECKING:
     from orchestrator.client import Answered, Bulk, Client, Filter
@@ -69,6 +76,7 @@ def cancel(
 @click.command()
 @some_ids_argument
 @filter_options
+@corrections_option
 @reason_option
 @by_option
 @click.option("--yes", is_flag=True, help="Do not ask before retrying all that a filter finds.")
@@ -79,6 +87,7 @@ def retry(
     target: Target,
     ids: tuple[str, ...],
     wanted: Filter | None,
+    inputs: dict[str, Any],
     reason: str | None,
     by: str | None,
     yes: bool,
@@ -90,7 +99,9 @@ def retry(
     """
     client = target.client()
     if ids_or_filter(ids, wanted):
-        tell_each(ids, lambda one: client.retry(one, reason, by), as_json)
+        tell_each(ids, lambda one: client.retry(one, reason, by, inputs or None), as_json)
+    elif inputs:
+        raise click.UsageError("--inputs is for executions that are named")
     else:
         _in_bulk("retry", client, wanted, client.retry_all, (reason, by), yes, as_json)
 
@@ -98,17 +109,24 @@ def retry(
 @click.command()
 @execution_argument
 @click.option("--from", "step", metavar="STEP", required=True, help="The step to begin with.")
+@corrections_option
 @reason_option
 @by_option
 @json_option
 @connection_options
 @pass_target
 def rerun(
-    target: Target, execution_id: str, step: str, reason: str | None, by: str | None, as_json: bool
+    target: Target,
+    execution_id: str,
+    step: str,
+    inputs: dict[str, Any],
+    reason: str | None,
+    by: str | None,
+    as_json: bool,
 ) -> None:
     """Run a step of an execution that has ended again, with all that depends on it."""
     client = target.client()
-    tell_each([execution_id], lambda one: client.rerun(one, step, reason, by), as_json)
+    tell_each([execution_id], lambda one: client.rerun(one, step, reason, by, inputs or None), as_json)
 
 
 @click.command()

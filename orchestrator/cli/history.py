@@ -169,6 +169,8 @@ def _said(name: str, value: Any) -> str:
             return str(value)
         case "signal":
             return f"the signal {value} is kept until somebody waits for it"
+        case "inputs" if isinstance(value, list):
+            return f"other inputs: {', '.join(map(str, value))}"
         case "state_changed" if isinstance(value, list):
             return f"state has changed: {', '.join(map(str, value))}"
         case "shared":

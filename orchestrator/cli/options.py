@@ -118,13 +118,18 @@ def _read_inputs(ctx: click.Context, param: click.Parameter, value: str) -> dict
     return inputs
 
 
-inputs_option = click.option(
-    "--inputs",
-    metavar="JSON|@FILE",
-    default="{}",
-    callback=_read_inputs,
-    help="The inputs: a JSON object, or @FILE with one.",
-)
+def _inputs_option(text: str) -> Callable[[F], F]:
+    return click.option(
+        "--inputs",
+        metavar="JSON|@FILE",
+        default="{}",
+        callback=_read_inputs,
+        help=f"{text}, or @FILE with one.",
+    )
+
+
+inputs_option = _inputs_option("The inputs: a JSON object")
+corrections_option = _inputs_option("Inputs that take the place of wrong ones: a JSON object")
 
 
 def _read_labels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

@@ -504,7 +504,8 @@ def test_a_failure_names_its_step_and_its_error() -> None:
     [execution] = of(world)
 
     assert said(execution) == ("failed", "the execution failed 0 ms ago: step a: out of paper")
-    assert execution.advice == "orchestrator status x1 --json shows all of the error"
+    shown, again = "orchestrator show x1 --step a", "orchestrator retry x1"
+    assert execution.advice == f"{shown} shows all of the error; {again} runs it again"
     assert about(world, "a").words == "step a failed for good 0 ms ago (attempt 2): out of paper"
     assert about(world, "b").words.endswith("; it began with step a: out of paper")
     assert about(world, "c").words.endswith("; it began with step a: out of paper")
