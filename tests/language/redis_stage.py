@@ -85,7 +85,7 @@ class RedisStage(Stage):
             self.settle()
 
     def send_signal(self, execution: str, name: str, payload: Any) -> None:
-        self._client.signal(execution, name, payload)
+        self._client.signal(execution, name, payload, answer_within_s=None)
         self.settle()
 
     def send_control(
