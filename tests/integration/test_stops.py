@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -17,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from integration.world import in_thread
+from coreworld import document, step
+from integration.test_harness import dispatched, harness
+from integration.world import World, in_thread
 from orchestrator.application.decisions import Complete
 from orchestrator.client import Client, ControlRefused
 from orchestrator.redis_rq.connection import Client as RedisClient
@@ -323,3 +326,36 @@ def test_a_stop_that_comes_when_the_work_horse_has_just_ended(
     )
 
     assert (done.returncode, done.stdout) == (status, "alive\n" if status == 0 else ""), done.stderr
+
+
+# ---- who is not shot at
+
+
+@pytest.mark.parametrize("by", ["its silence", "its lease"])
+def test_a_worker_is_told_to_stop_what_it_runs_but_not_what_ends_by_itself(world: World, by: str) -> None:
+    """A work-horse that hears nothing of its executor ends; one whose beats do not come may run for ever."""
+    payload = dispatched(world, document(step("a", heartbeat="50ms")))
+    coordinator = world.coordinator()
+    world.client.hset(KEYS.rq_job(payload["token"]), mapping={"status": "started", "worker_name": "w1"})
+    with world.connect().pubsub(ignore_subscribe_messages=True) as channel:  # type: ignore[no-untyped-call]
+        channel.subscribe("rq:pubsub:w1")
+        channel.get_message(timeout=1)
+        if by == "its silence":
+            is_lost = lambda inputs, heartbeat: until_lost(world)  # noqa: E731
+            assert harness(world, is_lost).run(payload) is False
+        else:
+            world.client.zadd(KEYS.leases, dict.fromkeys(world.leases(), 1))
+        coordinator.turn()
+        coordinator.turn()
+        assert world.counter("lost") == 1
+
+        said = channel.get_message(timeout=0.2)
+
+    if by == "its silence":
+        assert said is None
+    else:
+        assert json.loads(said["data"]) == {"command": "stop-job", "job_id": payload["token"]}
+
+
+def until_lost(world: World) -> None:
+    wait_until(lambda: [fields for _, fields in world.events() if fields["type"] == "lost"])

@@ -1,0 +1,125 @@
+"""Controls to all that a filter finds: each is told once, while they move, and whoever refuses says why."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from coreworld import document, step
+from integration.world import World, in_thread, running, wait_until
+from orchestrator.application.states import WorkflowStatus
+from orchestrator.client import Client, Filter, NoAnswer
+from orchestrator.client import control as client_control
+
+COUNT = 2_000
+TWO = document(step("a"), step("b", after="a"), name="order")
+OTHER = document(step("a"), name="bill")
+
+
+@contextmanager
+def working(world: World) -> Iterator[None]:
+    """Somebody who does what is to be done, beside the block."""
+    stop, worker = threading.Event(), World(world._connect)
+
+    def work() -> None:
+        while not stop.is_set():
+            if not worker.work(most=20):
+                stop.wait(0.005)
+
+    with in_thread(work):
+        try:
+            yield
+        finally:
+            stop.set()
+    worker.close()
+
+
+def statuses(client: Client, wanted: Filter | None = None) -> Counter[str]:
+    return Counter(one.status.value for one in client.list_all(wanted))
+
+
+@pytest.mark.slow
+def test_two_thousand_are_cancelled_and_retried_while_they_move(real_world: World) -> None:
+    world = real_world
+    client, order = Client(world.connect(), world.keys), Filter(name="order")
+    one = world.coordinator("one", world.connect(), block_ms=20, tend_every_s=0.1, trim_every_s=10)
+    complete = world.keys.index("complete")
+    with running(one):
+        sent = client.start_many([TWO] * COUNT + [OTHER], [{}] * (COUNT + 1))
+        assert client.answer(sent[-1], 60)["ok"]
+        with working(world):
+            wait_until(lambda: world.client.zcard(complete) > 100)
+
+            bulk = client.cancel_all(order, "too many", "ada")
+
+        after = statuses(client, order)
+        assert len(bulk.done) + len(bulk.refused) == len({*bulk.done, *bulk.refused}) == COUNT
+        assert (after["cancelled"], after["complete"]) == (len(bulk.done), len(bulk.refused))
+        assert bulk.done, "some were not through yet"
+        assert bulk.refused, "some were"
+        assert all(reason.endswith("it is complete") for reason in bulk.refused.values())
+        assert {client.record(each).status for each in bulk.done[:50]} == {WorkflowStatus.CANCELLED}
+        assert [entry for entry in client.history(bulk.done[0]) if entry.get("control") == "cancel"]
+
+        with working(world):
+            again = client.retry_all(order, by="ada")
+            wait_until(lambda: world.client.zcard(complete) == COUNT + 1, 90)
+
+    assert sorted(again.done) == sorted(bulk.done)
+    assert sorted(again.refused) == sorted(bulk.refused)
+    assert all(reason.endswith("cannot be retried: it is complete") for reason in again.refused.values())
+    assert (statuses(client, order), statuses(client).total()) == ({"complete": COUNT}, COUNT + 1)
+    assert (world.dead(), world.pending(), world.leases()) == ([], [], {})
+
+
+def test_only_those_are_told_that_the_filter_finds(world: World) -> None:
+    client = Client(world.connect(), world.keys)
+    with running(world.coordinator("one", world.connect(), block_ms=20)):
+        for n in range(6):
+            client.start(TWO, execution_id=f"x{n}", labels={"customer": "acme" if n % 2 else "zeta"})
+        client.pause("x1")
+
+        bulk = client.cancel_all(Filter([WorkflowStatus.IN_PROGRESS], labels={"customer": "acme"}))
+
+    assert [one.partition("#")[2] for one in bulk.done] == ["x5", "x3"]
+    assert bulk.refused == {}
+    assert statuses(client) == {"cancelled": 2, "paused": 1, "in_progress": 3}
+
+
+def test_a_child_says_whom_to_retry_instead(world: World) -> None:
+    client = Client(world.connect(), world.keys)
+    family = document({"id": "kid", "workflow": OTHER}, name="parent")
+    with running(world.coordinator("one", world.connect(), block_ms=20)):
+        client.start(family, execution_id="p")
+        wait_until(lambda: statuses(client).total() == 2)
+        cancelled = client.cancel_all(Filter())
+        wait_until(lambda: statuses(client) == {"cancelled": 2})
+
+        retried = client.retry_all(Filter([WorkflowStatus.CANCELLED]))
+
+    assert len(cancelled.done) == 2
+    [(child, reason)] = retried.refused.items()
+    assert child.endswith("#p:kid:0")
+    assert "has taken its end; retry that one" in reason
+    assert [one.partition("#")[2] for one in retried.done] == ["p"]
+
+
+def test_without_a_coordinator_there_is_no_answer_and_they_are_told_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.client.client.ANSWER_WITHIN_S", 0.05)
+    monkeypatch.setattr(client_control, "AT_ONCE", 2)
+    one = world.coordinator()
+    for n in range(3):
+        world.begin(one, TWO, execution_id=f"x{n}")
+    client = Client(world.connect(), world.keys)
+
+    with pytest.raises(NoAnswer):
+        client.cancel_all(Filter())
+    one.turn()
+
+    assert statuses(client) == {"cancelled": 2, "in_progress": 1}
