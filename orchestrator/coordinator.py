@@ -286,7 +286,7 @@ class Coordinator:
             record = records[workflow_execution_id]
             if isinstance(record, StoreError):
                 for delivery in deliveries:
-                    self._reject(delivery, str(record))
+                    self._refuse(delivery, str(record))
             else:
                 cases.append(self._decide_one(record, deliveries))
         return cases
@@ -356,6 +356,8 @@ class Coordinator:
         delivery = case.deliveries[0]
         policy = cast("StartEvent", delivery.event).conflict_policy
         try:
+            if case.conflicts >= self._pace.most_conflicts:
+                raise Conflict(case.commit.record.execution_id, ", and it keeps changing hands: start again")
             settled = settle_conflict(self._backend, case.commit, policy, self._moment(delivery))
         except Conflict as error:
             self._reject(delivery, str(error))
@@ -363,7 +365,7 @@ class Coordinator:
         if isinstance(settled, WorkflowRecord):
             self._log.answer(delivery, existing(settled))
         else:
-            self._settle([Case(settled, case.deliveries)])
+            self._settle([Case(settled, case.deliveries, conflicts=case.conflicts + 1)])
 
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)

@@ -13,7 +13,6 @@ from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import ControlEvent
 from orchestrator.application.redriving import rerun, retry
 from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.timers import timers_of
 from orchestrator.application.waits import take_kept_signal
 
 _HOLDABLE = (StepStatus.READY, StepStatus.RETRY, StepStatus.DEFERRED, StepStatus.WAITING)
@@ -59,9 +58,10 @@ def _obey(draft: Draft, event: ControlEvent) -> Cancelled | None:
 
 def _cancel(draft: Draft, event: ControlEvent) -> Cancelled | None:
     """At once, also when paused. Of a parent that ends while its child does, the child hears too late; and
-    who has the id of a child without being one is not meant."""
+    who has the id of a child without being that one is not meant."""
     is_ending = draft.is_final or draft.status is WorkflowStatus.COMPENSATING
-    is_deaf = event.is_of_parent and (is_ending or draft.record.parent is None)
+    parent = draft.record.parent or {}
+    is_deaf = event.is_of_parent and (is_ending or parent.get("token") != event.parent_token)
     if draft.status is WorkflowStatus.CANCELLED or is_deaf:
         return None
     if is_ending:
@@ -115,13 +115,9 @@ def _release(draft: Draft, step_id: str) -> None:
 
 
 def _delete(draft: Draft) -> None:
-    """Nothing of it is kept: not the record, nor its history. What is still out is not waited for."""
+    """Nothing of it is kept: not the record, nor its history. What has ended has nothing out any more."""
     if not draft.is_final:
         raise _refusal("deleted", draft)
-    for unit, record in draft.record.units():
-        draft.revoke(unit)
-        for timer in timers_of(unit, record):
-            draft.disarm(timer)
     draft.changes.deletes = True
 
 

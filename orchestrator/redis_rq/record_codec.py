@@ -63,7 +63,10 @@ def changed_fields(changes: Changes) -> dict[str, str]:
             stored[item_field(unit)] = dumps(item.as_dict())
     stored.update((f"state:{key}", dumps(value)) for key, value in changes.state.items())
     for name, value in changes.fields.items():
-        stored[name] = value if name in _PLAIN_FIELDS else dumps(value)
+        if name not in _PLAIN_FIELDS:
+            stored[name] = dumps(value)
+        elif value is not None:
+            stored[name] = value
     return stored
 
 
@@ -71,8 +74,9 @@ _PLAIN_FIELDS = frozenset({"status", "ended_at"})
 
 
 def dropped_fields(changes: Changes) -> list[str]:
-    """What a commit takes away: the items of a map that was reset."""
-    return [item_field(unit) for unit, item in changes.items.items() if item is None]
+    """What a commit takes away: the items of a map that was reset, and the end of what is opened again."""
+    items = [item_field(unit) for unit, item in changes.items.items() if item is None]
+    return items + [name for name in _PLAIN_FIELDS if changes.fields.get(name, name) is None]
 
 
 def item_field(unit: str) -> str:
