@@ -37,11 +37,13 @@ def told(reason: str, answer: Mapping[str, Any]) -> str:
 @dataclass(frozen=True, slots=True)
 class Case:
     """A commit, and the deliveries it was decided upon. Those that are `refused` are so only when it is
-    written: then they were judged upon the record as it is, and not as somebody remembered it."""
+    written: then they were judged upon the record as it is, and not as somebody remembered it. `conflicts` is
+    how often a creation has met its id taken."""
 
     commit: Commit
     deliveries: list[Delivery]
     refused: Sequence[tuple[Delivery, str]] = ()
+    conflicts: int = 0
 
     @property
     def execution(self) -> str:

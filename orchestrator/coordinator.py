@@ -364,6 +364,8 @@ class Coordinator:
         delivery = case.deliveries[0]
         policy = cast("StartEvent", delivery.event).conflict_policy
         try:
+            if case.conflicts >= self._pace.most_conflicts:
+                raise Conflict(case.commit.record.execution_id, ", and it keeps changing hands: start again")
             settled = settle_conflict(self._backend, case.commit, policy, self._moment(delivery))
         except Conflict as error:
             self._reject(delivery, str(error))
@@ -371,7 +373,7 @@ class Coordinator:
         if isinstance(settled, WorkflowRecord):
             self._log.answer(delivery, existing(settled))
         else:
-            self._settle([Case(settled, case.deliveries)])
+            self._settle([Case(settled, case.deliveries, conflicts=case.conflicts + 1)])
 
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)

@@ -17,6 +17,7 @@ from orchestrator.application.dispatches import child_id
 from orchestrator.application.errors import RecordConflict
 from orchestrator.application.events import (
     ControlEvent,
+    Moment,
     Parent,
     ResultEvent,
     SlotEvent,
@@ -30,6 +31,7 @@ from orchestrator.application.timers import timers_due
 from orchestrator.application.transitions import decide, on_step_result
 from orchestrator.application.validation import LoadedSpec, check_inputs
 from orchestrator.backend.backend import Backend
+from orchestrator.backend.conflicts import Conflict, settle_conflict
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.backend.results import as_results
 
@@ -157,7 +159,11 @@ class Family:
         decided = decide(record, [], moment)
         once = [delivery.ref]
         commit = Commit(record, decided.changes, events=once, once=once, creates=True)
-        [result] = self.backend.commit([commit])
+        try:
+            result = self._create(commit, moment)
+        except Conflict as error:
+            self._refuse(delivery, event.parent, str(error))
+            return True
         match result:
             case Committed.YES:
                 self._meet(record)
@@ -165,14 +171,28 @@ class Family:
                 self._dispatch(record.workflow_execution_id, decided.decision)
             case Committed.ORPHAN:
                 self.backend.commons.drop_post(delivery.ref)
-            case Committed.EXISTS | Committed.FORGED:
+            case Committed.FORGED:
                 self._refuse(delivery, event.parent, f"{result.value}: {record.execution_id}")
         return True
 
+    def _create(self, commit: Commit, moment: Moment) -> Committed:
+        """Begin a child, in the place of what a parent of the same id may have left behind."""
+        for _ in range(TRIES):
+            [result] = self.backend.commit([commit])
+            if result is not Committed.EXISTS:
+                return result
+            settled = settle_conflict(self.backend, commit, "fail", moment)
+            assert isinstance(settled, Commit), "a child is not answered with another"
+            commit = settled
+        raise Conflict(commit.record.execution_id, "")
+
     def _is_orphan(self, delivery: Delivery, parent: Parent) -> bool:
         """Whoever drives a parent may not know of it any more: what it does not wait for is dropped here."""
-        if self.backend.load(parent.execution).steps[parent.step_id].token == parent.token:
-            return False
+        try:
+            if self.backend.load(parent.execution).steps[parent.step_id].token == parent.token:
+                return False
+        except KeyError:
+            pass  # it was deleted, or another one has taken its place
         self.backend.commons.drop_post(delivery.ref)
         return True
 

@@ -50,6 +50,8 @@ class Starts:
         record = new_record(loaded, execution_id, inputs, event, moment)
         record.signals = self._log.kept_signals(execution_id)
         self._backend.look_around([record])
+        if record.parent is None:
+            record.shared["global"] = {}  # what is there is of another that had this id
         changes = decide(record, [], moment, self._jobs_per_commit).changes
         commit = Commit(record, changes, events=[delivery.ref], once=[delivery.ref], creates=True)
         if event.parent is None:

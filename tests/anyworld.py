@@ -24,7 +24,15 @@ from specworld import BROKEN, branch, child, delay, switch, task
 
 KINDS = {"task": 4, "map": 2, "child": 2, "loop": 1, "wait": 1, "delay": 1, "switch": 1}
 WITH_JOBS = ("task", "map", "loop", "child")
-CONTROLS: dict[Control, int] = {"hold": 20, "release": 30, "pause": 10, "unpause": 20, "cancel": 1}
+CONTROLS: dict[Control, int] = {
+    "hold": 20,
+    "release": 30,
+    "pause": 10,
+    "unpause": 20,
+    "cancel": 1,
+    "retry": 5,
+    "rerun": 5,
+}
 CLOSED = {"!": [{"var": "state.closed"}]}
 SECOND_ITEM_BREAKS = {"if": [{"==": [{"var": "index"}, 1]}, BROKEN, 1]}
 
@@ -159,7 +167,7 @@ def any_event(draw: Random, world: ItemWorld, seen: list[StepEvent]) -> StepEven
             return draw.choice(seen)
         case "control":
             action = draw.choices(list(CONTROLS), list(CONTROLS.values()))[0]
-            step_id = draw.choice(list(world.record.steps)) if action in ("hold", "release") else ""
+            step_id = draw.choice(list(world.record.steps)) if action in ("hold", "release", "rerun") else ""
             return ControlEvent(weid, action, step_id)
     return None
 

@@ -18,6 +18,7 @@ from orchestrator.application.decisions import Complete, Decision, Dispatch, Dis
 from orchestrator.application.events import ResultEvent, SignalEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.spec import BranchSpec, MapSpec, StepSpec, WaitSpec, workflow_id
+from orchestrator.application.states import StepStatus
 from orchestrator.application.units import ItemCounts, StepRecord
 from orchestrator.application.validation import LoadedSpec
 from specworld import SpecWorld, branch, check, record_of, task
@@ -88,7 +89,7 @@ class ItemWorld(SpecWorld):
     def check(self) -> None:
         check(self)
         for step_id, step in self.record.steps.items():
-            if step.items is not None and not step.is_final:
+            if step.items is not None and step.status is StepStatus.IN_PROGRESS:
                 check_counts(self.record, step_id, step.items)
 
     def _commit(self, changes: Changes) -> None:
@@ -107,7 +108,8 @@ def check_counts(record: WorkflowRecord, step_id: str, counts: ItemCounts) -> No
     assert counts.settled == sum(1 for item in items if item.is_final)
     assert counts.errors == sum(1 for item in items if item.is_final and item.error is not None)
     assert counts.most is None or counts.out <= counts.most
-    assert counts.next == sum(1 for item in items if item.dispatches or item.is_final)
+    ready = {n for n, item in enumerate(items) if item.status is StepStatus.READY}
+    assert ready == {n for n in range(counts.count) if n >= counts.next or (n in counts.due and n in ready)}
 
 
 def most_in_flight(history: Iterable[Mapping[str, Any]], step_id: str) -> int:

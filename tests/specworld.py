@@ -49,7 +49,7 @@ from orchestrator.application.spec import (
 )
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.timers import Timer, timers_due, timers_of
-from orchestrator.application.transitions import fail_workflow
+from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.application.units import Slot
 from orchestrator.application.validation import LoadedSpec
 
@@ -203,6 +203,20 @@ class SpecWorld(World):
 
     def release(self, step_id: str) -> Decision:
         return self.decide(self.control("release", step_id))
+
+    def retry(self) -> Decision:
+        return self.decide(self.control("retry"))
+
+    def rerun(self, step_id: str) -> Decision:
+        return self.decide(self.control("rerun", step_id))
+
+    def refusal(self, event: StepEvent) -> str:
+        """Why an event is refused; nothing else comes of it."""
+        decided = decide(self.record, [event], self.moment())
+        [(position, reason)] = decided.refused
+        assert position == 0
+        assert not decided.answers
+        return reason
 
     # ---- what other executions say
 

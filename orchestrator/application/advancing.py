@@ -19,6 +19,7 @@ from orchestrator.application.events import (
 from orchestrator.application.expressions import resolve
 from orchestrator.application.gates import is_eligible, pass_gates
 from orchestrator.application.maps import fill_map, items_of, open_map
+from orchestrator.application.redriving import resume_map
 from orchestrator.application.slots import has_place, workflow_has_place
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.units import StepRecord
@@ -159,7 +160,7 @@ def _map(draft: Draft, step_id: str, items: list[Any] | None, room: int | None) 
     if items is not None:
         open_map(draft, step_id, items)
     elif draft.step(step_id).status is not StepStatus.IN_PROGRESS:  # a retry goes on with its other items
-        draft.move(step_id, StepStatus.IN_PROGRESS, dispatched_at=draft.moment.iso)
+        resume_map(draft, step_id)
     if draft.step(step_id).items is not None:
         fill_map(draft, step_id, room)
     skip_dead_ends(draft)

@@ -14,6 +14,7 @@ from orchestrator.application.endings import end_workflow
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import ControlEvent
 from orchestrator.application.redriving import rerun, retry
+from orchestrator.application.spec import WEBHOOK
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.timers import timers_of
 from orchestrator.application.validation import check_inputs
@@ -66,9 +67,10 @@ def _obey(draft: Draft, event: ControlEvent) -> Cancelled | None:
 
 def _cancel(draft: Draft, event: ControlEvent) -> Cancelled | None:
     """At once, also when paused. Of a parent that ends while its child does, the child hears too late; and
-    who has the id of a child without being one is not meant."""
+    who has the id of a child without being that one is not meant."""
     is_ending = draft.is_final or draft.status is WorkflowStatus.COMPENSATING
-    is_deaf = event.is_of_parent and (is_ending or draft.record.parent is None)
+    parent = draft.record.parent or {}
+    is_deaf = event.is_of_parent and (is_ending or parent.get("token") != event.parent_token)
     if draft.status is WorkflowStatus.CANCELLED or is_deaf:
         return None
     if is_ending:
@@ -132,12 +134,14 @@ def _corrected_inputs(draft: Draft, event: ControlEvent) -> dict[str, Any]:
 
 
 def _delete(draft: Draft) -> None:
-    """Nothing of it is kept: not the record, nor its history. What is still out is not waited for."""
+    """Nothing of it is kept: not the record, nor its history. If its webhook is still out, nobody waits for
+    that any more."""
     if not draft.is_final:
         raise _refusal("deleted", draft)
-    for unit, record in draft.record.units():
-        draft.revoke(unit)
-        for timer in timers_of(unit, record):
+    unit = draft.unit(WEBHOOK)
+    if unit is not None:
+        draft.revoke(WEBHOOK)
+        for timer in timers_of(WEBHOOK, unit):
             draft.disarm(timer)
     draft.changes.deletes = True
 

@@ -224,7 +224,7 @@ class Draft:
             self.changes.jobs[:] = [job for job in self.changes.jobs if job.token != record.token]
         if record.child is not None:
             reason = f"step {unit} of {self.record.execution_id} does not wait for it any more"
-            self.post(ControlEvent(record.child, "cancel", reason=reason, is_of_parent=True))
+            self.post(ControlEvent(record.child, "cancel", reason=reason, parent_token=record.token))
 
     def settle(self, unit: str) -> None:
         """This unit's dispatch, if it had one, has brought its result."""

@@ -142,16 +142,20 @@ Control = Literal["cancel", "pause", "unpause", "hold", "release", "retry", "rer
 @dataclass(frozen=True, slots=True)
 class ControlEvent:
     """Somebody outside tells an execution, or one step of it, what to do. Who lets it run again may correct
-    its `inputs`. A parent that cancels its child
-    does not mind whether there is one."""
+    its `inputs`. A parent that cancels its child says of which of its dispatches (`parent_token`): another
+    one may have begun a child of the same id since. It does not mind whether there is one."""
 
     workflow_execution_id: str
     action: Control
     step_id: str = ""
     reason: str | None = None
     by: str | None = None
-    is_of_parent: bool = False
+    parent_token: str | None = None
     inputs: dict[str, Any] | None = None
+
+    @property
+    def is_of_parent(self) -> bool:
+        return self.parent_token is not None
 
 
 @dataclass(frozen=True, slots=True)

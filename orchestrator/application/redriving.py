@@ -67,36 +67,49 @@ def _is_undone(step: StepRecord) -> bool:
 
 def _revive(draft: Draft, steps: list[str]) -> None:
     for step_id in steps:
-        step, counts = draft.step(step_id), _revive_items(draft, step_id)
-        last_run = step.run_id if counts is not None else max(step.run_id, draft.drop_items(step_id))
-        draft.revive(step_id, _again(step, last_run, counts))
+        step = draft.step(step_id)
+        if _goes_on(draft, step_id):
+            draft.revive(step_id, replace(_again(draft, step_id), items=step.items))
+        else:
+            draft.revive(step_id, _again(draft, step_id, draft.drop_items(step_id)))
 
 
-def _again(unit: StepRecord, last_run: int, items: ItemCounts | None = None) -> StepRecord:
-    return StepRecord(
-        run_id=last_run + 1,
-        round=unit.round,
-        dispatches=unit.dispatches,
-        iteration=unit.iteration,
-        loop_value=unit.loop_value,
-        items=items,
+def _again(draft: Draft, unit: str, last_run: int = 0) -> StepRecord:
+    """The next run of a unit, in the round it was in; a loop goes on with the iteration it was at."""
+    before = draft.known(unit)
+    after = StepRecord(
+        run_id=max(before.run_id, last_run) + 1, round=before.round, dispatches=before.dispatches
     )
+    if draft.spec(unit).loop is None:
+        return after
+    return replace(after, iteration=before.iteration, loop_value=before.loop_value)
 
 
-def _revive_items(draft: Draft, step_id: str) -> ItemCounts | None:
-    """The counts of a map whose other items go again; None when there is no item to go on with, or all of
-    them have completed and it is their sum that was refused."""
+def _goes_on(draft: Draft, step_id: str) -> bool:
+    """Whether a map goes on with the items it has: there is one to run, and one that has come anywhere. Else
+    it begins anew: nothing of it is worth keeping, or its items have completed and their sum was refused."""
     counts = draft.step(step_id).items
-    if counts is None:
-        return None
-    units = {n: f"{step_id}#{n}" for n in range(counts.count)}
-    undone = [n for n, unit in units.items() if draft.known(unit).status is not StepStatus.COMPLETE]
-    if len(undone) in (0, counts.count):
-        return None
-    for n in undone:
-        item = draft.known(units[n])
-        draft.revive(units[n], replace(_again(item, item.run_id), value=item.value))
-    settled = counts.count - len(undone)
-    return replace(
-        counts, next=counts.count, due=tuple(undone), out=0, settled=settled, errors=0, fatal=False
+    items = [draft.known(f"{step_id}#{n}") for n in range(counts.count if counts is not None else 0)]
+    is_complete = [item.status is StepStatus.COMPLETE for item in items]
+    return not all(is_complete) and (any(is_complete) or any(item.iteration for item in items))
+
+
+def resume_map(draft: Draft, step_id: str) -> None:
+    """A map that goes on is in progress again, and its items that have not completed are to be dispatched.
+    Not before: what stands above it, or a condition, may yet keep it from running."""
+    counts = draft.step(step_id).items
+    assert counts is not None, "a map that goes on has items"
+    undone = []
+    for n in range(counts.count):
+        item = draft.known(f"{step_id}#{n}")
+        if item.status is not StepStatus.COMPLETE:
+            draft.revive(f"{step_id}#{n}", replace(_again(draft, f"{step_id}#{n}"), value=item.value))
+            undone.append(n)
+    left = ItemCounts(
+        counts.count,
+        next=counts.count,
+        due=tuple(undone),
+        settled=counts.count - len(undone),
+        most=counts.most,
     )
+    draft.move(step_id, StepStatus.IN_PROGRESS, items=left, dispatched_at=draft.moment.iso)

@@ -154,7 +154,7 @@ class Backend(LegacyMethods):
                     return self.commons.first_of(commit.root[0]) or commit.record.workflow_execution_id
                 case Committed.EXISTS if policy is None:
                     return None
-                case Committed.EXISTS if policy is not None:
+                case Committed.EXISTS | Committed.CONFLICT if policy is not None:
                     settled = settle_conflict(self, commit, policy, self.moment("create"))
                     if isinstance(settled, WorkflowRecord):
                         return settled.workflow_execution_id

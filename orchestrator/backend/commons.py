@@ -51,6 +51,13 @@ def owner_of(record: WorkflowRecord, scope: str) -> str:
     return record.root if scope == "global" else record.group or ""
 
 
+def gone_with(commit: Commit) -> list[WorkflowRecord]:
+    """The executions of which nothing is left after a commit: what they were the first of may be started
+    again, and nobody reads their values."""
+    gone = [] if commit.replaces is None else [commit.replaces]
+    return [*gone, commit.record] if commit.changes.deletes else gone
+
+
 def changed_value(before: Any, change: SharedChange) -> Any:
     """A value after a change; nothing is added to what is no number, nor what goes beyond all numbers."""
     if not change.is_added:
@@ -83,6 +90,8 @@ class MemoryCommons:
     def take(self, commit: Commit) -> None:
         """What a commit says to others and shares with them; its own posts are acknowledged."""
         changes, weid = commit.changes, commit.record.workflow_execution_id
+        for gone in gone_with(commit):
+            self._forget(gone)
         for ref in commit.events:
             self.drop_post(ref)
         granted: list[Post] = []
@@ -116,11 +125,11 @@ class MemoryCommons:
         found = self._roots.get(root)
         return found[0] if found is not None else None
 
-    def forget(self, workflow_execution_id: str) -> None:
-        """An execution was deleted: what it was the first of may be started again."""
+    def _forget(self, gone: WorkflowRecord) -> None:
         for root, (first, _) in list(self._roots.items()):
-            if first == workflow_execution_id:
+            if first == gone.workflow_execution_id:
                 del self._roots[root]
+        self._values.pop(("global", gone.execution_id), None)
 
     def _open_root(self, root: str, at_ms: int) -> bool:
         return root in self._roots and at_ms < self._roots[root][1]

@@ -3,18 +3,21 @@
 fail                the start is refused
 use_existing        the execution that is there is the answer, if it is one of the same workflow
 terminate_existing  it is cancelled if it has not ended, and the new one takes its place
+
+A child has its id from its parent's, and takes the place of what a parent of that id has left behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
-from orchestrator.application.errors import RecordExists, RecordNotFound
+from orchestrator.application.errors import InvalidEvent, RecordExists, RecordNotFound
 from orchestrator.application.events import ConflictPolicy, ControlEvent, Moment
 from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.transitions import decide
+from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.transitions import on_step_result
 from orchestrator.backend.ports import Commit, Committed
 
 BY = "terminate_existing"
@@ -44,22 +47,43 @@ def settle_conflict(
 ) -> Commit | WorkflowRecord:
     """What to do with a creation that met its id taken: the commit to try next, or the execution that answers
     it. Raises Conflict when it is to be refused."""
-    execution_id = commit.record.execution_id
-    if policy == "fail":
+    execution_id, parent = commit.record.execution_id, commit.record.parent
+    if policy == "fail" and parent is None:
         raise Conflict(execution_id, "")
-    try:
-        there = records.checkout(records.find(execution_id))
-        if policy == "use_existing":
-            return _existing(there, commit)
-        return replace(commit, replaces=_ended(records, there, moment))
-    except RecordNotFound:
-        return replace(commit, replaces=None)  # it has gone meanwhile
+    for _ in range(TRIES):
+        try:
+            weid = records.find(execution_id)
+        except RecordNotFound:
+            return replace(commit, replaces=None)  # it has gone meanwhile
+        try:
+            there = records.checkout(weid)
+            if policy == "use_existing":
+                return _existing(there, commit)
+            if parent is not None and not _is_left_over(there, parent):
+                raise Conflict(execution_id, "")
+            return replace(commit, replaces=_ended(records, there, moment))
+        except RecordNotFound:
+            continue  # deleted under our eyes; unless somebody has broken it
+    raise Conflict(execution_id, ", although its record is gone: choose another id")
 
 
 def _existing(there: WorkflowRecord, commit: Commit) -> WorkflowRecord:
     if there.workflow_id != commit.record.workflow_id:
         raise Conflict(there.execution_id, f", of another workflow: {there.workflow_id}")
     return there
+
+
+def _is_left_over(there: WorkflowRecord, parent: dict[str, Any]) -> bool:
+    """Whether the execution in the way of a child was the child of its parent's id in a former life: it was
+    deleted, or another one took its place. Nobody waits for that child any more."""
+    former = there.parent
+    if former is None or former["token"] == parent["token"]:
+        return False
+    return _place(former) == _place(parent)
+
+
+def _place(parent: dict[str, Any]) -> tuple[str, str]:
+    return parent["execution"].partition("#")[2], parent["step_id"]
 
 
 def _ended(records: Records, there: WorkflowRecord, moment: Moment) -> WorkflowRecord:
@@ -69,9 +93,14 @@ def _ended(records: Records, there: WorkflowRecord, moment: Moment) -> WorkflowR
     for _ in range(TRIES):
         if there.is_final:
             return there
-        decided = decide(there, [cancel], moment)
-        if decided.refused:
-            raise Conflict(there.execution_id, f", and it is {there.status}: start again when it has ended")
-        records.commit([Commit(there, decided.changes)])
+        try:
+            changes, _result = on_step_result(there, cancel, moment)
+        except InvalidEvent:
+            raise Conflict(
+                there.execution_id, f", and it is {there.status}: start again when it has ended"
+            ) from None
+        # Whoever drives it begins to undo it, if it has to be: here nobody would see to its jobs.
+        changes.more = changes.fields["status"] is WorkflowStatus.COMPENSATING
+        records.commit([Commit(there, changes)])
         there = records.checkout(weid)
     raise Conflict(there.execution_id, ", and it kept changing: start again")

@@ -115,10 +115,9 @@ class InMemoryStore:
         return None
 
     def _drop(self, record: WorkflowRecord) -> None:
-        """Nothing is left of it, nor of the idempotency root that it was the first under."""
+        """Nothing is left of it; of what it shares the commons take care."""
         del self._kept[record.workflow_execution_id]
         del self._full_ids[record.execution_id]
-        self.commons.forget(record.workflow_execution_id)
 
     def _keep(self, record: WorkflowRecord, history: list[dict[str, Any]]) -> _Kept:
         weid = record.workflow_execution_id
@@ -145,7 +144,9 @@ class InProcessRunner:
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
         with self._lock:
             for job in jobs:
-                self._pending.setdefault(_key(job), isolated_job(job))
+                there = self._pending.get(_key(job))
+                if there is None or there.token != job.token:  # another's, that had the same id before
+                    self._pending[_key(job)] = isolated_job(job)
         return []
 
     def list_pending_jobs(self) -> list[DispatchJob]:
@@ -169,8 +170,11 @@ class InProcessRunner:
     def submit(self, result: ResultEvent) -> None:
         key = step_run_key(result.workflow_execution_id, result.step_id, result.run_id)
         with self._lock:
-            self._pending.pop(key, None)
-            self._results.setdefault(result.workflow_execution_id, {}).setdefault(key, result)
+            job = self._pending.get(key)
+            if job is not None and result.token in (None, job.token):
+                del self._pending[key]
+            results = self._results.setdefault(result.workflow_execution_id, {})
+            results.setdefault(f"{key}|{result.token}", result)
 
     def gather(self, workflow_execution_id: str) -> Pairs:
         return as_pairs(self.results(workflow_execution_id))

@@ -12,7 +12,14 @@ from orchestrator.application.changes import SharedChange, SlotChange
 from orchestrator.application.errors import StoreError
 from orchestrator.application.events import ControlEvent, Parent, Post, ResultEvent, SlotEvent, StartEvent
 from orchestrator.application.validation import LoadedSpec
-from orchestrator.backend.commons import POSTS, Place, changed_places, changed_value, owner_of
+from orchestrator.backend.commons import (
+    POSTS,
+    Place,
+    changed_places,
+    changed_value,
+    gone_with,
+    owner_of,
+)
 from orchestrator.backend.isolation import dumps
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.backend.sqlite import Database
@@ -41,6 +48,9 @@ class SqliteCommons:
 
     def take(self, db: sqlite3.Connection, commit: Commit) -> None:
         changes, weid = commit.changes, commit.record.workflow_execution_id
+        for gone in gone_with(commit):
+            db.execute("DELETE FROM roots WHERE workflow_execution_id = ?", [gone.workflow_execution_id])
+            db.execute("DELETE FROM shared WHERE scope = 'global' AND owner = ?", [gone.execution_id])
         done = [[_number(ref)] for ref in commit.events if ref.stream == POSTS]
         db.executemany("DELETE FROM posts WHERE id = ?", done)
         posts = list(changes.posts)

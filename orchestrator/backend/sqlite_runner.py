@@ -30,10 +30,13 @@ class SqliteRunner:
         self._db.close()
 
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
-        """Add a row for each job; a job that is already out stays as it is."""
+        """Add a row for each job; a job that is already out stays as it is. One of an execution that had the
+        same id before is out no more."""
         now = iso(self._clock())
         rows = [(*_task_of(job), now) for job in jobs]
         with self._db.writing() as db:
+            former = [(_key(job), job.token) for job in jobs]
+            db.executemany("DELETE FROM tasks WHERE task_key = ? AND token <> ?", former)
             db.executemany(
                 "INSERT OR IGNORE INTO tasks (task_key, workflow_execution_id, step_id, op, inputs,"
                 " run_id, attempt, token, job, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -74,8 +77,9 @@ class SqliteRunner:
                 key = _newest_taken(db, weid, step_id) or key
             updated = db.execute(
                 "UPDATE tasks SET status = ?, output = ?, error = ?, worker = ?, started_at = ?,"
-                " updated_at = ? WHERE task_key = ? AND status IN ('PENDING', 'STARTED')",
-                [*what, key],
+                " updated_at = ? WHERE task_key = ? AND status IN ('PENDING', 'STARTED')"
+                " AND token = coalesce(?, token)",
+                [*what, key, result.token],
             )
             if not updated.rowcount:  # it was never dispatched here, or a result came before
                 db.execute(

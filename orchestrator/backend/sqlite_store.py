@@ -189,8 +189,8 @@ class SqliteStore:
 
 
 def _drop(db: sqlite3.Connection, weid: str) -> None:
-    """Nothing is left of an execution, nor of the idempotency root that it was the first under."""
-    for table in ("workflows", "steps", "state", "history", "roots"):
+    """Nothing is left of an execution; of what it shares the commons take care."""
+    for table in ("workflows", "steps", "state", "history"):
         db.execute(f"DELETE FROM {table} WHERE workflow_execution_id = ?", [weid])
 
 

@@ -268,7 +268,7 @@ def _read_control(fields: Mapping[str, str]) -> ControlEvent:
         fields.get("step", ""),
         _remark(fields, "reason"),
         _remark(fields, "by"),
-        is_of_parent="parent" in fields,
+        parent_token=fields.get("parent"),
         inputs=_corrected_inputs(fields, action),
     )
 
@@ -345,10 +345,9 @@ def event_fields(
         return fields
     if isinstance(event, ControlEvent):
         given = {"action": event.action, "step": event.step_id, "reason": event.reason, "by": event.by}
-        said = {name: text for name, text in given.items() if text}
-        if event.inputs is not None:
-            said["inputs"] = dumps(event.inputs)
-        return {**fields, **said, **({"parent": "1"} if event.is_of_parent else {})}
+        given["parent"] = event.parent_token
+        given["inputs"] = None if event.inputs is None else dumps(event.inputs)
+        return {**fields, **{name: text for name, text in given.items() if text}}
     if isinstance(event, SlotEvent):
         return {**fields, "step": event.step_id, "token": event.token}
     if isinstance(event, SignalEvent):

@@ -8,7 +8,8 @@
 --           were kept for it and how many the decision knows; 1 for a child and then its parent's record, the
 --           field of the step that waits for it, under which token and for whom, else 0; 1 for an idempotency
 --           root and then its key, the window in s and the execution, else 0; 1 for one that takes the place of
---           another and then that one's id, record and version, else 0; for an execution that is not new, just 0
+--           another and then that one's id, record and version, else 0; the key of global values that may be
+--           there of another that had its id, or nothing; for an execution that is not new, just 0
 --         the version the decision was made upon
 --         n, then n queues, each: its name, how many jobs, and for each job token, lease member, data,
 --           timeout, description, time
@@ -16,8 +17,9 @@
 --         n, then n idempotency roots that are free again: key, execution that had it
 --         n, then n values that executions share: "set" or "add", key, field, value
 --         n, then n places under concurrency keys: 1 wanted or 0 given back, who is in, who waits, member
---         1 for an execution that ends and then its spec's key, the retention in s, the key of its global
---           values, of its root execution if that is another, of the groups, its group, that one's values; else 0
+--         1 for an execution that ends and then its spec's key, the term of that and the retention in s, the
+--           key of its global values, of its root execution if that is another, of the groups, its group, that
+--           one's values; else 0
 --         the rest, as commands: how many words, then the words
 -- Returns 1 when written, 0 when the record is at another version, -1 when the execution exists already,
 --         -2 when an event is no longer pending, -3 when another document has the same workflow_id,
@@ -40,6 +42,7 @@ end
 local creates, execution, new_spec, document, signals = word() == "1", nil, nil, nil, nil
 local root, window, first
 local replaced, replaced_record, replaced_version
+local own_values
 if creates then
   execution, new_spec, document, signals = word(), word(), word(), word()
   local known_signals = tonumber(word())
@@ -59,6 +62,7 @@ if creates then
   if word() == "1" then
     replaced, replaced_record, replaced_version = word(), word(), word()
   end
+  own_values = word()
   local there = redis.call("GET", execution)
   if there and (there ~= replaced or redis.call("HGET", replaced_record, "version") ~= replaced_version) then
     return -1
@@ -107,6 +111,10 @@ if creates then
   redis.call("HINCRBY", new_spec, "executions", 1)
   redis.call("PERSIST", new_spec)
   redis.call("DEL", signals)
+  -- Whoever had this id before may have left values; they are not ours.
+  if own_values ~= "" then
+    redis.call("DEL", own_values)
+  end
   if root then
     redis.call("SET", root, first, "EX", window)
   end
@@ -174,9 +182,9 @@ for _ = 1, tonumber(word()) do
 end
 
 local ends = word() == "1"
-local spec, retention, values, root_execution, groups, group, group_values
+local spec, term, retention, values, root_execution, groups, group, group_values
 if ends then
-  spec, retention, values, root_execution = word(), word(), word(), word()
+  spec, term, retention, values, root_execution = word(), word(), word(), word(), word()
   groups, group, group_values = word(), word(), word()
 end
 
@@ -199,7 +207,7 @@ if ends then
   -- The spec outlives its last execution by the retention, unless it is registered.
   if redis.call("HINCRBY", spec, "executions", -1) <= 0
     and tonumber(redis.call("HGET", spec, "registered") or 0) <= 0 then
-    redis.call("EXPIRE", spec, retention)
+    redis.call("EXPIRE", spec, term)
   end
 end
 return 1

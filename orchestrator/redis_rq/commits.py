@@ -37,7 +37,8 @@ Command = list[str | int | float]
 
 class CommitWords:
     def __init__(self, keys: Keys, retention_s: int, routes: Routes) -> None:
-        self._keys, self._term_s, self._routes = keys, retention_s + SPARE_S, routes
+        self._keys, self._retention_s, self._routes = keys, retention_s, routes
+        self._term_s = retention_s + SPARE_S
         self._documents: dict[str, str] = {}
 
     def of(self, commit: Commit, version: str) -> Call:
@@ -52,6 +53,9 @@ class CommitWords:
             args += [keys.signals(record.execution_id), len(record.signals)]
             args += self._conditions(commit)
             args += self._replaced_words(commit.replaces)
+            may_find_values = record.loaded.is_sharing or commit.replaces is not None
+            is_root = record.parent is None
+            args.append(keys.shared("global", record.execution_id) if is_root and may_find_values else "")
         else:
             args.append(0)
         args.append(record.version)
@@ -121,6 +125,7 @@ class CommitWords:
             1,
             spec,
             self._term_s,
+            self._retention_s,
             keys.shared("global", record.root),
             keys.execution(record.root) if record.parent is not None else "",
             keys.groups,
@@ -141,10 +146,14 @@ class CommitWords:
         record, changes, keys = commit.record, commit.changes, self._keys
         weid = record.workflow_execution_id
         commands: list[Command] = []
+        if record.is_final and "status" in changes.fields:
+            commands += self._reopening(record)
         if commit.replaces is not None:
             commands += self._removal(commit.replaces)
         if changes.deletes:
             commands += self._removal(record)
+            if record.parent is None:
+                commands.append(["DEL", keys.shared("global", record.execution_id)])
         elif writes(commit):
             fields = {"version": version, **(created_fields(record) if commit.creates else {})}
             fields.update(changed_fields(changes))
@@ -202,23 +211,27 @@ class CommitWords:
             commands.append(["PUBLISH", keys.done(weid), status])
             if record.schedule is not None:
                 commands.append(hint_to(record.schedule, keys))
-        elif not commit.creates and record.is_final:
-            spec = keys.spec(record.workflow_id)
-            shared = [keys.shared("global", record.root)]
-            if record.group is not None:
-                shared.append(keys.shared("flow_group", record.group))
-                commands.append(["HINCRBY", keys.groups, record.group, 1])
-            commands.append(["HINCRBY", spec, "executions", 1])
-            commands += (["PERSIST", key] for key in (*kept, spec, *shared))
-            commands.append(["ZREM", keys.ended, ended_member(record, keys)])
+        return commands
+
+    def _reopening(self, record: WorkflowRecord) -> list[Command]:
+        """An execution that had ended counts again, and nothing that it needs has a term. It may end in the
+        same commit: then it gets a new one."""
+        keys, weid, spec = self._keys, record.workflow_execution_id, self._keys.spec(record.workflow_id)
+        kept = [keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id), spec]
+        kept.append(keys.shared("global", record.root))
+        commands: list[Command] = [["HINCRBY", spec, "executions", 1]]
+        commands.append(["ZREM", keys.ended, ended_member(record, keys)])
+        if record.group is not None:
+            kept.append(keys.shared("flow_group", record.group))
+            commands.append(["HINCRBY", keys.groups, record.group, 1])
+        commands += (["PERSIST", key] for key in kept)
         return commands
 
     def _removal(self, record: WorkflowRecord) -> list[Command]:
-        """All that is kept of an execution that has ended."""
+        """All that is kept of an execution that has ended, but for its global values: who takes its place
+        has begun with none, and may have written some by now."""
         keys, weid = self._keys, record.workflow_execution_id
-        gone = [keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id)]
-        if record.parent is None:
-            gone.append(keys.shared("global", record.execution_id))
+        gone = (keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id))
         indexes = [keys.index(record.status), *lasting_indexes(record, keys)]
         commands: list[Command] = [["DEL", *gone], ["ZREM", keys.ended, ended_member(record, keys)]]
         commands += (["ZREM", index, weid] for index in indexes)
@@ -257,9 +270,8 @@ def writes(commit: Commit) -> bool:
 
 
 def _ends(commit: Commit) -> bool:
-    """Whether this makes an open execution a final one: who was opened again may end before it is written."""
-    was_open = commit.creates or not commit.record.is_final
-    return was_open and commit.changes.fields.get("status") in FINAL_WORKFLOWS
+    """Whether an execution comes to its end by this: one that had ended was opened again before."""
+    return commit.changes.fields.get("status") in FINAL_WORKFLOWS
 
 
 def _chunked(head: Command, words: Sequence[str | int]) -> list[Command]:

@@ -203,6 +203,38 @@ def test_jobs_that_were_given_back_are_pending_again(runner: ResultRunner) -> No
     assert runner.take_pending_jobs() == [job("b")]
 
 
+@pytest.mark.parametrize("then", ["pending", "taken", "finished"])
+def test_a_job_of_an_execution_that_had_the_same_id_before_is_in_nobodys_way(
+    runner: ResultRunner, then: str
+) -> None:
+    old, new = job(token="old"), job(token="new")
+    runner.dispatch(W, [old])
+    if then != "pending":
+        runner.take_pending_jobs()
+    if then == "finished":
+        runner.submit(answer(old, {"by": "old"}))
+
+    runner.dispatch(W, [new])
+
+    assert runner.take_pending_jobs() == [new]
+    runner.submit(answer(old, {"by": "old"}))
+    runner.submit(answer(new, {"by": "new"}))
+    brought = {one.token: one.output for one in runner.results(W)}
+    assert brought["new"] == {"by": "new"}
+
+
+def test_a_late_result_of_that_one_leaves_the_new_job_pending(runner: ResultRunner) -> None:
+    old, new = job(token="old"), job(token="new")
+    runner.dispatch(W, [old])
+    runner.take_pending_jobs()
+    runner.dispatch(W, [new])
+
+    runner.submit(answer(old, {"by": "old"}))
+
+    assert runner.take_pending_jobs() == [new]
+    assert "new" not in {one.token for one in runner.results(W)}
+
+
 def test_the_runner_holds_what_is_pending_or_finished_of_one_execution(runner: ResultRunner) -> None:
     runner.dispatch(W, [job("a"), job("b")])
     runner.dispatch("w#e2", [job("c", weid="w#e2")])

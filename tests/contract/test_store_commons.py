@@ -96,7 +96,7 @@ SAID: list[Post] = [
     ),
     ResultEvent("w0#p1", "call", {"n": 1.5}, None, 2, 3, "t-1"),
     ResultEvent("w0#p1", "call", None, failure("child_failed", "boom", child="w#c"), 2, 3, "t-1"),
-    ControlEvent("p1:call:2", "cancel", reason="nobody waits", is_of_parent=True),
+    ControlEvent("p1:call:2", "cancel", reason="nobody waits", parent_token="n1-0"),
     SlotEvent("w0#p1", "a", "t-9"),
 ]
 

@@ -438,7 +438,10 @@ def keys_left(world: World, one: Coordinator) -> set[str]:
     return set(snapshot(world.client, "orchestrator:answer:"))
 
 
-def test_after_the_retention_nothing_of_all_this_is_left_in_redis(world: World) -> None:
+def test_after_the_retention_nothing_of_all_this_is_left_in_redis(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.redis_rq.commits.SPARE_S", 2)
     world.retention_s = 1
     one, two = serving(world, "one", "two")
     begin(world, one, document(step("a")), "plain")

@@ -182,7 +182,7 @@ def test_a_parent_that_cancels_too_late_is_not_told_off(status: Callable[[], Spe
     world.record.parent = PARENT
     before = world.record.status
 
-    assert world.apply(world.control("cancel", is_of_parent=True)) is None
+    assert world.apply(world.control("cancel", parent_token="t")) is None
 
     assert world.record.status == before
     assert world.last.is_empty
@@ -194,7 +194,7 @@ def test_a_parent_cancels_nobody_but_its_child() -> None:
     child.record.parent = PARENT
 
     for world in (stranger, child):
-        world.apply(world.control("cancel", is_of_parent=True))
+        world.apply(world.control("cancel", parent_token="t"))
 
     assert (stranger.record.status, child.record.status) == ("in_progress", "cancelled")
 

@@ -144,11 +144,12 @@ STORIES: dict[str, Story] = {
     "failed ready": lambda: set_back(failed(reset(task("x", "first", on_error="continue")))),
     "skipped ready": lambda: set_back(failed(reset(task("x", "first", on_error="skip")))),
     "filtered ready": lambda: set_back(reset(task("x", "first", guards=(False,)))),
+    "cancelled ready": lambda: control(failing(task("x")), "retry"),
 }
 
-# Allowed, and made by nothing yet: a wait is not tried again, a step that waits for its next attempt is
-# dispatched before anything else can be said of it, and nobody drives a cancelled workflow on.
-UNTOLD = {"waiting retry", "retry retry", "retry halted", "cancelled ready"}
+# Allowed, and made by nothing yet: a wait is not tried again, and a step that waits for its next attempt is
+# dispatched before anything else can be said of it.
+UNTOLD = {"waiting retry", "retry retry", "retry halted"}
 
 
 def test_every_move_has_its_story() -> None:

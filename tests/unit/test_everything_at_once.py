@@ -2,7 +2,8 @@
 
 Whatever comes, and in whatever order: what is kept beside the record stays true (`specworld.check`), no move
 is illegal, nothing is left with nothing to wait for, a record that is loaded anew is decided upon alike, and
-when all that is asked for is granted, every execution ends and leaves nothing behind.
+when all that is asked for is granted, every execution ends and leaves nothing behind. So it does when it is
+opened again, and unless something in it can only fail, it completes then.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from random import Random
 from anyworld import any_event, any_world, loops
 from coreworld import reloaded
 from itemworld import ItemWorld
-from orchestrator.application.events import StepEvent, TimerEvent
+from orchestrator.application.events import Control, ControlEvent, StepEvent, TimerEvent
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.transitions import decide
 from specworld import parent_of
@@ -32,14 +33,21 @@ def test_whatever_comes_everything_stays_true_and_comes_to_an_end() -> None:
             play(draw, world)
             wind_up(draw, world)
             check_end(world)
+            ended[str(world.record.status)] += 1
+            if reopens(draw, world):
+                ended["opened again"] += 1
+                ended["could complete"] += can_complete(world)
+                wind_up(draw, world)
+                check_end(world)
+                assert world.record.status is WorkflowStatus.COMPLETE or not can_complete(world)
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-        ended[str(world.record.status)] += 1
         ended["compensated"] += world.record.compensated is not None
         ended["children"] += bool(world.children)
     assert all(ended[what] > 0 for what in ("complete", "failed", "cancelled", "halted")), ended
-    assert all(ended[what] > 10 for what in ("compensated", "children")), ended
+    assert all(ended[what] > 10 for what in ("compensated", "children", "could complete")), ended
+    assert ended["opened again"] > 50, ended
 
 
 def play(draw: Random, world: ItemWorld) -> None:
@@ -47,8 +55,11 @@ def play(draw: Random, world: ItemWorld) -> None:
     world.advance(draw.choice([None, 1, 2]))
     for _ in range(MOST_EVENTS):
         if world.record.is_final:
-            step(draw, world, draw.sample(seen, min(3, len(seen))))  # final is final
-            return
+            old = [one for one in seen if not isinstance(one, ControlEvent)]
+            step(draw, world, draw.sample(old, min(3, len(old))))  # final is final
+            assert world.last.is_empty
+            if draw.random() < 0.5 or not reopens(draw, world):
+                return
         if draw.random() < 0.15:
             world.reload()
         batch: list[StepEvent] = []
@@ -64,7 +75,7 @@ def play(draw: Random, world: ItemWorld) -> None:
 
 def step(draw: Random, world: ItemWorld, batch: list[StepEvent]) -> None:
     """A batch of events, one by one or as one decision; what is refused is left out."""
-    limit, was_final = draw.choice([None, None, 1, 2]), world.record.is_final
+    limit = draw.choice([None, None, 1, 2])
     if draw.random() < 0.2:
         for event in batch:
             if not decide(world.record, [event], world.moment()).refused:
@@ -82,7 +93,32 @@ def step(draw: Random, world: ItemWorld, batch: list[StepEvent]) -> None:
     kept = [event for position, event in enumerate(batch) if position not in refused]
     ring(world, kept)
     world.decide(*kept, limit=limit)
-    assert not was_final or world.last.is_empty
+
+
+def reopens(draw: Random, world: ItemWorld) -> bool:
+    """Retry what has ended, or rerun it from any step; False when that is refused. Whoever loads it first
+    decides alike."""
+    action: Control = "retry" if draw.random() < 0.5 else "rerun"
+    event, moment = world.control(action, draw.choice(list(world.record.steps))), world.moment()
+    decided = decide(world.record, [event], moment)
+    if decided.refused:
+        return False
+    again = decide(reloaded(world.record), [event], moment)
+    assert (again.changes.steps, again.changes.jobs) == (decided.changes.steps, decided.changes.jobs)
+    world.decide(event)
+    return True
+
+
+def can_complete(world: ItemWorld) -> bool:
+    """Whether nothing in it fails whatever its executors do."""
+    spec = world.record.spec
+    texts = [repr(spec), repr([one.concurrency for one in spec.steps])]
+    hopeless = ("no number", "no list", "'no'", "global:total", "max_depth=0")
+    return not (
+        any(word in texts[0] for word in hopeless)
+        or "state.n" in texts[1]
+        or any(one.switch is not None and one.switch.default is None for one in spec.steps)
+    )
 
 
 def ring(world: ItemWorld, batch: list[StepEvent]) -> None:
@@ -111,10 +147,10 @@ def wind_up(draw: Random, world: ItemWorld) -> None:
             world.finish(unit, {"_loop": "done", "value": {"n": 1}} if loops(world, unit) else {"n": 1})
         elif world.awaited:
             world.end_child(draw.choice(sorted(world.awaited)), {"n": 1})
-        elif world.next_due_ms is not None:
-            world.pass_time(world.next_due_ms)
-        else:
+        elif world.record.readiness.waiting:
             world.signal(draw.choice(["go", "stop"]))
+        else:
+            world.pass_time(world.next_due_ms or 0)
     raise AssertionError(f"no end: {world.statuses}")
 
 

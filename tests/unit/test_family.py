@@ -156,7 +156,7 @@ def test_a_child_whose_id_is_taken_is_refused(store: Store) -> None:
     decision = start(backend, document(inner("c", ADD_TWO)), execution_id="p").run()
 
     assert isinstance(decision, Failed)
-    assert "an execution with this id is already there: p:c:0" in decision.error["message"]
+    assert "an execution with the id 'p:c:0' already exists" in decision.error["message"]
 
 
 def test_a_child_that_fails_may_be_tried_again(store: Store) -> None:
