@@ -19,6 +19,7 @@ import pytest
 from redis import Redis, RedisError
 
 from executors import invoices
+from integration.world import World, running
 from orchestrator import Backend, InvalidSpec, StepStatus, Workflow, WorkflowStatus, load_spec
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.events import Control, ControlEvent, SignalEvent, StartEvent
@@ -30,6 +31,7 @@ from orchestrator.application.validation import CODES, WARNINGS
 from orchestrator.application.written import Written, WrittenDocument, WrittenStep
 from orchestrator.client import Client
 from orchestrator.redis_rq.codec import START_FIELDS, read_event
+from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.lookup import public_functions
 from processes import wait_until
@@ -142,7 +144,10 @@ def test_both_ways_to_send_a_signal_put_the_same_event_into_the_stream(
     assert sent == SignalEvent("inv-1", "manager", {"by": "ada"})
 
     assert "redis://localhost:6379/0" in SENDING
-    exec(compile(SENDING.replace("redis://localhost:6379/0", redis_url), "language.md", "exec"), {})
+    world = World(lambda: connect(redis_url))
+    with running(world.coordinator("one", world.connect(), block_ms=20, trim_every_s=1e9)):  # it is answered
+        exec(compile(SENDING.replace("redis://localhost:6379/0", redis_url), "language.md", "exec"), {})
+    world.close()
 
     entries: Any = redis_client.xrange(Keys().events_of("inv-1"))
     [(_, raw)] = entries
