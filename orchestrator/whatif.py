@@ -7,7 +7,7 @@ Both specs are played by the same functions that decide everywhere, the old one 
 which inputs each step was asked. A step that the new spec asks the same is answered with what the record has;
 one that would be asked otherwise would run again, and nobody knows what it would bring, nor what comes after.
 Nothing is executed, and nothing is written. A record keeps the last result of each step, so loops are played
-as one round; delays are over at once, there is room for everybody, and nothing is compensated.
+as one round; delays are over at once, there is room for everybody, nothing is compensated and nobody told.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ class _Play:
 
     def __post_init__(self) -> None:
         steps = tuple(self._plain(step) for step in self.loaded.spec.steps)
-        spec = replace(self.loaded.spec, steps=steps, max_workers=None, concurrency=None, timeout_s=None)
+        spec = replace(
+            self.loaded.spec, steps=steps, max_workers=None, concurrency=None, timeout_s=None, webhook=None
+        )
         self.record = WorkflowRecord(
             replace(self.loaded, spec=spec),
             self.source.execution_id,

@@ -79,7 +79,7 @@ class Replay:
             yield Finding("status", "", f"it is {record.status}, and {self._status} by its history")
         for unit, one in units.items():
             seen = self._units.get(unit, _Seen(run_id=one.run_id))
-            is_new = self._is_of_earlier_round(unit, seen)
+            is_new = self._may_be_new(unit, seen, one.run_id)
             if one.status is not seen.status and not (is_new and one.status is StepStatus.READY):
                 yield Finding("status", unit, f"it is {one.status}, and {seen.status} by the history")
             elif one.run_id != seen.run_id and not is_new:
@@ -112,7 +112,7 @@ class Replay:
             self._found("unknown_unit", str(unit), f"entry {number}: the workflow has no such step")
             return
         seen = self._units.setdefault(unit, _Seen(round=self._rounds.get(_step_of(unit), 0)))
-        is_new = self._is_of_earlier_round(unit, seen) and before is StepStatus.READY
+        is_new = self._may_be_new(unit, seen, run_id) and before is StepStatus.READY
         if before is not seen.status and not is_new:
             self._found("broken_chain", unit, f"entry {number}: from {before}, and it was {seen.status}")
         if run_id < seen.run_id:
@@ -143,6 +143,10 @@ class Replay:
     def _is_late(self, unit: str, entry: dict[str, Any]) -> bool:
         """Whether the workflow had ended before, by another decision; only its webhook goes on after that."""
         return self._ended_by not in ("", str(entry.get("cause"))) and not is_webhook(unit)
+
+    def _may_be_new(self, unit: str, seen: _Seen, run_id: int) -> bool:
+        """Whether a unit may have begun anew since: with its step, or, if it tells of ends, with the next."""
+        return self._is_of_earlier_round(unit, seen) or (is_webhook(unit) and run_id > seen.run_id)
 
     def _is_of_earlier_round(self, unit: str, seen: _Seen) -> bool:
         return "#" in unit and seen.round < self._rounds.get(_step_of(unit), 0)

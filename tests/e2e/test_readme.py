@@ -37,7 +37,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(
     r"(?:<!-- test: (?P<treatment>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
 )
-READING = re.compile(r"redis-cli (GET|HGET|HGETALL|LRANGE|XRANGE) |orchestrator (show|list|history|why) ")
+READING = re.compile(
+    r"redis-cli (GET|HGET|HGETALL|LRANGE|XRANGE) |orchestrator (show|list|history|why|dead list) "
+)
 WORKFLOW_ID = "4899a391452d61ec594386d0b8709dcf"
 PATIENCE_S = 30.0
 

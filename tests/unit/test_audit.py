@@ -169,6 +169,20 @@ def test_a_webhook_moves_after_the_end() -> None:
     assert codes(world.record, [*world.history, move(unit, S.READY, S.IN_PROGRESS, 0, "later")]) == []
 
 
+def test_a_webhook_begins_anew_at_a_later_run_and_at_no_other() -> None:
+    world = World(document(step("a")))
+    world.play(a={})
+    unit = "#webhook"
+    told = [move(unit, S.READY, S.IN_PROGRESS), move(unit, S.IN_PROGRESS, S.CANCELLED)]
+    world.record.items[unit] = StepRecord(S.COMPLETE, run_id=1)
+    again = [move(unit, S.READY, S.IN_PROGRESS, 1), move(unit, S.IN_PROGRESS, S.COMPLETE, 1)]
+
+    assert codes(world.record, [*world.history, *told, *again]) == []
+    world.record.items[unit] = StepRecord(S.COMPLETE)
+    again = [move(unit, S.READY, S.IN_PROGRESS), move(unit, S.IN_PROGRESS, S.COMPLETE)]
+    assert codes(world.record, [*world.history, *told, *again]) == [("broken_chain", unit)]
+
+
 def test_a_history_begins_anew_for_items_that_were_dropped_with_their_round() -> None:
     over = {"over": {"var": "input.list"}}
     again = [when({"==": [{"var": "count"}, 2]}, {"set": "m"}), when(True, "complete")]

@@ -85,6 +85,15 @@ def test_by_its_own_spec_nothing_differs_whatever_has_happened(make: Any, seed: 
         assert what_if(record, record.loaded).is_same, record.execution_id
 
 
+def test_nobody_is_told_of_what_is_only_played() -> None:
+    spec = {**ORDER, "webhook": {"url": "https://example.com/done"}}
+    record = run(spec, {**ANSWERS, "webhook": {}})
+
+    assert record.items["#webhook"].status == "complete"
+    assert played(record, spec).is_same
+    assert played(record, ORDER).is_same
+
+
 def test_what_changes_nothing_differs_in_nothing() -> None:
     spec = changed(changed(ORDER, "fetch", timeout="9s", queue="fast", label="Fetch"), "ship", retry=3)
 
