@@ -428,11 +428,12 @@ def durable_world(folder: Path) -> Iterator[tuple[World, RedisServer]]:
 
 
 class Proxy:
-    """A socket in front of a Redis. `drop_reply_of` lets a command through and then cuts the line."""
+    """A socket in front of a Redis. `drop_reply_of` lets a command through and then cuts the line; so many
+    before it are spared."""
 
     def __init__(self, target: Path, path: Path) -> None:
         self._target, self.path = target, path
-        self._armed, self._lock, self._is_open = list[bytes](), threading.Lock(), True
+        self._armed, self._lock, self._is_open = list[tuple[bytes, int]](), threading.Lock(), True
         self.dropped = 0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -440,8 +441,8 @@ class Proxy:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
-    def drop_reply_of(self, command: str) -> None:
-        self._armed.append(command.encode())
+    def drop_reply_of(self, command: str, spared: int = 0) -> None:
+        self._armed.append((command.encode(), spared))
 
     def close(self) -> None:
         self._is_open = False
@@ -482,7 +483,10 @@ class Proxy:
 
     def _fires(self, data: bytes) -> bool:
         with self._lock:
-            found = next((command for command in self._armed if command in data), None)
-            if found is not None:
-                self._armed.remove(found)
-            return found is not None
+            found = next((armed for armed in self._armed if armed[0] in data), None)
+            if found is None:
+                return False
+            self._armed.remove(found)
+            if found[1]:
+                self._armed.append((found[0], found[1] - 1))
+            return not found[1]

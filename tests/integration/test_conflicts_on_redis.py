@@ -1,0 +1,501 @@
+"""Starts whose execution id is taken, on Redis: each policy does what it says, once, whoever else starts."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from coreworld import document, step
+from integration.families import (
+    child_of,
+    control,
+    decide_all,
+    executions,
+    left,
+    of_type,
+    serving,
+    storm,
+    taken,
+    turns_with_a_lost_reply,
+)
+from integration.world import Json, Proxy, World, result_fields, running
+from orchestrator.application.validation import check_spec
+from orchestrator.backend.backend import Backend
+from orchestrator.client import Client
+from orchestrator.redis_rq.connection import Client as RedisClient
+
+N = {"n": {"var": "input.n"}}
+ONE = document(step("a", input=N), outputs={"n": {"var": "steps.a.output.n"}}, name="one")
+TWO = document(step("b", input=N), outputs={"n": {"var": "steps.b.output.n"}}, name="two")
+BOTH = pytest.mark.parametrize("spec", [ONE, TWO], ids=["same spec", "another spec"])
+UNDOABLE = document(step("a", compensate={"fn": "undo"}), step("b", after="a"))
+STATUSES = ("pending", "in_progress", "paused", "compensating", "complete", "halted", "failed", "cancelled")
+
+
+def start(world: World, spec: Json = ONE, n: int = 1, policy: str = "terminate_existing", **keys: str) -> str:
+    return world.start(spec, {"n": n}, keys.pop("name", "x"), conflict_policy=policy, **keys)
+
+
+def listed(world: World) -> dict[str, list[str]]:
+    """Who stands in which index of a status, and among those that have ended."""
+    keys = {**{status: world.keys.index(status) for status in STATUSES}, "ended": world.keys.ended}
+    found: dict[str, Any] = {name: world.client.zrange(key, 0, -1) for name, key in keys.items()}
+    return {name: value for name, value in found.items() if value}
+
+
+def open_executions(world: World, spec: Json) -> int:
+    key = world.keys.spec(check_spec(spec).workflow_id)
+    return int(str(world.client.hget(key, "executions") or 0))
+
+
+# ---- use_existing
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_use_existing_is_answered_with_the_one_that_is_there(world: World, is_over: bool) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, ONE, inputs={"n": 1}, execution_id="x")
+    if is_over:
+        world.settle(one)
+    entry = start(world, n=2, policy="use_existing")
+    one.turn()
+
+    answer = world.answer(entry)
+    told = {"ok": True, "workflow_execution_id": weid, "execution_id": "x", "existing": True}
+    ending = {"status": "complete", "outcome": {"n": 1}, "error": None}
+    assert answer == {**told, **(ending if is_over else {"status": "in_progress"})}
+    assert world.record("x").inputs == {"n": 1}
+    world.settle(one)
+    assert left(world) == {}
+
+
+def test_use_existing_of_another_workflow_is_refused_with_its_id(world: World) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, ONE, execution_id="x")
+    entry = start(world, TWO, policy="use_existing")
+    one.turn()
+
+    answer = world.answer(entry)
+    reason = f"an execution with the id 'x' already exists, of another workflow: {weid.partition('#')[0]}"
+    assert answer == {"ok": False, "reason": reason}
+    assert [letter["reason"] for letter in world.dead()] == [reason]
+
+
+@pytest.mark.parametrize("policy", ["use_existing", "terminate_existing"])
+def test_an_id_that_is_free_is_taken_whatever_the_policy(world: World, policy: str) -> None:
+    [one] = serving(world)
+    entry = start(world, policy=policy)
+    world.settle(one)
+
+    assert "existing" not in world.answer(entry)
+    assert world.record("x").status == "complete"
+    assert left(world) == {}
+
+
+def test_without_a_policy_a_taken_id_is_refused(world: World) -> None:
+    [one] = serving(world)
+    entries = [world.start(ONE, {"n": n}, "x") for n in range(3)]
+    one.turn()
+
+    assert [world.answer(entry)["ok"] for entry in entries] == [True, False, False]
+    assert world.answer(entries[1])["reason"] == "an execution with the id 'x' already exists"
+
+
+# ---- terminate_existing
+
+
+@BOTH
+def test_terminate_existing_cancels_what_runs_and_what_it_brings_later_does_not_count(
+    world: World, spec: Json
+) -> None:
+    [one] = serving(world)
+    old = world.begin(one, document(*ONE["steps"], step("waits"), name="one", timeout="1h"), execution_id="x")
+    job = world.pop()
+    assert job is not None
+    entry = start(world, spec, n=2)
+
+    one.turn()
+
+    new = world.answer(entry)["workflow_execution_id"]
+    assert executions(world) == ["x"]
+    assert (world.record("x").inputs, len(world.payloads())) == ({"n": 2}, 1)
+    assert listed(world) == {"in_progress": [new]}
+    assert all(new in member for member in [*world.leases(), *world.timers()])
+    world.send(job["events"], result_fields(job, {"n": "late"}))
+    one._log.tend()
+    world.settle(one)
+    assert (world.record("x").status, world.record("x").outcome) == ("complete", {"n": 2})
+    assert listed(world) == {"complete": [new], "ended": [new]}
+    assert not world.client.exists(world.keys.workflow(old), world.keys.history(old))
+    assert left(world).keys() <= {"dead"}, "a result of nobody is a dead letter"
+
+
+def test_of_the_same_workflow_a_late_result_of_the_old_one_is_stale(world: World) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, ONE, inputs={"n": 1}, execution_id="x")
+    job = world.pop()
+    assert job is not None
+    start(world, n=2)
+    one.turn()
+    assert world.record("x").workflow_execution_id == weid
+
+    world.send(job["events"], result_fields(job, {"n": "late"}))
+    world.settle(one)
+
+    assert (world.counter("stale"), world.record("x").outcome) == (1, {"n": 2})
+    assert left(world) == {}
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["complete", "failed", "paused", "pending"])
+def test_terminate_existing_takes_the_place_of_whatever_is_there(world: World, spec: Json, how: str) -> None:
+    def boom(inputs: Json) -> Json:
+        raise ValueError("as asked")
+
+    [one] = serving(world)
+    old = {**ONE, "concurrency": {"key": "k", "limit": 1}} if how == "pending" else ONE
+    if how == "pending":
+        world.begin(one, old, execution_id="before")
+        decide_all(world, one)
+    world.begin(one, old, inputs={"n": 1}, execution_id="x", group="g", labels='{"k": "v"}')
+    if how == "paused":
+        control(world, "x", "pause")
+        decide_all(world, one)
+    elif how != "pending":
+        world.settle(one, executors={"a": boom} if how == "failed" else None)
+    assert world.record("x").status == how
+
+    entry = start(world, spec, n=2, labels='{"l": "w"}')
+    world.settle(one)
+
+    new = world.answer(entry)["workflow_execution_id"]
+    assert (world.record("x").status, world.record("x").outcome) == ("complete", {"n": 2})
+    assert world.client.zrange(world.keys.index_of_label("l", "w"), 0, -1) == [new]
+    assert world.client.zrange(world.keys.index_of_label("k", "v"), 0, -1) == []
+    assert world.client.zrange(world.keys.index_of_group("g"), 0, -1) == []
+    assert new in world.client.zrange(world.keys.index_of_name(str(spec["name"])), 0, -1)
+    assert (open_executions(world, old), open_executions(world, spec)) == (0, 0)
+    assert [entry["control"] for entry in world.history("x") if "control" in entry] == []
+    assert left(world) == {}
+
+
+def test_who_took_its_place_is_in_the_history_of_what_is_undone_first(world: World) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, UNDOABLE, execution_id="x")
+    world.work(most=1)
+    one.turn()
+    entry = start(world)
+    one.turn()
+
+    answer = world.answer(entry)
+    assert not answer["ok"]
+    assert answer["reason"].endswith("and it is compensating: start again when it has ended")
+    assert world.record("x").workflow_execution_id == weid
+    world.settle(one)
+    assert (world.record("x").status, world.record("x").compensated) == ("cancelled", True)
+    assert world.moves(weid, "complete") == ["a", "a#undo"]
+    [control_noted] = [one for one in world.history(weid) if "control" in one]
+    assert (control_noted["by"], control_noted["reason"]) == (
+        "terminate_existing",
+        "a new start takes its place",
+    )
+    again = start(world)
+    world.settle(one)
+    assert world.answer(again)["ok"]
+    assert world.record("x").status == "complete"
+    assert list(left(world)) == ["dead"]
+
+
+def test_the_values_that_the_old_one_shared_are_not_seen_and_those_of_the_new_one_are_kept(
+    world: World,
+) -> None:
+    [one] = serving(world)
+    pick = {"id": "s", "switch": {"on": {"var": "input.k"}, "cases": {"x": ["a"]}, "default": ["a"]}}
+    spec = document(
+        {**pick, "kv_add": {"global:times": 1}},
+        step("a", input={"seen": {"var": "kv.global.old"}, "times": {"var": "kv.global.times"}}),
+        kv={"scopes": ["flow", "global"]},
+    )
+    world.begin(one, spec, execution_id="x")
+    world.settle(one, executors={"a": lambda inputs: {"global:old": True}})
+    assert world.client.hgetall(world.keys.shared("global", "x")) == {"times": "1", "old": "true"}
+
+    start(world, spec)
+    world.settle(one)
+
+    assert world.record("x").steps["a"].output == {"seen": None, "times": 1}
+    assert world.client.hgetall(world.keys.shared("global", "x")) == {"times": "1"}
+
+
+def test_the_root_of_the_old_one_is_free_and_that_of_the_new_one_is_taken(world: World) -> None:
+    [one] = serving(world)
+    world.begin(one, ONE, execution_id="x", idempotency_root="old")
+
+    entry = start(world, idempotency_root="new")
+    one.turn()
+
+    assert world.client.get(world.keys.idempotency("old")) is None
+    weid = world.answer(entry)["workflow_execution_id"]
+    assert world.client.get(world.keys.idempotency("new")) == weid
+
+
+def test_the_root_comes_before_the_policy(world: World) -> None:
+    [one] = serving(world)
+    world.begin(one, ONE, inputs={"n": 1}, execution_id="x", idempotency_root="r")
+
+    entry = start(world, n=2, idempotency_root="r")
+    one.turn()
+
+    assert world.answer(entry)["existing"]
+    assert world.record("x").inputs == {"n": 1}
+
+
+# ---- children
+
+
+def parent(child: Json, **keys: Any) -> Json:
+    kid = {"id": "kid", "workflow": child, "input": N, **keys}
+    return document(kid, outputs={"kid": {"var": "steps.kid.output.n"}})
+
+
+@pytest.mark.parametrize("when", ["asked for", "running", "ended", "deleted"])
+def test_the_child_of_the_new_one_takes_the_place_of_the_old_ones(world: World, when: str) -> None:
+    one, two = serving(world, "one", "two")
+    world.begin(one, parent(ONE), inputs={"n": 1}, execution_id="x")
+    if when == "running":
+        decide_all(world, one)
+    elif when != "asked for":
+        world.settle(one, two)
+    if when == "deleted":
+        control(world, "x", "delete")
+        decide_all(world, one)
+        assert executions(world) == ["x:kid:0"]
+
+    start(world, parent(ONE), n=2)
+    world.settle(one, two)
+
+    assert (world.record("x").status, world.record("x").outcome) == ("complete", {"kid": 2})
+    assert world.record("x:kid:0").inputs == {"n": 2}
+    assert left(world) == {}
+
+
+@pytest.mark.parametrize("order", ["cancel first", "start first", "one batch"])
+def test_the_cancel_of_the_old_child_does_not_reach_the_new_one(world: World, order: str) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, parent(ONE), inputs={"n": 1}, execution_id="x")
+    decide_all(world, one)
+    start(world, parent(ONE), n=2)
+    one.handle(taken(world))
+    said = taken(world)
+    assert [of_type(said, kind)[0].fields["type"] for kind in ("control", "child")] == ["control", "child"]
+    old, new = of_type(said, "control"), of_type(said, "child")
+    for batch in {"cancel first": (old, new), "start first": (new, old), "one batch": (said,)}[order]:
+        one.handle(batch)
+    assert world.record(child_of(weid)).inputs == {"n": 2}
+    world.settle(one)
+
+    assert (world.record("x").status, world.record("x").outcome) == ("complete", {"kid": 2})
+    assert left(world) == {}
+
+
+def test_an_old_child_that_is_being_undone_is_not_cut_short(world: World) -> None:
+    [one] = serving(world)
+    world.begin(one, parent(UNDOABLE), inputs={"n": 1}, execution_id="x")
+    decide_all(world, one)
+    world.work(most=1)
+    decide_all(world, one)
+    control(world, "x", "cancel")
+    decide_all(world, one)
+    assert world.record("x:kid:0").status == "compensating"
+
+    start(world, parent(ONE, retry={"max_retries": 1, "initial_delay_ms": 0}), n=2)
+    decide_all(world, one)
+    world.settle(one)
+
+    assert world.record("x:kid:0").compensated is True
+    assert (world.record("x").status, world.record("x").outcome) == ("complete", {"kid": 2})
+    assert world.record("x").steps["kid"].attempt == 2, "its next attempt has an id of its own"
+
+
+def test_a_stranger_under_the_id_of_a_child_is_left_alone(world: World) -> None:
+    [one] = serving(world)
+    stranger = world.begin(one, ONE, inputs={"n": 1}, execution_id="x:kid:0")
+
+    world.begin(one, parent(ONE), inputs={"n": 2}, execution_id="x")
+    world.settle(one)
+
+    assert world.record("x").status == "failed"
+    assert world.record(stranger).outcome == {"n": 1}
+
+
+# ---- many at once
+
+
+@BOTH
+def test_fifty_of_one_batch_take_each_others_places_in_their_order(world: World, spec: Json) -> None:
+    [one] = serving(world)
+    world.begin(one, ONE, inputs={"n": -1}, execution_id="x")
+    entries = [start(world, spec if n % 2 else ONE, n=n) for n in range(50)]
+    one.turn()
+
+    assert all(world.answer(entry)["ok"] for entry in entries)
+    assert (world.record("x").inputs, executions(world)) == ({"n": 49}, ["x"])
+    assert len(world.payloads()) == 1
+    world.settle(one)
+    assert world.record("x").outcome == {"n": 49}
+    assert (open_executions(world, ONE), open_executions(world, TWO)) == (0, 0)
+    assert left(world) == {}
+
+
+def test_of_two_coordinators_that_replace_at_once_each_has_its_turn(world: World) -> None:
+    one, two = serving(world, "one", "two")
+    world.begin(one, ONE, inputs={"n": 0}, execution_id="x")
+    entries = [start(world, n=1), start(world, TWO, n=2)]
+    first, second = taken(world)
+    decided = [(one, one._start(first)), (two, two._start(second))]  # both before either has committed
+
+    for coordinator, case in decided:
+        assert case is not None
+        coordinator._settle([case])
+    world.settle(one, two)
+
+    assert all(world.answer(entry)["ok"] for entry in entries)
+    assert world.record("x").outcome == {"n": 2}
+    assert left(world) == {}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_places_that_change_hands_in_a_storm(world: World, seed: int) -> None:
+    chance = random.Random(seed)
+    coordinators = serving(world, "one", "two", "three")
+    specs = [ONE, TWO, parent(ONE), parent(TWO)]
+    entries: list[str] = []
+
+    def weather() -> bool:
+        for _ in range(chance.randint(0, 3)):
+            policy = chance.choice(["use_existing", "terminate_existing", "terminate_existing", "fail"])
+            name = f"x{chance.randrange(3)}"
+            entries.append(start(world, chance.choice(specs), len(entries), policy, name=name))
+        return len(entries) > 40
+
+    storm(world, coordinators, chance, weather)
+
+    answers = [world.answer(entry) for entry in entries]
+    assert any(answer["ok"] for answer in answers)
+    assert all(answer["ok"] or "already exists" in answer["reason"] for answer in answers)
+    tops = [name for name in executions(world) if ":" not in name]
+    assert tops == ["x0", "x1", "x2"]
+    assert {str(world.record(name).status) for name in tops} == {"complete"}
+    assert all(world.record(name).is_final for name in executions(world))
+    assert {open_executions(world, spec) for spec in specs} == {0}
+    assert left(world).keys() <= {"dead"}
+
+
+@pytest.mark.parametrize("way", ["use_existing", "terminate_existing", "idempotency root"])
+def test_fifty_producers_and_two_coordinators_at_once_make_one_execution(real_world: World, way: str) -> None:
+    world = real_world
+    clients = [Client(world.connect()) for _ in range(10)]
+    made = [world.coordinator(name, world.connect(), block_ms=20) for name in ("one", "two")]
+
+    def produce(n: int) -> Any:
+        client, inputs = clients[n % 10], {"n": n}
+        if way == "idempotency root":
+            return client.start(ONE, inputs, f"x{n}", 30, idempotency_root="r")
+        return client.start(ONE, inputs, "x", 30, conflict_policy=way)  # type: ignore[arg-type]
+
+    with running(made[0]), running(made[1]), ThreadPoolExecutor(50) as pool:
+        started = list(pool.map(produce, range(50)))
+    world.settle(world.coordinator("three"))
+
+    [name] = executions(world)
+    assert {one.execution_id for one in started} == {name}
+    assert sum(not one.existing for one in started) == (50 if way == "terminate_existing" else 1)
+    record = world.record(name)
+    assert (record.status, record.outcome) == ("complete", record.inputs)
+    assert open_executions(world, ONE) == 0
+    assert left(world) == {}
+
+
+# ---- whoever dies on the way
+
+
+@BOTH
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_coordinator_that_dies_before_a_commit_leaves_all_to_the_next(
+    world: World, spec: Json, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first commit finds the id taken, the second cancels who has it, the third takes its place."""
+    one, two = serving(world, "one", "two", reclaim_after_ms=50)
+    world.begin(two, ONE, inputs={"n": 1}, execution_id="x")
+    entry = start(world, spec, n=2)
+    deliveries = taken(world, "one")
+    commits, commit = 0, Backend.commit
+
+    def dying(self: Backend, commits_: Any) -> Any:
+        nonlocal commits
+        commits += self is one._backend
+        if self is one._backend and commits == nth:
+            raise KeyboardInterrupt
+        return commit(self, commits_)
+
+    monkeypatch.setattr(Backend, "commit", dying)
+    with pytest.raises(KeyboardInterrupt):
+        one.handle(deliveries)
+    assert world.client.llen(world.keys.answer(entry)) == 0
+    world.age_pending(1_000)
+    world.killed("one")
+    world.settle(two)
+
+    assert world.answer(entry)["ok"]
+    assert (world.record("x").status, world.record("x").outcome) == ("complete", {"n": 2})
+    assert (open_executions(world, ONE), open_executions(world, TWO)) == (0, 0)
+    assert left(world) == {}
+
+
+@BOTH
+@pytest.mark.parametrize("skipped", range(8))
+def test_a_reply_that_is_lost_makes_neither_two_executions_nor_two_answers(
+    real_world: World, proxy: Proxy, proxied: RedisClient, spec: Json, skipped: int
+) -> None:
+    """Whichever script it was that nobody heard the end of."""
+    world = real_world
+    [other] = serving(world, "other")
+    world.begin(other, ONE, inputs={"n": 1}, execution_id="x")
+    world.killed("other")
+    one = world.coordinator("one", proxied)
+    entry = start(world, spec, n=2)
+    proxy.drop_reply_of("EVALSHA", skipped)
+
+    turns_with_a_lost_reply(proxy, one, 10**9, world.work)
+
+    assert world.answer(entry)["ok"]
+    assert (world.record("x").status, world.record("x").outcome) == ("complete", {"n": 2})
+    assert executions(world) == ["x"]
+    assert left(world) == {}
+
+
+# ---- what somebody has broken
+
+
+@pytest.mark.parametrize("policy", ["use_existing", "terminate_existing"])
+@pytest.mark.parametrize("gone", ["record", "execution id"])
+def test_what_is_broken_is_refused_with_words_and_not_tried_for_ever(
+    world: World, policy: str, gone: str
+) -> None:
+    [one] = serving(world)
+    weid = world.begin(one, ONE, execution_id="x")
+    world.settle(one)
+    world.client.delete(world.keys.workflow(weid) if gone == "record" else world.keys.execution("x"))
+
+    entry = start(world, policy=policy)
+    world.settle(one)
+
+    answer = world.answer(entry)
+    assert not answer["ok"]
+    words = "although its record is gone" if gone == "record" else "it keeps changing hands"
+    assert words in answer["reason"]
+    assert "internal" not in answer["reason"]
+    assert world.pending() == []
