@@ -43,7 +43,7 @@ def listed(world: World) -> dict[str, list[str]]:
     """Who stands in which index of a status, and among those that have ended."""
     keys = {**{status: world.keys.index(status) for status in STATUSES}, "ended": world.keys.ended}
     found: dict[str, Any] = {name: world.client.zrange(key, 0, -1) for name, key in keys.items()}
-    return {name: value for name, value in found.items() if value}
+    return {name: [one.partition("|")[0] for one in value] for name, value in found.items() if value}
 
 
 def open_executions(world: World, spec: Json) -> int:

@@ -82,7 +82,8 @@ def listed(world: World, weid: str) -> list[str]:
         world.keys.index_of_label("k", "v"),
     ]
     assert {world.client.zscore(key, weid) is not None for key in lasting} == {True}
-    return found + (["ended"] if world.client.zscore(world.keys.ended, weid) is not None else [])
+    ended = [str(one).partition("|")[0] for one in world.client.zrange(world.keys.ended, 0, -1)]
+    return found + (["ended"] if weid in ended else [])
 
 
 # ---- what is opened again is kept
