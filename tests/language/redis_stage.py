@@ -85,13 +85,14 @@ class RedisStage(Stage):
             self.settle()
 
     def send_signal(self, execution: str, name: str, payload: Any) -> None:
-        self._client.signal(execution, name, payload)
+        self._client.signal(execution, name, payload, answer_within_s=None)
         self.settle()
 
     def send_control(
         self, execution: str, action: Control, step: str | None, reason: str | None, by: str | None
     ) -> None:
         event = ControlEvent(execution, action, step or "", reason, by)
+        self._ended.discard(execution)  # it may be opened again
         self.world.send(self.world.keys.events_of(execution), event_fields(event))
         self._turn()
         if len(self._refusals()) > self._refused:
