@@ -67,9 +67,9 @@ def _is_undone(step: StepRecord) -> bool:
 
 def _revive(draft: Draft, steps: list[str]) -> None:
     for step_id in steps:
-        step = draft.step(step_id)
-        if _goes_on(draft, step_id):
-            draft.revive(step_id, replace(_again(draft, step_id), items=step.items))
+        counts = draft.step(step_id).items
+        if counts is not None and _goes_on(draft, step_id, counts):
+            draft.revive(step_id, replace(_again(draft, step_id), items=replace(counts, out=0)))
         else:
             draft.revive(step_id, _again(draft, step_id, draft.drop_items(step_id)))
 
@@ -85,11 +85,10 @@ def _again(draft: Draft, unit: str, last_run: int = 0) -> StepRecord:
     return replace(after, iteration=before.iteration, loop_value=before.loop_value)
 
 
-def _goes_on(draft: Draft, step_id: str) -> bool:
+def _goes_on(draft: Draft, step_id: str, counts: ItemCounts) -> bool:
     """Whether a map goes on with the items it has: there is one to run, and one that has come anywhere. Else
     it begins anew: nothing of it is worth keeping, or its items have completed and their sum was refused."""
-    counts = draft.step(step_id).items
-    items = [draft.known(f"{step_id}#{n}") for n in range(counts.count if counts is not None else 0)]
+    items = [draft.known(f"{step_id}#{n}") for n in range(counts.count)]
     is_complete = [item.status is StepStatus.COMPLETE for item in items]
     return not all(is_complete) and (any(is_complete) or any(item.iteration for item in items))
 

@@ -103,7 +103,7 @@ class MemoryStage(Stage):
         match action:
             case "cancel":
                 workflow.cancel(reason, by)
-            case "hold" | "release":
+            case "hold" | "release" | "rerun":
                 getattr(workflow, action)(step)
             case _:
                 getattr(workflow, action)()

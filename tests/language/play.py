@@ -2,7 +2,7 @@
 
 Results come late, in any order, several at a time and some of them twice; so does what executions say to each
 other. Time passes and signals are sent somewhere between. A racing case meets operators, losses and timeouts
-besides.
+besides, and may be opened again when it has ended.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Play(ABC):
         self._released: set[tuple[str, str]] = set()
         self._acts: list[str] = []
         self._controls_left = 0 if case.is_quiet else draw.choice([0, 2, 5, 10])
+        self._redrives_left = 0 if case.is_quiet else draw.choice([0, 1, 2])
 
     def play(self) -> Json:
         """Returns what must not depend on the order: of every execution, and of the values they share."""
@@ -55,9 +56,10 @@ class Play(ABC):
             records, has_mail = self.open_records(), self.has_mail()
             check_going(records, is_quiet=not has_mail)
             self._check_holds(records)
-            if not records and not has_mail:
+            if records or has_mail:
+                self._act(records, has_mail)
+            elif not self._reopens():
                 return self._end()
-            self._act(records, has_mail)
         raise AssertionError(f"no end after {MOST_ACTS} acts: {self._acts[-40:]}")
 
     # ---- what a stage of a play can do
@@ -240,6 +242,19 @@ class Play(ABC):
         if action == "release":
             self._released.add((record.workflow_execution_id, step_id))
         self.control(record.workflow_execution_id, action, step_id)
+
+    def _reopens(self) -> bool:
+        """Retry an execution that has ended, or rerun it from any step; False when nobody wants to."""
+        ended = [one for one in self.all_records() if one.parent is None and one.compensated is None]
+        ended = [one for one in ended if one.status != "halted"]
+        if not self._redrives_left or not ended:
+            return False
+        self._redrives_left -= 1
+        record = self.draw.choice(sorted(ended, key=lambda one: one.execution_id))
+        action: Control = "rerun" if record.status == "complete" else self.draw.choice(["retry", "rerun"])
+        self._acts.append(action)
+        self._tell(record, action, self.draw.choice(record.graph.order) if action == "rerun" else "")
+        return True
 
     def _check_holds(self, records: Sequence[WorkflowRecord]) -> None:
         """Nothing but a release takes a step from its hold, or the end of the workflow."""

@@ -92,6 +92,7 @@ class RedisStage(Stage):
         self, execution: str, action: Control, step: str | None, reason: str | None, by: str | None
     ) -> None:
         event = ControlEvent(execution, action, step or "", reason, by)
+        self._ended.discard(execution)  # it may be opened again
         self.world.send(self.world.keys.events_of(execution), event_fields(event))
         self._turn()
         if len(self._refusals()) > self._refused:

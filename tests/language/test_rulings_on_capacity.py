@@ -271,3 +271,23 @@ def test_ruling_08_a_key_that_cannot_be_evaluated_is_a_failure(stage: Stage, key
 
     stage.start(document(step("a"), **one_of(key)), {"list": [1]})
     assert (stage.status, stage.error["kind"], stage.statuses) == ("failed", "expression", {"a": "skipped"})
+
+
+def test_ruling_08_what_is_retried_asks_for_its_place_again_and_stands_at_the_end_of_the_line(
+    stage: Stage,
+) -> None:
+    doc = document(step("a", concurrency={"key": "k", "limit": 1}))
+    first = stage.start(doc, execution_id="x1")
+    stage.control("cancel")
+    second = stage.start(doc, execution_id="x2")
+    assert [one[0] for one in stage.places("k")] == [second]
+
+    stage.execution = first
+    stage.control("retry")
+
+    assert [(one[0], one[3]) for one in stage.places("k")] == [(second, True), (first, False)]
+    assert (stage.statuses["a"], stage.out) == ("ready", {})
+    Execution(stage, second).finish("a", {})
+    assert sorted(stage.out) == ["a"]
+    stage.finish("a", {})
+    assert (stage.status, stage.places("k")) == ("complete", [])

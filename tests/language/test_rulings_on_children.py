@@ -11,7 +11,7 @@ from language.execution import Execution
 from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import child, halts, resets
-from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.errors import InvalidEvent, RecordNotFound
 
 ONE = document(step("x"), outputs={"n": {"var": "steps.x.output.n"}})
 
@@ -270,3 +270,19 @@ def test_ruling_05_a_child_may_be_halted_and_the_parent_goes_on(stage: Stage) ->
 
     assert (stage.status, stage.child("c").status) == ("complete", "complete")
     assert stage.child("c")["deeper"].output == {"halted": True, "result": "deep down"}
+
+
+def test_ruling_05_a_retry_starts_a_child_anew_and_the_old_one_cannot_be_re_driven(stage: Stage) -> None:
+    stage.start(document(child("c", ONE)))
+    first = stage.child("c")
+    first.fail("x", "no use")
+    assert stage.status == "failed"
+
+    with pytest.raises(InvalidEvent, match="has taken its end; retry that one"):
+        first.control("retry")
+    stage.control("retry")
+
+    second = stage.child("c")
+    assert second.record.execution_id == f"{stage.record.execution_id}:c:1"
+    second.finish("x", {"n": 2})
+    assert (stage.status, stage["c"].output, first.status) == ("complete", {"n": 2}, "failed")

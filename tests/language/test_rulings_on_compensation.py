@@ -256,6 +256,41 @@ def test_ruling_04_a_parent_hears_of_a_child_when_it_is_compensated(stage: Stage
     assert stage.error_kind("c") == "child_failed"
 
 
+@pytest.mark.parametrize("how", ["failed", "cancelled"])
+@pytest.mark.parametrize("undoing", ["works", "fails"])
+def test_ruling_04_a_compensated_execution_cannot_be_re_driven(stage: Stage, how: str, undoing: str) -> None:
+    stage.start(document(undoable("a"), step("b", "a")))
+    stage.finish("a", {"n": 1})
+    if how == "failed":
+        stage.fail("b")
+    else:
+        stage.control("cancel")
+    (stage.finish if undoing == "works" else stage.fail)("a#undo")
+    assert ended(stage) == (how, undoing == "works")
+    before = stage.history
+
+    with pytest.raises(InvalidEvent, match="cannot be retried: what its steps had done was compensated"):
+        stage.control("retry")
+    with pytest.raises(InvalidEvent, match="cannot be rerun: what its steps had done was compensated"):
+        stage.control("rerun", "b")
+
+    assert (ended(stage), stage.out, stage.history) == ((how, undoing == "works"), {}, before)
+
+
+def test_ruling_04_what_has_to_compensate_nothing_can_be_re_driven_and_is_compensated_later(
+    stage: Stage,
+) -> None:
+    stage.start(document(undoable("a"), step("b", "a")))
+    stage.fail("a")
+    assert ended(stage) == ("failed", None)
+
+    stage.control("retry")
+    stage.finish("a", {"n": 1})
+    stage.fail("b")
+
+    assert (stage.status, undone(stage)) == ("compensating", ["a#undo"])
+
+
 def test_ruling_04_a_child_that_compensates_goes_on_when_its_parent_ends(stage: Stage) -> None:
     """Its parent cancels it, which is too late: it has failed, and is being undone."""
     inner = document(undoable("x"), step("y", "x"))

@@ -108,6 +108,34 @@ def test_ruling_15_the_idempotency_key_names_item_and_iteration(stage: Stage) ->
     assert stage.key_of(stage.out["l"]) == "x1#l#0#1"
 
 
+def test_ruling_15_the_idempotency_key_survives_a_retry_and_changes_with_a_rerun(stage: Stage) -> None:
+    loop = {"max_iterations": 5}
+    doc = document(
+        step("a"), step("l", loop=loop), step("m", map={"over": [1, 2]}), step("done"), step("b", "done")
+    )
+    stage.start(doc, execution_id="x1")
+    stage.finish("done")
+    stage.finish("m#0")
+    stage.finish("l", {"_loop": "again", "value": {"n": 1}})
+    before = {unit: stage.key_of(job) for unit, job in stage.out.items()}
+    assert before == {"a": "x1#a#0", "l": "x1#l#0#1", "m#1": "x1#m#0#1", "b": "x1#b#0"}
+    stage.fail("b")
+
+    stage.control("retry")
+    assert {unit: stage.key_of(job) for unit, job in stage.out.items()} == before
+    assert stage["l"].loop_value == {"n": 1}
+
+    stage.control("cancel")
+    stage.control("rerun", "done")
+    assert {unit: stage.key_of(job) for unit, job in stage.out.items()} == {
+        **{unit: key for unit, key in before.items() if unit != "b"},
+        "done": "x1#done#1",
+    }
+    stage.finish("done")
+    assert stage.key_of(stage.out["b"]) == "x1#b#1"
+    assert stage.executions_of("m#0") == 1
+
+
 # ---- 17: strings are no conditions
 
 
