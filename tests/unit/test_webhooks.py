@@ -629,3 +629,31 @@ def test_a_workflow_that_has_ended_cannot_be_given_up_once_more() -> None:
 
     assert changes.is_empty
     assert not decide(world.record, [], world.moment()).changes.jobs
+
+
+# ---- an execution that is deleted
+
+
+def test_nobody_waits_for_the_webhook_of_what_is_deleted() -> None:
+    out, waits = ended(), ended()
+    waits.fail(WEBHOOK, "answered 500")
+    [timer] = timers_of(WEBHOOK, webhook(waits))
+
+    gone = decide(out.record, [out.control("delete")], out.moment()).changes
+    assert ([unit for unit, _ in gone.revoked], gone.jobs, gone.deletes) == ([WEBHOOK], [], True)
+
+    due = TimerEvent("retry", out.record.workflow_execution_id, WEBHOOK, timer.token)
+    later = replace(waits.moment(), at_ms=timer.due_ms)
+    gone = decide(waits.record, [due, waits.control("delete")], later).changes
+    assert (gone.revoked, gone.jobs, gone.deletes, gone.timers) == ([], [], True, [])
+    gone = decide(waits.record, [waits.control("delete")], waits.moment()).changes
+    assert (gone.disarmed, gone.timers) == ([timer], [])
+
+
+def test_labels_are_told() -> None:
+    world = world_of(task("a"), **told())
+    world.record.labels = {"customer": "acme"}
+    world.advance()
+    world.finish("a", {})
+
+    assert body(world)["labels"] == {"customer": "acme"}
