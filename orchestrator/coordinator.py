@@ -300,7 +300,8 @@ class Coordinator:
         return cases
 
     def _decide_one(self, record: WorkflowRecord, deliveries: list[Delivery]) -> Case:
-        moment = self._moment(deliveries[-1])
+        # The latest of them: streams are read one after the other, and a timer must not seem early.
+        moment = self._moment(max(deliveries, key=lambda delivery: delivery.at_ms))
         events = cast("list[StepEvent]", [delivery.event for delivery in deliveries])
         try:
             decided = decide(record, events, moment, self._pace.jobs_per_commit)
