@@ -15,12 +15,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from heapq import heappop, heappush
 from typing import Any, Literal
 
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import Moment, ResultEvent, StepEvent, TimerEvent
+from orchestrator.application.events import Moment, ResultEvent, StepEvent, TimerEvent, milliseconds
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.spec import StepSpec
 from orchestrator.application.states import StepStatus
@@ -122,7 +121,7 @@ class _Play:
 
     def _run(self) -> None:
         """One result after the other, in the order in which they came."""
-        at_ms, turn, events = _milliseconds(self.source.created_at), 0, list[StepEvent]()
+        at_ms, turn, events = milliseconds(self.source.created_at), 0, list[StepEvent]()
         answers: list[tuple[int, int, ResultEvent]] = []
         while True:
             turn += 1
@@ -179,7 +178,7 @@ class _Play:
 
     def _ended_ms(self, unit: str) -> int:
         one = _unit(self.source, unit)
-        return 0 if one is None or one.ended_at is None else _milliseconds(one.ended_at)
+        return 0 if one is None or one.ended_at is None else milliseconds(one.ended_at)
 
     def _spec_of(self, unit: str) -> StepSpec:
         """The step as it was written."""
@@ -336,7 +335,3 @@ def _is_open_for_new(after: _Play, steps: tuple[Difference, ...]) -> bool:
 def _shown(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
-
-
-def _milliseconds(at: str) -> int:
-    return round(datetime.fromisoformat(at).timestamp() * 1000)

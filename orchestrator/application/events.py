@@ -20,6 +20,11 @@ def iso(at_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def milliseconds(at: str) -> int:
+    """The way back: a time as iso() writes it, in milliseconds since the epoch."""
+    return round(datetime.fromisoformat(at).timestamp() * 1000)
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """When something is decided, and the nonce from which its tokens are made.

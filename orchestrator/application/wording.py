@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
+
+from orchestrator.application.events import milliseconds
 
 NAMES_SHOWN = 5
 
@@ -27,7 +28,7 @@ def ago(at: str | None, now_ms: int) -> str:
     """How long ago a time of the record was, with a space before it; nothing if it has none."""
     if at is None:
         return ""
-    return f" {in_words(now_ms - datetime.fromisoformat(at).timestamp() * 1000)} ago"
+    return f" {in_words(now_ms - milliseconds(at))} ago"
 
 
 def listed(names: Iterable[str], shown: int = NAMES_SHOWN) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.application.events import milliseconds
 from orchestrator.application.spec import UNDO
 from orchestrator.cli.report import error_line, seconds, words
 from orchestrator.cli.tables import Column
@@ -58,7 +58,11 @@ def title(record: WorkflowRecord, now_ms: int) -> str:
     if record.ending is not None:
         status = f"{status}, then {words(record.ending['status'])}"
     taken = seconds(
-        max((_ms(record.ended_at) if record.ended_at else now_ms) - _ms(record.created_at), 0) / 1000
+        max(
+            (milliseconds(record.ended_at) if record.ended_at else now_ms) - milliseconds(record.created_at),
+            0,
+        )
+        / 1000
     )
     joined = "in" if record.is_final else "for"
     return f"{record.spec.name or 'workflow'} {record.execution_id}: {status} {joined} {taken}"
@@ -125,8 +129,10 @@ def took(step: StepRecord, now_ms: int) -> str:
     """How long it took, or has taken so far if a job of it is out."""
     if step.start_time is None:
         return ""
-    ended_ms = _ms(step.ended_at) if step.ended_at else now_ms if step.status == "in_progress" else None
-    return "" if ended_ms is None else seconds(max(ended_ms - _ms(step.start_time), 0) / 1000)
+    ended_ms = (
+        milliseconds(step.ended_at) if step.ended_at else now_ms if step.status == "in_progress" else None
+    )
+    return "" if ended_ms is None else seconds(max(ended_ms - milliseconds(step.start_time), 0) / 1000)
 
 
 def notes(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -> Iterable[str]:
@@ -180,7 +186,7 @@ def spec_of(record: WorkflowRecord, unit: str) -> StepSpec:
 
 def when(iso: str, now_ms: int) -> str:
     """A time, and how long ago it was: 2026-01-01 00:00:00 UTC, 12 s ago."""
-    return f"{iso[:10]} {iso[11:19]} UTC, {seconds(max(now_ms - _ms(iso), 0) / 1000)} ago"
+    return f"{iso[:10]} {iso[11:19]} UTC, {seconds(max(now_ms - milliseconds(iso), 0) / 1000)} ago"
 
 
 def until(at_ms: int, now_ms: int) -> str:
@@ -192,10 +198,6 @@ def listed(facts: Mapping[str, str | None]) -> list[str]:
     known = {name: text for name, text in facts.items() if text is not None}
     width = max(map(len, known), default=0)
     return [f"  {name:<{width}}  {text}" for name, text in known.items()]
-
-
-def _ms(iso: str) -> int:
-    return round(datetime.fromisoformat(iso).timestamp() * 1000)
 
 
 def _is_undo(unit: str) -> bool:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
 from orchestrator.application.errors import OrchestratorError, RecordNotFound
+from orchestrator.application.events import milliseconds
 from orchestrator.application.reasons import Code, Reason, reasons, reasons_of
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.units import Slot
@@ -121,7 +121,7 @@ class _Question:
             with suppress(ValueError, AttributeError, TypeError, KeyError):
                 told = json.loads(entry)
                 if told.get("workflow") == record.status:
-                    return round(datetime.fromisoformat(told["at"]).timestamp() * 1000)
+                    return milliseconds(told["at"])
         return None
 
     # ---- what Redis knows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 
+from orchestrator.application.events import milliseconds
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.timers import Timer, timers_of
 from orchestrator.application.units import Slot, StepRecord
@@ -69,7 +69,3 @@ def expected_members(record: WorkflowRecord, keys: Keys) -> Iterator[tuple[str, 
         yield keys.places(place.slot.key), place.member
         if not place.slot.is_held:
             yield keys.line(place.slot.key), place.member
-
-
-def milliseconds(at: str) -> int:
-    return round(datetime.fromisoformat(at).timestamp() * 1000)

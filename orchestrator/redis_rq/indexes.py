@@ -7,8 +7,8 @@ them, or of several at once, goes on where the last one ended.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
+from orchestrator.application.events import milliseconds
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.redis_rq.codec import dumps
 from orchestrator.redis_rq.keys import Keys
@@ -19,7 +19,7 @@ FINEST = 4096
 
 def score_of(record: WorkflowRecord) -> float:
     """When an execution began, in ms; behind the point its number among those of the same millisecond."""
-    began_ms = round(datetime.fromisoformat(record.created_at).timestamp() * 1000)
+    began_ms = milliseconds(record.created_at)
     _, _, number = (record.start_event or "").partition("-")
     return began_ms + min(int(number) if number.isdigit() else 0, FINEST - 1) / FINEST
 
