@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import islice
 from typing import Any
 
 from orchestrator.application.decisions import Complete, Failed, Final, Halt, ended
@@ -17,6 +16,7 @@ from orchestrator.application.validation import check_spec, load_spec
 from orchestrator.client.answers import ANSWER_WITHIN_S, Answers
 from orchestrator.client.control import Answered, Bulk, Controls
 from orchestrator.client.starting import Definition, Started, StartOptions, StartWriter
+from orchestrator.redis_rq.batches import batches
 from orchestrator.redis_rq.connection import BLOCK_MS, connect, translated
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.keys import Keys
@@ -115,8 +115,8 @@ class Client:
         workflows = list(workflows)
         ids = list(execution_ids) if execution_ids is not None else [None] * len(workflows)
         writer, sent = StartWriter(), list[str]()
-        starts = iter(zip(workflows, inputs, ids, strict=True))
-        while some := [writer.fields(*one, options) for one in islice(starts, STARTS_AT_ONCE)]:
+        starts = (writer.fields(*one, options) for one in zip(workflows, inputs, ids, strict=True))
+        for some in batches(starts, STARTS_AT_ONCE):
             with translated(), self._redis.pipeline(transaction=False) as pipe:
                 for fields in some:
                     pipe.xadd(self._keys.starts, fields)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from orchestrator.application.errors import OrchestratorError
 from orchestrator.application.events import ControlEvent, SignalEvent
 from orchestrator.client.answers import Answers
+from orchestrator.redis_rq.batches import batches
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
@@ -67,7 +67,7 @@ class Controls:
         """Send many, so many in each round trip; those that are gone or have moved on refuse. However long
         it takes, the next answer must come within this time."""
         bulk = Bulk()
-        for some in _in_turns(events):
+        for some in batches(events, AT_ONCE):
             for event, (entry_id, reply) in zip(some, self._send(some), strict=True):
                 answer = self._answers.wait(reply, within_s, entry_id)
                 if answer["ok"]:
@@ -88,9 +88,3 @@ class Controls:
 
     def _stream(self, event: ControlEvent | SignalEvent) -> str:
         return self._keys.events_of(event.workflow_execution_id)
-
-
-def _in_turns(events: Iterable[ControlEvent]) -> Iterator[list[ControlEvent]]:
-    rest = iter(events)
-    while some := list(islice(rest, AT_ONCE)):
-        yield some

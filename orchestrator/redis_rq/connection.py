@@ -94,6 +94,18 @@ def redis_version(client: Client) -> tuple[int, ...]:
     return tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
 
 
+def clock_ms(client: Client) -> int:
+    """The clock that all times of records come from, in ms: that of Redis."""
+    with translated():
+        return in_ms(client.time())
+
+
+def in_ms(answer: Any) -> int:
+    """What TIME answers, seconds and microseconds, in ms."""
+    seconds, micros = answer
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
 def back_off(first_s: float = 0.05, longest_s: float = 2.0) -> Iterator[float]:
     """Pauses between tries, doubling up to a longest one."""
     pause = first_s

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.states import WorkflowStatus
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, clock_ms, translated
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import Keys
 
@@ -21,10 +21,7 @@ class Glances:
     keys: Keys
 
     def now_ms(self) -> int:
-        """The clock that all times of records come from: that of Redis."""
-        with translated():
-            seconds, microseconds = self.client.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
+        return clock_ms(self.client)
 
     def version(self, workflow_execution_id: str) -> tuple[str, WorkflowStatus]:
         """At which version a record is, and its status: two fields instead of the whole hash."""

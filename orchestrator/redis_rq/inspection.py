@@ -13,7 +13,7 @@ from typing import Any
 
 import redis
 
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, clock_ms, translated
 from orchestrator.redis_rq.events import DEAD_AFTER_MS
 from orchestrator.redis_rq.keys import GROUP, Keys
 
@@ -79,9 +79,7 @@ class Inspection:
         self.client, self.keys = client, keys
 
     def now_ms(self) -> int:
-        with translated():
-            seconds, micros = self.client.time()
-        return int(seconds) * 1000 + int(micros) // 1000
+        return clock_ms(self.client)
 
     def coordinators(self) -> list[Beat]:
         """All that are known, the latest beat first. One that is dead is forgotten by the others."""

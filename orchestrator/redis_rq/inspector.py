@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
 
 from orchestrator.application.errors import RecordNotFound, StoreError
 from orchestrator.application.findings import Finding
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import FINAL_WORKFLOWS, WorkflowStatus
+from orchestrator.redis_rq.batches import batches
 from orchestrator.redis_rq.commits import SPARE_S
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
@@ -32,8 +32,6 @@ MOST_COUNTED = 20_000
 """How many open executions are counted in one script: everybody else waits for as long as it runs."""
 
 OPEN_WORKFLOWS = frozenset(WorkflowStatus) - FINAL_WORKFLOWS
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +113,9 @@ class Inspector:
         keys = self._keys
         with translated():
             records = self._scan(keys.workflow("*"), keys.workflow(""))
-            for batch in _batches(records):
+            for batch in batches(records, BATCH):
                 self._examine([_Case(weid) for weid in dict.fromkeys(batch)])
-            for claims in _batches(self._all_claims()):
+            for claims in batches(self._all_claims(), BATCH):
                 self._examine_claims(claims)
             self._compare_counts()
         return self._report
@@ -309,9 +307,3 @@ def _owner(key: str, member: str, keys: Keys) -> str:
 
 def _glob(text: str) -> str:
     return re.sub(r"([*?\[\]\\^])", r"\\\1", text)
-
-
-def _batches(found: Iterable[T]) -> Iterator[list[T]]:
-    rest = iter(found)
-    while batch := list(islice(rest, BATCH)):
-        yield batch

@@ -13,7 +13,7 @@ from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.events import ResultEvent
 from orchestrator.redis_rq.codec import event_fields, loads
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, clock_ms, translated
 from orchestrator.redis_rq.jobs import lease_of_job, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.record_codec import item_field
@@ -52,10 +52,10 @@ class RqRunner:
         return taken
 
     def _hold(self, jobs: Sequence[DispatchJob]) -> None:
-        seconds, micros = self._client.time()
+        now_ms = clock_ms(self._client)
         with self._client.pipeline(transaction=False) as pipe:
             for job in jobs:
-                due_ms = seconds * 1000 + micros // 1000 + round((job.timeout_s or DAY_S) * 1000)
+                due_ms = now_ms + round((job.timeout_s or DAY_S) * 1000)
                 pipe.zadd(self._keys.leases, {lease_of_job(job): due_ms}, xx=True)
                 pipe.delete(self._keys.rq_job(job.token))
             pipe.execute()

@@ -12,7 +12,7 @@ from orchestrator.application.states import FINAL_WORKFLOWS
 from orchestrator.backend.ports import Committed, EventRef, KeptSchedule
 from orchestrator.redis_rq.codec import dumps, loads
 from orchestrator.redis_rq.commits import Command
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, in_ms, translated
 from orchestrator.redis_rq.keys import GROUP, Keys, schedule_member
 from orchestrator.redis_rq.scripts import Script
 
@@ -38,8 +38,8 @@ class RedisSchedules:
         with translated(), self._client.pipeline(transaction=False) as pipe:
             pipe.hget(self._keys.schedules, name)
             pipe.time()
-            text, (seconds, micros) = pipe.execute()
-        return text or "", int(seconds) * 1000 + int(micros) // 1000
+            text, now = pipe.execute()
+        return text or "", in_ms(now)
 
     def all(self) -> list[Schedule]:
         """Every schedule, by name."""
