@@ -154,8 +154,6 @@ for _ = 1, tonumber(word()) do
   end
 end
 
--- Places under concurrency keys: first come, first served. A member is <limit>|<stream>|<execution>|<step>|<token>;
--- whatever else stands in line is nobody's, and goes.
 for _ = 1, tonumber(word()) do
   local is_wanted, held, line, member = word() == "1", word(), word(), word()
   if is_wanted then
@@ -165,20 +163,7 @@ for _ = 1, tonumber(word()) do
     redis.call("ZREM", held, member)
     redis.call("ZREM", line, member)
   end
-  local next_one = redis.call("ZRANGE", line, 0, 0)[1]
-  while next_one do
-    local limit, stream, waiter, step, token = string.match(next_one, "^(%d+)|(.-)|(.-)|(.-)|(.-)$")
-    if limit and redis.call("ZCARD", held) >= tonumber(limit) then
-      break
-    end
-    redis.call("ZREM", line, next_one)
-    if limit then
-      local time = redis.call("TIME")
-      redis.call("ZADD", held, time[1] * 1000 + math.floor(time[2] / 1000), next_one)
-      redis.call("XADD", stream, "*", "type", "slot", "execution", waiter, "step", step, "token", token)
-    end
-    next_one = redis.call("ZRANGE", line, 0, 0)[1]
-  end
+  hand_on(held, line)
 end
 
 local ends = word() == "1"
@@ -188,11 +173,7 @@ if ends then
   groups, group, group_values = word(), word(), word()
 end
 
-while at <= #ARGV do
-  local words = tonumber(word())
-  redis.call(unpack(ARGV, at, at + words - 1))
-  at = at + words
-end
+run_commands(at)
 
 -- Last of all, for an execution may end where it begins.
 if ends then

@@ -7,10 +7,5 @@
 if redis.call("XACK", KEYS[1], ARGV[1], ARGV[2]) == 0 then
   return 0
 end
-local at = 3
-while at <= #ARGV do
-  local words = tonumber(ARGV[at])
-  redis.call(unpack(ARGV, at + 1, at + words))
-  at = at + words + 1
-end
+run_commands(3)
 return 1

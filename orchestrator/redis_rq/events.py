@@ -62,7 +62,8 @@ class RedisEventLog:
         self._grace_ms, self._retention_ms, self._settle_s = grace_ms, retention_s * 1000, settle_s
         self._judge_after = 0.0
         self._sweep, self._trim = Script(client, "sweep"), Script(client, "trim")
-        self._keep_signal, self._dismissal = Script(client, "keep_signal"), Script(client, "dismiss")
+        self._keep_signal = Script(client, "keep_signal", "run_commands")
+        self._dismissal = Script(client, "dismiss", "run_commands")
         self._mine = list(range(self._keys.partitions))
         self._streams = [self._keys.starts, *map(self._keys.events, range(self._keys.partitions))]
 

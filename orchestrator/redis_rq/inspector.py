@@ -92,7 +92,7 @@ class Inspector:
         self._repairs = repairs
         self._store = RedisStore(client, self._keys, retention_s)
         self._probes = Probes(self._keys, retention_s)
-        self._look, self._repair = Script(client, "look"), Script(client, "repair")
+        self._look, self._repair = Script(client, "look"), Script(client, "repair", "hand_on")
         self._counts = Script(client, "counts")
         self._report, self._open = Report(), Counter[tuple[str, str]]()
 

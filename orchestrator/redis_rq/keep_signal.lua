@@ -10,11 +10,6 @@ end
 if redis.call("XACK", KEYS[3], ARGV[2], ARGV[3]) == 1 then
   redis.call("RPUSH", KEYS[2], ARGV[1])
   redis.call("EXPIRE", KEYS[2], ARGV[4])
-  local at = 5
-  while at <= #ARGV do
-    local words = tonumber(ARGV[at])
-    redis.call(unpack(ARGV, at + 1, at + words))
-    at = at + words + 1
-  end
+  run_commands(5)
 end
 return 1

@@ -29,23 +29,6 @@ local function lease(leases, member, dispatched, token, sequences)
   end
 end
 
--- As in commit.lua: first come, first served, and whatever else stands in line is nobody's.
-local function hand_on(held, line)
-  local next_one = redis.call("ZRANGE", line, 0, 0)[1]
-  while next_one do
-    local limit, stream, waiter, step, token = string.match(next_one, "^(%d+)|(.-)|(.-)|(.-)|(.-)$")
-    if limit and redis.call("ZCARD", held) >= tonumber(limit) then
-      return
-    end
-    redis.call("ZREM", line, next_one)
-    if limit then
-      redis.call("ZADD", held, now, next_one)
-      redis.call("XADD", stream, "*", "type", "slot", "execution", waiter, "step", step, "token", token)
-    end
-    next_one = redis.call("ZRANGE", line, 0, 0)[1]
-  end
-end
-
 local function place(held, line, member, wish)
   if wish == "leave" then
     redis.call("ZREM", held, member)

@@ -15,11 +15,13 @@ Call = tuple[Sequence[str], Sequence[Any]]
 
 
 class Script:
-    """A script by its name; sent whole only when the server does not know it yet."""
+    """A script by its name, with the functions that it shares with others before it; sent whole only when the
+    server does not know it yet."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, name: str, *shared: str) -> None:
         self._client = client
-        self._text = files(__package__).joinpath(f"{name}.lua").read_text()
+        folder = files(__package__)
+        self._text = "".join(folder.joinpath(f"{one}.lua").read_text() for one in (*shared, name))
         self._sha = ""
 
     def __call__(self, keys: Sequence[str], args: Sequence[Any]) -> Any:

@@ -60,7 +60,7 @@ class RedisStore:
         self._retention_s = retention_s
         self._words = CommitWords(self._keys, retention_s, routes or Routes())
         self._register = Script(client, "register")
-        self._commit = Script(client, "commit")
+        self._commit = Script(client, "commit", "hand_on", "run_commands")
         self.schedules = RedisSchedules(client, self._keys)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
 
