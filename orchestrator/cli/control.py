@@ -44,6 +44,11 @@ by_option = click.option("--by", metavar="NAME", default=_me, help="Who wants it
 reason_option = click.option("--reason", metavar="TEXT", help="Why: it is kept in the history.")
 
 
+def steering(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What every command has that tells executions something: who wants it, JSON, and which Redis."""
+    return by_option(json_option(connection_options(pass_target(command))))
+
+
 @click.command()
 @some_ids_argument
 @filter_options
@@ -111,10 +116,7 @@ def retry(
 @click.option("--from", "step", metavar="STEP", required=True, help="The step to begin with.")
 @corrections_option
 @reason_option
-@by_option
-@json_option
-@connection_options
-@pass_target
+@steering
 def rerun(
     target: Target,
     execution_id: str,
@@ -131,10 +133,7 @@ def rerun(
 
 @click.command()
 @ids_argument
-@by_option
-@json_option
-@connection_options
-@pass_target
+@steering
 def pause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool) -> None:
     """Dispatch no more steps of executions; what runs goes on, and its results count."""
     client = target.client()
@@ -143,10 +142,7 @@ def pause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool) -
 
 @click.command()
 @ids_argument
-@by_option
-@json_option
-@connection_options
-@pass_target
+@steering
 def unpause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool) -> None:
     """Let executions go on that were paused."""
     client = target.client()
@@ -156,10 +152,7 @@ def unpause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool)
 @click.command()
 @execution_argument
 @click.argument("step", metavar="STEP")
-@by_option
-@json_option
-@connection_options
-@pass_target
+@steering
 def hold(target: Target, execution_id: str, step: str, by: str | None, as_json: bool) -> None:
     """Keep a step where it is until it is released; one that is in progress cannot be held."""
     client = target.client()
@@ -173,10 +166,7 @@ def hold(target: Target, execution_id: str, step: str, by: str | None, as_json: 
 @click.command()
 @execution_argument
 @click.argument("step", metavar="STEP")
-@by_option
-@json_option
-@connection_options
-@pass_target
+@steering
 def release(target: Target, execution_id: str, step: str, by: str | None, as_json: bool) -> None:
     """Let a step go on that is on hold."""
     client = target.client()
