@@ -16,4 +16,3 @@ local function hand_on(held, line)
     next_one = redis.call("ZRANGE", line, 0, 0)[1]
   end
 end
-

@@ -6,4 +6,3 @@ local function run_commands(at)
     at = at + words + 1
   end
 end
-
