@@ -1,9 +1,17 @@
 """How an executor is called: with its inputs, and with what else it names.
 
-    def fetch(inputs, heartbeat, configuration, context): ...
+    def fetch(inputs, configuration, context, heartbeat, log, cancelled): ...
 
-It imports nothing for that: what it is given follows from the names of its parameters. The work-horse of
-every step imports this: nothing heavy may be needed here.
+It imports nothing for that: what it is given follows from the names of its parameters.
+
+    configuration              what its source is set up with
+    context                    which call this is: ids, attempt, idempotency key, deadline
+    heartbeat(progress, note)  says that it is at work
+    log(text)                  keeps a line with the run of its step
+    cancelled()                whether nobody waits for it any more
+    evaluate(expression, data) an expression of the language, evaluated
+
+The work-horse of every step imports this: nothing heavy may be needed here.
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ from typing import Any
 
 from orchestrator.application.errors import ConfigurationMissing, HeartbeatMissing
 
-NAMES = frozenset({"heartbeat", "configuration", "context"})
+NAMES = frozenset({"heartbeat", "configuration", "context", "log", "cancelled", "evaluate"})
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -75,6 +83,13 @@ class Heartbeat:
         said = [str(one) for one in (progress, note) if one is not None]
         if said:
             self._tell(": ".join(said))
+
+
+def evaluate(expression: Any, data: Any) -> Any:
+    """For an executor that is given expressions: what one means where `data` is all there is to read."""
+    from orchestrator.application.expressions import resolve
+
+    return resolve(expression, data)
 
 
 def context_of(

@@ -11,19 +11,23 @@ notes the time.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.application.calling import Heartbeat, check_named, context_of, named_by
+from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
 from orchestrator.application.configuration import configure
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import BadConfiguration, ExecutorNotFound
 from orchestrator.application.events import ResultEvent, failure, iso
+from orchestrator.awaiting import awaited
 from orchestrator.backend.identifiers import now_ms
 from orchestrator.backend.isolation import NotJson, dumps
 from orchestrator.backend.ports import Runner
 from orchestrator.backend.results import carrying_results
+
+logger = logging.getLogger(__name__)
 
 Execute = Callable[..., Any] | Mapping[str, Callable[..., Any]]
 """One function for all names, `(fn, inputs) -> dict`, or one for each: `{fn: (inputs) -> dict}`; each may
@@ -71,15 +75,18 @@ class InProcessWorker:
             named = named_by(executor, len(arguments))
             check_named(named, job.step_id, job.fn, job.heartbeat_s, job.source)
             if not named:
-                return _checked(executor(*arguments), job.max_output_bytes), None
+                return _checked(awaited(executor(*arguments)), job.max_output_bytes), None
             configuration = configure(job.source, os.environ)
             hide = configuration.hide
             offered = {
                 "heartbeat": Heartbeat(self._clock),
                 "configuration": configuration.values,
                 "context": _context_of(job, started_ms),
+                "log": lambda text: logger.info("%s", hide(str(text))),
+                "cancelled": lambda: False,
+                "evaluate": evaluate,
             }
-            output = executor(*arguments, **{name: offered[name] for name in named})
+            output = awaited(executor(*arguments, **{name: offered[name] for name in named}))
             return _checked(output, job.max_output_bytes), None
         except NotJson as fault:
             return None, failure("bad_output", hide(str(fault)))

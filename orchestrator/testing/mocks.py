@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from orchestrator.application.calling import named_by
+from orchestrator.awaiting import awaited
 from orchestrator.testing.calls import Call
 from orchestrator.testing.errors import RehearsalError
 
@@ -28,9 +29,25 @@ class Mock:
         self.calls: list[Call] = []
         self._answer = iter(answer) if isinstance(answer, list | tuple) else answer
 
-    def __call__(self, inputs: dict[str, Any], heartbeat: Any, configuration: Any, context: Any) -> Any:
+    def __call__(
+        self,
+        inputs: dict[str, Any],
+        heartbeat: Any,
+        configuration: Any,
+        context: Any,
+        log: Any,
+        cancelled: Any,
+        evaluate: Any,
+    ) -> Any:
         """What a worker calls. It names all that a worker offers, and so it fits into every step."""
-        offered = {"heartbeat": heartbeat, "configuration": configuration, "context": context}
+        offered = {
+            "heartbeat": heartbeat,
+            "configuration": configuration,
+            "context": context,
+            "log": log,
+            "cancelled": cancelled,
+            "evaluate": evaluate,
+        }
         return self._given(inputs, offered)
 
     def _given(self, inputs: dict[str, Any], offered: Mapping[str, Any]) -> Any:
@@ -42,7 +59,7 @@ class Mock:
         try:
             if _takes_nothing(answer):
                 raise RehearsalError(f"the mock of {self.name!r} must take the inputs: def mock(inputs): ...")
-            return answer(inputs, **{name: offered[name] for name in named_by(answer, 1)})
+            return awaited(answer(inputs, **{name: offered[name] for name in named_by(answer, 1)}))
         except (AssertionError, RehearsalError) as error:
             raise OfTheTest(error) from error
 

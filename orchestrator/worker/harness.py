@@ -13,14 +13,12 @@ fail in any way without losing a result. It never raises: what RQ calls a failed
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -30,16 +28,18 @@ from typing import Any, Protocol
 from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
-from orchestrator.application.calling import Heartbeat, check_named, context_of, named_by
+from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
 from orchestrator.application.configuration import configure
 from orchestrator.application.errors import BadConfiguration, OrchestratorError, Unavailable
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
+from orchestrator.awaiting import awaited
 from orchestrator.logs import running
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lookup import Executor, Executors
+from orchestrator.worker.outcome import checked, exception
 from orchestrator.worker.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -47,9 +47,6 @@ logger = logging.getLogger(__name__)
 GIVE_UP_AFTER_S = 3_600.0
 OVERDUE_S = 1.0
 """How long after its deadline a step may still run: by then the record has given it up."""
-SHOWN_OF_A_TRACEBACK = 2_000
-SHOWN_OF_A_MESSAGE = 10_000
-Hide = Callable[[str], str]
 EXECUTORS_VARIABLE = "ORCHESTRATOR_EXECUTORS"
 LEASE_VARIABLE = "ORCHESTRATOR_LEASE_S"
 
@@ -165,7 +162,7 @@ class Harness:
         except OrchestratorError as error:
             return None, failure("exception", str(error), type(error).__name__)
         except Exception as error:
-            return None, _exception(error)
+            return None, exception(error)
         hide = configuration.hide
         run = marks(payload)
         heartbeat = Heartbeat(
@@ -175,16 +172,19 @@ class Harness:
             "heartbeat": heartbeat,
             "configuration": configuration.values,
             "context": _context_of(payload),
+            "log": lambda text: logger.info("%s", hide(str(text)), extra=run),
+            "cancelled": lambda: lease.is_superseded,
+            "evaluate": evaluate,
         }
         try:
             with self._watch(payload, heartbeat, lease):
-                output = executor(payload["inputs"], **{name: offered[name] for name in named})
+                output = awaited(executor(payload["inputs"], **{name: offered[name] for name in named}))
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
-            return None, _exception(error, hide)
+            return None, exception(error, hide)
         return checked(output, payload["max_output_bytes"], hide)
 
     def _watch(
@@ -255,39 +255,6 @@ class Harness:
         except Unavailable as error:
             words = (_name(payload), fields["type"], error)
             logger.warning("cannot report %s as %s: %s", *words, extra=marks(payload))
-
-
-def checked(output: Any, max_bytes: int, hide: Hide) -> tuple[str | None, dict[str, Any] | None]:
-    """An output as JSON text, or why it cannot be one."""
-    try:
-        text = json.dumps(output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        size = len(text.encode())
-    except Exception as error:  # an object may raise whatever it likes when it is looked at
-        return None, failure(
-            "bad_output", f"the output is not JSON: {_said(error, hide)}", type(error).__name__
-        )
-    if size > max_bytes:
-        message = f"the output has {size:,} bytes; limits.max_output_bytes allows {max_bytes:,}"
-        return None, failure("bad_output", f"{message}: pass large data by reference")
-    return text, None
-
-
-def _exception(error: BaseException, hide: Hide = str) -> dict[str, Any]:
-    tail = hide("".join(traceback.format_tb(error.__traceback__)))[-SHOWN_OF_A_TRACEBACK:]
-    return failure("exception", _said(error, hide), type(error).__name__, traceback=_printable(tail))
-
-
-def _said(error: BaseException, hide: Hide) -> str:
-    """What an exception says, if it can; else what it is. Secrets go before the rest is cut."""
-    try:
-        return _printable(hide(str(error))[:SHOWN_OF_A_MESSAGE]) or type(error).__name__
-    except Exception:
-        return type(error).__name__
-
-
-def _printable(text: str) -> str:
-    """Whatever an exception says must be storable: half a surrogate pair is not."""
-    return text.encode(errors="replace").decode()
 
 
 def _dispatch(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:

@@ -8,6 +8,7 @@ imported are not its executors.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property, partial
@@ -26,7 +27,9 @@ Executor = Callable[..., Any]
 """Called with its inputs, and with what else it names: `application/calling.py`."""
 
 ENTRY_POINTS = "orchestrator.executors"
-BUILT_IN = frozenset({"webhook"})
+BUILT_IN = frozenset({"echo", "env", "file", "http", "process", "python", "sleep", "transform", "webhook"})
+"""Each is a function of the file of its name in `executors/`."""
+OUR_EXECUTORS = "orchestrator_executors"
 
 
 class BadExecutors(OrchestratorError):
@@ -89,14 +92,16 @@ def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def _built_in(fn: str) -> Executor:
-    """From the file beside our own package: a user's folder of executors may well have the same name."""
-    path = Path(__file__).parents[2] / "executors" / f"{fn}.py"
-    spec = spec_from_file_location(f"orchestrator_{fn}", path)
-    assert spec is not None, path
-    assert spec.loader is not None, path
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return public_functions(module)[fn]
+    """From the folder beside our own package, under a name of its own: a user's folder of executors may well
+    have the same name as ours."""
+    if OUR_EXECUTORS not in sys.modules:
+        path = Path(__file__).parents[2] / "executors"
+        spec = spec_from_file_location(
+            OUR_EXECUTORS, path / "__init__.py", submodule_search_locations=[str(path)]
+        )
+        assert spec is not None, path
+        sys.modules[OUR_EXECUTORS] = module_from_spec(spec)
+    return public_functions(import_module(f"{OUR_EXECUTORS}.{fn}"))[fn]
 
 
 def _imported(name: str) -> ModuleType:

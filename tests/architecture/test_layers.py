@@ -19,6 +19,7 @@ TRANSITIONS = "orchestrator.application.transitions"
 CONVERT = "orchestrator.convert"
 BACKEND = "orchestrator.backend"
 REDIS_RQ = "orchestrator.redis_rq"
+AWAITING = "orchestrator.awaiting"
 LOGIC = "orchestrator.application.logic"
 
 ANYTHING = frozenset({"*"})
@@ -50,11 +51,12 @@ ROOMS = {
         ours=frozenset({APPLICATION}), never=IMPURE | {TRANSITIONS}
     ),  # it writes documents, nothing more
     CONVERT: Room(ours=frozenset({APPLICATION}), libraries=frozenset({"yaml"}), never=IMPURE | {TRANSITIONS}),
-    BACKEND: Room(ours=frozenset({APPLICATION}), libraries=DATA),
+    AWAITING: Room(),
+    BACKEND: Room(ours=frozenset({APPLICATION, AWAITING}), libraries=DATA),
     REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"redis", "rq"}),
     "orchestrator.logs": Room(),
     "orchestrator.worker": Room(
-        ours=frozenset({APPLICATION, REDIS_RQ, "orchestrator.logs"}),
+        ours=frozenset({APPLICATION, AWAITING, REDIS_RQ, "orchestrator.logs"}),
         libraries=DATA | {"redis", "rq"},
         never=frozenset({TRANSITIONS}),  # a worker never decides
     ),
@@ -91,6 +93,7 @@ ROOMS = {
         ours=frozenset(
             {
                 APPLICATION,
+                AWAITING,
                 BACKEND,
                 "orchestrator.family",
                 "orchestrator.worker.lookup",

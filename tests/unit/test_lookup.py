@@ -162,7 +162,7 @@ def test_ours_is_found_where_somebody_elses_package_is_called_executors_too(
     known = Executors(["executors"])
 
     assert known.find("price")({}) == {}
-    assert known.find("webhook").__module__ == "orchestrator_webhook"
+    assert known.find("webhook").__module__ == "orchestrator_executors.webhook"
 
 
 def test_one_of_your_own_comes_before_it_and_a_function_for_everything_after_it(modules: Modules) -> None:
