@@ -1,7 +1,7 @@
 """A package of executors as somebody has it who has installed it, without a network.
 
-Its own pyproject.toml is read by setuptools, which puts its modules and its entry points into a folder. That is
-what pip does too, but pip needs more than a development environment has: a way to make wheels.
+Its own pyproject.toml is read by setuptools, which puts its modules and its entry points into a folder. So
+does pip, which needs more than a development environment need have: a way to make wheels.
 """
 
 from __future__ import annotations

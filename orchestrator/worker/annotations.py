@@ -96,11 +96,11 @@ def in_words(annotation: Any) -> str:
     annotation, _ = _plain(annotation)
     origin, args = get_origin(annotation) or annotation, get_args(annotation)
     if _is_one_of(origin, _UNIONS):
-        return " or ".join(map(in_words, args))
+        return " or ".join(dict.fromkeys(map(in_words, args)))
     if origin is Literal:
         return " or ".join(map(repr, args))
     if _is_one_of(origin, _LISTS):
-        return f"a list, each {in_words(args[0])}" if args else "a list"
+        return f"a list (each {in_words(args[0])})" if args else "a list"
     if is_typed_dict(annotation) or _is_one_of(origin, _MAPPINGS):
         return "a mapping"
     words = [said for classes, said in _WORDS if _is_one_of(annotation, classes)]
