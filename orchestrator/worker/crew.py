@@ -160,6 +160,7 @@ class Crew:
 
     def _leave(self) -> None:
         """Take nothing new, and wait for those who will end."""
+        logger.info("takes no more steps, %d still run", len(self._runs))
         self._tell({"type": "leaving"})
         began = time.monotonic()
         while waited_for := [run for run in self._now() if not run.is_stuck]:
