@@ -235,6 +235,25 @@ def test_a_killed_process_is_replaced_at_once(system: System) -> None:
     assert worker.poll() is None
 
 
+def test_a_process_that_is_silent_is_killed_and_its_steps_run_again(redis_url: str, tmp_path: Path) -> None:
+    environment = {"ORCHESTRATOR_LEASE_S": "4"}
+    with stack(redis_url, "async_functions", tmp_path / "logs", **environment) as processes:
+        processes.coordinator()
+        system = System(processes, redis := connect(redis_url), Client(redis), tmp_path)
+        worker = system.worker()
+        holds = system.step("a", "holds", retry=0)
+        system.client.start({"steps": [holds], "limits": {"max_lost": 1}}, execution_id="x")
+        process = system.began("a")
+
+        final = system.result("x")
+
+        assert isinstance(final, Failed), system.log()
+        assert final.error["kind"] == "lost"
+        wait_until(lambda: not is_running(process), what=system.log())
+        assert worker.poll() is None
+        redis.close()
+
+
 def test_an_orphaned_crew_finishes_what_it_runs_and_ends(system: System) -> None:
     worker = system.worker()
     system.client.start({"steps": [system.step("a", "deaf")]}, execution_id="x")
@@ -279,6 +298,7 @@ def test_a_second_request_ends_it_at_once_and_its_steps_run_elsewhere(system: Sy
 
     worker.terminate()
     wait_until(lambda: "takes no more steps" in system.log(), what=system.log())
+    time.sleep(1.0)  # a second signal within a second is the same one
     worker.terminate()
 
     assert worker.wait(10) == 0
