@@ -21,6 +21,7 @@ from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
 from processes import Stack, stack, wait_until
+from redis_server import own_redis
 
 pytestmark = pytest.mark.slow
 
@@ -330,6 +331,31 @@ def test_lines_say_of_which_step_they_are_also_when_steps_take_turns(system: Sys
         ]
         assert len(lines) == 2
         assert all(f'"step": "s{n}"' in line for line in lines)
+
+
+def test_a_worker_waits_for_redis_and_goes_on(tmp_path: Path) -> None:
+    with (
+        own_redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server,
+        stack(server.url, "async_functions", tmp_path / "logs") as processes,
+    ):
+        processes.coordinator()
+        system = System(processes, redis := connect(server.url), Client(redis), tmp_path)
+        worker = system.worker()
+        system.client.start({"steps": [system.step("a", "deaf")]}, execution_id="x")
+        system.began("a")
+
+        server.kill()
+        system.let_go("a")
+        time.sleep(2.0)
+        server.restart()
+
+        assert isinstance(system.result("x"), Complete), system.log()
+        system.client.start({"steps": [system.step("b", "nap")]}, execution_id="y")
+        assert isinstance(system.result("y"), Complete), system.log()
+        assert worker.poll() is None
+        assert system.log().count("Redis is away") <= 2, "said once, and not per second"
+        wait_until(lambda: redis.scard("rq:workers") == 1)
+        redis.close()
 
 
 def test_suspended_workers_take_nothing(system: System) -> None:
