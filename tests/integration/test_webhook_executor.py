@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from executors import webhook as module
-from executors.webhook import NotDelivered, Refused, webhook
+from executors.network import Refused, host_of
+from executors.webhook import NotDelivered, webhook
 from receiver import Answer, Receiver, receiver
 
 CONTEXT = {"idempotency_key": "x1#webhook#0"}
@@ -410,4 +411,4 @@ def test_so_is_one_that_is_not_of_the_web(monkeypatch: pytest.MonkeyPatch, url: 
 
 
 def _host(written: str) -> str:
-    return module._host_of(httpx.URL(f"https://{written}/"))
+    return host_of(httpx.URL(f"https://{written}/"))
