@@ -73,7 +73,7 @@ class Guard:
     verb: str
 
     def admit(self, host: str, port: int) -> bool:
-        """Whether a host is named itself, and so may be a private one; Refused if it is not allowed at all."""
+        """Whether a host is named itself, and so may be a private one; Refused if it is not allowed."""
         listed = list(self._listed())
         if not listed:
             message = f"this worker may {self.verb} nobody: {self.variable} is not set"
@@ -92,7 +92,9 @@ class Guard:
         """Of the addresses behind a host those that may be called; Refused when there is none."""
         found = [one for one in addresses if _is_allowed(host, one, is_named)]
         if not found:
-            which = "is never called by a name" if is_named else "is not a public address: name the host itself"
+            which = (
+                "is never called by a name" if is_named else "is not a public address: name the host itself"
+            )
             raise Refused(f"{host} is {addresses[0]}, which {which} in {self.variable} if that is meant")
         return found[:MOST_ADDRESSES]
 
@@ -107,7 +109,9 @@ class Guard:
             else:
                 name, port = one, ""
             if port and not port.isdecimal():
-                raise Refused(f"{self.variable} cannot be read: {written.strip()!r} has no number as its port")
+                raise Refused(
+                    f"{self.variable} cannot be read: {written.strip()!r} has no number as its port"
+                )
             if name:
                 yield canonical(name), int(port) if port else None
 
