@@ -158,6 +158,8 @@ def read_url(written: str) -> httpx.URL:
         raise Refused(f"the URL cannot be used: {type(error).__name__}") from None
     if url.scheme not in ("http", "https") or not host_of(url):
         raise Refused("the URL cannot be used: it must begin with http:// or https://, and name a host")
+    if url.port is not None and not 0 < url.port < 65_536:
+        raise Refused("the URL cannot be used: there is no such port")
     if url.userinfo:
         raise Refused("the URL cannot be used: it holds credentials, which belong into auth")
     return url.copy_with(fragment=None)

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from certificates import LOCALHOST
 from executors import webhook as module
 from executors.network import Refused, host_of
 from executors.webhook import NotDelivered, webhook
@@ -22,24 +23,6 @@ from receiver import Answer, Receiver, receiver
 
 CONTEXT = {"idempotency_key": "x1#webhook#0"}
 BODY = {"status": "complete", "outcome": {"text": "grün"}}
-LOCALHOST = """\
------BEGIN CERTIFICATE-----
-MIIBYTCCAQegAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhv
-c3QwIBcNMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQBgNVBAMM
-CWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABH0Ay/rpCuuSiqf1
-Qr3X2jKo01fyfQ2WOvZHdJX8G1mQiiiOWmGZIAlyo+OImbm/HCxuApdbXiUcd66u
-jUGoCVmjSDBGMBQGA1UdEQQNMAuCCWxvY2FsaG9zdDAPBgNVHRMBAf8EBTADAQH/
-MB0GA1UdDgQWBBT5gxo8yyVIj2f+94p6QYkuAEX+ijAKBggqhkjOPQQDAgNIADBF
-AiEAgZOuSIW8jJaOIj3hZSAJavN72G1ZhapqGpI5m1Yf9q0CIAo5d58zGAiRV+Dw
-AH3W3+0IeJrka8FSJlIo8l1AqxAw
------END CERTIFICATE-----
------BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg0qUW3rT9xjsvH1u8
-846CkeK2UVZh16SAHSTqIgEccAahRANCAAR9AMv66Qrrkoqn9UK919oyqNNX8n0N
-ljr2R3SV/BtZkIoojlphmSAJcqPjiJm5vxwsbgKXW14lHHeuro1BqAlZ
------END PRIVATE KEY-----
-"""
-"""A certificate for the name localhost that nobody else trusts, and its key."""
 
 
 @pytest.fixture
