@@ -43,6 +43,8 @@ for n in range(3):
             note()
         while True:
             time.sleep(60)
+while len(open(sys.argv[1]).readlines()) < 5:
+    time.sleep(0.01)
 print("begun", flush=True)
 """
 """Five processes, all noted; of those that never end, one is a daemon."""
