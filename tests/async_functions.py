@@ -100,3 +100,11 @@ async def swallows(inputs: Json) -> Json:
         await asyncio.sleep(3_600)
     await asyncio.sleep(1)
     return {"late": True}
+
+
+def hoards(inputs: Json) -> Json:
+    """Takes memory until there is none."""
+    kept = []
+    for _ in range(10_000):
+        kept.append(bytearray(10_000_000))
+    return {"megabytes": len(kept) * 10}

@@ -21,6 +21,7 @@ from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
 from processes import Stack, stack, wait_until
+from redis_server import own_redis
 
 pytestmark = pytest.mark.slow
 
@@ -235,6 +236,25 @@ def test_a_killed_process_is_replaced_at_once(system: System) -> None:
     assert worker.poll() is None
 
 
+def test_a_process_that_is_silent_is_killed_and_its_steps_run_again(redis_url: str, tmp_path: Path) -> None:
+    environment = {"ORCHESTRATOR_LEASE_S": "4"}
+    with stack(redis_url, "async_functions", tmp_path / "logs", **environment) as processes:
+        processes.coordinator()
+        system = System(processes, redis := connect(redis_url), Client(redis), tmp_path)
+        worker = system.worker()
+        holds = system.step("a", "holds", retry=0)
+        system.client.start({"steps": [holds], "limits": {"max_lost": 1}}, execution_id="x")
+        process = system.began("a")
+
+        final = system.result("x")
+
+        assert isinstance(final, Failed), system.log()
+        assert final.error["kind"] == "lost"
+        wait_until(lambda: not is_running(process), what=system.log())
+        assert worker.poll() is None
+        redis.close()
+
+
 def test_an_orphaned_crew_finishes_what_it_runs_and_ends(system: System) -> None:
     worker = system.worker()
     system.client.start({"steps": [system.step("a", "deaf")]}, execution_id="x")
@@ -279,6 +299,7 @@ def test_a_second_request_ends_it_at_once_and_its_steps_run_elsewhere(system: Sy
 
     worker.terminate()
     wait_until(lambda: "takes no more steps" in system.log(), what=system.log())
+    time.sleep(1.0)  # a second signal within a second is the same one
     worker.terminate()
 
     assert worker.wait(10) == 0
@@ -310,6 +331,31 @@ def test_lines_say_of_which_step_they_are_also_when_steps_take_turns(system: Sys
         ]
         assert len(lines) == 2
         assert all(f'"step": "s{n}"' in line for line in lines)
+
+
+def test_a_worker_waits_for_redis_and_goes_on(tmp_path: Path) -> None:
+    with (
+        own_redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server,
+        stack(server.url, "async_functions", tmp_path / "logs") as processes,
+    ):
+        processes.coordinator()
+        system = System(processes, redis := connect(server.url), Client(redis), tmp_path)
+        worker = system.worker()
+        system.client.start({"steps": [system.step("a", "deaf")]}, execution_id="x")
+        system.began("a")
+
+        server.kill()
+        system.let_go("a")
+        time.sleep(2.0)
+        server.restart()
+
+        assert isinstance(system.result("x"), Complete), system.log()
+        system.client.start({"steps": [system.step("b", "nap")]}, execution_id="y")
+        assert isinstance(system.result("y"), Complete), system.log()
+        assert worker.poll() is None
+        assert system.log().count("Redis is away") <= 2, "said once, and not per second"
+        wait_until(lambda: redis.scard("rq:workers") == 1)
+        redis.close()
 
 
 def test_suspended_workers_take_nothing(system: System) -> None:
