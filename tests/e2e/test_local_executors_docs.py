@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from e2e.test_readme import blocks, reading
 from executors import file, process, python
 from executors.env import EnvInputs
-from executors.file import ACTIONS, FORMATS, FileInputs
+from executors.file import Action, FileInputs, Format
 from executors.folders import ROOT_VARIABLE
-from executors.process import FOLDERS, PASSES_TO, ProcessInputs
+from executors.process import FOLDERS, PassTo, ProcessInputs
 from executors.python import PythonInputs
 from executors.settings import ENV_VARIABLES
 from executors.sleep import SleepInputs
@@ -56,7 +57,7 @@ def test_a_table_has_every_setting_and_no_other(name: str) -> None:
 def test_the_page_tells_names_and_limits_as_they_are() -> None:
     variables = (process.COMMANDS_VARIABLE, ROOT_VARIABLE, python.MODULES_VARIABLE, ENV_VARIABLES)
 
-    for word in (*variables, *ACTIONS, *FORMATS, *PASSES_TO, *FOLDERS):
+    for word in (*variables, *get_args(Action), *get_args(Format), *get_args(PassTo), *FOLDERS):
         assert f"`{word}`" in TEXT, word
     assert f"| {process.MAX_BYTES} |" in TEXT
     assert f"| {file.MAX_BYTES} |" in TEXT
