@@ -19,13 +19,19 @@ from typing import Any
 from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
 from orchestrator.application.configuration import configure
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.errors import BadConfiguration, ExecutorNotFound
+from orchestrator.application.errors import (
+    BadConfiguration,
+    ConfigurationMissing,
+    ExecutorNotFound,
+    HeartbeatMissing,
+)
 from orchestrator.application.events import ResultEvent, failure, iso
 from orchestrator.awaiting import awaited
 from orchestrator.backend.identifiers import now_ms
 from orchestrator.backend.isolation import NotJson, dumps
 from orchestrator.backend.ports import Runner
 from orchestrator.backend.results import carrying_results
+from orchestrator.raised import exception
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +98,10 @@ class InProcessWorker:
             return None, failure("bad_output", hide(str(fault)))
         except BadConfiguration as fault:
             return None, failure("expression", str(fault))
+        except (ExecutorNotFound, HeartbeatMissing, ConfigurationMissing) as fault:
+            return None, failure("exception", str(fault), type(fault).__name__)
         except (Exception, SystemExit) as fault:
-            return None, failure("exception", hide(_message(fault)), type(fault).__name__)
+            return None, exception(fault, hide)
 
     def _find(self, job: DispatchJob) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The executor of a job, and what it is given by position."""
@@ -129,10 +137,3 @@ def _checked(output: Any, max_bytes: int) -> Any:
     if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
         raise NotJson(f"the output has more than {max_bytes:,} bytes: pass large data by reference")
     return json.loads(text)
-
-
-def _message(fault: BaseException) -> str:
-    try:
-        return str(fault)
-    except Exception:
-        return f"a {type(fault).__name__} that cannot be printed"

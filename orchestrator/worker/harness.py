@@ -34,12 +34,13 @@ from orchestrator.application.errors import BadConfiguration, OrchestratorError,
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
 from orchestrator.awaiting import awaited
 from orchestrator.logs import running
+from orchestrator.raised import exception
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lookup import Executor, Executors
-from orchestrator.worker.outcome import checked, exception
+from orchestrator.worker.outcome import checked
 from orchestrator.worker.watch import Watch
 
 logger = logging.getLogger(__name__)
