@@ -331,7 +331,7 @@ def test_watch_draws_on_a_terminal_until_the_end(real_world: World) -> None:
     with command(real_world, "watch", "order-1", stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         shown = _read_until(ours, "in progress")
-        real_world.settle(one)
+        real_world.settle(one, executors={"check": _speak})
         shown += _read_until(ours, "outcome")
         assert process.wait(60) == 0
     os.close(ours)
@@ -341,6 +341,12 @@ def test_watch_draws_on_a_terminal_until_the_end(real_world: World) -> None:
     assert "████████████████████████ 2 of 2 steps" in plain
     assert "\x1b[1A" in shown, "it draws over what it drew"
     assert re.search(r"check +complete +1 +0 ", plain)
+    assert "check: packing \\x1b[2J\r\n" in plain, "what is said stands above it"
+
+
+def _speak(inputs: dict[str, Any], log: Any) -> dict[str, Any]:
+    log("packing \x1b[2J")
+    return inputs
 
 
 def test_show_on_a_terminal_is_cut_to_it(real_world: World) -> None:
