@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,27 +47,33 @@ _process = ""
 # ---- whose lines they are
 
 
-_runs: dict[int | None, Fields] = {}
-"""The run of each thread; that of None has the whole process."""
+_run: ContextVar[Fields | None] = ContextVar("run", default=None)
+"""The run that a thread works for, or a task of an event loop."""
+_alone: Fields = {}
+"""The run that has the whole process."""
 
 
 @contextmanager
 def running(run: Fields, *, alone: bool = False) -> Iterator[None]:
-    """What this thread logs in the block belongs to `run`. A run that is `alone` in its process, as in a
-    work-horse, has the lines of all threads: an executor may start some."""
-    whose = None if alone else threading.get_ident()
-    _runs[whose] = run
+    """What is logged in the block belongs to `run`, also by what it has on an event loop. A run that is
+    `alone` in its process, as in a work-horse, has the lines of all threads: an executor may start some."""
+    global _alone
+    token = _run.set(run)
+    if alone:
+        _alone = run
     try:
         yield
     finally:
-        _runs.pop(whose, None)
+        _run.reset(token)
+        if alone:
+            _alone = {}
 
 
 class OfTheRun(logging.Filter):
     """Writes the fields of the run into what is logged during it, over what an executor calls so."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        run = _runs.get(threading.get_ident()) or _runs.get(None) or {}
+        run = _run.get() or _alone
         for name, value in run.items():
             setattr(record, name, value)
         return True

@@ -65,6 +65,20 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @executors_option
 @click.option("--burst", is_flag=True, help="End when the queues are empty.")
+@click.option(
+    "--concurrency",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    help="Run up to N steps at once in one process: for executors that are async, or wait a lot.",
+)
+@click.option(
+    "--processes",
+    metavar="P",
+    type=click.IntRange(1, 1_000),
+    default=1,
+    show_default=True,
+    help="So many workers, started and watched over by this one.",
+)
 @log_options("info")
 @lifeline_option
 @connection_options
@@ -74,12 +88,16 @@ def worker(
     queues: tuple[str, ...],
     executors: tuple[str, ...],
     burst: bool,
+    concurrency: int | None,
+    processes: int,
     log: LogOptions,
     lifeline: int | None,
 ) -> None:
     """Run steps from QUEUEs ("default" unless named) until SIGTERM; a step that runs is finished first.
 
-    It is an RQ worker, seen by `rq info`; the queue "default" is RQ's queue "orchestrator.default".
+    It is an RQ worker, seen by `rq info`; the queue "default" is RQ's queue "orchestrator.default". Every
+    step runs in a process of its own, which can be killed without any harm to others; with --concurrency
+    several share one.
     """
     from orchestrator.embedded import hang_on, process_name
 
@@ -95,7 +113,29 @@ def worker(
         for short in queues or ("default",)
         for queue in settings.keys.queues(_checked_queue(short, settings.prefix))
     ]
-    _work_on(settings, names, burst, name)
+    if concurrency is None:
+        _work_on(settings, names, burst, name)
+    else:
+        _work_concurrently(settings, names, burst, name, concurrency)
+
+
+def _work_concurrently(
+    settings: Settings, queues: list[str], burst: bool, name: str, concurrency: int
+) -> None:
+    from functools import partial
+
+    from orchestrator.redis_rq.connection import connect
+    from orchestrator.worker.crew import be_a_crew
+    from orchestrator.worker.rq_worker import connect_for_rq, make_worker
+    from orchestrator.worker.supervisor import Supervisor
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    wait_for_redis(connect(settings.redis_url), settings, threading.Event().wait)
+    made = make_worker(connect_for_rq(settings.redis_url), queues, name)
+    logger.info("worker %s serves %s, %d steps at once", name, ", ".join(queues), concurrency)
+    Supervisor(made, partial(be_a_crew, settings.redis_url, queues, name, concurrency, burst), burst).serve()
+    logger.info("worker %s has stopped", name)
 
 
 def _work_on(settings: Settings, queues: list[str], burst: bool, name: str) -> None:

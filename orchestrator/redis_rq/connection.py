@@ -36,9 +36,9 @@ UNREACHABLE = (
 """What passes by itself: no server, a full one, one that is loading or has become a replica."""
 
 
-def connect(url: str) -> Client:
-    """A client for this URL: redis://, rediss:// or unix://."""
-    return redis.Redis.from_url(url, **_options())
+def connect(url: str, *, decodes: bool = True) -> Client:
+    """A client for this URL: redis://, rediss:// or unix://. Its replies are text, or else bytes."""
+    return redis.Redis.from_url(url, **{**_options(), "decode_responses": decodes})
 
 
 def connect_like(other: Client) -> Client:

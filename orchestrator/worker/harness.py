@@ -58,9 +58,9 @@ def run_step(payload: dict[str, Any]) -> None:
     client = connect_like(job.connection)
     # A work-horse runs this one job and may be killed with it; a worker that does not fork may not.
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
-    on_overdue = _die if is_horse else None
+    stop = _die if is_horse else None
     try:
-        harness = Harness(client, FromEnvironment(), lease_s=_lease_from_environment(), on_overdue=on_overdue)
+        harness = Harness(client, FromEnvironment(), lease_s=lease_from_environment(), stop=stop)
         harness.run(payload)
     finally:
         client.close()
@@ -93,7 +93,7 @@ def _executors(named: str) -> Executors:
     return Executors(modules=[name.strip() for name in named.split(",") if name.strip()])
 
 
-def _lease_from_environment() -> float:
+def lease_from_environment() -> float:
     try:
         return float(os.environ.get(LEASE_VARIABLE, LEASE_S))
     except ValueError as error:
@@ -109,7 +109,12 @@ class Harness:
     worker: str = ""
     lease_s: float = LEASE_S
     give_up_after_s: float = GIVE_UP_AFTER_S
-    on_overdue: Callable[[], None] | None = None
+    stop: Callable[[], None] | None = None
+    """Ends the run from outside, if anything can; by default that ends this very process."""
+    is_stopped: Callable[[], bool] = lambda: False
+    awaited: Callable[[Any], Any] = awaited
+    is_alone: bool = True
+    """Whether a run that can be stopped has its process for itself."""
 
     def run(self, payload: Mapping[str, Any]) -> bool:
         """Run one job; False when it was superseded and nothing was published."""
@@ -121,28 +126,28 @@ class Harness:
             logger.info("ended", extra={**told, "outcome": outcome, "duration_s": duration_s})
 
         # A work-horse, which can be stopped, runs nothing else: what its threads log is of this run too.
-        with running(run, alone=self.on_overdue is not None):
+        with running(run, alone=self.is_alone and self.stop is not None):
             logger.info("started", extra=told)
             return self._run(payload, log_end)
 
     def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None]) -> bool:
-        started_at = iso(_now_ms())
+        started_at, overdue = iso(_now_ms()), Overdue(payload["timeout_s"], self.stop)
         lease = Lease(
             self.client,
             self.clock or RedisClock(self.client),
             payload["leases"],
             lease_member(*_dispatch(payload)),
             self.lease_s,
-            on_first_beat=lambda: self._on_first_beat(payload, started_at),
+            on_first_beat=lambda: self._on_first_beat(payload, started_at, overdue),
             on_superseded=lambda: self._on_superseded(payload),
         )
         if not persist(lease.begin, self.give_up_after_s):
             log_end("superseded")
             return False
-        with lease:
+        with lease, overdue:
             output, error = self._call(payload, lease)
             lease.finish()
-            if lease.is_superseded:
+            if lease.is_superseded or self.is_stopped():
                 log_end("superseded")
                 return False
             log_end("complete" if error is None else error["kind"])  # before anybody can answer to it
@@ -173,12 +178,12 @@ class Harness:
             "configuration": configuration.values,
             "context": _context_of(payload),
             "log": lambda text: logger.info("%s", hide(str(text)), extra=run),
-            "cancelled": lambda: lease.is_superseded,
+            "cancelled": lambda: lease.is_superseded or self.is_stopped(),
             "evaluate": evaluate,
         }
         try:
             with self._watch(payload, heartbeat, lease):
-                output = awaited(executor(payload["inputs"], **{name: offered[name] for name in named}))
+                output = self.awaited(executor(payload["inputs"], **{name: offered[name] for name in named}))
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
         except KeyboardInterrupt:
@@ -204,14 +209,14 @@ class Harness:
         reason = f"its executor did not report for {payload['heartbeat_s']:g} s"
         logger.warning("%s: %s", _name(payload), reason, extra=marks(payload))
         self._tell(payload, LostEvent(*_dispatch(payload), reason))
-        if self.on_overdue is not None:
-            self.on_overdue()
+        if self.stop is not None:
+            self.stop()
 
     def _on_superseded(self, payload: Mapping[str, Any]) -> None:
         """Nobody waits for this step any more: it was reset, or its workflow has ended. Stop it."""
         logger.info("superseded while it runs", extra=marks(payload))
-        if self.on_overdue is not None:
-            self.on_overdue()
+        if self.stop is not None:
+            self.stop()
 
     def _publish(
         self, payload: Mapping[str, Any], output: str | None, error: dict[str, Any] | None, started_at: str
@@ -230,14 +235,11 @@ class Harness:
             ),
         )
 
-    def _on_first_beat(self, payload: Mapping[str, Any], started_at: str) -> None:
+    def _on_first_beat(self, payload: Mapping[str, Any], started_at: str, overdue: Overdue) -> None:
         """A step that takes its time: its deadline begins, and who is still running after it is stopped."""
         worker = self.worker or _worker_name()
         self._tell(payload, StartedEvent(*_dispatch(payload), worker, started_at))
-        if self.on_overdue is not None and payload["timeout_s"] is not None:
-            timer = threading.Timer(payload["timeout_s"] + OVERDUE_S, self.on_overdue)
-            timer.daemon = True
-            timer.start()
+        overdue.begin()
 
     def _tell(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
         """Publish what the lease would tell too, only later: it need not be tried again.
@@ -255,6 +257,27 @@ class Harness:
         except Unavailable as error:
             words = (_name(payload), fields["type"], error)
             logger.warning("cannot report %s as %s: %s", *words, extra=marks(payload))
+
+
+class Overdue:
+    """Stops a run that outlives its timeout, if it can be stopped; only for as long as the block lasts."""
+
+    def __init__(self, timeout_s: float | None, stop: Callable[[], None] | None) -> None:
+        self._timer: threading.Timer | None = None
+        if timeout_s is not None and stop is not None:
+            self._timer = threading.Timer(timeout_s + OVERDUE_S, stop)
+            self._timer.daemon = True
+
+    def begin(self) -> None:
+        if self._timer is not None:
+            self._timer.start()
+
+    def __enter__(self) -> Overdue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def _dispatch(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:

@@ -1,0 +1,229 @@
+"""A crew: several steps at once in one process.
+
+    Taker -> one thread per step, each with a harness of its own -> what is async meets on one event loop
+
+It is the child of a supervisor (supervisor.py), which it tells of every run that begins and ends: if this
+process dies, whoever was in it is known. One step cannot be killed without the others here. One that is to
+be stopped is asked to: a coroutine is cancelled, a function sees it by `cancelled()`. One that goes on all
+the same is stuck: the crew then takes nothing new, lets the others finish, and ends; the supervisor has
+begun another crew by then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.application.errors import Unavailable
+from orchestrator.redis_rq.connection import Client, back_off, connect, persist
+from orchestrator.redis_rq.taking import Taker
+from orchestrator.worker.harness import FromEnvironment, Harness, lease_from_environment, marks
+from orchestrator.worker.lease import RedisClock
+from orchestrator.worker.loop import Loop, Stopper
+
+logger = logging.getLogger(__name__)
+
+STUCK_AFTER_S = 5.0
+"""So long a run may take to end after it was stopped."""
+LEAVE_WITHIN_S = 30.0
+"""So long a crew waits for those that are not stuck, before it leaves without them."""
+WAIT_S = 1.0
+DROP_WITHIN_S = 10.0
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+class Run:
+    """One step that runs here, and how it can be stopped."""
+
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        self.payload = payload
+        self._lock = threading.Lock()
+        self._stopper: Stopper | None = None
+        self._stopped_at: float | None = None
+
+    def stops_by(self, stopper: Stopper) -> None:
+        with self._lock:
+            self._stopper = stopper
+            is_late = self._stopped_at is not None
+        if is_late:
+            stopper()
+
+    def stop(self) -> None:
+        """Nobody waits for it any more."""
+        with self._lock:
+            if self._stopped_at is not None:
+                return
+            self._stopped_at = time.monotonic()
+            stopper = self._stopper
+        if stopper is not None:
+            stopper()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped_at is not None
+
+    @property
+    def is_stuck(self) -> bool:
+        return self._stopped_at is not None and time.monotonic() - self._stopped_at > STUCK_AFTER_S
+
+
+class Crew:
+    """Runs steps until it is to leave; `tell` reaches the supervisor."""
+
+    def __init__(
+        self, taker: Taker, harness: Harness, slots: int, tell: Tell, leave: threading.Event
+    ) -> None:
+        self._taker, self._harness, self._slots, self._tell = taker, harness, slots, tell
+        self._loop = Loop()
+        self._threads = ThreadPoolExecutor(slots, thread_name_prefix="step")
+        self._runs: dict[str, Run] = {}
+        self._ended = threading.Event()
+        self._pauses = back_off()
+        self._asked_to_leave = leave
+
+    def serve(self, burst: bool = False) -> None:
+        while not self._asked_to_leave.is_set():
+            self._tell({"type": "pulse"})
+            if any(run.is_stuck for run in self._now()):
+                logger.warning(
+                    "a step does not end: this process takes no more, and ends when the others have"
+                )
+                break
+            self._ended.clear()
+            free = self._slots - len(self._runs)
+            if free <= 0:
+                self._ended.wait(WAIT_S)
+            elif self._take(free, wait_s=0.0 if burst else WAIT_S) == 0 and burst and not self._runs:
+                return
+        self._leave()
+
+    def stop(self, token: str) -> None:
+        """Somebody wants this run to end."""
+        run = self._runs.get(token)
+        if run is not None:
+            logger.info("stopped from outside", extra=marks(run.payload))
+            run.stop()
+
+    def _take(self, most: int, wait_s: float) -> int:
+        try:
+            jobs = self._taker.take(most, wait_s)
+        except Unavailable as error:
+            logger.debug("cannot take a step: %s", error)
+            time.sleep(next(self._pauses))
+            return 0
+        self._pauses = back_off()
+        for token, payload in jobs:
+            if payload is None:
+                logger.warning("job %s is no step of ours: it is dropped", token)
+                self._drop(token)
+            else:
+                self._begin(token, payload)
+        return len(jobs)
+
+    def _begin(self, token: str, payload: Mapping[str, Any]) -> None:
+        run = self._runs[token] = Run(payload)
+        names = ("execution", "step", "run_id", "attempt", "token", "events")
+        self._tell({"type": "began"} | {name: payload[name] for name in names})
+        self._threads.submit(self._run, token, run)
+
+    def _run(self, token: str, run: Run) -> None:
+        harness = replace(
+            self._harness,
+            stop=run.stop,
+            is_stopped=lambda: run.is_stopped,
+            awaited=lambda returned: self._loop.awaited(returned, run.stops_by),
+        )
+        try:
+            harness.run(run.payload)
+        except BaseException:
+            logger.exception("this run was given up; its lease will tell", extra=marks(run.payload))
+        finally:
+            self._drop(token)
+            self._tell({"type": "ended", "token": token})
+            del self._runs[token]
+            self._ended.set()
+
+    def _drop(self, token: str) -> None:
+        try:
+            persist(lambda: self._taker.drop(token), DROP_WITHIN_S)
+        except Unavailable as error:
+            logger.warning("cannot drop job %s: %s", token, error)
+
+    def _leave(self) -> None:
+        """Take nothing new, and wait for those who will end."""
+        self._tell({"type": "leaving"})
+        began = time.monotonic()
+        while waited_for := [run for run in self._now() if not run.is_stuck]:
+            any_stuck = len(waited_for) < len(self._runs)
+            if any_stuck and time.monotonic() - began > LEAVE_WITHIN_S:
+                return
+            self._tell({"type": "pulse"})
+            self._ended.clear()
+            self._ended.wait(0.2)
+
+    def _now(self) -> list[Run]:
+        return list(self._runs.values())
+
+
+def be_a_crew(url: str, queues: Sequence[str], name: str, slots: int, burst: bool, pipe: int) -> None:
+    """All that the child of a supervisor does."""
+    client, bare = connect(url), connect(url, decodes=False)
+    harness = Harness(
+        client, FromEnvironment(), RedisClock(client), name, lease_from_environment(), is_alone=False
+    )
+    leave = threading.Event()
+    crew = Crew(Taker(bare, queues, name), harness, slots, Pipe(pipe, leave.set).tell, leave)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leave.set())
+    channel = f"rq:pubsub:{name}"
+    threading.Thread(target=listen, args=[bare, channel, crew], name="commands", daemon=True).start()
+    crew.serve(burst)
+
+
+class Pipe:
+    """The way to the supervisor. When nobody reads it, this process is an orphan: `on_orphaned` is called."""
+
+    def __init__(self, fd: int, on_orphaned: Callable[[], Any]) -> None:
+        self._fd, self._on_orphaned = fd, on_orphaned
+        self._lock = threading.Lock()
+
+    def tell(self, said: Mapping[str, Any]) -> None:
+        line = json.dumps(said).encode() + b"\n"
+        try:
+            with self._lock:
+                while line:
+                    line = line[os.write(self._fd, line) :]
+        except OSError:
+            self._on_orphaned()
+
+
+def listen(client: Client, channel: str, crew: Crew) -> None:
+    """Obey RQ's commands to this worker, for ever: stop a job, shut down."""
+    for pause in back_off():
+        try:
+            with client.pubsub(ignore_subscribe_messages=True) as pubsub:  # type: ignore[no-untyped-call]
+                pubsub.subscribe(channel)
+                while True:
+                    message = pubsub.get_message(timeout=WAIT_S)
+                    if message is not None:
+                        _obey(message["data"], crew)
+        except Exception as error:  # whatever it is, the leases tell too, only later
+            logger.debug("cannot hear commands: %s", error)
+            time.sleep(pause)
+
+
+def _obey(data: Any, crew: Crew) -> None:
+    command = json.loads(data)
+    if command.get("command") == "stop-job":
+        crew.stop(str(command.get("job_id")))
+    elif command.get("command") == "shutdown":
+        os.kill(os.getppid(), signal.SIGTERM)

@@ -1,0 +1,195 @@
+"""The supervisor of a crew: the worker that RQ knows, and a parent that outlives every child.
+
+It runs no step itself. It is registered with RQ, begins a crew in a process of its own, and learns through a
+pipe what that runs. When the crew dies, by whatever one of its steps did, all its runs are reported as lost
+at once, and another crew begins. When it is silent for too long it is killed, for the same.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from redis.exceptions import RedisError
+from rq.worker_registration import register
+
+from orchestrator.application.errors import Unavailable
+from orchestrator.application.events import LostEvent
+from orchestrator.redis_rq.codec import event_fields
+from orchestrator.redis_rq.connection import back_off, translated
+from orchestrator.worker.harness import marks
+from orchestrator.worker.rq_worker import StepWorker
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.5
+BEAT_S = 5.0
+CHANGE_S = 1.0
+"""How often RQ is told that a worker is busy now, or idle: not with every step."""
+SILENT_AFTER_S = 30.0
+"""A crew that says nothing for so long holds its interpreter: its leases have ended by then."""
+QUICK_DEATH_S = 5.0
+
+
+class Child:
+    """A crew's process as its parent sees it."""
+
+    def __init__(self, pid: int, pipe: int) -> None:
+        self.pid, self.pipe = pid, pipe
+        self.runs: dict[str, dict[str, Any]] = {}
+        self.is_leaving = False
+        self.began_at = self.heard_at = time.monotonic()
+        self._rest = b""
+
+    def read(self) -> None:
+        """What it has said since; to be called when there is something, or when it is dead."""
+        while select.select([self.pipe], [], [], 0)[0]:
+            said = os.read(self.pipe, 65_536)
+            if not said:
+                return
+            *lines, self._rest = (self._rest + said).split(b"\n")
+            self.heard_at = time.monotonic()
+            for line in lines:
+                self._hear(json.loads(line))
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        match said["type"]:
+            case "began":
+                self.runs[said["token"]] = said
+            case "ended":
+                self.runs.pop(said["token"], None)
+            case "leaving":
+                self.is_leaving = True
+
+
+class Supervisor:
+    """`be_a_crew(pipe)` is what a child does; `worker` stands for all of it in RQ's registry."""
+
+    def __init__(self, worker: StepWorker, be_a_crew: Callable[[int], Any], burst: bool = False) -> None:
+        self._worker, self._be_a_crew, self._burst = worker, be_a_crew, burst
+        self._children: list[Child] = []
+        self._asked, self._is_over = 0, False
+        self._beat_at = 0.0
+        self._is_away = False
+        self._pauses, self._not_before = back_off(0.1, 10.0), 0.0
+
+    def serve(self) -> None:
+        """Until SIGTERM: then the crew finishes what it runs. A second one ends it at once."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+        while not self._is_over or self._children:
+            is_served = any(not child.is_leaving for child in self._children)
+            if not is_served and not self._is_over and time.monotonic() >= self._not_before:
+                self._begin()
+            self._beat()
+            self._listen()
+            self._reap()
+        with suppress(RedisError):
+            self._worker.register_death()  # type: ignore[no-untyped-call]
+
+    def _ask(self, *_: object) -> None:
+        self._asked += 1
+        self._is_over = True
+        for child in self._children:
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGTERM if self._asked == 1 else signal.SIGKILL)
+
+    def _begin(self) -> None:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            for other in self._children:
+                os.close(other.pipe)
+            _be(self._be_a_crew, writing)
+        os.close(writing)
+        self._children.append(Child(pid, reading))
+
+    def _listen(self) -> None:
+        ready, _, _ = select.select([child.pipe for child in self._children], [], [], TICK_S)
+        for child in self._children:
+            if child.pipe in ready:
+                child.read()
+            if time.monotonic() - child.heard_at > SILENT_AFTER_S:
+                logger.warning("process %d is silent: it is killed", child.pid)
+                with suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        for child in list(self._children):
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid == 0:
+                continue
+            child.read()
+            os.close(child.pipe)
+            self._children.remove(child)
+            self._is_over |= self._burst and status == 0 and not child.is_leaving
+            self._report(child, status)
+
+    def _report(self, child: Child, status: int) -> None:
+        """Who was in a process that has died is lost."""
+        cause = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status >> 8}"
+        if status != 0:
+            logger.warning("process %d died (%s), with %d steps in it", child.pid, cause, len(child.runs))
+            if time.monotonic() - child.began_at < QUICK_DEATH_S:
+                self._not_before = time.monotonic() + next(self._pauses)
+            else:
+                self._pauses = back_off(0.1, 10.0)
+        others = len(child.runs) - 1
+        reason = f"its process died ({cause})" + (f", with {others} other steps in it" if others > 0 else "")
+        for run in child.runs.values():
+            event = LostEvent(
+                run["execution"], run["step"], run["run_id"], run["attempt"], run["token"], reason
+            )
+            logger.warning("%s", reason, extra=marks(run))
+            fields: dict[Any, Any] = dict(event_fields(event))
+            try:
+                with translated():
+                    self._worker.connection.xadd(run["events"], fields)
+                    self._worker.connection.delete(f"rq:job:{run['token']}")
+            except Unavailable as error:
+                logger.warning("cannot report it, the sweep will: %s", error, extra=marks(run))
+
+    def _beat(self) -> None:
+        """Tell RQ that this worker is alive, and whether it is busy."""
+        state = "busy" if any(child.runs for child in self._children) else "idle"
+        pause_s = BEAT_S if state == self._worker.get_state() else CHANGE_S
+        if time.monotonic() - self._beat_at < pause_s:
+            return
+        self._beat_at = time.monotonic()
+        try:
+            if self._worker.birth_date is None:
+                self._worker.register_birth()  # type: ignore[no-untyped-call]
+            with self._worker.connection.pipeline() as pipe:
+                pipe.hset(self._worker.key, mapping=self._worker.serialize())  # Redis may have lost it
+                register(self._worker, pipe)
+                self._worker.set_state(state, pipeline=pipe)
+                self._worker.heartbeat(pipeline=pipe)
+                pipe.execute()
+            if self._is_away:
+                logger.info("Redis is back")
+            self._is_away = False
+        except RedisError as error:
+            if not self._is_away:
+                logger.warning("Redis is away, waiting for it: %s", error)
+            self._is_away = True
+
+
+def _be(be_a_crew: Callable[[int], Any], pipe: int) -> NoReturn:
+    """In the child: it never returns into the code of its parent."""
+    code = 1
+    try:
+        be_a_crew(pipe)
+        code = 0
+    except BaseException:
+        logger.exception("this process ends")
+    finally:
+        logging.shutdown()
+        os._exit(code)
