@@ -27,7 +27,7 @@ Ask = Callable[[str], str | None]
 
 
 def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The value of a secret; SecretNotFound when nobody has it, SecretUnavailable when the provider failed."""
+    """The value of a secret; SecretNotFound if nobody has it, SecretUnavailable if the provider failed."""
     if not is_secret_name(name):
         raise SecretNotFound(name, NAME_RULE)
     looked_for: list[str] = []
@@ -77,7 +77,9 @@ def _function(provider: str) -> Callable[[str], Any]:
     try:
         function = getattr(import_module(module), name)
     except Exception as error:  # a module may raise whatever it likes
-        raise _Unreadable(f"cannot be loaded, write package.module:function: {type(error).__name__}") from None
+        raise _Unreadable(
+            f"cannot be loaded, write package.module:function: {type(error).__name__}"
+        ) from None
     if not callable(function):
         raise _Unreadable("is no function")
     found: Callable[[str], Any] = function

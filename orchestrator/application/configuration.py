@@ -1,7 +1,6 @@
-"""The configuration of a source as its worker makes it, from what the job carries, secrets and the environment.
-
-What comes from there goes to the executor and nowhere else. The work-horse of every step imports this:
-expressions are loaded only for a configuration that has some.
+"""The configuration of a source as its worker makes it: from what the job carries, from secrets, and from the
+environment. The work-horse of every step imports this: expressions are loaded only for a configuration that
+has some.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Variables = Mapping[str, Mapping[str, str | None]]
 
 
 def variables_of(source: Mapping[str, Any] | None, environment: Mapping[str, str]) -> Variables:
-    """What the configuration of a source may read of the environment; VariableRefused if it is not allowed to."""
+    """What the configuration of a source reads of the environment; VariableRefused if it must not."""
     if source is None or not source.get("sources"):
         return {}
     allowed = [one.strip() for one in environment.get(ALLOWED_VARIABLE, "").split(",")]

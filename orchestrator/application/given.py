@@ -52,9 +52,7 @@ def give(
     variables = variables_of(source, environment)
     complete = filled(inputs, secrets, read_once)
     configuration = configure(source, variables, read_once)
-    values = {
-        name: value for of in variables.values() for name, value in of.items() if value is not None
-    }
+    values = {name: value for of in variables.values() for name, value in of.items() if value is not None}
     named = secrets_in([complete, configuration], redact)
     return Given(
         complete,

@@ -71,7 +71,9 @@ def _texts(value: Any, names: Collection[str], deepest: int, *, is_hidden: bool)
             yield value
     elif deepest > 0 and isinstance(value, dict):
         for key, one in value.items():
-            is_below = is_hidden or (isinstance(one, str | dict | list | tuple) and is_secret(str(key), names))
+            is_below = is_hidden or (
+                isinstance(one, str | dict | list | tuple) and is_secret(str(key), names)
+            )
             yield from _texts(one, names, deepest - 1, is_hidden=is_below)
     elif deepest > 0 and isinstance(value, list | tuple):
         for one in value:

@@ -2,8 +2,8 @@
 
     {"user": "ada", "password": {"secret": "db"}}   ->   {"user": "ada", "password": "hunter2"}
 
-A reference counts where it is written, and nowhere else: data that looks like one stays data, whoever sent it.
-So validation finds the places, a job carries them, and a worker puts texts into exactly these.
+A reference counts where it is written, and nowhere else: data that looks like one stays data, whoever sent
+it. So validation finds the places, a job carries them, and a worker puts texts into exactly these.
 
 The work-horse of every step imports this: nothing heavy may be needed here.
 """
@@ -17,8 +17,8 @@ from typing import Any
 SECRET = "secret"
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
 NAME_RULE = (
-    "must be the name of a secret: letters, digits, '_', '-' and '.', at most 128 of them, and neither '-' nor '.' at"
-    " the beginning"
+    "must be the name of a secret: letters, digits, '_', '-' and '.', at most 128 of them, and the first is"
+    " neither '-' nor '.'"
 )
 
 Place = tuple[str | int, ...]

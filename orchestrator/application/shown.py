@@ -29,8 +29,14 @@ class Shown:
 
 def shown_of(record: WorkflowRecord) -> Shown:
     """For whatever is shown of this execution."""
-    values: list[Any] = [record.inputs, record.state, record.outcome, record.error, record.ending]
-    values += [signal for signal in record.signals]
+    values: list[Any] = [
+        record.inputs,
+        record.state,
+        record.outcome,
+        record.error,
+        record.ending,
+        record.signals,
+    ]
     for _, unit in record.units():
         values += (unit.output, unit.error, unit.value, unit.loop_value)
     return Shown(record.spec.redact, (value for value in values if value is not None))

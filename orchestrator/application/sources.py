@@ -120,7 +120,7 @@ class Sources:
 
 
 def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Mappings merge key by key, lists and scalars replace; so do expressions and references to secrets, which
+    """Mappings merge key by key, lists and scalars replace; so do expressions and references to secrets: they
     are values."""
     made = dict(base)
     for key, value in change.items():
@@ -131,9 +131,7 @@ def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict) and not (
-        is_expression(value) or _is_literal(value) or is_reference(value)
-    )
+    return isinstance(value, dict) and not (is_expression(value) or _is_literal(value) or is_reference(value))
 
 
 def _is_literal(value: dict[str, Any]) -> bool:

@@ -195,9 +195,7 @@ class _Walk:
             webhook=header.webhook.settled() if header.webhook else None,
             schedule=header.schedule.settled() if header.schedule else None,
         )
-        return LoadedSpec(
-            spec, graph, self._data, content_hash(self._text), is_sharing="kv" in self._text
-        )
+        return LoadedSpec(spec, graph, self._data, content_hash(self._text), is_sharing="kv" in self._text)
 
     def _supported(self, raw: dict[str, Any], level: str, path: Path) -> dict[str, Any]:
         """Without the keys of the language that this release refuses."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orchestrator.application.events import failure
+from orchestrator.application.hiding import Hiding
 
 SHOWN_OF_A_TRACEBACK = 2_000
 SHOWN_OF_A_MESSAGE = 10_000
@@ -16,10 +17,14 @@ Hide = Callable[[str], str]
 """A text without the secrets that its step was given."""
 
 
-def checked(output: Any, max_bytes: int, hide: Hide) -> tuple[str | None, dict[str, Any] | None]:
-    """An output as JSON text, or why it cannot be one."""
+def checked(
+    output: Any, max_bytes: int, hide: Hide = str, secrets: Hiding | None = None
+) -> tuple[str | None, dict[str, Any] | None]:
+    """An output as JSON text without these secrets, or why it cannot be one."""
     try:
-        text = json.dumps(output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _encode(output)
+        if secrets and secrets.text(text) != text:
+            text = _encode(secrets.value(json.loads(text)))
         size = len(text.encode())
     except Exception as error:  # an object may raise whatever it likes when it is looked at
         return None, failure(
@@ -31,9 +36,13 @@ def checked(output: Any, max_bytes: int, hide: Hide) -> tuple[str | None, dict[s
     return text, None
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 def exception(error: BaseException, hide: Hide = str) -> dict[str, Any]:
     tail = hide("".join(traceback.format_tb(error.__traceback__)))[-SHOWN_OF_A_TRACEBACK:]
-    return failure("exception", _said(error, hide), type(error).__name__, traceback=_printable(tail))
+    kind = hide(type(error).__name__)
+    return failure("exception", _said(error, hide), kind, traceback=_printable(tail))
 
 
 def _said(error: BaseException, hide: Hide) -> str:
