@@ -289,7 +289,7 @@ def _problems_of_reference(name: Any, path: str, secrets: Secrets) -> Iterator[P
 
 
 _INSTEAD = (
-    "put it whole into the input of a step that has an executor, or into the configuration of its source; "
+    "put it whole into the input of an executor, or into the configuration of a source; "
     'data that looks like one is written {"$literal": ...}'
 )
 

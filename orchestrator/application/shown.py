@@ -27,8 +27,8 @@ class Shown:
         return self._hiding.text(text)
 
 
-def shown_of(record: WorkflowRecord) -> Shown:
-    """For whatever is shown of this execution."""
+def shown_of(record: WorkflowRecord, also: Collection[str] = ()) -> Shown:
+    """For whatever is shown of this execution; `also` are names of secrets that its spec does not know."""
     values: list[Any] = [
         record.inputs,
         record.state,
@@ -39,4 +39,4 @@ def shown_of(record: WorkflowRecord) -> Shown:
     ]
     for _, unit in record.units():
         values += (unit.output, unit.error, unit.value, unit.loop_value)
-    return Shown(record.spec.redact, (value for value in values if value is not None))
+    return Shown((*record.spec.redact, *also), (value for value in values if value is not None))

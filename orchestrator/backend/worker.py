@@ -45,10 +45,11 @@ class InProcessWorker:
         *,
         clock: Callable[[], int] = now_ms,
         name: str | None = None,
+        environment: Mapping[str, str] = os.environ,
         secrets: Read = read_secret,
     ) -> None:
         self._runner, self._clock = carrying_results(runner), clock
-        self._execute, self._secrets = execute, secrets
+        self._execute, self._environment, self._secrets = execute, environment, secrets
         self._name = name or os.uname().nodename
 
     def run(self, workflow_execution_id: str | None = None) -> None:
@@ -113,7 +114,9 @@ class InProcessWorker:
         return self._execute[job.fn], ()
 
     def _given(self, job: DispatchJob) -> Given:
-        return give(job.inputs, job.source, os.environ, self._secrets, secrets=job.secrets, redact=job.redact)
+        return give(
+            job.inputs, job.source, self._environment, self._secrets, secrets=job.secrets, redact=job.redact
+        )
 
 
 def _context_of(job: DispatchJob, started_ms: int) -> dict[str, Any]:

@@ -97,6 +97,7 @@ ROOMS = {
                 APPLICATION,
                 AWAITING,
                 BACKEND,
+                SECRETS,
                 "orchestrator.family",
                 "orchestrator.worker.lookup",
                 "orchestrator.workflow",
