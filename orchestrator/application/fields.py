@@ -176,7 +176,7 @@ def _header(value: Any) -> Any:
     if is_reference(value):
         raise PydanticCustomError(
             "bad_secret",
-            "a secret cannot stand here: only workers know it; posts are signed by ORCHESTRATOR_WEBHOOK_SECRET",
+            "a secret cannot stand here: only workers know it; ORCHESTRATOR_WEBHOOK_SECRET signs posts",
         )
     return value
 

@@ -88,7 +88,7 @@ def _step_line(record: WorkflowRecord, step: StepRecord) -> str:
     if step.error is not None:
         line = f"{line}  {error_line(visible(record, step.error))}"
     elif step.reason:
-        line = f"{line}  {step.reason}"
+        line = f"{line}  {visible_text(record, step.reason)}"
     elif step.child is not None:
         line = f"{line}  child {step.child}"
     return line
