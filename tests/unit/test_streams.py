@@ -20,7 +20,8 @@ from orchestrator.worker.streams import without
 SECRET = 'hunter2 "x"'
 HIDING = Hiding([SECRET])
 
-logger = logging.getLogger("an.executor")
+logger = logging.Logger("an.executor", logging.DEBUG)
+"""Of which nobody else knows: the handlers of pytest have ideas of their own."""
 
 
 @pytest.fixture
@@ -29,11 +30,8 @@ def lines() -> Iterator[io.StringIO]:
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.DEBUG)
     yield written
     logger.removeHandler(handler)
-    logger.propagate = True
 
 
 def test_what_is_printed_goes_without_them(capsys: pytest.CaptureFixture[str]) -> None:
