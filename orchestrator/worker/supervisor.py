@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import select
 import signal
@@ -33,9 +34,8 @@ TICK_S = 0.5
 BEAT_S = 5.0
 CHANGE_S = 1.0
 """How often RQ is told that a worker is busy now, or idle: not with every step."""
-SILENT_AFTER_S = 30.0
-"""A crew that says nothing for so long holds its interpreter: its leases have ended by then."""
 QUICK_DEATH_S = 5.0
+TWICE_S = 1.0
 
 
 class Child:
@@ -72,10 +72,12 @@ class Child:
 class Supervisor:
     """`be_a_crew(pipe)` is what a child does; `worker` stands for all of it in RQ's registry."""
 
-    def __init__(self, worker: StepWorker, be_a_crew: Callable[[int], Any], burst: bool = False) -> None:
-        self._worker, self._be_a_crew, self._burst = worker, be_a_crew, burst
+    def __init__(
+        self, worker: StepWorker, be_a_crew: Callable[[int], Any], burst: bool, lease_s: float
+    ) -> None:
+        self._worker, self._be_a_crew, self._burst, self._lease_s = worker, be_a_crew, burst, lease_s
         self._children: list[Child] = []
-        self._asked, self._is_over = 0, False
+        self._asked, self._asked_at, self._is_over = 0, -math.inf, False
         self._beat_at = 0.0
         self._is_away = False
         self._pauses, self._not_before = back_off(0.1, 10.0), 0.0
@@ -95,6 +97,10 @@ class Supervisor:
             self._worker.register_death()  # type: ignore[no-untyped-call]
 
     def _ask(self, *_: object) -> None:
+        """Who presses Ctrl-C is heard twice, if this worker has a parent that passes it on."""
+        if time.monotonic() - self._asked_at < TWICE_S:
+            return
+        self._asked_at = time.monotonic()
         self._asked += 1
         self._is_over = True
         for child in self._children:
@@ -117,8 +123,9 @@ class Supervisor:
         for child in self._children:
             if child.pipe in ready:
                 child.read()
-            if time.monotonic() - child.heard_at > SILENT_AFTER_S:
-                logger.warning("process %d is silent: it is killed", child.pid)
+            # One that says nothing for so long holds its interpreter: its leases have ended by then.
+            if time.monotonic() - child.heard_at > self._lease_s:
+                logger.warning("process %d has been silent for %g s: it is killed", child.pid, self._lease_s)
                 with suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGKILL)
 
