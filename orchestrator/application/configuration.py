@@ -5,8 +5,8 @@ has some.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from orchestrator.application.errors import BadConfiguration, ExpressionError, VariableRefused
@@ -25,12 +25,17 @@ def variables_of(source: Mapping[str, Any] | None, environment: Mapping[str, str
         return {}
     allowed = [one.strip() for one in environment.get(ALLOWED_VARIABLE, "").split(",")]
     for variable in (one for variables in source["sources"].values() for one in variables):
-        if not any(fnmatchcase(variable, pattern) for pattern in allowed):
+        if not any(_fits(variable, pattern) for pattern in allowed):
             raise VariableRefused(variable, ALLOWED_VARIABLE)
     return {
         name: {variable: environment.get(variable) for variable in variables}
         for name, variables in source["sources"].items()
     }
+
+
+def _fits(variable: str, pattern: str) -> bool:
+    """`*` stands for any characters, everything else for itself."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), variable, re.DOTALL) is not None
 
 
 def configure(source: Mapping[str, Any] | None, variables: Variables, read: Read) -> dict[str, Any]:
