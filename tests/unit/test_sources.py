@@ -308,7 +308,9 @@ def test_what_cannot_be_evaluated_names_its_key_and_no_value() -> None:
     assert refused.value.__suppress_context__
 
 
-@pytest.mark.parametrize("allowed", ["", "USER", "TOKE, token, *_TOKEN, TOKENS", "TOKEN USER", "[TU]*, ?SER, TOK?N"])
+@pytest.mark.parametrize(
+    "allowed", ["", "USER", "TOKE, token, *_TOKEN, TOKENS", "TOKEN USER", "[TU]*, ?SER, TOK?N"]
+)
 def test_a_variable_that_a_worker_keeps_to_itself_is_not_read(allowed: str) -> None:
     source = configured(token=TOKEN)
 
