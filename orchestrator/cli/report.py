@@ -157,8 +157,7 @@ def seconds(taken: float) -> str:
 def error_line(error: dict[str, Any]) -> str:
     """The first line of it: a traceback is for --json."""
     message = str(error.get("message") or error.get("kind") or error).strip().partition("\n")[0]
-    line = f"{error['type']}: {message}" if error.get("type") else message
-    return f"{line}; not retried: {error['not_retried']}" if error.get("not_retried") else line
+    return f"{error['type']}: {message}" if error.get("type") else message
 
 
 def _value(value: Any) -> str:
