@@ -23,7 +23,16 @@ from orchestrator.application.spec import RetrySpec, StepSpec
 from orchestrator.application.states import StepStatus, WorkflowStatus
 
 NEVER_RETRIED = frozenset(
-    {"expression", "bad_output", "branch_target", "no_branch", "loop_limit", "declared", "refused"}
+    {
+        "expression",
+        "bad_output",
+        "branch_target",
+        "no_branch",
+        "loop_limit",
+        "declared",
+        "refused",
+        "payload_missing",
+    }
 )
 """Kinds of failure that would only happen again."""
 LONGEST_DELAY_MS = 3650 * 86_400_000

@@ -21,9 +21,11 @@ from orchestrator.application.configuration import configure
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import BadConfiguration, ExecutorNotFound
 from orchestrator.application.events import ResultEvent, failure, iso
+from orchestrator.application.payloads import Payloads
 from orchestrator.awaiting import awaited
 from orchestrator.backend.identifiers import now_ms
 from orchestrator.backend.isolation import NotJson, dumps
+from orchestrator.backend.payloads import BadInputs, MemoryPayloads, kept_output, loaded_job, payloads_of
 from orchestrator.backend.ports import Runner
 from orchestrator.backend.results import carrying_results
 
@@ -36,9 +38,17 @@ name more parameters: `application/calling.py`."""
 
 class InProcessWorker:
     def __init__(
-        self, runner: Runner, execute: Execute, *, clock: Callable[[], int] = now_ms, name: str | None = None
+        self,
+        runner: Runner,
+        execute: Execute,
+        *,
+        clock: Callable[[], int] = now_ms,
+        name: str | None = None,
+        payloads: Payloads | None = None,
     ) -> None:
+        """`payloads` keep large values, instead of the runner's."""
         self._runner, self._clock = carrying_results(runner), clock
+        self._payloads, self._own = payloads, MemoryPayloads()
         self._execute = execute
         self._name = name or os.uname().nodename
 
@@ -71,11 +81,12 @@ class InProcessWorker:
         """The output, or the failure."""
         hide: Callable[[str], str] = str
         try:
+            job = loaded_job(job, self._store)
             executor, arguments = self._find(job)
             named = named_by(executor, len(arguments))
             check_named(named, job.step_id, job.fn, job.heartbeat_s, job.source)
             if not named:
-                return _checked(awaited(executor(*arguments)), job.max_output_bytes), None
+                return self._checked(awaited(executor(*arguments)), job), None
             configuration = configure(job.source, os.environ)
             hide = configuration.hide
             offered = {
@@ -87,13 +98,28 @@ class InProcessWorker:
                 "evaluate": evaluate,
             }
             output = awaited(executor(*arguments, **{name: offered[name] for name in named}))
-            return _checked(output, job.max_output_bytes), None
+            return self._checked(output, job), None
         except NotJson as fault:
             return None, failure("bad_output", hide(str(fault)))
+        except BadInputs as fault:
+            return None, fault.failure
         except BadConfiguration as fault:
             return None, failure("expression", str(fault))
         except (Exception, SystemExit) as fault:
             return None, failure("exception", hide(_message(fault)), type(fault).__name__)
+
+    def _checked(self, output: Any, job: DispatchJob) -> Any:
+        """The output as JSON brings it back, so that the executor may keep what it returned."""
+        if output is None:
+            return None
+        try:
+            text = dumps(output)
+        except NotJson as fault:
+            raise NotJson(f"the output is not JSON: {fault}") from fault
+        return json.loads(kept_output(text, job, self._store))
+
+    def _store(self) -> Payloads:
+        return self._payloads or payloads_of(self._runner) or self._own
 
     def _find(self, job: DispatchJob) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The executor of a job, and what it is given by position."""
@@ -116,19 +142,6 @@ def _context_of(job: DispatchJob, started_ms: int) -> dict[str, Any]:
         idempotency_key=job.idempotency_key,
         deadline=deadline,
     )
-
-
-def _checked(output: Any, max_bytes: int) -> Any:
-    """The output as JSON brings it back, so that the executor may keep what it returned."""
-    if output is None:
-        return None
-    try:
-        text = dumps(output)
-    except NotJson as fault:
-        raise NotJson(f"the output is not JSON: {fault}") from fault
-    if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
-        raise NotJson(f"the output has more than {max_bytes:,} bytes: pass large data by reference")
-    return json.loads(text)
 
 
 def _message(fault: BaseException) -> str:

@@ -32,11 +32,13 @@ from orchestrator.application.calling import Heartbeat, check_named, context_of,
 from orchestrator.application.configuration import configure
 from orchestrator.application.errors import BadConfiguration, OrchestratorError, Unavailable
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
+from orchestrator.application.payloads import Payloads
 from orchestrator.awaiting import awaited
 from orchestrator.logs import running
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import Keys, lease_member
+from orchestrator.worker.large_values import LargeValues
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lookup import Executor, Executors
 from orchestrator.worker.outcome import checked, exception
@@ -115,6 +117,8 @@ class Harness:
     awaited: Callable[[Any], Any] = awaited
     is_alone: bool = True
     """Whether a run that can be stopped has its process for itself."""
+    payloads: Payloads | None = None
+    """Where large values are; by default where the environment says."""
 
     def run(self, payload: Mapping[str, Any]) -> bool:
         """Run one job; False when it was superseded and nothing was published."""
@@ -168,6 +172,10 @@ class Harness:
             return None, failure("exception", str(error), type(error).__name__)
         except Exception as error:
             return None, exception(error)
+        large = LargeValues(self.client, payload, self.payloads, self.give_up_after_s)
+        inputs, missing = large.load()
+        if missing is not None:
+            return None, missing
         hide = configuration.hide
         run = marks(payload)
         heartbeat = Heartbeat(
@@ -183,14 +191,14 @@ class Harness:
         }
         try:
             with self._watch(payload, heartbeat, lease):
-                output = self.awaited(executor(payload["inputs"], **{name: offered[name] for name in named}))
+                output = self.awaited(executor(inputs, **{name: offered[name] for name in named}))
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
             return None, exception(error, hide)
-        return checked(output, payload["max_output_bytes"], hide)
+        return checked(output, payload["max_output_bytes"], hide, large.stow)
 
     def _watch(
         self, payload: Mapping[str, Any], heartbeat: Heartbeat, lease: Lease

@@ -16,7 +16,11 @@ Hide = Callable[[str], str]
 """A text without the secrets that its step was given."""
 
 
-def checked(output: Any, max_bytes: int, hide: Hide) -> tuple[str | None, dict[str, Any] | None]:
+Stow = Callable[[str], tuple[str | None, dict[str, Any] | None]]
+"""A JSON text that is too large, with references to what it has too much of; or why that cannot be."""
+
+
+def checked(output: Any, max_bytes: int, hide: Hide, stow: Stow) -> tuple[str | None, dict[str, Any] | None]:
     """An output as JSON text, or why it cannot be one."""
     try:
         text = json.dumps(output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -25,10 +29,7 @@ def checked(output: Any, max_bytes: int, hide: Hide) -> tuple[str | None, dict[s
         return None, failure(
             "bad_output", f"the output is not JSON: {_said(error, hide)}", type(error).__name__
         )
-    if size > max_bytes:
-        message = f"the output has {size:,} bytes; limits.max_output_bytes allows {max_bytes:,}"
-        return None, failure("bad_output", f"{message}: pass large data by reference")
-    return text, None
+    return (text, None) if size <= max_bytes else stow(text)
 
 
 def exception(error: BaseException, hide: Hide = str) -> dict[str, Any]:
