@@ -123,3 +123,13 @@ def charge(inputs: dict[str, Any]) -> dict[str, Any]:
     if inputs["dies"] and ledger.read_text().count("\n") == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return {"receipt": f"paid for {inputs['order']}"}
+
+
+def many_rows(inputs: dict[str, Any]) -> dict[str, Any]:
+    """About five megabytes, and how many rows that are."""
+    rows = [{"id": n, "name": f"row number {n}"} for n in range(inputs.get("count", 120_000))]
+    return {"rows": rows, "count": len(rows)}
+
+
+def sum_of_rows(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {"sum": sum(row["id"] for row in inputs["rows"]), "count": len(inputs["rows"])}

@@ -44,17 +44,17 @@ class S3Payloads:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+        from botocore import exceptions as raised
 
         try:
             yield
-        except ClientError as error:
+        except raised.ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             kind = Unavailable if status in _PASSING else StoreError
             raise kind(f"s3://{self._bucket}: {error}") from error
-        except HTTPClientError as error:
+        except (raised.ConnectionError, raised.HTTPClientError, raised.IncompleteReadError) as error:
             raise Unavailable(f"s3://{self._bucket}: {error}") from error
-        except BotoCoreError as error:
+        except raised.BotoCoreError as error:
             raise StoreError(f"s3://{self._bucket}: {error}") from error
 
 
@@ -70,7 +70,7 @@ def _client(endpoint: str | None) -> Any:
     config = Config(
         connect_timeout=10,
         read_timeout=60,
-        retries={"mode": "standard", "max_attempts": 3},
+        retries={"mode": "standard", "total_max_attempts": 3},
         s3={"addressing_style": "path"} if endpoint else {},
         request_checksum_calculation="when_required",  # other services than Amazon's do not know the new ones
         response_checksum_validation="when_required",
