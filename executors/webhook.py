@@ -4,22 +4,22 @@
                                   public host, separated by commas; unset, it posts to nobody
     ORCHESTRATOR_WEBHOOK_SECRET   what it signs with; unset, nothing is signed
 
-Both belong to the worker and never enter Redis. A name is looked up once, its addresses are judged, and one
-that has passed is called: whoever answers for the name cannot point it at something else in between.
+Both belong to the worker and never enter Redis. `network.py` tells how hosts are judged.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
+import importlib
 import json
 import os
-import socket
 import time
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
+
+from .network import Guard, NotFound, Refused, host_of, look_up, port_of, without
 
 if TYPE_CHECKING:
     import httpx
@@ -28,23 +28,22 @@ __all__ = ["webhook"]
 
 HOSTS_VARIABLE = "ORCHESTRATOR_WEBHOOK_HOSTS"
 SECRET_VARIABLE = "ORCHESTRATOR_WEBHOOK_SECRET"
+GUARD = Guard(HOSTS_VARIABLE, "post to")
 
 CONNECT_WITHIN_S = 5.0
 ANSWER_WITHIN_S = 10.0
-MOST_ADDRESSES = 3
 SHOWN_OF_AN_ANSWER = 200
-SHORTEST_SECRET = 4
-HIDDEN = "<redacted>"
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class NotDelivered(Exception):
     """Nobody has taken it; another attempt may do better."""
 
 
-class Refused(Exception):
-    """This worker does not post it, however often it is asked."""
+def prepare() -> None:
+    """What takes its time, done before a worker forks; where nothing may be posted, nothing."""
+    if os.environ.get(HOSTS_VARIABLE):
+        with suppress(ImportError):
+            importlib.import_module("httpx")
 
 
 def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
@@ -57,10 +56,10 @@ def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         url = httpx.URL(inputs["url"])
     except (httpx.InvalidURL, KeyError, TypeError) as error:
         raise Refused(f"the URL cannot be used: {type(error).__name__}") from None
-    host = _host_of(url)
+    host = host_of(url)
     if url.scheme not in ("http", "https") or not host:
         raise Refused("the URL cannot be used: it must begin with http:// or https://, and name a host")
-    addresses = _addresses(host, url.port or (443 if url.scheme == "https" else 80))
+    addresses = _addresses(host, port_of(url))
     body = json.dumps(inputs.get("body"), ensure_ascii=False, separators=(",", ":")).encode()
     given = inputs.get("headers") or {}
     headers = httpx.Headers({"User-Agent": "rq-orchestrator", **given}, encoding="utf-8")
@@ -74,7 +73,7 @@ def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
     except httpx.TimeoutException:
         raise NotDelivered(f"{host} did not answer within {ANSWER_WITHIN_S:g} s") from None
     except httpx.HTTPError as error:
-        said = _without(f"{type(error).__name__}: {error}", secrets)
+        said = without(f"{type(error).__name__}: {error}", secrets)
         raise NotDelivered(f"{host} cannot be reached: {said}") from None
 
 
@@ -110,7 +109,7 @@ def _post(
                 url.copy_with(host=addresses[0]),
                 headers=headers,
                 content=body,
-                extensions={"sni_hostname": _host_of(url)},
+                extensions={"sni_hostname": host_of(url)},
             )
             try:
                 response = client.send(request, stream=True)
@@ -125,64 +124,15 @@ def _post(
             said = ""
             with suppress(httpx.HTTPError):
                 said = next(response.iter_raw(), b"").decode(errors="replace")
-    shown = _without(" ".join(said.split()), secrets)[:SHOWN_OF_AN_ANSWER]
-    answer = f"{_host_of(url)} answered {response.status_code}"
+    shown = without(" ".join(said.split()), secrets)[:SHOWN_OF_AN_ANSWER]
+    answer = f"{host_of(url)} answered {response.status_code}"
     raise NotDelivered(f"{answer}: {shown}" if shown else answer)
-
-
-def _without(text: str, secrets: Iterable[str]) -> str:
-    """What somebody else says, without what we have told them: they may well repeat it."""
-    words = {word for secret in secrets for word in (secret, *secret.split())}
-    for word in sorted(words, key=len, reverse=True):
-        if len(word) >= SHORTEST_SECRET:
-            text = text.replace(word, HIDDEN)
-    return text
-
-
-# ---- whom we may post to
-
-
-def _host_of(url: httpx.URL) -> str:
-    return url.raw_host.decode().lower().rstrip(".")
 
 
 def _addresses(host: str, port: int) -> list[str]:
     """The addresses behind a host that this worker may post to; Refused when there is none."""
-    is_public = _must_be_public(host)
+    is_named = GUARD.admit(host, port)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise NotDelivered(f"{host} cannot be found: {error}") from None
-    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
-    allowed = [one for one in addresses if _is_allowed(host, one, is_public)]
-    if not allowed:
-        which = "is not a public address: name the host itself" if is_public else "is never called by a name"
-        raise Refused(f"{host} is {addresses[0]}, which {which} in {HOSTS_VARIABLE} if that is meant")
-    return allowed[:MOST_ADDRESSES]
-
-
-def _must_be_public(host: str) -> bool:
-    """Whether a host is allowed as one of many; False if it is named itself, and so may be a private one."""
-    listed = os.environ.get(HOSTS_VARIABLE, "").split(",")
-    hosts = {one.strip().lower().rstrip(".").strip("[]") for one in listed if one.strip()}
-    if not hosts:
-        message = f"this worker posts to nobody: {HOSTS_VARIABLE} is not set"
-        raise Refused(f"{message}; name the hosts that it may post to, such as {host}")
-    if host in hosts:
-        return False
-    if any(one == "*" or (one.startswith("*.") and host.endswith(one[1:])) for one in hosts):
-        return True
-    raise Refused(f"this worker may not post to {host}: name it in {HOSTS_VARIABLE} if that is meant")
-
-
-def _is_allowed(host: str, text: str, is_public: bool) -> bool:
-    """A name may lead to a private address if it is listed itself; to one of the link, such as where clouds
-    keep the credentials of a machine, leads only the address itself."""
-    address: Address = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if is_public:
-        return address.is_global and not address.is_multicast
-    if host == text:
-        return True
-    return not (address.is_link_local or address.is_multicast or address.is_unspecified)
+        return GUARD.allowed(host, look_up(host, port), is_named)
+    except NotFound as error:
+        raise NotDelivered(str(error)) from None

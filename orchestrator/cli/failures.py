@@ -53,7 +53,7 @@ def explained(error: Exception, target: Target) -> Failure | None:
     return _of_redis(error, target)
 
 
-_USERS_OWN = ("BadExecutors", "BadSetting")
+_USERS_OWN = ("BadExecutors", "BadMemoryLimit", "BadSetting")
 """By their names: what defines them may not have been imported, and need not be for a message."""
 
 

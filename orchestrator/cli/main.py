@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from orchestrator import __version__
+from orchestrator.cli.catalogue import executors
 from orchestrator.cli.completion import completion
 from orchestrator.cli.control import cancel, delete, hold, pause, release, rerun, retry, signal, unpause
 from orchestrator.cli.conversions import convert
@@ -60,7 +61,7 @@ def main() -> None:
 
 # In groups: write and run, look, steer, find out what is wrong, run the system.
 COMMANDS = (
-    *(run, validate, convert, graph, schema),
+    *(run, validate, convert, graph, schema, executors),
     *(register, definitions, schedules, start),
     *(show, status, list_executions, history, watch),
     *(cancel, pause, unpause, signal, hold, release, retry, rerun, delete),

@@ -100,6 +100,7 @@ def worker(
     several share one.
     """
     from orchestrator.embedded import hang_on, process_name
+    from orchestrator.worker.memory import memory_limit
 
     name = process_name()
     begin_log(log, name)
@@ -107,16 +108,28 @@ def worker(
     check_url(settings.redis_url)
     if lifeline is not None:
         hang_on(lifeline)
+    memory_limit()
     load_executors(executors)
     names = [
         queue
         for short in queues or ("default",)
         for queue in settings.keys.queues(_checked_queue(short, settings.prefix))
     ]
-    if concurrency is None:
-        _work_on(settings, names, burst, name)
+
+    def work() -> None:
+        own_name = name if processes == 1 else process_name()
+        name_process(own_name)
+        if concurrency is None:
+            _work_on(settings, names, burst, own_name)
+        else:
+            _work_concurrently(settings, names, burst, own_name, concurrency)
+
+    if processes == 1:
+        work()
     else:
-        _work_concurrently(settings, names, burst, name, concurrency)
+        from orchestrator.worker.pool import Pool
+
+        raise SystemExit(Pool(work, processes).serve())
 
 
 def _work_concurrently(
@@ -126,6 +139,7 @@ def _work_concurrently(
 
     from orchestrator.redis_rq.connection import connect
     from orchestrator.worker.crew import be_a_crew
+    from orchestrator.worker.harness import lease_from_environment
     from orchestrator.worker.rq_worker import connect_for_rq, make_worker
     from orchestrator.worker.supervisor import Supervisor
 
@@ -134,7 +148,8 @@ def _work_concurrently(
     wait_for_redis(connect(settings.redis_url), settings, threading.Event().wait)
     made = make_worker(connect_for_rq(settings.redis_url), queues, name)
     logger.info("worker %s serves %s, %d steps at once", name, ", ".join(queues), concurrency)
-    Supervisor(made, partial(be_a_crew, settings.redis_url, queues, name, concurrency, burst), burst).serve()
+    crew = partial(be_a_crew, settings.redis_url, queues, name, concurrency, burst)
+    Supervisor(made, crew, burst, lease_from_environment()).serve()
     logger.info("worker %s has stopped", name)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.failures import INVALID
+from orchestrator.cli.catalogue import read_catalogue
+from orchestrator.cli.failures import INVALID, Refusal
 from orchestrator.cli.options import (
     Target,
     connection_options,
@@ -19,14 +20,28 @@ from orchestrator.cli.options import (
     write_text,
 )
 
+if TYPE_CHECKING:
+    from orchestrator.worker.catalogue import Catalogue
+
 
 @click.command()
 @files_argument
 @click.option("--merge", is_flag=True, help="Take the files for one workflow, merged from left to right.")
+@click.option("--check-executors", is_flag=True, help="Check that executors are there, and fit their steps.")
+@click.option(
+    "--executors", metavar="MODULE", multiple=True, help="The same, with this module; may be repeated."
+)
 @json_option
-def validate(files: tuple[str, ...], merge: bool, as_json: bool) -> None:
-    """Say everything that is wrong with these workflows, and where."""
-    reports = [_report(files)] if merge else [_report((name,)) for name in files]
+def validate(
+    files: tuple[str, ...], merge: bool, check_executors: bool, executors: tuple[str, ...], as_json: bool
+) -> None:
+    """Say everything that is wrong with these workflows, and where.
+
+    Executors are checked when it is asked for: those that a worker started here would find.
+    """
+    catalogue = _usable_catalogue(executors) if check_executors or executors else None
+    documents = [files] if merge else [(name,) for name in files]
+    reports = [_report(names, catalogue) for names in documents]
     if as_json:
         click.echo(json.dumps(reports, indent=2))
     else:
@@ -36,13 +51,26 @@ def validate(files: tuple[str, ...], merge: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(INVALID)
 
 
-def _report(names: tuple[str, ...]) -> dict[str, Any]:
+def _usable_catalogue(modules: tuple[str, ...]) -> Catalogue:
+    """Where a module is broken nothing can be said about the executors that may be in it."""
+    catalogue = read_catalogue(modules)
+    if catalogue.broken:
+        raise Refusal("\n".join(catalogue.broken.values()))
+    return catalogue
+
+
+def _report(names: tuple[str, ...], catalogue: Catalogue | None) -> dict[str, Any]:
     from orchestrator.application.errors import InvalidSpec
     from orchestrator.application.validation import load_specs
 
     report: dict[str, Any] = {"file": " + ".join(names), "valid": False, "problems": [], "warnings": []}
     try:
-        loaded = load_specs([(read_document(name), name) for name in names])
+        texts = [(read_document(name), name) for name in names]
+        loaded = load_specs(texts)
+        if catalogue is not None:
+            from orchestrator.worker.agreement import check_executors
+
+            check_executors(loaded, texts, catalogue)
     except click.UsageError as error:
         return {**report, "problems": [{"path": "", "code": "unreadable", "message": error.message}]}
     except InvalidSpec as error:

@@ -19,6 +19,9 @@ from orchestrator.convert.notes import AS_TEXT, LEFT_OUT, CannotConvert, Notes
 TYPES = {"rest": "http"}
 """What flowtoy calls a provider and we call otherwise."""
 
+BODY_ALONE = {"returns": "body"}
+"""What flowtoy's `rest` gives is the content of an answer; our `http` gives its status and headers too."""
+
 PAYLOAD = "payload"
 """The input of a step that flowtoy gives its provider as one text."""
 
@@ -184,6 +187,8 @@ class _Conversion:
                 }
             else:
                 converted[key] = as_data(value, where, self._notes, self._configured)
+        if source.get("type") == "rest" and isinstance(converted.get("configuration", {}), dict):
+            converted["configuration"] = {**converted.get("configuration", {}), **BODY_ALONE}
         return converted
 
     def _configured(self, text: str, path: Path, notes: Notes) -> Rule:

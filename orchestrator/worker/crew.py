@@ -28,6 +28,7 @@ from orchestrator.redis_rq.taking import Taker
 from orchestrator.worker.harness import FromEnvironment, Harness, lease_from_environment, marks
 from orchestrator.worker.lease import RedisClock
 from orchestrator.worker.loop import Loop, Stopper
+from orchestrator.worker.memory import limit_memory
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +161,7 @@ class Crew:
 
     def _leave(self) -> None:
         """Take nothing new, and wait for those who will end."""
+        logger.info("takes no more steps, %d still run", len(self._runs))
         self._tell({"type": "leaving"})
         began = time.monotonic()
         while waited_for := [run for run in self._now() if not run.is_stuck]:
@@ -176,6 +178,7 @@ class Crew:
 
 def be_a_crew(url: str, queues: Sequence[str], name: str, slots: int, burst: bool, pipe: int) -> None:
     """All that the child of a supervisor does."""
+    limit_memory()
     client, bare = connect(url), connect(url, decodes=False)
     harness = Harness(
         client, FromEnvironment(), RedisClock(client), name, lease_from_environment(), is_alone=False

@@ -41,6 +41,7 @@ from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.worker.large_values import LargeValues
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lookup import Executor, Executors
+from orchestrator.worker.memory import limit_memory
 from orchestrator.worker.outcome import checked, exception
 from orchestrator.worker.watch import Watch
 
@@ -61,6 +62,8 @@ def run_step(payload: dict[str, Any]) -> None:
     # A work-horse runs this one job and may be killed with it; a worker that does not fork may not.
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
     stop = _die if is_horse else None
+    if is_horse:
+        limit_memory()
     try:
         harness = Harness(client, FromEnvironment(), lease_s=lease_from_environment(), stop=stop)
         harness.run(payload)

@@ -24,10 +24,20 @@ class Loop:
         """
         if not isinstance(returned, CoroutineType):
             return returned
-        return asyncio.run_coroutine_threadsafe(self._held(returned, on_begin), self._loop).result()
+        held = self._held(returned, on_begin)
+        output, error = asyncio.run_coroutine_threadsafe(held, self._loop).result()
+        if error is not None:
+            raise error
+        return output
 
-    async def _held(self, coroutine: Coroutine[Any, Any, Any], on_begin: Callable[[Stopper], Any]) -> Any:
+    async def _held(
+        self, coroutine: Coroutine[Any, Any, Any], on_begin: Callable[[Stopper], Any]
+    ) -> tuple[Any, BaseException | None]:
+        """What it brought, or what it raised: sys.exit() in a task would end the whole loop."""
         task = asyncio.current_task()
         assert task is not None, "this runs as a task"
         on_begin(lambda: self._loop.call_soon_threadsafe(task.cancel))
-        return await coroutine
+        try:
+            return await coroutine, None
+        except BaseException as error:
+            return None, error

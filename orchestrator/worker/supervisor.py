@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import select
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from redis.exceptions import RedisError
 from rq.worker_registration import register
@@ -23,7 +24,8 @@ from rq.worker_registration import register
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.events import LostEvent
 from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import back_off, translated
+from orchestrator.redis_rq.connection import translated
+from orchestrator.worker.forking import Patience, fork
 from orchestrator.worker.harness import marks
 from orchestrator.worker.rq_worker import StepWorker
 
@@ -33,9 +35,7 @@ TICK_S = 0.5
 BEAT_S = 5.0
 CHANGE_S = 1.0
 """How often RQ is told that a worker is busy now, or idle: not with every step."""
-SILENT_AFTER_S = 30.0
-"""A crew that says nothing for so long holds its interpreter: its leases have ended by then."""
-QUICK_DEATH_S = 5.0
+TWICE_S = 1.0
 
 
 class Child:
@@ -72,13 +72,15 @@ class Child:
 class Supervisor:
     """`be_a_crew(pipe)` is what a child does; `worker` stands for all of it in RQ's registry."""
 
-    def __init__(self, worker: StepWorker, be_a_crew: Callable[[int], Any], burst: bool = False) -> None:
-        self._worker, self._be_a_crew, self._burst = worker, be_a_crew, burst
+    def __init__(
+        self, worker: StepWorker, be_a_crew: Callable[[int], Any], burst: bool, lease_s: float
+    ) -> None:
+        self._worker, self._be_a_crew, self._burst, self._lease_s = worker, be_a_crew, burst, lease_s
         self._children: list[Child] = []
-        self._asked, self._is_over = 0, False
+        self._asked, self._asked_at, self._is_over = 0, -math.inf, False
         self._beat_at = 0.0
         self._is_away = False
-        self._pauses, self._not_before = back_off(0.1, 10.0), 0.0
+        self._patience = Patience()
 
     def serve(self) -> None:
         """Until SIGTERM: then the crew finishes what it runs. A second one ends it at once."""
@@ -86,7 +88,7 @@ class Supervisor:
             signal.signal(number, self._ask)
         while not self._is_over or self._children:
             is_served = any(not child.is_leaving for child in self._children)
-            if not is_served and not self._is_over and time.monotonic() >= self._not_before:
+            if not is_served and not self._is_over and self._patience.is_over:
                 self._begin()
             self._beat()
             self._listen()
@@ -95,6 +97,10 @@ class Supervisor:
             self._worker.register_death()  # type: ignore[no-untyped-call]
 
     def _ask(self, *_: object) -> None:
+        """Who presses Ctrl-C is heard twice, if this worker has a parent that passes it on."""
+        if time.monotonic() - self._asked_at < TWICE_S:
+            return
+        self._asked_at = time.monotonic()
         self._asked += 1
         self._is_over = True
         for child in self._children:
@@ -103,12 +109,13 @@ class Supervisor:
 
     def _begin(self) -> None:
         reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reading)
-            for other in self._children:
-                os.close(other.pipe)
-            _be(self._be_a_crew, writing)
+
+        def be_a_child() -> None:
+            for one in (reading, *(other.pipe for other in self._children)):
+                os.close(one)
+            self._be_a_crew(writing)
+
+        pid = fork(be_a_child)
         os.close(writing)
         self._children.append(Child(pid, reading))
 
@@ -117,8 +124,9 @@ class Supervisor:
         for child in self._children:
             if child.pipe in ready:
                 child.read()
-            if time.monotonic() - child.heard_at > SILENT_AFTER_S:
-                logger.warning("process %d is silent: it is killed", child.pid)
+            # One that says nothing for so long holds its interpreter: its leases have ended by then.
+            if time.monotonic() - child.heard_at > self._lease_s:
+                logger.warning("process %d has been silent for %g s: it is killed", child.pid, self._lease_s)
                 with suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGKILL)
 
@@ -138,10 +146,7 @@ class Supervisor:
         cause = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status >> 8}"
         if status != 0:
             logger.warning("process %d died (%s), with %d steps in it", child.pid, cause, len(child.runs))
-            if time.monotonic() - child.began_at < QUICK_DEATH_S:
-                self._not_before = time.monotonic() + next(self._pauses)
-            else:
-                self._pauses = back_off(0.1, 10.0)
+            self._patience.on_death(child.began_at)
         others = len(child.runs) - 1
         reason = f"its process died ({cause})" + (f", with {others} other steps in it" if others > 0 else "")
         for run in child.runs.values():
@@ -180,16 +185,3 @@ class Supervisor:
             if not self._is_away:
                 logger.warning("Redis is away, waiting for it: %s", error)
             self._is_away = True
-
-
-def _be(be_a_crew: Callable[[int], Any], pipe: int) -> NoReturn:
-    """In the child: it never returns into the code of its parent."""
-    code = 1
-    try:
-        be_a_crew(pipe)
-        code = 0
-    except BaseException:
-        logger.exception("this process ends")
-    finally:
-        logging.shutdown()
-        os._exit(code)

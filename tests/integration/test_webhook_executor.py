@@ -15,30 +15,14 @@ from typing import Any
 import httpx
 import pytest
 
+from certificates import LOCALHOST
 from executors import webhook as module
-from executors.webhook import NotDelivered, Refused, webhook
+from executors.network import Refused, host_of
+from executors.webhook import NotDelivered, webhook
 from receiver import Answer, Receiver, receiver
 
 CONTEXT = {"idempotency_key": "x1#webhook#0"}
 BODY = {"status": "complete", "outcome": {"text": "grün"}}
-LOCALHOST = """\
------BEGIN CERTIFICATE-----
-MIIBYTCCAQegAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhv
-c3QwIBcNMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQBgNVBAMM
-CWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABH0Ay/rpCuuSiqf1
-Qr3X2jKo01fyfQ2WOvZHdJX8G1mQiiiOWmGZIAlyo+OImbm/HCxuApdbXiUcd66u
-jUGoCVmjSDBGMBQGA1UdEQQNMAuCCWxvY2FsaG9zdDAPBgNVHRMBAf8EBTADAQH/
-MB0GA1UdDgQWBBT5gxo8yyVIj2f+94p6QYkuAEX+ijAKBggqhkjOPQQDAgNIADBF
-AiEAgZOuSIW8jJaOIj3hZSAJavN72G1ZhapqGpI5m1Yf9q0CIAo5d58zGAiRV+Dw
-AH3W3+0IeJrka8FSJlIo8l1AqxAw
------END CERTIFICATE-----
------BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg0qUW3rT9xjsvH1u8
-846CkeK2UVZh16SAHSTqIgEccAahRANCAAR9AMv66Qrrkoqn9UK919oyqNNX8n0N
-ljr2R3SV/BtZkIoojlphmSAJcqPjiJm5vxwsbgKXW14lHHeuro1BqAlZ
------END PRIVATE KEY-----
-"""
-"""A certificate for the name localhost that nobody else trusts, and its key."""
 
 
 @pytest.fixture
@@ -410,4 +394,4 @@ def test_so_is_one_that_is_not_of_the_web(monkeypatch: pytest.MonkeyPatch, url: 
 
 
 def _host(written: str) -> str:
-    return module._host_of(httpx.URL(f"https://{written}/"))
+    return host_of(httpx.URL(f"https://{written}/"))

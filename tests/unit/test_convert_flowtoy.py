@@ -186,13 +186,14 @@ flow:
                 "url": {"cat": [base, "/users"]},
                 "headers": {"Authorization": {"cat": ["Bearer ", key]}, "Accept": "text"},
                 "tries": [1, key],
+                "returns": "body",
             },
         },
     }
     assert [found["source"] for found in made.document["steps"]] == [
         "api",
         {"type": "process"},
-        {"type": "http", "configuration": {"url": base}},
+        {"type": "http", "configuration": {"url": base, "returns": "body"}},
         {"base": "api", "override": {"url": "https://example.org"}},
         {"base": "api"},
     ]
@@ -243,7 +244,7 @@ flow: [{{name: a, source: api}}]
     [note] = made.notes
     assert (note.path, note.kind) == ("sources.api.configuration.url", "lost")
     assert reason in note.message
-    assert made.document["sources"]["api"]["configuration"] == {"url": {"$literal": template}}
+    assert made.document["sources"]["api"]["configuration"]["url"] == {"$literal": template}
 
 
 def test_a_source_of_another_file_is_taken_for_one_of_the_environment() -> None:

@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from executor_modules import Modules, install
 from orchestrator.application.errors import ExecutorNotFound
-from orchestrator.worker.lookup import ENTRY_POINTS, BadExecutors, Executors
-
-
-class Modules:
-    """Modules of executors that exist for one test."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.names: list[str] = []
-
-    def write(self, name: str, text: str) -> str:
-        (self._folder / f"{name}.py").write_text(text)
-        self.names.append(name)
-        return name
+from orchestrator.worker import lookup
+from orchestrator.worker.lookup import BUILT_IN, ENTRY_POINTS, BadExecutors, Executors, prepare_built_ins
 
 
 @pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modules]:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    made = Modules(tmp_path)
-    yield made
-    for name in made.names:
-        sys.modules.pop(name, None)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Modules:
+    return Modules(tmp_path, monkeypatch)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
-
-
-def install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [p for p in points if p.group == group])
 
 
 def one(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -124,6 +103,21 @@ def test_an_unknown_name_is_answered_with_those_that_are_known(modules: Modules)
         Executors([name]).find("prise")
 
 
+def test_a_slip_in_the_name_of_what_every_worker_has_is_told() -> None:
+    with pytest.raises(ExecutorNotFound, match="did you mean 'http'"):
+        Executors().find("htpp")
+
+
+def test_what_every_worker_has_can_be_loaded_before_it_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_HTTP_HOSTS", "*")
+    monkeypatch.setenv("ORCHESTRATOR_WEBHOOK_HOSTS", "*")
+
+    prepare_built_ins()
+
+    assert {f"orchestrator_executors.{name}" for name in BUILT_IN} <= sys.modules.keys()
+    assert "httpx" in sys.modules
+
+
 def test_a_worker_without_executors_says_so() -> None:
     with pytest.raises(ExecutorNotFound, match=r"this worker knows: none$"):
         Executors().find("price")
@@ -171,3 +165,53 @@ def test_one_of_your_own_comes_before_it_and_a_function_for_everything_after_it(
     assert Executors(mapping={"webhook": one}).find("webhook") is one
     assert Executors([name]).find("webhook").__name__ == "webhook"
     assert Executors([name]).find("other")({}) == {"fn": "other"}
+
+
+# ---- what cannot be used
+
+
+def test_an_installed_executor_that_cannot_be_loaded_is_named_when_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, EntryPoint("shout", "nowhere.to_be_found:f", ENTRY_POINTS))
+
+    with pytest.raises(BadExecutors, match=r"'shout' of nowhere\.to_be_found:f cannot be loaded: Module"):
+        Executors().find("shout")
+
+
+def test_an_installed_executor_that_is_no_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, EntryPoint("shout", "string:ascii_letters", ENTRY_POINTS))
+
+    with pytest.raises(BadExecutors, match="is no function: 'string:ascii_letters' is of type str; write"):
+        Executors().find("shout")
+
+
+def test_the_first_of_two_installed_executors_of_a_name_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("size", target, ENTRY_POINTS) for target in ("builtins:len", "builtins:sum")]
+    install(monkeypatch, *points)
+
+    assert Executors().find("size") is len
+
+
+def test_a_built_in_that_is_not_in_this_installation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "BUILT_IN", frozenset({"left_out"}))
+
+    with pytest.raises(BadExecutors, match="the built-in executor 'left_out' cannot be loaded: Module"):
+        Executors().find("left_out")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("__all__ = ['price']", "AttributeError: module 'shop' has no attribute 'price'"),
+    ],
+)
+def test_a_module_that_fails_says_why_and_does_not_end_the_process(
+    modules: Modules, text: str, reason: str
+) -> None:
+    name = modules.write("shop", text)
+
+    with pytest.raises(BadExecutors, match=f"'shop' fails when it is imported: {reason}"):
+        Executors([name])

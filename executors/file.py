@@ -1,0 +1,248 @@
+"""Reads and writes files below one folder: the executor `file`.
+
+    ORCHESTRATOR_FILE_ROOT   the folder; unset, there are no files
+
+Nothing outside of it is reached: no path with `..` in it, no absolute one, no symbolic link, no device and no
+pipe. A file is written beside its place and then renamed into it: who is killed leaves the old content or the
+new, and perhaps a file `.<letters>.part`, which `list` does not show. To repeat any action is harmless.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import json
+import os
+import secrets
+import stat
+from contextlib import suppress
+from typing import Any, Literal, TypedDict, get_args
+
+from .folders import NotThere, opened_folder, parts_of
+from .settings import Refused, choice, number, settings_of
+
+__all__ = ["file"]
+
+Action = Literal["read", "write", "exists", "list", "delete"]
+Format = Literal["text", "json", "base64"]
+FORMATS: tuple[str, ...] = get_args(Format)
+MAX_BYTES = 1_048_576
+MOST_ENTRIES = 10_000
+PART = ".part"
+
+
+class FileInputs(TypedDict, total=False):
+    """`action` and `path`; one of `text`, `json` and `base64` to write; which of them to read as `format`."""
+
+    action: Action
+    path: str
+    text: str
+    json: Any
+    base64: str
+    format: Format
+    encoding: str
+    max_bytes: int
+
+
+def file(inputs: FileInputs, configuration: dict[str, Any]) -> dict[str, Any]:
+    """Do `action` with what is at `path`."""
+    settings = settings_of(configuration, inputs, FileInputs.__annotations__)
+    action = choice("action", settings.get("action"), get_args(Action))
+    _check_content(settings, action)
+    parts = parts_of(settings.get("path"))
+    if action == "list":
+        return {"entries": _entries(parts)}
+    if not parts:
+        raise Refused(f"'path' is the folder itself: {action} needs a name in it")
+    match action:
+        case "read":
+            return _read(parts, settings)
+        case "write":
+            return _write(parts, settings)
+        case "exists":
+            return _exists(parts)
+        case _:
+            return _delete(parts)
+
+
+def _check_content(settings: dict[str, Any], action: str) -> None:
+    given = [name for name in FORMATS if name in settings]
+    if action == "write" and len(given) != 1:
+        raise Refused(f"to write, give one of {', '.join(FORMATS)}; given: {', '.join(given) or 'none'}")
+    if action != "write" and given:
+        raise Refused(f"{given[0]!r} is for writing: to {action}, there is nothing to give")
+    if action != "read" and "format" in settings:
+        raise Refused(f"'format' is for reading, not for {action}")
+
+
+# ---- reading
+
+
+def _read(parts: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+    how = choice("format", settings.get("format", "text"), FORMATS)
+    content = _content("/".join(parts), parts, _limit(settings))
+    size = len(content)
+    if how == "base64":
+        return {"base64": base64.b64encode(content).decode(), "size": size}
+    encoding = _encoding(settings)
+    try:
+        text = content.decode(encoding)
+        return {"text": text, "size": size} if how == "text" else {"json": json.loads(text), "size": size}
+    except UnicodeDecodeError as error:
+        hint = "name its encoding, or read it as base64"
+        raise NotReadable(f"{'/'.join(parts)!r} is not {encoding}: {error.reason}; {hint}") from None
+    except (ValueError, RecursionError) as error:
+        raise NotReadable(f"{'/'.join(parts)!r} is not JSON: {error}") from None
+
+
+class NotReadable(Exception):
+    """A file whose content is not what the step takes it for; somebody may write another."""
+
+
+def _content(path: str, parts: list[str], most: int) -> bytes:
+    with opened_folder(parts[:-1]) as folder:
+        _check_regular(_status(folder, parts[-1], path), path)  # to open a device is to use it
+        descriptor = _opened(folder, parts[-1], path)
+    with open(descriptor, "rb") as stream:
+        _check_regular(os.fstat(descriptor), path)
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise NotReadable(f"{path!r} has more than {most:,} bytes: raise 'max_bytes', or pass its path on")
+    return content
+
+
+def _opened(folder: int, name: str, path: str) -> int:
+    """Without waiting, should a pipe have taken its place meanwhile."""
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(name, flags, dir_fd=folder)
+    except FileNotFoundError:
+        raise NotThere(f"there is no file {path!r}") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise Refused(f"{path!r} is a symbolic link, which is not followed") from None
+
+
+def _status(folder: int, name: str, path: str) -> os.stat_result:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        raise NotThere(f"there is no file {path!r}") from None
+
+
+def _check_regular(status: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise Refused(f"{path!r} is no file but a {_kind(status)}")
+
+
+def _kind(status: os.stat_result) -> str:
+    if stat.S_ISREG(status.st_mode):
+        return "file"
+    if stat.S_ISDIR(status.st_mode):
+        return "folder"
+    return "symbolic link" if stat.S_ISLNK(status.st_mode) else "device, pipe or socket"
+
+
+def _limit(settings: dict[str, Any]) -> int:
+    return int(number("max_bytes", settings.get("max_bytes", MAX_BYTES)))
+
+
+def _encoding(settings: dict[str, Any]) -> str:
+    name = settings.get("encoding", "utf-8")
+    try:
+        "".encode(name)
+    except (LookupError, TypeError):
+        raise Refused(f"'encoding' is none that Python knows: {name!r}") from None
+    return str(name)
+
+
+# ---- writing
+
+
+def _write(parts: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+    path, content = "/".join(parts), _bytes(settings)
+    if len(content) > _limit(settings):
+        raise Refused(f"{path!r} would have {len(content):,} bytes: 'max_bytes' is {_limit(settings):,}")
+    with opened_folder(parts[:-1], makes=True) as folder:
+        with suppress(NotThere):
+            _check_regular(_status(folder, parts[-1], path), path)
+        _replace(folder, parts[-1], content)
+    return {"path": path, "size": len(content)}
+
+
+def _bytes(settings: dict[str, Any]) -> bytes:
+    if "base64" in settings:
+        try:
+            return base64.b64decode(settings["base64"], validate=True)
+        except (binascii.Error, TypeError, ValueError) as error:
+            raise Refused(f"'base64' is none: {error}") from None
+    if "json" in settings:
+        text = json.dumps(settings["json"], ensure_ascii=False) + "\n"
+    else:
+        text = settings["text"]
+    if not isinstance(text, str):
+        raise Refused("'text' must be a text; other values are written as 'json'")
+    encoding = _encoding(settings)
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError as error:
+        raise Refused(f"the text cannot be written as {encoding}: {error.reason}") from None
+
+
+def _replace(folder: int, name: str, content: bytes) -> None:
+    part = f".{secrets.token_hex(8)}{PART}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(part, flags, 0o666, dir_fd=folder), "wb") as stream:
+        try:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+            os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(part, dir_fd=folder)
+            raise
+    os.fsync(folder)
+
+
+# ---- looking and deleting
+
+
+def _exists(parts: list[str]) -> dict[str, Any]:
+    try:
+        with opened_folder(parts[:-1]) as folder:
+            return {"exists": True, "kind": _kind(_status(folder, parts[-1], "/".join(parts)))}
+    except NotThere:
+        return {"exists": False}
+
+
+def _entries(parts: list[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    with opened_folder(parts) as folder, os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") and entry.name.endswith(PART):
+                continue
+            with suppress(FileNotFoundError):  # deleted under our eyes
+                status = entry.stat(follow_symlinks=False)
+                found.append({"name": _printable(entry.name), "kind": _kind(status), "size": status.st_size})
+            if len(found) > MOST_ENTRIES:
+                raise Refused(f"{'/'.join(parts) or '.'!r} has more than {MOST_ENTRIES:,} entries")
+    return sorted(found, key=lambda entry: str(entry["name"]))
+
+
+def _printable(name: str) -> str:
+    """A name that is no text cannot be stored, nor asked for."""
+    return name.encode(errors="replace").decode()
+
+
+def _delete(parts: list[str]) -> dict[str, Any]:
+    path = "/".join(parts)
+    try:
+        with opened_folder(parts[:-1]) as folder:
+            _check_regular(_status(folder, parts[-1], path), path)
+            os.unlink(parts[-1], dir_fd=folder)
+    except (FileNotFoundError, NotThere):
+        return {"deleted": False}
+    return {"deleted": True}

@@ -1,0 +1,110 @@
+"""Executors for tests of workers that run several steps at once."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+async def nap(inputs: Json) -> Json:
+    await asyncio.sleep(inputs.get("seconds", 0.2))
+    return {"pid": os.getpid(), "n": inputs.get("n")}
+
+
+def sit(inputs: Json) -> Json:
+    """The same, and not async."""
+    time.sleep(inputs.get("seconds", 0.2))
+    return {"pid": os.getpid(), "n": inputs.get("n")}
+
+
+async def endless(inputs: Json) -> Json:
+    """Leaves a file behind when it begins, and another one when it is cancelled."""
+    Path(inputs["began"]).write_text(str(os.getpid()))
+    try:
+        await asyncio.sleep(3_600)
+    finally:
+        Path(inputs["began"] + ".ended").touch()
+    return {}
+
+
+def polite(inputs: Json, cancelled: Callable[[], bool]) -> Json:
+    """Works until nobody waits for it any more."""
+    Path(inputs["began"]).write_text(str(os.getpid()))
+    while not cancelled():
+        time.sleep(0.01)
+    Path(inputs["began"] + ".ended").touch()
+    return {"seen": True}
+
+
+def deaf(inputs: Json) -> Json:
+    """Looks at nothing, and so it cannot be stopped."""
+    Path(inputs["began"]).write_text(str(os.getpid()))
+    while not Path(inputs["began"] + ".go").exists():
+        time.sleep(0.01)
+    return {}
+
+
+async def stubborn(inputs: Json) -> Json:
+    """Async, and does not let go of the loop."""
+    return deaf(inputs)
+
+
+def holds(inputs: Json) -> Json:
+    """Holds the interpreter: no thread of its process can run."""
+    Path(inputs["began"]).write_text(str(os.getpid()))
+    return {"large": 3 ** (10**10) > 0}
+
+
+async def falls(inputs: Json) -> Json:
+    """Takes its process with it, the first time."""
+    marker = Path(inputs["began"])
+    if marker.exists():
+        return {"survived": True}
+    marker.write_text(str(os.getpid()))
+    await asyncio.sleep(0.3)
+    match inputs["how"]:
+        case "os._exit":
+            os._exit(3)
+        case "segfault":
+            ctypes.string_at(0)
+    raise AssertionError(inputs)
+
+
+async def leaves(inputs: Json) -> Json:
+    sys.exit(3)
+
+
+async def tells(inputs: Json) -> Json:
+    """Logs, before and after it has let others run."""
+    logger = logging.getLogger("shop")
+    logger.warning("begins %s", inputs["n"])
+    await asyncio.sleep(0.3)
+    logger.warning("ends %s", inputs["n"])
+    return {}
+
+
+async def swallows(inputs: Json) -> Json:
+    """Takes no notice of being cancelled for a while."""
+    Path(inputs["began"]).write_text(str(os.getpid()))
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(3_600)
+    await asyncio.sleep(1)
+    return {"late": True}
+
+
+def hoards(inputs: Json) -> Json:
+    """Takes memory until there is none."""
+    kept = []
+    for _ in range(10_000):
+        kept.append(bytearray(10_000_000))
+    return {"megabytes": len(kept) * 10}

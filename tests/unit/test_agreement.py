@@ -1,0 +1,222 @@
+"""A document and the executors that are here: where they do not fit is told before anything is started."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from executor_modules import Modules, install
+from orchestrator.application.errors import InvalidSpec
+from orchestrator.application.limits import MAX_PROBLEMS
+from orchestrator.application.validation import load_specs
+from orchestrator.worker import catalogue as module
+from orchestrator.worker.agreement import CODES, check_executors
+from orchestrator.worker.catalogue import Catalogue
+from orchestrator.worker.lookup import ENTRY_POINTS
+
+SHOP = """
+from typing import Literal, NotRequired, TypedDict
+
+class Payment(TypedDict):
+    amount: float
+    currency: NotRequired[Literal["EUR", "USD"]]
+
+def charge(inputs: Payment): ...
+def refund(inputs: Payment): ...
+def ship(inputs, heartbeat, configuration): ...
+def helper(connection, table): ...
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalogue:
+    """Two built-ins, of which one cannot be loaded, and a package that cannot either."""
+    monkeypatch.setattr(module, "BUILT_IN", frozenset({"webhook", "left_out"}))
+    install(monkeypatch, EntryPoint("broken", "nowhere.to_be_found:f", ENTRY_POINTS))
+    return Catalogue.of([Modules(tmp_path, monkeypatch).write("shop", SHOP)])
+
+
+def problems(catalogue: Catalogue, *texts: str) -> list[str]:
+    """Each as `validate` writes it, after the name of the file."""
+    named = [(text, f"{n}.yaml") for n, text in enumerate(texts)]
+    loaded = load_specs(named)
+    try:
+        check_executors(loaded, named, catalogue)
+    except InvalidSpec as refused:
+        lines, codes = str(refused).splitlines(), {problem.code for problem in refused.problems}
+    else:
+        lines, codes = [], set()
+    assert codes <= CODES
+    return lines
+
+
+def test_a_document_that_fits_passes(shop: Catalogue) -> None:
+    document = """
+        webhook: {url: https://example.org}
+        sources:
+          van: {type: ship, configuration: {colour: blue}}
+          variables: {type: env, configuration: {vars: [HOME]}}
+        steps:
+          - id: pay
+            fn: charge
+            input: {amount: {var: input.amount}, currency: EUR}
+            compensate: {fn: refund, input: {amount: 1}}
+          - {id: go, source: van, heartbeat: 5s, depends_on: [pay]}
+          - {id: rest, delay: 1s}
+          - {id: later, workflow: somebody_elses}
+    """
+
+    assert problems(shop, document) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "place"),
+    [
+        ("{id: s, fn: chrge}", "steps[0].fn"),
+        ("{op: chrge}", "steps[0].op"),
+        ("{id: s, type: chrge}", "steps[0].type"),
+        ("{id: s, source: {type: chrge}}", "steps[0].source.type"),
+        ("{id: s, fn: chrge, map: {over: [1]}}", "steps[0].fn"),
+        ("{id: s, wait: {signal: go}, compensate: {fn: chrge}}", "steps[0].compensate.fn"),
+        ("{id: s, workflow: {steps: [{op: chrge}]}}", "steps[0].workflow.steps[0].op"),
+        ("{id: s, workflow: {flow: [{op: chrge}]}}", "steps[0].workflow.flow[0].op"),
+    ],
+)
+def test_a_name_that_nobody_has_is_told_where_it_stands(shop: Catalogue, step: str, place: str) -> None:
+    line = f"- {step}"
+
+    found = problems(shop, f"steps:\n{line}")
+
+    said = "no executor is called 'chrge'; did you mean 'charge'? [unknown_executor]"
+    assert found == [f"0.yaml:2:{line.index('chrge') + 1}: {place}: {said}"]
+
+
+def test_the_type_of_a_source_is_told_once_however_many_steps_start_from_it(shop: Catalogue) -> None:
+    document = """
+sources:
+  van: {type: shp, configuration: {colour: blue}}
+  unused: {type: nobody}
+steps:
+  - {id: one, source: van}
+  - {id: two, source: {base: van, override: {colour: red}}}
+  - {id: three, source: {base: van, override: {type: wagon}}}
+"""
+
+    assert problems(shop, document) == [
+        "0.yaml:3:15: sources.van.type: no executor is called 'shp'; did you mean 'ship'? [unknown_executor]",
+        "0.yaml:4:18: sources.unused.type: no executor is called 'nobody';"
+        " `orchestrator executors` lists those that are here; --executors MODULE adds one [unknown_executor]",
+        "0.yaml:8:54: steps[2].source.override.type: no executor is called 'wagon';"
+        " `orchestrator executors` lists those that are here; --executors MODULE adds one [unknown_executor]",
+    ]
+
+
+def test_a_source_of_type_env_needs_an_executor_only_where_a_step_calls_it(shop: Catalogue) -> None:
+    sources = "sources: {variables: {type: env, configuration: {vars: [HOME]}}}"
+    read = "{id: a, source: {type: ship, configuration: {home: {var: sources.variables.HOME}}}}"
+
+    assert problems(shop, f"{sources}\nsteps: [{read}]") == []
+    [called] = problems(shop, f"{sources}\nsteps: [{{id: a, source: variables}}]")
+    assert "sources.variables.type: no executor is called 'env'" in called
+
+
+def test_what_is_there_and_cannot_be_called_is_told_with_the_reason(shop: Catalogue) -> None:
+    document = """
+webhook: {url: https://example.org}
+steps:
+  - {id: a, fn: left_out}
+  - {id: b, fn: broken}
+  - {id: c, fn: helper}
+"""
+
+    left_out, broken, helper = problems(shop, document)
+
+    assert left_out.startswith("0.yaml:4:17: steps[0].fn: the built-in executor 'left_out' cannot be loaded")
+    assert "the executor 'broken' of nowhere.to_be_found:f cannot be loaded: ModuleNotFound" in broken
+    assert helper == (
+        "0.yaml:6:17: steps[2].fn: the executor 'helper' of shop: it cannot be called with its inputs alone:"
+        " missing a required argument: 'table' [bad_executor]"
+    )
+
+
+def test_a_webhook_needs_its_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    monkeypatch.setattr(module, "BUILT_IN", frozenset())
+
+    [missing] = problems(Catalogue.of(), "webhook: {url: https://example.org}\nsteps: []")
+
+    assert missing.startswith("0.yaml:1:10: webhook: no executor is called 'webhook'")
+
+
+def test_an_executor_must_take_part_in_a_heartbeat_and_a_configuration(shop: Catalogue) -> None:
+    document = """
+steps:
+  - id: a
+    heartbeat: 5s
+    source: {type: charge, configuration: {colour: red}}
+    input: {amount: 1}
+  - {id: b, source: {type: charge}, input: {amount: 1}}
+"""
+
+    heartbeat, configuration = problems(shop, document)
+
+    assert heartbeat.startswith("0.yaml:4:16: steps[0].heartbeat: step 'a' has a heartbeat of 5 s, but its")
+    assert heartbeat.endswith("[bad_executor]")
+    assert configuration.startswith(
+        "0.yaml:5:13: steps[0].source: the source of step 'a' has a configuration"
+    )
+    assert configuration.endswith("[bad_executor]")
+
+
+def test_inputs_are_held_against_what_the_executor_says_of_them(shop: Catalogue) -> None:
+    document = """
+steps:
+  - {id: a, fn: charge, input: {amuont: 3, currency: CHF}}
+  - {id: b, fn: charge}
+  - {id: c, fn: charge, input: {amount: "3"}, compensate: {fn: refund, input: {amount: {secret: price}}}}
+  - {id: d, fn: ship, input: {anything: goes}}
+"""
+
+    found = problems(shop, document)
+
+    assert all(line.endswith(" [bad_input]") for line in found)
+    assert [line.removeprefix("0.yaml:").removesuffix(" [bad_input]") for line in found] == [
+        "3:32: steps[0].input: the executor 'charge' needs the key 'amount' here, a number",
+        "3:41: steps[0].input.amuont: the executor 'charge' knows no key 'amuont' here;"
+        " did you mean 'amount'?",
+        "3:54: steps[0].input.currency: the executor 'charge' wants 'EUR' or 'USD' here, not 'CHF'",
+        "4:5: steps[1].input: the executor 'charge' needs the key 'amount' here, a number",
+        "5:41: steps[2].input.amount: the executor 'charge' wants a number here, not a text",
+        "5:88: steps[2].compensate.input.amount: the executor 'refund' wants a number here,"
+        " not a secret, which is a text",
+    ]
+
+
+def test_a_catch_all_takes_every_name_and_is_held_to_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch)
+    name = Modules(tmp_path, monkeypatch).write("shop", "def execute(fn, inputs): ...")
+
+    [found] = problems(Catalogue.of([name]), "steps: [{op: a}, {op: b, heartbeat: 5s}]")
+
+    assert "steps[1].heartbeat: step 'b' has a heartbeat" in found
+
+
+def test_of_files_that_are_merged_the_one_is_named_that_has_the_problem(shop: Catalogue) -> None:
+    one, two = "x-a: 1\nsteps: [{op: charge, input: {amount: 1}}]", "\nsteps: [{op: chrge}]"
+
+    assert [line.partition(" steps")[0] for line in problems(shop, one, two)] == ["1.yaml:2:14:"]
+
+
+def test_of_a_great_many_problems_the_first_are_told(shop: Catalogue) -> None:
+    document = json.dumps({"steps": [{"id": f"s{n}", "fn": "nobody"} for n in range(MAX_PROBLEMS + 5)]})
+
+    found = [(document, "many.json")]
+    with pytest.raises(InvalidSpec) as refused:
+        check_executors(load_specs(found), found, shop)
+
+    assert len(refused.value.problems) == MAX_PROBLEMS + 1

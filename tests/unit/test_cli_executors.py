@@ -1,0 +1,261 @@
+"""`orchestrator executors`, and what `validate` says of executors: what is printed, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from executor_modules import Modules, install
+from orchestrator.cli import main
+from orchestrator.worker import catalogue
+from orchestrator.worker.lookup import ENTRY_POINTS
+
+SHOP = '''
+from typing import Any, NotRequired, TypedDict
+
+print("hello from shop")
+
+class Payment(TypedDict):
+    amount: float
+    note: NotRequired[str]
+
+async def charge(inputs: Payment, context):
+    """Take the money.
+
+    Once.
+    """
+
+def ship(inputs, heartbeat):
+    """Send it.\\x1b[31m"""
+'''
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Modules:
+    """A shop, one built-in, nothing installed and nothing in the environment."""
+    install(monkeypatch)
+    monkeypatch.setattr(catalogue, "BUILT_IN", frozenset({"webhook"}))
+    monkeypatch.chdir(tmp_path)
+    for name in ("EXECUTORS", "WEBHOOK_HOSTS", "WEBHOOK_SECRET"):
+        monkeypatch.delenv(f"ORCHESTRATOR_{name}", raising=False)
+    made = Modules(tmp_path, monkeypatch)
+    made.write("shop", SHOP)
+    return made
+
+
+def orchestrator(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, arguments, env=environment, prog_name="orchestrator")
+
+
+def as_json(*arguments: str, **environment: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(orchestrator(*arguments, "--json", **environment).stdout)
+    return answer
+
+
+# ---- executors
+
+
+def test_all_are_listed_with_where_they_come_from_and_what_they_take() -> None:
+    result = orchestrator("executors", "--executors", "shop")
+
+    assert result.exit_code == 0
+    title, charge, ship, webhook = result.stdout.splitlines()
+    assert title.split() == ["EXECUTOR", "FROM", "TAKES", "ABOUT"]
+    assert charge == "charge    shop      async inputs, context  Take the money."
+    assert ship == r"ship      shop      inputs, heartbeat      Send it.\x1b[31m"
+    assert webhook.startswith("webhook   built-in  inputs, context ")
+    assert result.stderr == "hello from shop\n", "what a module prints is no part of the answer"
+
+
+def test_the_modules_are_those_of_the_environment_unless_others_are_named(modules: Modules) -> None:
+    modules.write("other", "def pack(inputs): ...")
+
+    named = as_json("executors", "--executors", "other", ORCHESTRATOR_EXECUTORS="shop")
+    environment = as_json("executors", ORCHESTRATOR_EXECUTORS="shop, other")
+
+    assert [one["name"] for one in named["executors"]] == ["pack", "webhook"]
+    assert [one["name"] for one in environment["executors"]] == ["charge", "ship", "pack", "webhook"]
+
+
+def test_as_json_nothing_is_cut_and_what_is_not_there_is_left_out() -> None:
+    charge, _, webhook = as_json("executors", "--executors", "shop")["executors"]
+
+    assert charge == {
+        "name": "charge",
+        "kind": "module",
+        "from": "shop",
+        "takes": ["context"],
+        "async": True,
+        "about": "Take the money.",
+    }
+    assert webhook["settings"]["ORCHESTRATOR_WEBHOOK_SECRET"] is False
+
+
+def test_all_about_one_is_told() -> None:
+    result = orchestrator("executors", "charge", "--executors", "shop")
+
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "charge, from shop\n"
+        "takes async inputs, context\n"
+        "\n"
+        "Take the money.\n"
+        "\n"
+        "Once.\n"
+        "\n"
+        "INPUT   REQUIRED  TYPE\n"
+        "amount  yes       a number\n"
+        "note    no        a text\n"
+    )
+    [charge] = as_json("executors", "charge", "--executors", "shop")["executors"]
+    assert charge["doc"] == "Take the money.\n\nOnce."
+    assert charge["inputs"] == [
+        {"name": "amount", "required": True, "type": "a number"},
+        {"name": "note", "required": False, "type": "a text"},
+    ]
+
+
+def test_a_built_in_tells_its_variables_and_never_what_they_hold() -> None:
+    said = orchestrator("executors", "webhook", ORCHESTRATOR_WEBHOOK_SECRET="abc123").stdout
+
+    assert "webhook, from built-in" in said
+    assert "ORCHESTRATOR_WEBHOOK_HOSTS   not set\n" in said
+    assert "ORCHESTRATOR_WEBHOOK_SECRET  set\n" in said
+    assert "abc123" not in said
+
+
+def test_what_is_hidden_says_by_whom(modules: Modules) -> None:
+    modules.write("mine", "def webhook(inputs): ...")
+
+    listed = orchestrator("executors", "--executors", "mine").stdout
+    told = orchestrator("executors", "webhook", "--executors", "mine").stdout
+    mine, ours = as_json("executors", "--executors", "mine")["executors"]
+
+    assert listed.splitlines()[2].endswith("hidden by mine")
+    assert told.startswith(
+        "webhook, from mine\ntakes inputs\n\nwebhook, from built-in\nhidden by mine: that one"
+    )
+    assert "hidden_by" not in mine
+    assert ours["hidden_by"] == "mine"
+
+
+def test_a_catch_all_answers_for_a_name_that_nobody_has(modules: Modules) -> None:
+    modules.write("any", "def execute(fn, inputs, context): ...")
+
+    assert orchestrator("executors", "whatever", "--executors", "any").stdout == (
+        "execute, from any, for every other name\ntakes fn, inputs, context\n"
+    )
+
+
+def test_a_name_that_nobody_has_is_refused_and_what_could_not_be_read_is_told_too() -> None:
+    result = orchestrator("executors", "chrage", "--executors", "shop", "--executors", "no_such_module")
+
+    assert result.exit_code == 2
+    assert "no executor is called 'chrage'; this worker knows: charge, ship, webhook; did you mean" in (
+        result.stderr
+    )
+    assert "'no_such_module' cannot be imported" in result.stderr
+    assert "did you mean" not in orchestrator("executors", "zzz", "--executors", "shop").stderr
+
+
+def test_what_is_broken_is_a_problem_and_the_rest_is_listed(
+    modules: Modules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, EntryPoint("shout", "nowhere.to_be_found:f", ENTRY_POINTS))
+    modules.write("broken", "raise ValueError('two\\nlines')")
+    arguments = ("executors", "--executors", "broken", "--executors", "shop")
+
+    result = orchestrator(*arguments)
+    answer = as_json(*arguments)
+
+    assert result.exit_code == 1
+    assert "charge " in result.stdout
+    module, point = result.stdout.splitlines()[-2:]
+    assert module == (
+        "problem: the executors module 'broken' fails when it is imported: ValueError: two lines"
+    )
+    assert point.startswith("problem: the executor 'shout' of nowhere.to_be_found:f cannot be loaded")
+    assert len(answer["problems"]) == 2
+    assert orchestrator("executors", "shout").stdout.startswith("shout, from nowhere.to_be_found:f\nthe exec")
+    assert [one["problem"] for one in answer["executors"] if one["name"] == "shout"] == answer["problems"][1:]
+
+
+def test_a_built_in_that_was_left_out_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "BUILT_IN", frozenset({"left_out"}))
+
+    result = orchestrator("executors")
+
+    assert result.exit_code == 0
+    assert "left_out  built-in         the built-in executor 'left_out' cannot be loaded" in result.stdout
+
+
+def test_a_function_that_is_no_executor_is_listed_as_what_it_is(modules: Modules) -> None:
+    modules.write("more", "def connect(host, port): ...")
+
+    listed = orchestrator("executors", "--executors", "more")
+    told = orchestrator("executors", "connect", "--executors", "more")
+
+    assert listed.exit_code == 0
+    complaint = "it cannot be called with its inputs alone: missing a required argument: 'port'"
+    assert complaint in listed.stdout
+    assert complaint in told.stdout
+
+
+# ---- validate
+
+
+def test_executors_are_checked_only_when_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "order.yaml").write_text("steps: [{op: chrge}]")
+
+    assert orchestrator("validate", "order.yaml", ORCHESTRATOR_EXECUTORS="shop").exit_code == 0
+    named = orchestrator("validate", "order.yaml", "--executors", "shop")
+    flagged = orchestrator("validate", "order.yaml", "--check-executors", ORCHESTRATOR_EXECUTORS="shop")
+
+    assert named.exit_code == flagged.exit_code == 2
+    said = "no executor is called 'chrge'; did you mean 'charge'? [unknown_executor]\n"
+    assert named.stdout == flagged.stdout == f"order.yaml:1:14: steps[0].op: {said}"
+
+
+def test_a_document_that_fits_its_executors_is_valid(tmp_path: Path) -> None:
+    (tmp_path / "order.yaml").write_text("steps: [{op: charge, input: {amount: 3}}]")
+
+    result = orchestrator("validate", "order.yaml", "--executors", "shop")
+
+    assert (result.exit_code, result.stdout) == (0, "order.yaml: valid, 1 step\n")
+
+
+def test_every_file_is_checked_and_json_has_the_same_problems(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("steps: [{op: ship}]")
+    (tmp_path / "bad.yaml").write_text("steps: [{op: charge, input: {amount: three}}]")
+
+    result = orchestrator("validate", "good.yaml", "bad.yaml", "--executors", "shop", "--json")
+    good, bad = json.loads(result.stdout)
+    merged = orchestrator("validate", "good.yaml", "bad.yaml", "--merge", "--executors", "shop")
+
+    assert result.exit_code == merged.exit_code == 2
+    assert (good["valid"], bad["valid"]) == (True, False)
+    assert bad["problems"] == [
+        {
+            "path": "steps[0].input.amount",
+            "code": "bad_input",
+            "message": "the executor 'charge' wants a number here, not a text",
+            "line": 1,
+            "column": 38,
+        }
+    ]
+    assert merged.stdout.startswith("bad.yaml:1:38: steps[0].input.amount: ")
+
+
+def test_a_module_that_is_broken_can_judge_nobody(tmp_path: Path) -> None:
+    (tmp_path / "order.yaml").write_text("steps: [{op: charge}]")
+
+    result = orchestrator("validate", "order.yaml", "--executors", "no_such_module")
+
+    assert result.exit_code == 2
+    assert "the executors module 'no_such_module' cannot be imported" in result.stderr
+    assert result.stdout == ""

@@ -1,0 +1,197 @@
+"""Whom a worker may call, by the list that it was given: names, addresses, ports, and what names lead to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from executors.network import CREDENTIALS, Guard, NotFound, Refused, host_of, look_up, look_up_aside, without
+
+VARIABLE = "ORCHESTRATOR_TEST_HOSTS"
+GUARD = Guard(VARIABLE, "call")
+
+
+def judged(host: str, port: int, *addresses: str) -> list[str]:
+    return GUARD.allowed(host, list(addresses), GUARD.admit(host, port))
+
+
+@pytest.mark.parametrize(
+    ("listed", "host", "port"),
+    [
+        ("127.0.0.1:8080", "127.0.0.1", 8080),
+        ("[::1]:8080", "::1", 8080),
+        ("[::1]", "::1", 80),
+        ("::1", "::1", 80),
+        ("[0:0:0:0:0:0:0:1]", "::1", 80),
+        ("127.0.0.1:80, 127.0.0.1:8080", "127.0.0.1", 8080),
+        ("127.0.0.1:80, 127.0.0.1", "127.0.0.1", 8080),
+    ],
+)
+def test_an_entry_may_name_a_port_and_then_means_that_one_alone(
+    monkeypatch: pytest.MonkeyPatch, listed: str, host: str, port: int
+) -> None:
+    monkeypatch.setenv(VARIABLE, listed)
+
+    assert judged(host, port, host) == [host]
+
+
+@pytest.mark.parametrize(
+    ("listed", "host", "port", "why"),
+    [
+        ("127.0.0.1:8080", "127.0.0.1", 80, "may not call 127.0.0.1 at port 80"),
+        ("[::1]:8080", "::1", 80, "may not call ::1 at port 80"),
+        ("*.example.org:443", "api.example.org", 80, "may not call api.example.org"),
+        ("*:443", "api.example.org", 80, "may not call api.example.org"),
+        ("api.example.org:http", "api.example.org", 80, "'api.example.org:http' has no number as its port"),
+        ("", "api.example.org", 80, "may call nobody: ORCHESTRATOR_TEST_HOSTS is not set"),
+    ],
+)
+def test_other_ports_are_refused_and_what_is_no_port_too(
+    monkeypatch: pytest.MonkeyPatch, listed: str, host: str, port: int, why: str
+) -> None:
+    monkeypatch.setenv(VARIABLE, listed)
+
+    with pytest.raises(Refused) as refusal:
+        GUARD.admit(host, port)
+
+    assert why in str(refusal.value)
+    assert VARIABLE in str(refusal.value)
+    assert refusal.value.non_retryable
+
+
+def test_a_pattern_with_a_port_admits_public_addresses_at_that_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "*.example.org:443")
+
+    assert judged("api.example.org", 443, "93.184.216.34", "10.0.0.1") == ["93.184.216.34"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "10.0.0.1",
+        "127.0.0.1",
+        "169.254.169.254",
+        "100.100.100.200",
+        "168.63.129.16",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "::127.0.0.1",
+        "::ffff:10.0.0.1",
+        "::ffff:169.254.169.254",
+        "64:ff9b::10.0.0.1",
+        "64:ff9b::169.254.169.254",
+        "64:ff9b:1::5db8:d822",
+        "2002:7f00:1::1",
+        "2002:a9fe:a9fe::1",
+        "2001:0:7f00:1::1",
+        "2606:2800::5efe:127.0.0.1",
+        "fc00::1",
+        "fe80::1%eth0",
+        "fec0::1",
+        "fd00:ec2::254",
+        "ff02::1",
+    ],
+)
+def test_an_address_is_not_public_whatever_it_is_wrapped_into(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv(VARIABLE, "*")
+
+    with pytest.raises(Refused, match="is not a public address"):
+        judged("api.example.org", 443, address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["93.184.216.34", "2606:2800:220:1::1", "::ffff:93.184.216.34", "64:ff9b::93.184.216.34"],
+)
+def test_a_public_address_is_public_in_any_wrapping(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv(VARIABLE, "*")
+
+    assert judged("api.example.org", 443, address) == [address]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *map(str, sorted(CREDENTIALS, key=str)),
+        "169.254.1.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "::ffff:169.254.169.254",
+        "::169.254.169.254",
+        "64:ff9b::169.254.169.254",
+        "64:ff9b:1::a9fe:a9fe",
+        "2002:a9fe:a9fe::1",
+        "fe80::5efe:10.0.0.1",
+    ],
+)
+def test_where_credentials_are_handed_out_leads_no_name_but_the_address_itself(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv(VARIABLE, f"api.example.org, [{address}]")
+
+    with pytest.raises(Refused, match="is never called by a name"):
+        judged("api.example.org", 443, address)
+    host = host_of(httpx.URL(f"http://[{address}]/" if ":" in address else f"http://{address}/"))
+    assert judged(host, 80, host) == [host]
+
+
+def test_a_host_has_one_spelling() -> None:
+    assert host_of(httpx.URL("http://API.Example.ORG./")) == "api.example.org"
+    assert host_of(httpx.URL("http://[0:0:0:0:0:FFFF:127.0.0.1]/")) == host_of(
+        httpx.URL("http://[::ffff:7f00:1]/")
+    )
+    assert host_of(httpx.URL("http://bücher.example/")) == "xn--bcher-kva.example"
+
+
+def test_an_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **keys: pytest.fail("it was looked up"))
+
+    assert look_up("127.0.0.1", 80) == ["127.0.0.1"]
+    assert asyncio.run(look_up_aside("::1", 80)) == ["::1"]
+
+
+def test_a_name_that_takes_long_to_be_found_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, asked = threading.Event(), threading.Event()
+
+    def slow(*args: Any, **keys: Any) -> Any:
+        asked.set()
+        go_on.wait(60)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    async def scene() -> None:
+        looking = asyncio.ensure_future(look_up_aside("api.example.org", 443))
+        while not asked.is_set():
+            await asyncio.sleep(0)  # the loop turns while somebody waits for the name
+        looking.cancel()
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    asyncio.run(scene())  # and it ends, although the server of names has not answered
+
+    [thread] = [one for one in threading.enumerate() if one.name == "look-up"]
+    go_on.set()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_a_name_that_is_not_found_is_told_from_aside_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*args: Any, **keys: Any) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+
+    with pytest.raises(NotFound, match=r"api\.example\.org cannot be found: .*not known"):
+        asyncio.run(look_up_aside("api.example.org", 443))
+
+
+def test_what_we_told_somebody_is_not_repeated_nor_are_its_words() -> None:
+    said = "no token abcdef in Bearer abcdef; it is a abc"
+
+    assert without(said, ["Bearer abcdef", "it"]) == "no token <redacted> in <redacted>; it is a abc"
