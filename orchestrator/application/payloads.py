@@ -202,7 +202,8 @@ def load(value: Any, fetch: Fetch, most: int, root: str) -> Any:
     for path, reference in found:
         payload_id = reference[PAYLOAD]
         if payload_id not in texts:
-            texts[payload_id] = _fetched(fetch, payload_id, most, render_path(path), reference["bytes"])
+            where = f"{render_path(path)} is kept by reference ({reference['bytes']:,} bytes)"
+            texts[payload_id] = fetched(payload_id, fetch, most, f"{where}, and its payload")
         total += len(texts[payload_id])
         if total > MOST_LOADED * most:
             raise TooLarge(
@@ -213,13 +214,13 @@ def load(value: Any, fetch: Fetch, most: int, root: str) -> Any:
     return _filled(value, texts)
 
 
-def _fetched(fetch: Fetch, payload_id: str, most: int, where: str, size: int) -> bytes:
+def fetched(payload_id: str, fetch: Fetch, most: int, what: str = "the payload") -> bytes:
+    """The JSON of one payload; PayloadMissing when it is not there, or is not what its id says."""
     data = fetch(payload_id)
     if data is None:
         raise PayloadMissing(
-            f"{where} is kept by reference ({size:,} bytes), and its payload {payload_id} is not in the"
-            " store: its time may have passed (ORCHESTRATOR_PAYLOAD_TTL_S), or this process has another store"
-            " (ORCHESTRATOR_PAYLOADS)"
+            f"{what} {payload_id} is not in the store: its time may have passed"
+            " (ORCHESTRATOR_PAYLOAD_TTL_S), or this process has another store (ORCHESTRATOR_PAYLOADS)"
         )
     try:
         raw = unpack(data, most)
@@ -227,8 +228,8 @@ def _fetched(fetch: Fetch, payload_id: str, most: int, where: str, size: int) ->
         raw = b""
     if sha256(raw).hexdigest() != payload_id:
         raise PayloadMissing(
-            f"{where} is kept by reference ({size:,} bytes), and what the store has as payload {payload_id}"
-            " is damaged, or larger than ORCHESTRATOR_PAYLOAD_MAX_BYTES allows here"
+            f"{what} {payload_id} is damaged in the store, or larger than ORCHESTRATOR_PAYLOAD_MAX_BYTES"
+            " allows here"
         )
     return raw
 

@@ -258,6 +258,10 @@ class Client:
         outputs: dict[str, Any] = self._large.loaded(found, "outputs")
         return outputs
 
+    def payload(self, payload_id: str) -> Any:
+        """A value that is kept by reference; PayloadMissing when it is not there any more."""
+        return self._large.payload(payload_id)
+
     def history(self, execution_id: str) -> list[dict[str, Any]]:
         return self.store.history(execution_id)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.application.errors import StartRefused, TooLarge
-from orchestrator.application.payloads import Payloads, Stowed, has_references, load, stow_inputs
+from orchestrator.application.payloads import Payloads, Stowed, fetched, has_references, load, stow_inputs
 from orchestrator.application.validation import LoadedSpec
 from orchestrator.payloads import PayloadSettings
 from orchestrator.redis_rq.codec import dumps
@@ -48,6 +49,10 @@ class LargeValues:
         if not has_references(value):
             return value
         return load(value, self._payloads.get, self._settings.max_bytes, what)
+
+    def payload(self, payload_id: str) -> Any:
+        """One value, by the id in its reference."""
+        return json.loads(fetched(payload_id, self._payloads.get, self._settings.max_bytes))
 
     @property
     def _payloads(self) -> Payloads:
