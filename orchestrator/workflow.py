@@ -27,8 +27,10 @@ from orchestrator.application.decisions import (
     Final,
     Halt,
     Pending,
+    replace_outcome,
 )
 from orchestrator.application.events import ControlEvent, ResultEvent, SignalEvent, StepEvent, iso
+from orchestrator.application.lines import Line
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.transitions import StepResult, advance, decide, on_step_result
@@ -98,7 +100,8 @@ class Workflow:
             decision = self._decide(partial(self._with_due, results), family)
         family.deliver()  # whoever waits for this end hears of it: a parent, or the next in line
         self._attempt_webhooks(family, worker)
-        return isolated_decision(decision)
+        ended = isolated_decision(decision)
+        return replace_outcome(ended, self.backend.loaded)
 
     def _attempt_webhooks(self, family: Family, worker: Worker | None) -> None:
         if family.telling and worker is not None:
@@ -229,8 +232,9 @@ class Workflow:
 
     @property
     def outcome(self) -> Any:
-        """The resolved outputs, or the result of a halt; None before the end."""
-        return self.backend.load(self.id).outcome
+        """The resolved outputs, or the result of a halt; None before the end. What is kept of it by reference
+        is loaded."""
+        return self.backend.loaded(self.backend.load(self.id).outcome)
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -278,6 +282,10 @@ class Workflow:
     def history(self) -> list[dict[str, Any]]:
         """One entry per transition, the oldest first."""
         return self.backend.history(self.id)
+
+    def lines(self, step: str | None = None) -> list[Line]:
+        """What executors said, by `log` and in the notes of their heartbeats: all of them, or of one step."""
+        return self.backend.lines(self.id, step)
 
     def __repr__(self) -> str:
         try:

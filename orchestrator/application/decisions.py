@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from orchestrator.application.secrets import Place
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchJob:
     """One dispatch of one step, with all that a worker needs.
 
-    `token` names this dispatch and no other: a result that carries another one is dropped.
+    `token` names this dispatch and no other: a result that carries another one is dropped. `secrets` are the
+    places in `inputs` where the worker puts secrets, `redact` the keys that name some besides the usual ones.
     """
 
     workflow_execution_id: str
@@ -30,6 +34,8 @@ class DispatchJob:
     heartbeat_s: float | None = None
     source: dict[str, Any] | None = None
     tags: tuple[str, ...] = ()
+    secrets: tuple[Place, ...] = ()
+    redact: tuple[str, ...] = ()
 
     @property
     def op(self) -> str:
@@ -108,6 +114,13 @@ def ended(status: str, outcome: Any, error: dict[str, Any] | None, reason: str |
         case "cancelled":
             return Cancelled(reason, outcome)
     return Failed(error or {}, outcome)
+
+
+def replace_outcome(end: Final, change: Callable[[Any], Any]) -> Final:
+    """The same end with another outcome."""
+    if isinstance(end, Halt):
+        return Halt(change(end.result))
+    return replace(end, outcome=change(end.outcome))
 
 
 @dataclass(frozen=True, slots=True)

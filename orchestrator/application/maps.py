@@ -15,6 +15,7 @@ from orchestrator.application.attempts import (
     StepResult,
     as_error,
     bring,
+    judged,
     next_delay_ms,
     try_again,
     write_down,
@@ -25,6 +26,7 @@ from orchestrator.application.endings import end_items
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import resolve
+from orchestrator.application.payloads import MAX_JOB_BYTES, check_size, is_reference, opaque
 from orchestrator.application.spec import UNDO, WEBHOOK
 from orchestrator.application.states import StepStatus
 from orchestrator.application.units import ItemCounts, StepRecord
@@ -41,6 +43,8 @@ def items_of(draft: Draft, step_id: str) -> list[Any]:
     values = resolve(spec.over, draft.context(step_id))
     if values is None:
         return []
+    if is_reference(values):
+        raise opaque(values, "the list of map.over")
     if not isinstance(values, list):
         raise ExpressionError(f"map.over must give a list, not {type(values).__name__}")
     return values
@@ -91,7 +95,9 @@ def _take_item(draft: Draft, step_id: str) -> int | None:
 def _inputs(draft: Draft, step_id: str, unit: str) -> dict[str, Any]:
     spec = draft.spec(step_id)
     context = draft.context(unit, **item_roots(draft, unit))
-    return {key: resolve(value, context) for key, value in spec.input.items()}
+    inputs = {key: resolve(value, context) for key, value in spec.input.items()}
+    check_size(inputs, unit, MAX_JOB_BYTES)
+    return inputs
 
 
 def item_roots(draft: Draft, unit: str) -> dict[str, Any]:
@@ -107,6 +113,7 @@ def on_item(
     draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
 ) -> StepResult:
     """What one item brought back: tried again, or settled; the last one settles the map."""
+    error = None if error is None else judged(draft, unit, error)
     write_down(draft, unit, output, error, worker, started_at)
     delay_ms = next_delay_ms(draft, unit, error) if error is not None else None
     if delay_ms is not None:

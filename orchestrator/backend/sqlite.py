@@ -5,12 +5,14 @@ workflows  workflow_execution_id, execution_id, status, version ... one row per 
 steps      workflow_execution_id, step_id, status, record           steps that are not as they began
 state      workflow_execution_id, key, value
 history    workflow_execution_id, entry
+lines      workflow_execution_id, number, step_id, run_id, attempt, at, text   what executors said
 tasks      task_key, status, op, inputs, output, error ...          the runner's: one row per dispatch
 names      name, workflow_id                                        registered workflows
 posts      id, at_ms, event                                         what executions say to each other
 places     key, workflow_execution_id, step_id, token ...           who holds or awaits a concurrency key
 shared     scope, owner, key, value                                 values beyond one execution
 roots      root, workflow_execution_id, until_ms                    starts that are not to be repeated
+payloads   id, data                                                 large values that are passed by reference
 
 Values are JSON. The file is in WAL mode with `synchronous = NORMAL`: a killed process loses nothing, a power
 failure at most the last few commits.
@@ -57,6 +59,16 @@ CREATE TABLE IF NOT EXISTS state (
 );
 CREATE TABLE IF NOT EXISTS history (workflow_execution_id TEXT NOT NULL, entry TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS history_of ON history (workflow_execution_id);
+CREATE TABLE IF NOT EXISTS lines (
+    workflow_execution_id TEXT NOT NULL,
+    number                INTEGER NOT NULL,
+    step_id               TEXT NOT NULL,
+    run_id                INTEGER NOT NULL,
+    attempt               INTEGER NOT NULL,
+    at                    TEXT NOT NULL,
+    text                  TEXT NOT NULL,
+    PRIMARY KEY (workflow_execution_id, number)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS tasks (
     task_key              TEXT PRIMARY KEY,
     workflow_execution_id TEXT NOT NULL,
@@ -98,6 +110,7 @@ CREATE TABLE IF NOT EXISTS shared (
 CREATE TABLE IF NOT EXISTS roots (
     root TEXT PRIMARY KEY, workflow_execution_id TEXT NOT NULL, until_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS payloads (id TEXT PRIMARY KEY, data BLOB NOT NULL);
 """
 
 

@@ -9,6 +9,7 @@
 <p>:workflow:<wf_exec_id>     hash    the record: plain fields, step:<id> and state:<key> as JSON
 <p>:execution:<execution_id>  string  -> workflow_execution_id
 <p>:history:<wf_exec_id>      list    one JSON object per transition
+<p>:lines:<wf_exec_id>        stream  what executors said: step, run_id, attempt, at, text
 <p>:answer:<entry_id>         list    one JSON object: what became of that start; expires
 <p>:answer:<reply>            list    the same of a control or a signal that named it as its reply
 <p>:leases                    zset    one member per dispatch that is out; score = due in ms, +inf before it
@@ -26,6 +27,7 @@
 <p>:kv:group:<group>          hash    the scope flow_group of a group, as JSON; expires
 <p>:groups                    hash    group -> how many of its executions are open
 <p>:idempotency:<root>        string  -> workflow_execution_id of the first start; expires
+<p>:payload:<id>              string  a large value as JSON, compressed with zlib if that pays; expires
 <p>:schedules                 hash    name -> what is known of its schedule, as JSON
 <p>:scheduled                 hash    execution_id -> the entry of its start, while it is open to its schedule
 <p>:coordinators              zset    coordinator by its last beat, in ms
@@ -54,6 +56,11 @@ class Keys:
     @property
     def starts(self) -> str:
         return f"{self.prefix}:starts"
+
+    @staticmethod
+    def beside(leases: str) -> Keys:
+        """The keys of whoever has these leases: all that a job says of its prefix."""
+        return Keys(leases.removesuffix(":leases"))
 
     def events(self, partition: int) -> str:
         return f"{self.prefix}:events:{partition}"
@@ -89,6 +96,9 @@ class Keys:
 
     def history(self, workflow_execution_id: str) -> str:
         return f"{self.prefix}:history:{workflow_execution_id}"
+
+    def lines(self, workflow_execution_id: str) -> str:
+        return f"{self.prefix}:lines:{workflow_execution_id}"
 
     def answer(self, entry_id: str) -> str:
         return f"{self.prefix}:answer:{entry_id}"
@@ -146,6 +156,10 @@ class Keys:
 
     def idempotency(self, root: str) -> str:
         return f"{self.prefix}:idempotency:{root}"
+
+    def payload(self, payload_id: str) -> str:
+        """By the SHA-256 of its JSON."""
+        return f"{self.prefix}:payload:{payload_id}"
 
     @property
     def schedules(self) -> str:
