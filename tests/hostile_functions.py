@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import CoroutineType
 from typing import Any, NoReturn
@@ -64,7 +65,7 @@ class _Endless(Exception):
 
 
 class _Numb(Exception):
-    def __str__(self) -> Any:  # type: ignore[override]
+    def __str__(self) -> Any:
         return 7
 
 
@@ -92,7 +93,8 @@ class _Broken:
 
 def _without_source() -> NoReturn:
     """The traceback of which asks a loader for its lines."""
-    exec("def f(): 1/0\nf()", {"__loader__": _Broken(), "__name__": "x"})
+    made = compile("def f(): 1/0\nf()", "broken.py", "exec")
+    exec(made, {"__loader__": _Broken(), "__name__": "broken"})
     raise AssertionError
 
 
@@ -109,7 +111,7 @@ _RAISED: dict[str, Callable[[], BaseException]] = {
     "touchy": lambda: _Touchy.__new__(_Touchy),
     "long": lambda: ValueError("x" * 100 * MEGABYTE),
     "long name": lambda: type("X" * 10 * MEGABYTE, (Exception,), {})("short"),
-    "half a pair": lambda: type("\udcff", (Exception,), {})("\ud800"),
+    "half a pair": lambda: ValueError("\ud800"),
 }
 
 
@@ -330,6 +332,13 @@ def _streams() -> None:
     sys.stderr.close()
 
 
+def _writes() -> None:
+    """Into every descriptor that there may be."""
+    for descriptor in range(3, 64):
+        with suppress(OSError):
+            os.write(descriptor, b"nonsense\n" * 20)
+
+
 def _shallow() -> None:
     sys.setrecursionlimit(60)
 
@@ -372,6 +381,7 @@ _CHANGES: dict[str, Callable[[], None]] = {
     "closes all": _closes_all,
     "signals": _signals,
     "streams": _streams,
+    "writes": _writes,
     "shallow": _shallow,
     "modules": _loop,
     "forgets": _forgets,
@@ -393,6 +403,9 @@ def ignores_signals_and_hangs(inputs: Json) -> Json:
     return {}
 
 
+_tasks: list[Any] = []
+
+
 async def stops_the_loop(inputs: Json) -> Json:
     """Of everybody who shares it."""
     loop = asyncio.get_running_loop()
@@ -402,7 +415,7 @@ async def stops_the_loop(inputs: Json) -> Json:
         case "exit":
             loop.call_soon(sys.exit)
         case "task":
-            loop.create_task(_exits())
+            _tasks.append(loop.create_task(_exits()))
         case "cancel":
             for task in asyncio.all_tasks():
                 task.cancel()
@@ -427,4 +440,3 @@ def deletes_its_job(inputs: Json) -> Json:
         for key in redis.scan_iter("rq:*"):
             redis.delete(key)
     return {"deleted": True}
-
