@@ -8,5 +8,5 @@ __all__ = ["echo"]
 
 
 def echo(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What it is given."""
+    """The inputs, as they are."""
     return dict(inputs)

@@ -17,15 +17,16 @@ import os
 import secrets
 import stat
 from contextlib import suppress
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from .folders import NotThere, opened_folder, parts_of
 from .settings import Refused, choice, number, settings_of
 
 __all__ = ["file"]
 
-ACTIONS = ("read", "write", "exists", "list", "delete")
-FORMATS = ("text", "json", "base64")
+Action = Literal["read", "write", "exists", "list", "delete"]
+Format = Literal["text", "json", "base64"]
+FORMATS: tuple[str, ...] = get_args(Format)
 MAX_BYTES = 1_048_576
 MOST_ENTRIES = 10_000
 PART = ".part"
@@ -34,12 +35,12 @@ PART = ".part"
 class FileInputs(TypedDict, total=False):
     """`action` and `path`; one of `text`, `json` and `base64` to write; which of them to read as `format`."""
 
-    action: str
+    action: Action
     path: str
     text: str
     json: Any
     base64: str
-    format: str
+    format: Format
     encoding: str
     max_bytes: int
 
@@ -47,7 +48,7 @@ class FileInputs(TypedDict, total=False):
 def file(inputs: FileInputs, configuration: dict[str, Any]) -> dict[str, Any]:
     """Do `action` with what is at `path`."""
     settings = settings_of(configuration, inputs, FileInputs.__annotations__)
-    action = choice("action", settings.get("action"), ACTIONS)
+    action = choice("action", settings.get("action"), get_args(Action))
     _check_content(settings, action)
     parts = parts_of(settings.get("path"))
     if action == "list":

@@ -11,15 +11,13 @@ import selectors
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 GUARD = Path(__file__).with_name("guard.py")
 LOOK_EVERY_S = 0.2
-GONE_WITHIN_S = 10.0
+GONE_WITHIN_S = 4.0
 CHUNK = 65_536
 TAIL = 2_000
 MOST_CHUNKS_LEFT = 64
@@ -140,13 +138,13 @@ class _Talk:
             os.set_blocking(descriptor, False)
 
     def until_the_end(self, goes_on: Callable[[], bool], on_output: Callable[[], None]) -> Ended:
-        lifeline, is_wanted, until = self._lifeline.fileno(), True, float("inf")
+        lifeline = self._lifeline.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(lifeline, selectors.EVENT_READ | selectors.EVENT_WRITE)
             selector.register(self._stdin.fileno(), selectors.EVENT_WRITE)
             for descriptor in self._kept:
                 selector.register(descriptor, selectors.EVENT_READ)
-            while lifeline in selector.get_map() and time.monotonic() < until:
+            while lifeline in selector.get_map() and goes_on():
                 for key, events in selector.select(LOOK_EVERY_S):
                     if events & selectors.EVENT_WRITE and self._sent(key.fd):
                         self._is_sent(selector, key.fd)
@@ -154,11 +152,7 @@ class _Talk:
                         selector.unregister(key.fd)
                     elif key.fd in self._kept:
                         on_output()
-                if is_wanted and not goes_on():
-                    is_wanted, until = False, time.monotonic() + GONE_WITHIN_S
-                    with suppress(OSError):
-                        self._lifeline.shutdown(socket.SHUT_WR)
-        for descriptor in self._kept:  # all writers are gone: what they wrote is here by now
+        for descriptor in self._kept:  # what was written is here by now, if the writers are gone
             for _ in range(MOST_CHUNKS_LEFT):
                 if not self._received(descriptor):
                     break

@@ -16,12 +16,13 @@ Who fails here says whether it may help to ask again: `non_retryable`.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .http_connections import Connections, Line
+from .http_connections import Connections, Line, prepare_connections
 from .http_reading import NotReadable, read_start, read_whole, understood
 from .http_settings import HARMLESS, Call, HttpConfiguration, HttpInputs, read_call, read_url
 from .network import Guard, NotFound, Refused, host_of, look_up_aside, port_of, without
@@ -62,6 +63,12 @@ class Rejected(Exception):
     """An answer that will be the same however often it is asked for: 4xx, or a redirect."""
 
     non_retryable = True
+
+
+def prepare() -> None:
+    """What takes its time, done before a worker forks; where nobody may be called, there is nothing to do."""
+    if os.environ.get(HOSTS_VARIABLE):
+        prepare_connections()
 
 
 async def http(

@@ -15,7 +15,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -72,7 +72,7 @@ class Connections:
     @asynccontextmanager
     async def to(self, line: Line) -> AsyncIterator[httpx.AsyncHTTPTransport]:
         """A transport that leads there and nowhere else."""
-        trusted = _trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        trusted = _trusted_here()
         key = (line, trusted)
         kept = self._kept.pop(key, None) or _Kept(_transport(trusted), self.loop.time())
         self._kept[key] = kept  # the last is the one that was used last
@@ -111,6 +111,16 @@ def _transport(trusted: ssl.SSLContext) -> httpx.AsyncHTTPTransport:
         max_connections=None, max_keepalive_connections=KEPT_FOR_EACH, keepalive_expiry=KEPT_FOR_S
     )
     return httpx.AsyncHTTPTransport(verify=trusted, trust_env=False, limits=limits)
+
+
+def prepare_connections() -> None:
+    """Load httpx and all certificates now: forks then have them."""
+    with suppress(ImportError):
+        _trusted_here()
+
+
+def _trusted_here() -> ssl.SSLContext:
+    return _trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 @lru_cache(maxsize=4)

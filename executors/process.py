@@ -22,7 +22,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from .folders import is_under_root, opened_folder, parts_of
 from .guarded import Command, Ended, run
@@ -35,7 +35,7 @@ FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 MAX_BYTES = 262_144
 SHOWN_OF_STDERR = 1_000
 HIDDEN = "<redacted>"
-PASSES_TO = ("arg", "stdin", "template")
+PassTo = Literal["arg", "stdin", "template"]
 DATA = frozenset({"payload", "args", "stdin"})
 LOADERS = re.compile(r"(LD|DYLD)_.*|PATH|GCONV_PATH|GLIBC_TUNABLES|LOCPATH|MALLOC_.*")
 """Variables that say what code a program loads, whichever program it is."""
@@ -49,7 +49,7 @@ class ProcessInputs(TypedDict, total=False):
     args: list[Any]
     stdin: Any
     command: list[str] | str
-    pass_to: str
+    pass_to: PassTo
     cwd: str
     timeout: float
     environment: dict[str, Any]
@@ -72,8 +72,10 @@ def process(
     log: Callable[[str], None],
     cancelled: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Run `command`, and return what it printed: `stdout`, `stderr`, `returncode`, and `json` if it printed
-    that. Whatever it prints counts as a heartbeat."""
+    """Run `command`; the output is `{stdout, stderr, returncode, json?}`.
+
+    Whatever it prints counts as a heartbeat. `json` is there if it printed that.
+    """
     settings = _settings(configuration, inputs)
     argv = _argv(settings)
     shown = _Shown(argv, settings)
@@ -124,7 +126,10 @@ def _argv(settings: Mapping[str, Any]) -> list[str]:
     args = settings.get("args", [])
     if not isinstance(args, list):
         raise Refused("'args' must be a list")
-    payload, pass_to = settings.get("payload"), choice("pass_to", settings.get("pass_to", "arg"), PASSES_TO)
+    payload, pass_to = (
+        settings.get("payload"),
+        choice("pass_to", settings.get("pass_to", "arg"), get_args(PassTo)),
+    )
     if pass_to == "template":
         command[1:] = [_rendered(one, payload) for one in command[1:]]
     argv = [*command, *map(_text, args)]

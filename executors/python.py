@@ -36,8 +36,11 @@ class PythonInputs(TypedDict, total=False):
 def python(
     inputs: PythonInputs, configuration: dict[str, Any]
 ) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
-    """What the function returns; anything but a dictionary is the `result` of one. Of an async function it is
-    a coroutine, for the caller to await."""
+    """Call `function` with `arguments`; what it returns is the output.
+
+    Anything but a dictionary is the `result` of one. Of an async function it is a coroutine, for the
+    caller to await.
+    """
     settings = settings_of(configuration, inputs, PythonInputs.__annotations__)
     name, arguments = settings.get("function"), settings.get("arguments", {})
     if not isinstance(name, str):

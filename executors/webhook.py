@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import importlib
 import json
 import os
 import time
@@ -36,6 +37,13 @@ SHOWN_OF_AN_ANSWER = 200
 
 class NotDelivered(Exception):
     """Nobody has taken it; another attempt may do better."""
+
+
+def prepare() -> None:
+    """What takes its time, done before a worker forks; where nothing may be posted, nothing."""
+    if os.environ.get(HOSTS_VARIABLE):
+        with suppress(ImportError):
+            importlib.import_module("httpx")
 
 
 def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:

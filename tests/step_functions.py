@@ -123,3 +123,16 @@ def charge(inputs: dict[str, Any]) -> dict[str, Any]:
     if inputs["dies"] and ledger.read_text().count("\n") == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return {"receipt": f"paid for {inputs['order']}"}
+
+
+def speaks(
+    inputs: dict[str, Any], log: Callable[..., None], heartbeat: Callable[..., None]
+) -> dict[str, Any]:
+    """Says something, and then goes on for as long as it may: `go` is a file that lets it end."""
+    log(f"begins, in {inputs['mood']} mood")
+    heartbeat(0.5, "half of it")
+    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    while not Path(inputs["go"]).exists():
+        time.sleep(0.01)
+    log("ends")
+    return {"done": True}

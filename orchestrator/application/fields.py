@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.application.cron import MACROS, parse_cron, zone_names
 from orchestrator.application.durations import LONGEST_S, PATTERN, parse_duration
+from orchestrator.application.retries import RETRIED
 from orchestrator.application.spec import ID_PATTERN, ID_RULE, AttemptsOn, OnError, is_id
 
 PLAIN_ACTIONS = ("halt", "complete", "retry", "fail", "skip")
@@ -154,6 +155,16 @@ def shorthand(value: Any) -> Any:
     raise PydanticCustomError("bad_type", "must be a number of retries, or a mapping")
 
 
+def _failure_name(value: str) -> str:
+    if value not in RETRIED and not _TYPE_NAME.fullmatch(value):
+        kinds = "must be a type of exception, such as ValueError or package.Rejected, or a kind of failure: "
+        raise PydanticCustomError("bad_type", "{rule}", {"rule": kinds + ", ".join(RETRIED)})
+    return value
+
+
+_TYPE_NAME = re.compile(r"[A-Z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
+
+
 def named(value: Any) -> Any:
     if isinstance(value, str) and value:
         return {"base": value}
@@ -207,6 +218,11 @@ ItemName = Annotated[
     str,
     AfterValidator(_item_name),
     Field(json_schema_extra={"pattern": f"^{_ITEM_NAME.pattern}$", "not": {"enum": sorted(_ROOTS)}}),
+]
+FailureName = Annotated[
+    str,
+    AfterValidator(_failure_name),
+    Field(json_schema_extra={"pattern": f"^({'|'.join(RETRIED)}|{_TYPE_NAME.pattern})$"}),
 ]
 Duration = Annotated[Any, BeforeValidator(_duration), WithJsonSchema(DURATION)]
 Span = Annotated[Any, BeforeValidator(_span), WithJsonSchema(SPAN)]

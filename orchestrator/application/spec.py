@@ -76,13 +76,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class RetrySpec:
-    """How often a failure is tried again, and after what delay; never 0 times: then there is no RetrySpec."""
+    """How often a failure is tried again, after what delay, and which failures are not."""
 
     max_retries: int = 2
     initial_delay_ms: int = 1_000
     backoff_multiplier: float = 2.0
     max_delay_ms: int | None = None
     jitter_fraction: float = 0.0
+    non_retryable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

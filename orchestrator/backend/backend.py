@@ -31,6 +31,7 @@ from orchestrator.application.events import (
     StartEvent,
     iso,
 )
+from orchestrator.application.lines import Line, of_step
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus
 from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
@@ -41,7 +42,7 @@ from orchestrator.backend.isolation import copied
 from orchestrator.backend.legacy import BesideStore, LegacyMethods, committing
 from orchestrator.backend.live import LiveRecords
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
-from orchestrator.backend.ports import Commit, Committed, Runner, SharingStore, Store
+from orchestrator.backend.ports import Commit, Committed, LineStore, Runner, SharingStore, Store
 from orchestrator.backend.results import Pairs, carrying_results
 from orchestrator.backend.worker import Execute, InProcessWorker
 
@@ -88,7 +89,11 @@ class Backend(LegacyMethods):
             self._store = BesideStore(self._store)
         self.commons = self._store.commons
         self._runner = carrying_results(runner if runner is not None else InProcessRunner())
-        self.worker = InProcessWorker(self._runner, executor, clock=clock) if executor is not None else None
+        self.worker = (
+            InProcessWorker(self._runner, executor, clock=clock, store=self._store)
+            if executor is not None
+            else None
+        )
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change
         self._takes_event = on_state_change is not None and _takes_four(on_state_change)
@@ -182,6 +187,11 @@ class Backend(LegacyMethods):
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
         """One entry per transition, the oldest first; nothing when the store keeps none."""
         return self._store.history(workflow_execution_id) if isinstance(self._store, Archive) else []
+
+    def lines(self, workflow_execution_id: str, step: str | None = None) -> list[Line]:
+        """What executors said, the oldest first; nothing when the store keeps none."""
+        found = self._store.lines(workflow_execution_id) if isinstance(self._store, LineStore) else []
+        return of_step(found, step)
 
     # ---- decisions
 

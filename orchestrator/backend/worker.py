@@ -19,13 +19,21 @@ from typing import Any
 from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
 from orchestrator.application.configuration import configure
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.errors import BadConfiguration, ExecutorNotFound
+from orchestrator.application.errors import (
+    BadConfiguration,
+    ConfigurationMissing,
+    ExecutorNotFound,
+    HeartbeatMissing,
+    StoreError,
+)
 from orchestrator.application.events import ResultEvent, failure, iso
+from orchestrator.application.lines import Allowance, Line
 from orchestrator.awaiting import awaited
 from orchestrator.backend.identifiers import now_ms
 from orchestrator.backend.isolation import NotJson, dumps
-from orchestrator.backend.ports import Runner
+from orchestrator.backend.ports import LineStore, Runner, Store
 from orchestrator.backend.results import carrying_results
+from orchestrator.raised import exception
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +44,17 @@ name more parameters: `application/calling.py`."""
 
 class InProcessWorker:
     def __init__(
-        self, runner: Runner, execute: Execute, *, clock: Callable[[], int] = now_ms, name: str | None = None
+        self,
+        runner: Runner,
+        execute: Execute,
+        *,
+        clock: Callable[[], int] = now_ms,
+        name: str | None = None,
+        store: Store | None = None,
     ) -> None:
+        """`store` keeps what executors say, if it keeps lines; without one it is only logged."""
         self._runner, self._clock = carrying_results(runner), clock
-        self._execute = execute
+        self._execute, self._store = execute, store
         self._name = name or os.uname().nodename
 
     def run(self, workflow_execution_id: str | None = None) -> None:
@@ -78,11 +93,16 @@ class InProcessWorker:
                 return _checked(awaited(executor(*arguments)), job.max_output_bytes), None
             configuration = configure(job.source, os.environ)
             hide = configuration.hide
+            say = self._say(job)
             offered = {
-                "heartbeat": Heartbeat(self._clock),
+                "heartbeat": Heartbeat(
+                    self._clock,
+                    lambda said: logger.debug("heartbeat: %s", hide(said)),
+                    lambda said: say(hide(said)),
+                ),
                 "configuration": configuration.values,
                 "context": _context_of(job, started_ms),
-                "log": lambda text: logger.info("%s", hide(str(text))),
+                "log": lambda text: _log(hide(str(text)), say),
                 "cancelled": lambda: False,
                 "evaluate": evaluate,
             }
@@ -92,8 +112,26 @@ class InProcessWorker:
             return None, failure("bad_output", hide(str(fault)))
         except BadConfiguration as fault:
             return None, failure("expression", str(fault))
+        except (ExecutorNotFound, HeartbeatMissing, ConfigurationMissing) as fault:
+            return None, failure("exception", str(fault), type(fault).__name__)
         except (Exception, SystemExit) as fault:
-            return None, failure("exception", hide(_message(fault)), type(fault).__name__)
+            return None, exception(fault, hide)
+
+    def _say(self, job: DispatchJob) -> Callable[[str], None]:
+        """Keeps what the run of a job says; that it cannot be kept is no failure of the step."""
+        store, allowance = self._store, Allowance()
+        if not isinstance(store, LineStore):
+            return lambda text: None
+
+        def say(text: str) -> None:
+            at = iso(self._clock())
+            lines = [Line(job.step_id, job.run_id, job.attempt, at, one) for one in allowance.lines(text)]
+            try:
+                store.add_lines(job.workflow_execution_id, lines)
+            except StoreError as error:
+                logger.warning("cannot keep what step %s says: %s", job.step_id, error)
+
+        return say
 
     def _find(self, job: DispatchJob) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The executor of a job, and what it is given by position."""
@@ -102,6 +140,11 @@ class InProcessWorker:
         if job.fn not in self._execute:
             raise ExecutorNotFound(job.fn, self._execute)
         return self._execute[job.fn], (job.inputs,)
+
+
+def _log(text: str, say: Callable[[str], None]) -> None:
+    logger.info("%s", text)
+    say(text)
 
 
 def _context_of(job: DispatchJob, started_ms: int) -> dict[str, Any]:
@@ -129,10 +172,3 @@ def _checked(output: Any, max_bytes: int) -> Any:
     if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
         raise NotJson(f"the output has more than {max_bytes:,} bytes: pass large data by reference")
     return json.loads(text)
-
-
-def _message(fault: BaseException) -> str:
-    try:
-        return str(fault)
-    except Exception:
-        return f"a {type(fault).__name__} that cannot be printed"

@@ -23,13 +23,14 @@ logger = logging.getLogger("orchestrator")
 def load_executors(modules: tuple[str, ...]) -> None:
     """Import the executors once, before any work-horse is forked; modules may lie where we were started."""
     from orchestrator.worker.harness import EXECUTORS_VARIABLE, executors_from_environment
-    from orchestrator.worker.lookup import BadExecutors
+    from orchestrator.worker.lookup import BadExecutors, prepare_built_ins
 
     add_current_directory()
     if modules:
         os.environ[EXECUTORS_VARIABLE] = ",".join(modules)
     try:
         found = executors_from_environment()
+        prepare_built_ins()
     except BadExecutors:
         raise
     except Exception as error:  # whatever a module does when it is imported

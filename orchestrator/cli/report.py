@@ -158,7 +158,8 @@ def seconds(taken: float) -> str:
 def error_line(error: dict[str, Any]) -> str:
     """The first line of it: a traceback is for --json."""
     message = str(error.get("message") or error.get("kind") or error).strip().partition("\n")[0]
-    return f"{error['type']}: {message}" if error.get("type") else message
+    line = f"{error['type']}: {message}" if error.get("type") else message
+    return f"{line}; not retried: {error['not_retried']}" if error.get("not_retried") else line
 
 
 def _value(value: Any) -> str:

@@ -34,13 +34,15 @@ from orchestrator.application.errors import BadConfiguration, OrchestratorError,
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
 from orchestrator.awaiting import awaited
 from orchestrator.logs import running
+from orchestrator.raised import exception
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
+from orchestrator.worker.lines import Lines
 from orchestrator.worker.lookup import Executor, Executors
 from orchestrator.worker.memory import limit_memory
-from orchestrator.worker.outcome import checked, exception
+from orchestrator.worker.outcome import checked
 from orchestrator.worker.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -135,9 +137,10 @@ class Harness:
 
     def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None]) -> bool:
         started_at, overdue = iso(_now_ms()), Overdue(payload["timeout_s"], self.stop)
+        clock = self.clock or RedisClock(self.client)
         lease = Lease(
             self.client,
-            self.clock or RedisClock(self.client),
+            clock,
             payload["leases"],
             lease_member(*_dispatch(payload)),
             self.lease_s,
@@ -147,17 +150,19 @@ class Harness:
         if not persist(lease.begin, self.give_up_after_s):
             log_end("superseded")
             return False
-        with lease, overdue:
-            output, error = self._call(payload, lease)
+        with lease, overdue, Lines(self.client, clock, payload) as lines:
+            output, error = self._call(payload, lease, lines)
             lease.finish()
             if lease.is_superseded or self.is_stopped():
                 log_end("superseded")
                 return False
             log_end("complete" if error is None else error["kind"])  # before anybody can answer to it
-            self._publish(payload, output, error, started_at)
+            self._publish(payload, output, error, started_at, lines)
         return True
 
-    def _call(self, payload: Mapping[str, Any], lease: Lease) -> tuple[str | None, dict[str, Any] | None]:
+    def _call(
+        self, payload: Mapping[str, Any], lease: Lease, lines: Lines
+    ) -> tuple[str | None, dict[str, Any] | None]:
         """The output as JSON text, or the failure."""
         try:
             executor = self.executors.find(payload["fn"])
@@ -173,14 +178,22 @@ class Harness:
             return None, exception(error)
         hide = configuration.hide
         run = marks(payload)
+
+        def log(text: Any) -> None:
+            shown = hide(str(text))
+            logger.info("%s", shown, extra=run)
+            lines.say(shown)
+
         heartbeat = Heartbeat(
-            time.monotonic, lambda said: logger.debug("heartbeat: %s", hide(said), extra=run)
+            time.monotonic,
+            lambda said: logger.debug("heartbeat: %s", hide(said), extra=run),
+            lambda said: lines.say(hide(said)),
         )
         offered = {
             "heartbeat": heartbeat,
             "configuration": configuration.values,
             "context": _context_of(payload),
-            "log": lambda text: logger.info("%s", hide(str(text)), extra=run),
+            "log": log,
             "cancelled": lambda: lease.is_superseded or self.is_stopped(),
             "evaluate": evaluate,
         }
@@ -222,7 +235,12 @@ class Harness:
             self.stop()
 
     def _publish(
-        self, payload: Mapping[str, Any], output: str | None, error: dict[str, Any] | None, started_at: str
+        self,
+        payload: Mapping[str, Any],
+        output: str | None,
+        error: dict[str, Any] | None,
+        started_at: str,
+        lines: Lines,
     ) -> None:
         execution, step, run_id, attempt, token = _dispatch(payload)
         worker = self.worker or _worker_name()
@@ -231,7 +249,7 @@ class Harness:
         if output is not None:
             fields["output"] = output
         persist(
-            lambda: self.client.xadd(payload["events"], fields),
+            lambda: lines.send(payload["events"], fields),
             self.give_up_after_s,
             on_wait=lambda cause: logger.warning(
                 "cannot publish %s yet: %s", _name(payload), cause, extra=marks(payload)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property, partial
 from importlib import import_module
@@ -58,7 +59,7 @@ class Executors:
             return self._functions.setdefault(fn, loaded(self._installed[fn]))
         if self._catch_all is not None:
             return self._caught.setdefault(fn, partial(self._catch_all, fn))
-        close = get_close_matches(fn, self.names, n=1)
+        close = get_close_matches(fn, self.names, n=1) or get_close_matches(fn, BUILT_IN, n=1, cutoff=0.75)
         raise ExecutorNotFound(fn, self.names, f"; did you mean {close[0]!r}?" if close else "")
 
     @cached_property
@@ -120,6 +121,14 @@ def built_in(fn: str) -> Executor:
         return public_functions(import_module(f"{OUR_EXECUTORS}.{fn}"))[fn]
     except Exception as error:
         raise BadExecutors(f"the built-in executor {fn!r} cannot be loaded: {_reason(error)}") from error
+
+
+def prepare_built_ins() -> None:
+    """Load what every worker has once, before it forks or has threads; one may have more to do than that."""
+    for fn in sorted(BUILT_IN):
+        with suppress(BadExecutors):  # who calls it is told
+            built_in(fn)
+            getattr(sys.modules[f"{OUR_EXECUTORS}.{fn}"], "prepare", lambda: None)()
 
 
 def installed() -> list[EntryPoint]:

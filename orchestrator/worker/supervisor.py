@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from redis.exceptions import RedisError
 from rq.worker_registration import register
@@ -24,7 +24,8 @@ from rq.worker_registration import register
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.events import LostEvent
 from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import back_off, translated
+from orchestrator.redis_rq.connection import translated
+from orchestrator.worker.forking import Patience, fork
 from orchestrator.worker.harness import marks
 from orchestrator.worker.rq_worker import StepWorker
 
@@ -34,7 +35,6 @@ TICK_S = 0.5
 BEAT_S = 5.0
 CHANGE_S = 1.0
 """How often RQ is told that a worker is busy now, or idle: not with every step."""
-QUICK_DEATH_S = 5.0
 TWICE_S = 1.0
 
 
@@ -80,7 +80,7 @@ class Supervisor:
         self._asked, self._asked_at, self._is_over = 0, -math.inf, False
         self._beat_at = 0.0
         self._is_away = False
-        self._pauses, self._not_before = back_off(0.1, 10.0), 0.0
+        self._patience = Patience()
 
     def serve(self) -> None:
         """Until SIGTERM: then the crew finishes what it runs. A second one ends it at once."""
@@ -88,7 +88,7 @@ class Supervisor:
             signal.signal(number, self._ask)
         while not self._is_over or self._children:
             is_served = any(not child.is_leaving for child in self._children)
-            if not is_served and not self._is_over and time.monotonic() >= self._not_before:
+            if not is_served and not self._is_over and self._patience.is_over:
                 self._begin()
             self._beat()
             self._listen()
@@ -109,12 +109,13 @@ class Supervisor:
 
     def _begin(self) -> None:
         reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reading)
-            for other in self._children:
-                os.close(other.pipe)
-            _be(self._be_a_crew, writing)
+
+        def be_a_child() -> None:
+            for one in (reading, *(other.pipe for other in self._children)):
+                os.close(one)
+            self._be_a_crew(writing)
+
+        pid = fork(be_a_child)
         os.close(writing)
         self._children.append(Child(pid, reading))
 
@@ -145,10 +146,7 @@ class Supervisor:
         cause = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status >> 8}"
         if status != 0:
             logger.warning("process %d died (%s), with %d steps in it", child.pid, cause, len(child.runs))
-            if time.monotonic() - child.began_at < QUICK_DEATH_S:
-                self._not_before = time.monotonic() + next(self._pauses)
-            else:
-                self._pauses = back_off(0.1, 10.0)
+            self._patience.on_death(child.began_at)
         others = len(child.runs) - 1
         reason = f"its process died ({cause})" + (f", with {others} other steps in it" if others > 0 else "")
         for run in child.runs.values():
@@ -187,16 +185,3 @@ class Supervisor:
             if not self._is_away:
                 logger.warning("Redis is away, waiting for it: %s", error)
             self._is_away = True
-
-
-def _be(be_a_crew: Callable[[int], Any], pipe: int) -> NoReturn:
-    """In the child: it never returns into the code of its parent."""
-    code = 1
-    try:
-        be_a_crew(pipe)
-        code = 0
-    except BaseException:
-        logger.exception("this process ends")
-    finally:
-        logging.shutdown()
-        os._exit(code)

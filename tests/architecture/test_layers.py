@@ -20,6 +20,7 @@ CONVERT = "orchestrator.convert"
 BACKEND = "orchestrator.backend"
 REDIS_RQ = "orchestrator.redis_rq"
 AWAITING = "orchestrator.awaiting"
+RAISED = "orchestrator.raised"
 LOGIC = "orchestrator.application.logic"
 
 ANYTHING = frozenset({"*"})
@@ -52,11 +53,12 @@ ROOMS = {
     ),  # it writes documents, nothing more
     CONVERT: Room(ours=frozenset({APPLICATION}), libraries=frozenset({"yaml"}), never=IMPURE | {TRANSITIONS}),
     AWAITING: Room(),
-    BACKEND: Room(ours=frozenset({APPLICATION, AWAITING}), libraries=DATA),
+    RAISED: Room(ours=frozenset({APPLICATION}), never=frozenset({TRANSITIONS})),
+    BACKEND: Room(ours=frozenset({APPLICATION, AWAITING, RAISED}), libraries=DATA),
     REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"redis", "rq"}),
     "orchestrator.logs": Room(),
     "orchestrator.worker": Room(
-        ours=frozenset({APPLICATION, AWAITING, REDIS_RQ, "orchestrator.logs"}),
+        ours=frozenset({APPLICATION, AWAITING, RAISED, REDIS_RQ, "orchestrator.logs"}),
         libraries=DATA | {"redis", "rq"},
         never=frozenset({TRANSITIONS}),  # a worker never decides
     ),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from fakeredis import FakeRedis, FakeServer
 
+from orchestrator.application.lines import Line
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.backend.ports import Commons, Store
 from orchestrator.backend.results import ResultRunner
@@ -26,6 +27,10 @@ class KeepingStore(Store, Protocol):
     def full_id(self, execution_id: str) -> str: ...
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]: ...
+
+    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None: ...
+
+    def lines(self, workflow_execution_id: str) -> list[Line]: ...
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from executor_modules import Modules, install
 from orchestrator.application.errors import ExecutorNotFound
 from orchestrator.worker import lookup
-from orchestrator.worker.lookup import ENTRY_POINTS, BadExecutors, Executors
+from orchestrator.worker.lookup import BUILT_IN, ENTRY_POINTS, BadExecutors, Executors, prepare_built_ins
 
 
 @pytest.fixture
@@ -101,6 +101,21 @@ def test_an_unknown_name_is_answered_with_those_that_are_known(modules: Modules)
         ExecutorNotFound, match="'prise'; this worker knows: price, ship; did you mean 'price'"
     ):
         Executors([name]).find("prise")
+
+
+def test_a_slip_in_the_name_of_what_every_worker_has_is_told() -> None:
+    with pytest.raises(ExecutorNotFound, match="did you mean 'http'"):
+        Executors().find("htpp")
+
+
+def test_what_every_worker_has_can_be_loaded_before_it_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_HTTP_HOSTS", "*")
+    monkeypatch.setenv("ORCHESTRATOR_WEBHOOK_HOSTS", "*")
+
+    prepare_built_ins()
+
+    assert {f"orchestrator_executors.{name}" for name in BUILT_IN} <= sys.modules.keys()
+    assert "httpx" in sys.modules
 
 
 def test_a_worker_without_executors_says_so() -> None:

@@ -567,6 +567,22 @@ time.sleep(600)
     wait_until(lambda: not is_alive(pid))
 
 
+def test_a_guard_that_its_program_stops_is_killed_and_the_program_with_it(tmp_path: Path) -> None:
+    text = """
+import os, signal, sys, time
+os.kill(os.getppid(), signal.SIGSTOP)
+with open(sys.argv[1], "w") as pid:
+    pid.write(str(os.getpid()))
+time.sleep(600)
+"""
+    pid = tmp_path / "pid"
+
+    with pytest.raises(ProcessFailed, match="did not end, and was killed"):
+        run(python(text, str(pid)), cancelled=lambda: bool(noted(pid)))
+
+    wait_until(lambda: not is_alive(*noted(pid)))
+
+
 def test_many_threads_run_programs_at_once_and_nothing_of_their_process_changes() -> None:
     before = (os.getcwd(), [signal.getsignal(number) for number in signal.valid_signals()], open_files())
     together = threading.Barrier(8)

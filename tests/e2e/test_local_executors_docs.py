@@ -1,0 +1,71 @@
+"""The page about programs, files, functions and the like does what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from e2e.test_readme import blocks, reading
+from executors import file, process, python
+from executors.env import EnvInputs
+from executors.file import Action, FileInputs, Format
+from executors.folders import ROOT_VARIABLE
+from executors.process import FOLDERS, PassTo, ProcessInputs
+from executors.python import PythonInputs
+from executors.settings import ENV_VARIABLES
+from executors.sleep import SleepInputs
+from executors.transform import TransformInputs
+
+ROOT = Path(__file__).parents[2]
+PAGE = "docs/local-executors.md"
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+SETTINGS = {
+    "process": ProcessInputs,
+    "file": FileInputs,
+    "python": PythonInputs,
+    "env": EnvInputs,
+    "transform": TransformInputs,
+    "sleep": SleepInputs,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_everything_on_the_page_about_local_executors_works(tmp_path: Path) -> None:
+    with reading(tmp_path, PAGE) as reader:
+        for block in blocks(TEXT):
+            reader.do(block)
+
+
+def test_every_block_of_it_is_tested() -> None:
+    assert len(blocks(TEXT)) == TEXT.count("\n```") / 2
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_table_has_every_setting_and_no_other(name: str) -> None:
+    _, _, after = TEXT.partition(f"<!-- test: {name} settings -->\n")
+    rows = after.partition("\n\n")[0].splitlines()[2:]
+
+    named = [word for row in rows for word in re.findall(r"`(\w+)`", row.split("|")[1])]
+
+    assert sorted(named) == sorted(SETTINGS[name].__annotations__)
+
+
+def test_the_page_tells_names_and_limits_as_they_are() -> None:
+    variables = (process.COMMANDS_VARIABLE, ROOT_VARIABLE, python.MODULES_VARIABLE, ENV_VARIABLES)
+
+    for word in (*variables, *get_args(Action), *get_args(Format), *get_args(PassTo), *FOLDERS):
+        assert f"`{word}`" in TEXT, word
+    assert f"| {process.MAX_BYTES} |" in TEXT
+    assert f"| {file.MAX_BYTES} |" in TEXT
+    assert f"at most {file.MOST_ENTRIES:,} " in TEXT
+
+
+def test_every_link_of_the_page_leads_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+        name, _, anchor = target.partition("#")
+        titles = re.findall(r"^#+ (.*)$", (ROOT / "docs" / name).read_text(encoding="utf-8"), re.M)
+        assert not anchor or anchor in {one.lower().replace(" ", "-") for one in titles}
