@@ -33,20 +33,20 @@ def exception(error: BaseException, hide: Hide = str) -> dict[str, Any]:
     details: dict[str, Any] = {}
     types = _types(error)
     if types != [type(error).__name__]:
-        details["types"] = types
+        details["types"] = [hide(one) for one in types]
     reason = _not_retried(error, types)
     if reason is not None:
-        details["not_retried"] = reason
+        details["not_retried"] = hide(reason)
     details["traceback"] = _tail(error, hide)
-    return failure("exception", said(error, hide), type(error).__name__, **details)
+    return failure("exception", said(error, hide), hide(type(error).__name__), **details)
 
 
 def said(error: BaseException, hide: Hide) -> str:
     """What an exception says, if it can; else what it is. Secrets go before the rest is cut."""
     try:
-        return _storable(hide(str(error))[:SHOWN_OF_A_MESSAGE]) or type(error).__name__
+        return _storable(hide(str(error))[:SHOWN_OF_A_MESSAGE]) or hide(type(error).__name__)
     except Exception:
-        return type(error).__name__
+        return hide(type(error).__name__)
 
 
 def _types(error: BaseException) -> list[str]:

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from orchestrator.application.cron import MACROS, parse_cron, zone_names
 from orchestrator.application.durations import LONGEST_S, PATTERN, parse_duration
 from orchestrator.application.retries import RETRIED
+from orchestrator.application.secrets import is_reference
 from orchestrator.application.spec import ID_PATTERN, ID_RULE, AttemptsOn, OnError, is_id
 
 PLAIN_ACTIONS = ("halt", "complete", "retry", "fail", "skip")
@@ -182,6 +183,15 @@ def _address(value: str) -> str:
 _ADDRESS = re.compile(r"https?://[^\s/]\S*")
 
 
+def _header(value: Any) -> Any:
+    if is_reference(value):
+        raise PydanticCustomError(
+            "bad_secret",
+            "a secret cannot stand here: only workers know it; ORCHESTRATOR_WEBHOOK_SECRET signs posts",
+        )
+    return value
+
+
 def _cron(value: str) -> str:
     try:
         parse_cron(value)
@@ -285,6 +295,7 @@ Override = Annotated[
         }
     ),
 ]
+Header = Annotated[str, BeforeValidator(_header)]
 Address = Annotated[str, AfterValidator(_address), Field(json_schema_extra={"pattern": "^https?://"})]
 Cron = Annotated[
     str,

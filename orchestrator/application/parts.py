@@ -341,7 +341,7 @@ class WrittenWebhook(Written):
     noun = "webhook"
 
     url: f.Address = Field(description="Where the outcome is posted.")
-    headers: dict[str, str] | None = Field(None, description="HTTP headers to send along.")
+    headers: dict[str, f.Header] | None = Field(None, description="HTTP headers to send along.")
     on: list[End] | None = Field(None, description="Which ends are told; all of them if absent.")
 
     def settled(self) -> WebhookSpec:

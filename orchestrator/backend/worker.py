@@ -17,23 +17,27 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
-from orchestrator.application.configuration import configure
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import (
     BadConfiguration,
     ConfigurationMissing,
     ExecutorNotFound,
     HeartbeatMissing,
+    Refused,
     StoreError,
 )
 from orchestrator.application.events import ResultEvent, failure, iso
+from orchestrator.application.given import Given, give
+from orchestrator.application.hiding import Hiding
 from orchestrator.application.lines import Allowance, Line
+from orchestrator.application.secrets import Read
 from orchestrator.awaiting import awaited
 from orchestrator.backend.identifiers import now_ms
 from orchestrator.backend.isolation import NotJson, dumps
 from orchestrator.backend.ports import LineStore, Runner, Store
 from orchestrator.backend.results import carrying_results
 from orchestrator.raised import exception
+from orchestrator.secrets import read_secret
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +55,13 @@ class InProcessWorker:
         clock: Callable[[], int] = now_ms,
         name: str | None = None,
         store: Store | None = None,
+        environment: Mapping[str, str] = os.environ,
+        secrets: Read = read_secret,
     ) -> None:
         """`store` keeps what executors say, if it keeps lines; without one it is only logged."""
         self._runner, self._clock = carrying_results(runner), clock
         self._execute, self._store = execute, store
+        self._environment, self._secrets = environment, secrets
         self._name = name or os.uname().nodename
 
     def run(self, workflow_execution_id: str | None = None) -> None:
@@ -86,13 +93,11 @@ class InProcessWorker:
         """The output, or the failure."""
         hide: Callable[[str], str] = str
         try:
-            executor, arguments = self._find(job)
-            named = named_by(executor, len(arguments))
+            executor, before = self._find(job)
+            named = named_by(executor, len(before) + 1)
             check_named(named, job.step_id, job.fn, job.heartbeat_s, job.source)
-            if not named:
-                return _checked(awaited(executor(*arguments)), job.max_output_bytes), None
-            configuration = configure(job.source, os.environ)
-            hide = configuration.hide
+            given = self._given(job)
+            hide = given.texts.text
             say = self._say(job)
             offered = {
                 "heartbeat": Heartbeat(
@@ -100,20 +105,22 @@ class InProcessWorker:
                     lambda said: logger.debug("heartbeat: %s", hide(said)),
                     lambda said: say(hide(said)),
                 ),
-                "configuration": configuration.values,
+                "configuration": given.configuration,
                 "context": _context_of(job, started_ms),
                 "log": lambda text: _log(hide(str(text)), say),
                 "cancelled": lambda: False,
                 "evaluate": evaluate,
             }
-            output = awaited(executor(*arguments, **{name: offered[name] for name in named}))
-            return _checked(output, job.max_output_bytes), None
+            output = awaited(executor(*before, given.inputs, **{name: offered[name] for name in named}))
+            return _checked(output, job.max_output_bytes, given.outputs), None
         except NotJson as fault:
             return None, failure("bad_output", hide(str(fault)))
         except BadConfiguration as fault:
             return None, failure("expression", str(fault))
         except (ExecutorNotFound, HeartbeatMissing, ConfigurationMissing) as fault:
             return None, failure("exception", str(fault), type(fault).__name__)
+        except Refused as fault:
+            return None, failure("refused", str(fault), type(fault).__name__)
         except (Exception, SystemExit) as fault:
             return None, exception(fault, hide)
 
@@ -134,12 +141,17 @@ class InProcessWorker:
         return say
 
     def _find(self, job: DispatchJob) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The executor of a job, and what it is given by position."""
+        """The executor of a job, and what it is given before its inputs."""
         if callable(self._execute):
-            return self._execute, (job.fn, job.inputs)
+            return self._execute, (job.fn,)
         if job.fn not in self._execute:
             raise ExecutorNotFound(job.fn, self._execute)
-        return self._execute[job.fn], (job.inputs,)
+        return self._execute[job.fn], ()
+
+    def _given(self, job: DispatchJob) -> Given:
+        return give(
+            job.inputs, job.source, self._environment, self._secrets, secrets=job.secrets, redact=job.redact
+        )
 
 
 def _log(text: str, say: Callable[[str], None]) -> None:
@@ -161,8 +173,8 @@ def _context_of(job: DispatchJob, started_ms: int) -> dict[str, Any]:
     )
 
 
-def _checked(output: Any, max_bytes: int) -> Any:
-    """The output as JSON brings it back, so that the executor may keep what it returned."""
+def _checked(output: Any, max_bytes: int, secrets: Hiding) -> Any:
+    """The output as JSON brings it back, so that the executor may keep what it returned; without secrets."""
     if output is None:
         return None
     try:
@@ -171,4 +183,4 @@ def _checked(output: Any, max_bytes: int) -> Any:
         raise NotJson(f"the output is not JSON: {fault}") from fault
     if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
         raise NotJson(f"the output has more than {max_bytes:,} bytes: pass large data by reference")
-    return json.loads(text)
+    return secrets.value(json.loads(text))

@@ -169,7 +169,8 @@ def _move(entry: Entry) -> str:
 def _said(name: str, value: Any) -> str:
     match name:
         case "error" if isinstance(value, dict):
-            return error_line(value)
+            final = f"; not retried: {value['not_retried']}" if value.get("not_retried") else ""
+            return f"{error_line(value)}{final}"
         case "reason" | "log":
             return str(value)
         case "line":

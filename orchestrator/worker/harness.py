@@ -29,20 +29,22 @@ from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
 from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
-from orchestrator.application.configuration import configure
-from orchestrator.application.errors import BadConfiguration, OrchestratorError, Unavailable
+from orchestrator.application.errors import BadConfiguration, OrchestratorError, Refused, Unavailable
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
+from orchestrator.application.given import give
 from orchestrator.awaiting import awaited
 from orchestrator.logs import running
 from orchestrator.raised import exception
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import Keys, lease_member
+from orchestrator.secrets import read_secret
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lines import Lines
 from orchestrator.worker.lookup import Executor, Executors
 from orchestrator.worker.memory import limit_memory
 from orchestrator.worker.outcome import checked
+from orchestrator.worker.streams import without
 from orchestrator.worker.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -169,14 +171,17 @@ class Harness:
             named = named_by(executor, 1)
             source = payload.get("source")
             check_named(named, payload["step"], payload["fn"], payload.get("heartbeat_s"), source)
-            configuration = configure(source, os.environ)
+            told = {name: payload[name] for name in ("secrets", "redact") if name in payload}
+            given = give(payload["inputs"], source, os.environ, read_secret, **told)
         except BadConfiguration as error:
             return None, failure("expression", str(error))
+        except Refused as error:
+            return None, failure("refused", str(error), type(error).__name__)
         except OrchestratorError as error:
             return None, failure("exception", str(error), type(error).__name__)
         except Exception as error:
             return None, exception(error)
-        hide = configuration.hide
+        hide = given.texts.text
         run = marks(payload)
 
         def log(text: Any) -> None:
@@ -191,22 +196,22 @@ class Harness:
         )
         offered = {
             "heartbeat": heartbeat,
-            "configuration": configuration.values,
+            "configuration": given.configuration,
             "context": _context_of(payload),
             "log": log,
             "cancelled": lambda: lease.is_superseded or self.is_stopped(),
             "evaluate": evaluate,
         }
         try:
-            with self._watch(payload, heartbeat, lease):
-                output = self.awaited(executor(payload["inputs"], **{name: offered[name] for name in named}))
+            with self._watch(payload, heartbeat, lease), without(given.texts):
+                output = self.awaited(executor(given.inputs, **{name: offered[name] for name in named}))
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
             return None, exception(error, hide)
-        return checked(output, payload["max_output_bytes"], hide)
+        return checked(output, payload["max_output_bytes"], hide, given.outputs)
 
     def _watch(
         self, payload: Mapping[str, Any], heartbeat: Heartbeat, lease: Lease

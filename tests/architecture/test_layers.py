@@ -21,6 +21,7 @@ BACKEND = "orchestrator.backend"
 REDIS_RQ = "orchestrator.redis_rq"
 AWAITING = "orchestrator.awaiting"
 RAISED = "orchestrator.raised"
+SECRETS = "orchestrator.secrets"
 LOGIC = "orchestrator.application.logic"
 
 ANYTHING = frozenset({"*"})
@@ -54,11 +55,12 @@ ROOMS = {
     CONVERT: Room(ours=frozenset({APPLICATION}), libraries=frozenset({"yaml"}), never=IMPURE | {TRANSITIONS}),
     AWAITING: Room(),
     RAISED: Room(ours=frozenset({APPLICATION}), never=frozenset({TRANSITIONS})),
-    BACKEND: Room(ours=frozenset({APPLICATION, AWAITING, RAISED}), libraries=DATA),
+    SECRETS: Room(ours=frozenset({APPLICATION}), never=frozenset({TRANSITIONS})),
+    BACKEND: Room(ours=frozenset({APPLICATION, AWAITING, RAISED, SECRETS}), libraries=DATA),
     REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"redis", "rq"}),
     "orchestrator.logs": Room(),
     "orchestrator.worker": Room(
-        ours=frozenset({APPLICATION, AWAITING, RAISED, REDIS_RQ, "orchestrator.logs"}),
+        ours=frozenset({APPLICATION, AWAITING, RAISED, REDIS_RQ, SECRETS, "orchestrator.logs"}),
         libraries=DATA | {"redis", "rq"},
         never=frozenset({TRANSITIONS}),  # a worker never decides
     ),
@@ -97,6 +99,7 @@ ROOMS = {
                 APPLICATION,
                 AWAITING,
                 BACKEND,
+                SECRETS,
                 "orchestrator.family",
                 "orchestrator.worker.lookup",
                 "orchestrator.workflow",

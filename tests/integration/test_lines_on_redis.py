@@ -17,6 +17,7 @@ from integration.test_harness import dispatched, harness, published
 from integration.test_views import command, lines_until, orchestrator
 from integration.world import Json, Proxy, World, calls, durable_world, in_thread, wait_until
 from orchestrator.application.lines import LEFT_OUT, MOST_OF_A_RUN, Line
+from orchestrator.cli.history import happened
 from orchestrator.client import Client
 from orchestrator.raised import VARIABLE
 from orchestrator.redis_rq.commits import SPARE_S
@@ -496,3 +497,4 @@ def test_the_document_decides_upon_what_a_worker_tells_of_the_types(world: World
         assert (world.record(weid).error or {})["not_retried"] == f"retry.non_retryable names {name}"
         [entry] = [one for one in world.history(weid) if one.get("to") == "failed"]
         assert entry["error"]["not_retried"] == f"retry.non_retryable names {name}"
+        assert happened(entry).endswith(f"; not retried: retry.non_retryable names {name}")

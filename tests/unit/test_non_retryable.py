@@ -323,7 +323,9 @@ def test_an_exception_that_cannot_be_looked_at_is_still_a_failure() -> None:
             raise RuntimeError("nothing to see")
 
     def hide(text: str) -> str:
-        raise ValueError(text)
+        if text.startswith("Traceback"):
+            raise ValueError(text)
+        return text
 
     assert exception(raised(Hostile()))["message"] == "Hostile"
     assert exception(raised(ValueError("x")), hide)["traceback"] == ""
