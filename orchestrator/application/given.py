@@ -2,7 +2,8 @@
 
     hidden                              in errors, logs and notes    in outputs
     secrets it was given                yes                          yes
-    variables that are called like one  yes                          yes
+    variables that are called like one  yes                          yes, also if its source reads none:
+                                                                     an executor may read the environment
     other variables that it reads       yes                          no: many are addresses and names
     what stands under keys that are     yes                          no: records keep values, steps need them
 
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.application.configuration import configure, variables_of
+from orchestrator.application.configuration import configure, readable, variables_of
 from orchestrator.application.hiding import Hiding
 from orchestrator.application.redaction import is_secret, secrets_in
 from orchestrator.application.secrets import Read, filled
@@ -54,9 +55,10 @@ def give(
     configuration = configure(source, variables, read_once)
     values = {name: value for of in variables.values() for name, value in of.items() if value is not None}
     named = secrets_in([complete, configuration], redact)
+    private = [value for name, value in readable(environment).items() if is_secret(name, redact)]
     return Given(
         complete,
         configuration,
-        Hiding([*found.values(), *values.values(), *named]),
-        Hiding([*found.values(), *(value for name, value in values.items() if is_secret(name, redact))]),
+        Hiding([*found.values(), *values.values(), *named, *private]),
+        Hiding([*found.values(), *private]),
     )
