@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -79,6 +79,29 @@ class OfTheRun(logging.Filter):
         return True
 
 
+# ---- what they do not say
+
+
+Hide = Callable[[Any], Any]
+_hides: list[Hide] = []
+
+
+@contextmanager
+def hiding(hide: Hide) -> Iterator[None]:
+    """In the block every line of this process is without what `hide` takes out of a text or a JSON value."""
+    _hides.append(hide)
+    try:
+        yield
+    finally:
+        _hides.remove(hide)
+
+
+def hidden(value: Any) -> Any:
+    for hide in _hides.copy():
+        value = hide(value)
+    return value
+
+
 # ---- how they are written
 
 
@@ -95,11 +118,13 @@ class JsonLines(logging.Formatter):
         if _process:
             line["process"] = _process
         line |= {name: _plain(value) for name, value in fields_of(record).items()}
-        if record.exc_info:
+        if record.exc_text:
+            line["exception"] = record.exc_text
+        elif record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
-        return json.dumps(line)
+        return json.dumps(hidden(line))
 
 
 class TextLines(logging.Formatter):
@@ -110,7 +135,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record.msg, record.args = _message(record), None  # words that do not fit together are no error here
-        return super().format(record)
+        return str(hidden(super().format(record)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         words = [f"{name}={_word(value)}" for name, value in fields_of(record).items()]

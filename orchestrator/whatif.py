@@ -21,6 +21,7 @@ from typing import Any, Literal
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Moment, ResultEvent, StepEvent, TimerEvent, milliseconds
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.shown import Shown, shown_of
 from orchestrator.application.spec import StepSpec
 from orchestrator.application.states import StepStatus
 from orchestrator.application.timers import timers_due
@@ -69,8 +70,9 @@ def what_if(record: WorkflowRecord, new: LoadedSpec) -> Differences:
     if problems:
         how = "the start would be refused: " + "; ".join(map(str, problems))
         return Differences((), Difference("", "different", how, record.status.value))
-    before = _Play(record, record.loaded, record.inputs, None)
-    after = _Play(record, new, inputs, before)
+    say = _Saying(shown_of(record, new.spec.redact))
+    before = _Play(record, record.loaded, record.inputs, None, say)
+    after = _Play(record, new, inputs, before, say)
     steps = tuple(_compare(before, after))
     missed = [
         step_id
@@ -78,6 +80,23 @@ def what_if(record: WorkflowRecord, new: LoadedSpec) -> Differences:
         if step.status is not before.record.steps[step_id].status
     ]
     return Differences(steps, _outcome(before, after, steps), tuple(missed))
+
+
+class _Saying:
+    """Values in words: without secrets, and not all of what is long."""
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+
+    def value(self, name: str, value: Any) -> str:
+        text = json.dumps(self._shown({name: value})[name], ensure_ascii=False)
+        return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+    def change(self, name: str, was: Any, would_be: Any) -> str:
+        return f"its {name} would be {self.value(name, would_be)} instead of {self.value(name, was)}"
+
+    def text(self, text: str) -> str:
+        return self._shown.text(text)
 
 
 # ---- playing
@@ -100,6 +119,7 @@ class _Play:
     loaded: LoadedSpec
     inputs: dict[str, Any]
     first: _Play | None
+    say: _Saying
     record: WorkflowRecord = field(init=False)
     asked: dict[str, _Asked] = field(init=False, default_factory=dict)
     unanswered: dict[str, str] = field(init=False, default_factory=dict)
@@ -167,7 +187,7 @@ class _Play:
             known = self.first.asked.get(unit)
             if known is None:
                 return "it would run, and has no recorded output"
-            changed = _changes(known, asked)
+            changed = _changes(known, asked, self.say)
             if changed:
                 return f"it would run again: {changed}"
             step_id = unit.partition("#")[0]
@@ -252,14 +272,18 @@ def _work_of(step: StepSpec) -> dict[str, Any]:
     }
 
 
-def _changes(before: _Asked, after: _Asked) -> str:
+def _changes(before: _Asked, after: _Asked, say: _Saying) -> str:
     """What is asked otherwise, in words; empty when nothing is."""
     found = [f"another {name}" for name in before.work if before.work[name] != after.work[name]]
     for name in sorted({*before.inputs, *after.inputs}):
-        old, new = (_shown(one.inputs[name]) if name in one.inputs else "nothing" for one in (before, after))
-        if old != new:
+        pair = [one.inputs.get(name, _NOTHING) for one in (before, after)]
+        if pair[0] != pair[1]:
+            old, new = ("nothing" if one is _NOTHING else say.value(name, one) for one in pair)
             found.append(f"input {name} would be {new} instead of {old}")
     return "; ".join(found)
+
+
+_NOTHING = object()
 
 
 # ---- comparing
@@ -289,11 +313,11 @@ def _compare_step(step_id: str, before: _Play, after: _Play) -> Difference:
         if not new.is_final and after.unanswered:
             return Difference(step_id, "unknown", _after(after), *statuses)
         because = new.reason or (new.error or {}).get("message")
-        how = f"{new.status} instead of {old.status}" + (f": {because}" if because else "")
+        how = f"{new.status} instead of {old.status}" + (f": {after.say.text(because)}" if because else "")
         return Difference(step_id, "different", how, *statuses)
     for name, was, would_be in (("output", old.output, new.output), ("error", old.error, new.error)):
         if was != would_be:
-            how = f"its {name} would be {_shown(would_be)} instead of {_shown(was)}"
+            how = after.say.change(name, was, would_be)
             return Difference(step_id, "different", how, *statuses)
     return Difference(step_id, "same", "", *statuses)
 
@@ -322,7 +346,7 @@ def _outcome(before: _Play, after: _Play, steps: tuple[Difference, ...]) -> Diff
         ("error", old.error, new.error),
     ):
         if was != would_be:
-            how = f"its {name} would be {_shown(would_be)} instead of {_shown(was)}"
+            how = after.say.change(name, was, would_be)
             return Difference("", "different", how, *statuses)
     return Difference("", "same", "", *statuses)
 
@@ -330,8 +354,3 @@ def _outcome(before: _Play, after: _Play, steps: tuple[Difference, ...]) -> Diff
 def _is_open_for_new(after: _Play, steps: tuple[Difference, ...]) -> bool:
     """Whether a step that is new has no output, so that nobody knows how it ends."""
     return any(one.verdict == "new" and _why(one.step, after) is not None for one in steps)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

@@ -30,6 +30,7 @@ from orchestrator.application.decisions import (
     replace_outcome,
 )
 from orchestrator.application.events import ControlEvent, ResultEvent, SignalEvent, StepEvent, iso
+from orchestrator.application.lines import Line
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.transitions import StepResult, advance, decide, on_step_result
@@ -281,6 +282,10 @@ class Workflow:
     def history(self) -> list[dict[str, Any]]:
         """One entry per transition, the oldest first."""
         return self.backend.history(self.id)
+
+    def lines(self, step: str | None = None) -> list[Line]:
+        """What executors said, by `log` and in the notes of their heartbeats: all of them, or of one step."""
+        return self.backend.lines(self.id, step)
 
     def __repr__(self) -> str:
         try:

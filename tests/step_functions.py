@@ -125,6 +125,19 @@ def charge(inputs: dict[str, Any]) -> dict[str, Any]:
     return {"receipt": f"paid for {inputs['order']}"}
 
 
+def speaks(
+    inputs: dict[str, Any], log: Callable[..., None], heartbeat: Callable[..., None]
+) -> dict[str, Any]:
+    """Says something, and then goes on for as long as it may: `go` is a file that lets it end."""
+    log(f"begins, in {inputs['mood']} mood")
+    heartbeat(0.5, "half of it")
+    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    while not Path(inputs["go"]).exists():
+        time.sleep(0.01)
+    log("ends")
+    return {"done": True}
+
+
 def many_rows(inputs: dict[str, Any]) -> dict[str, Any]:
     """About five megabytes, and how many rows that are."""
     rows = [{"id": n, "name": f"row number {n}"} for n in range(inputs.get("count", 120_000))]

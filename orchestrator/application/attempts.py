@@ -18,23 +18,11 @@ from orchestrator.application.endings import end_workflow
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import resolve
+from orchestrator.application.retries import is_retryable, listed
 from orchestrator.application.sharing import add, merge, no_group
 from orchestrator.application.spec import RetrySpec, StepSpec
 from orchestrator.application.states import StepStatus, WorkflowStatus
 
-NEVER_RETRIED = frozenset(
-    {
-        "expression",
-        "bad_output",
-        "branch_target",
-        "no_branch",
-        "loop_limit",
-        "declared",
-        "refused",
-        "payload_missing",
-    }
-)
-"""Kinds of failure that would only happen again."""
 LONGEST_DELAY_MS = 3650 * 86_400_000
 BRANCH_SKIPPED = "a branch skipped it"
 
@@ -171,6 +159,7 @@ def _reset(draft: Draft, step_id: str, targets: Sequence[str]) -> StepResult:
 
 
 def fail(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
+    error = judged(draft, step_id, error)
     draft.amend(step_id, error=error)
     delay_ms = next_delay_ms(draft, step_id, error)
     if delay_ms is not None:
@@ -178,11 +167,18 @@ def fail(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
     return fail_for_good(draft, step_id, error)
 
 
+def judged(draft: Draft, unit: str, error: dict[str, Any]) -> dict[str, Any]:
+    """A failure, with the reason why it is not tried again if the document has one."""
+    policy = draft.spec(unit).retry
+    name = None if policy is None else listed(error, policy.non_retryable)
+    return error if name is None else {**error, "not_retried": f"retry.non_retryable names {name}"}
+
+
 def next_delay_ms(draft: Draft, unit: str, error: Mapping[str, Any]) -> int | None:
     """After how long a failed unit is tried again; None when it is not."""
     spec, record = draft.spec(unit), draft.known(unit)
     retries = spec.retry.max_retries if spec.retry is not None else 0
-    if spec.kind not in ("task", "workflow") or error["kind"] in NEVER_RETRIED:
+    if spec.kind not in ("task", "workflow") or not is_retryable(error):
         return None
     if spec.map is not None and "#" not in unit:
         return None  # the items had their attempts

@@ -7,6 +7,7 @@ from orchestrator.application.attempts import (
     Output,
     StepResult,
     bring,
+    judged,
     next_delay_ms,
     try_again,
     write_down,
@@ -43,6 +44,7 @@ def _bring_alone(
     draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
 ) -> StepResult:
     """A unit that no branch judges and no step waits for."""
+    error = None if error is None else judged(draft, unit, error)
     write_down(draft, unit, output, error, worker, started_at)
     delay_ms = next_delay_ms(draft, unit, error) if error is not None else None
     if delay_ms is not None:

@@ -74,8 +74,14 @@ def check_named(
 class Heartbeat:
     """What an executor calls to say that it is at work; `at` is when it last did, or was called."""
 
-    def __init__(self, clock: Callable[[], float], tell: Callable[[str], None] = lambda said: None) -> None:
-        self._clock, self._tell = clock, tell
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        tell: Callable[[str], None] = lambda said: None,
+        keep: Callable[[str], None] = lambda said: None,
+    ) -> None:
+        """`tell` is given all that is said, `keep` what has a note."""
+        self._clock, self._tell, self._keep = clock, tell, keep
         self.at = clock()
 
     def __call__(self, progress: float | None = None, note: str | None = None) -> None:
@@ -83,6 +89,8 @@ class Heartbeat:
         said = [str(one) for one in (progress, note) if one is not None]
         if said:
             self._tell(": ".join(said))
+        if note is not None:
+            self._keep(": ".join(said))
 
 
 def evaluate(expression: Any, data: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from orchestrator.application.errors import Problem
-from orchestrator.application.expressions import LITERAL, check, check_condition, is_expression
+from orchestrator.application.expressions import LITERAL, Secrets, check, check_condition, is_expression
 from orchestrator.application.graph import Graph
 from orchestrator.application.paths import Path
 from orchestrator.application.problems import Report, kind
@@ -52,11 +52,15 @@ NOT_OF: dict[str, frozenset[str]] = {
 def check_step(raw: Mapping[str, Any], written: PlainStep, path: Path, graph: Graph, report: Report) -> None:
     """The expressions of a step, and the steps it names."""
     if raw.get("input"):
-        check_values(raw["input"], (*path, "input"), report)
+        check_values(raw["input"], (*path, "input"), report, "whole" if _has_job(written) else "nowhere")
     if raw.get("branch"):
         _check_branches(raw["branch"], (*path, "branch"), graph, report)
     if isinstance(written, WrittenStep):
         _check_rarer(raw, written, path, report)
+
+
+def _has_job(written: PlainStep) -> bool:
+    return not isinstance(written, WrittenStep) or written.kind == "task"
 
 
 def _check_rarer(raw: Mapping[str, Any], written: WrittenStep, path: Path, report: Report) -> None:
@@ -72,8 +76,11 @@ def _check_rarer(raw: Mapping[str, Any], written: WrittenStep, path: Path, repor
             report.extend(check(rule, report.text((*path, *keys))))
         elif rule is not None and what:
             report.add((*path, *keys), "bad_type", f"must be {what}, not {kind(rule)}", _EXAMPLE)
-    for keys in _VALUES:
-        check_values(_part(raw, *keys), (*path, *keys), report)
+    for keys, secrets in _VALUES.items():
+        values = _part(raw, *keys)
+        if keys == ("source", "override") and isinstance(_part(values, "configuration"), dict):
+            keys, values = (*keys, "configuration"), values["configuration"]
+        check_values(values, (*path, *keys), report, secrets)
 
 
 _EXAMPLE = 'such as {"var": "steps.a.output.x"}'
@@ -83,13 +90,13 @@ _RULES: dict[tuple[str, ...], str] = {  # what else than an expression is refuse
     ("switch", "on"): "an expression",
     ("concurrency", "key"): "",
 }
-_VALUES = (
-    ("output",),
-    ("kv_add",),
-    ("compensate", "input"),
-    ("source", "configuration"),
-    ("source", "override"),
-)
+_VALUES: dict[tuple[str, ...], Secrets] = {
+    ("output",): "nowhere",
+    ("kv_add",): "nowhere",
+    ("compensate", "input"): "whole",
+    ("source", "configuration"): "anywhere",
+    ("source", "override"): "anywhere",
+}
 
 
 def _part(raw: Any, *keys: str) -> Any:
@@ -98,11 +105,11 @@ def _part(raw: Any, *keys: str) -> Any:
     return raw
 
 
-def check_values(values: Any, path: Path, report: Report) -> None:
+def check_values(values: Any, path: Path, report: Report, secrets: Secrets = "nowhere") -> None:
     """Input and outputs hold expressions but are none themselves: {max: 3} is an input called max."""
     for key, value in values.items() if isinstance(values, dict) else ():
         if isinstance(value, dict | list):
-            report.extend(check(value, report.text((*path, key))))
+            report.extend(check(value, report.text((*path, key)), secrets))
 
 
 def check_rule(rule: dict[str, Any], path: Path, report: Report) -> None:

@@ -1,54 +1,59 @@
-"""The configuration of a source as its worker makes it, from what the job carries and the environment.
-
-What comes from the environment goes to the executor and nowhere else. The work-horse of every step imports
-this: expressions are loaded only for a configuration that has some.
+"""The configuration of a source as its worker makes it: from what the job carries, from secrets, and from the
+environment. The work-horse of every step imports this: expressions are loaded only for a configuration that
+has some.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.application.errors import BadConfiguration, ExpressionError
+from orchestrator.application.errors import BadConfiguration, ExpressionError, VariableRefused
+from orchestrator.application.secrets import Read, filled
 
-SHORTEST_SECRET = 4
-"""A text that is shorter is in too many words by chance."""
+ALLOWED_VARIABLE = "ORCHESTRATOR_ENV_VARIABLES"
+"""Names and patterns of the variables that specs may read here; not set, they may read none."""
 
-
-class Configuration:
-    """What an executor is set up with, and the values of the environment that were read for it."""
-
-    def __init__(self, values: dict[str, Any], read: Iterable[str] = ()) -> None:
-        self.values = values
-        secrets = {secret for one in read if len(one) >= SHORTEST_SECRET for secret in (one, repr(one)[1:-1])}
-        self._secrets = sorted(secrets, key=len, reverse=True)
-
-    def hide(self, text: str) -> str:
-        """The text without what was read from the environment."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+Variables = Mapping[str, Mapping[str, str | None]]
+"""By source, what the environment has; null for what is not set."""
 
 
-def configure(source: Mapping[str, Any] | None, environment: Mapping[str, str]) -> Configuration:
-    """What the source of a step means where this environment is; a variable that is not set is null."""
-    if source is None:
-        return Configuration({})
-    if "sources" not in source:
-        return Configuration(source["configuration"])
-    from orchestrator.application.expressions import resolve
-
-    found = {
+def variables_of(source: Mapping[str, Any] | None, environment: Mapping[str, str]) -> Variables:
+    """What the configuration of a source reads of the environment; VariableRefused if it must not."""
+    if source is None or not source.get("sources"):
+        return {}
+    allowed = [one.strip() for one in environment.get(ALLOWED_VARIABLE, "").split(",")]
+    for variable in (one for variables in source["sources"].values() for one in variables):
+        if not any(_fits(variable, pattern) for pattern in allowed):
+            raise VariableRefused(variable, ALLOWED_VARIABLE)
+    return {
         name: {variable: environment.get(variable) for variable in variables}
         for name, variables in source["sources"].items()
     }
-    data, values = {"sources": _Named(found)}, {}
-    for key, value in source["configuration"].items():
+
+
+def _fits(variable: str, pattern: str) -> bool:
+    """`*` stands for any characters, everything else for itself."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), variable, re.DOTALL) is not None
+
+
+def configure(source: Mapping[str, Any] | None, variables: Variables, read: Read) -> dict[str, Any]:
+    """What the source of a step means on a worker that has these variables and secrets."""
+    if source is None:
+        return {}
+    configuration = filled(source["configuration"], source.get("secrets", ()), read)
+    if "sources" not in source:
+        return configuration
+    from orchestrator.application.expressions import resolve
+
+    data, values = {"sources": _Named(variables)}, {}
+    for key, value in configuration.items():
         try:
             values[key] = resolve(value, data)
         except ExpressionError:
             raise BadConfiguration(key) from None  # what it says may hold what was read
-    return Configuration(values, (one for read in found.values() for one in read.values() if one is not None))
+    return values
 
 
 class _Named(dict[str, Any]):

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.application.secrets import Place
+
 
 @dataclass(frozen=True, slots=True)
 class DispatchJob:
     """One dispatch of one step, with all that a worker needs.
 
-    `token` names this dispatch and no other: a result that carries another one is dropped.
+    `token` names this dispatch and no other: a result that carries another one is dropped. `secrets` are the
+    places in `inputs` where the worker puts secrets, `redact` the keys that name some besides the usual ones.
     """
 
     workflow_execution_id: str
@@ -31,6 +34,8 @@ class DispatchJob:
     heartbeat_s: float | None = None
     source: dict[str, Any] | None = None
     tags: tuple[str, ...] = ()
+    secrets: tuple[Place, ...] = ()
+    redact: tuple[str, ...] = ()
 
     @property
     def op(self) -> str:

@@ -36,6 +36,8 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
             heartbeat_s=spec.heartbeat_s,
             source=spec.source,
             tags=spec.tags,
+            secrets=spec.secrets,
+            redact=draft.record.spec.redact,
             max_output_bytes=draft.record.spec.limits.max_output_bytes,
         )
     )

@@ -9,6 +9,10 @@ OrchestratorError
 ├── HeartbeatMissing       a step wants a heartbeat, and its executor takes none; the attempt fails
 ├── ConfigurationMissing   a source has a configuration, and its executor takes none; the attempt fails
 ├── BadConfiguration       the configuration of a source cannot be evaluated; the attempt fails
+├── SecretUnavailable      whoever knows the secrets could not be asked; the attempt fails
+├── Refused                a worker will not do this however often it is asked; the step fails
+│   ├── SecretNotFound     a step refers to a secret that its worker does not have, or cannot read
+│   └── VariableRefused    a configuration reads a variable that its worker keeps to itself
 ├── NoRoute                no queue serves the tags of a step; its start is refused
 ├── StartRefused           the coordinator answered a start with a refusal
 ├── TooLarge               a value is too large to be passed, by reference too
@@ -115,6 +119,33 @@ class BadConfiguration(OrchestratorError):
             f"the configuration of its source cannot be evaluated on this worker: {key}"
             " (what was found there is not shown: it may be a secret)"
         )
+
+
+class SecretUnavailable(OrchestratorError):
+    """It names what was asked and what kind of error it raised: what that says may hold anything."""
+
+    def __init__(self, name: str, provider: str, error: BaseException) -> None:
+        kind = type(error).__name__
+        super().__init__(f"the secret {name!r} cannot be had now: {provider} raised {kind}")
+
+
+class Refused(OrchestratorError):
+    """A worker will not do this, however often it is asked."""
+
+
+class SecretNotFound(Refused):
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"this worker has no secret {name!r}: {why}")
+        self.name = name
+
+
+class VariableRefused(Refused):
+    def __init__(self, name: str, setting: str) -> None:
+        super().__init__(
+            f"a source reads the environment variable {name!r}, which this worker keeps to itself:"
+            f" name it in {setting} of the worker, or use a secret instead"
+        )
+        self.name = name
 
 
 class NoRoute(OrchestratorError):

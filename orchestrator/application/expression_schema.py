@@ -1,7 +1,8 @@
 """Expressions in the schema of the language: which operators there are, what each gives, where one stands.
 
-As in check(): a mapping with one key inside of an expression must be an operator or a $literal; elsewhere it
-may be data, which is searched. How many arguments an operator takes, and paths, are left to validation.
+As in check(): a mapping with one key inside of an expression must be an operator, a $literal or a secret;
+elsewhere it may be data, which is searched. How many arguments an operator takes, paths, and whether a secret
+may stand there are left to validation.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from orchestrator.application.expressions import LITERAL
 from orchestrator.application.fields import SEE
+from orchestrator.application.secrets import NAME_PATTERN, SECRET
 
 WORDS = {
     "var": "What is at a path such as input.x: path, or [path, default].",
@@ -82,6 +84,11 @@ WORDS = {
 
 _WORDS = 'JSON Logic: a mapping with one operator, such as {"==": [{"var": "input.x"}, 1]}'
 _AS_IT_IS = {"description": "What is inside, as it is: not searched for expressions."}
+_SECRET = {
+    "description": "The name of a secret, which the worker puts here.",
+    "type": "string",
+    "pattern": NAME_PATTERN,
+}
 _HAS_ONE_KEY = {"type": "object", "minProperties": 1, "maxProperties": 1}
 
 DEFINED: dict[str, Any] = {
@@ -91,6 +98,7 @@ DEFINED: dict[str, Any] = {
         "properties": {
             **{operator: {"description": words, SEE: "Argument"} for operator, words in WORDS.items()},
             LITERAL: _AS_IT_IS,
+            SECRET: _SECRET,
         },
         "additionalProperties": False,
     },
@@ -108,8 +116,9 @@ DEFINED: dict[str, Any] = {
         "properties": {
             **{operator: {"description": words} for operator, words in WORDS.items()},
             LITERAL: _AS_IT_IS,
+            SECRET: {"description": _SECRET["description"]},
         },
-        "if": {**_HAS_ONE_KEY, "propertyNames": {"enum": [*WORDS, LITERAL]}},
+        "if": {**_HAS_ONE_KEY, "propertyNames": {"enum": [*WORDS, LITERAL, SECRET]}},
         "then": {SEE: "Rule"},
         "else": {"items": {SEE: "Expression"}, "additionalProperties": {SEE: "Expression"}},
     },

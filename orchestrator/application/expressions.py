@@ -23,7 +23,9 @@ from orchestrator.application.jsonpath import MAX_WORK, BadPath, Meter, parse
 from orchestrator.application.logic import SCOPED, TABLE
 from orchestrator.application.operators import kind
 from orchestrator.application.patterns import BadPattern, compile_pattern
-from orchestrator.application.payloads import is_reference, opaque
+from orchestrator.application.payloads import is_reference as is_payload
+from orchestrator.application.payloads import opaque
+from orchestrator.application.secrets import NAME_RULE, SECRET, Place, is_reference, is_secret_name
 from orchestrator.application.sizes import sane, weight
 
 MAX_DEPTH = 50
@@ -177,7 +179,7 @@ def _reads(operator: str, args: list[Any], evaluation: Evaluation) -> int:
 
 def _check_open(operator: str, args: list[Any]) -> None:
     """What can be said of a value that is kept by reference: it is not null, not empty, and no number."""
-    found = next((arg for arg in args if is_reference(arg)), None)
+    found = next((arg for arg in args if is_payload(arg)), None)
     if found is not None and not (operator in _EQUALS and any(map(_is_short, args))):
         raise opaque(found, "an argument")
 
@@ -234,9 +236,26 @@ def _names(operator: str, path: str) -> tuple[str, ...]:
         return ()
 
 
-def check(value: Any, path: str) -> list[Problem]:
+def places_of_secrets(values: dict[str, Any]) -> Iterator[Place]:
+    """Where values refer to secrets; a mapping of names to values is no reference itself, as it is no
+    expression."""
+    todo: list[tuple[Place, Any]] = [((key,), value) for key, value in values.items()]
+    for place, value in todo:  # which grows
+        if is_reference(value):
+            yield place
+        elif isinstance(value, list):
+            todo += [((*place, index), item) for index, item in enumerate(value)]
+        elif isinstance(value, dict) and not (len(value) == 1 and LITERAL in value):
+            todo += [((*place, key), item) for key, item in value.items()]
+
+
+Secrets = Literal["nowhere", "whole", "anywhere"]
+"""Whether a value may refer to secrets: as a part of its data, or also inside of its expressions."""
+
+
+def check(value: Any, path: str, secrets: Secrets = "nowhere") -> list[Problem]:
     """What is wrong with a value that may hold expressions, before anything is evaluated."""
-    return list(_problems(value, path, 0, "data"))
+    return list(_problems(value, path, 0, "data", secrets))
 
 
 def check_condition(value: Any, path: str) -> list[Problem]:
@@ -247,25 +266,27 @@ def check_condition(value: Any, path: str) -> list[Problem]:
         return [
             Problem(path, "bad_type", f"a condition cannot be {kind(value)}: it would never change", hint)
         ]
-    return list(_problems(value, path, 0, "argument"))
+    return list(_problems(value, path, 0, "argument", "nowhere"))
 
 
 _Place = Literal["data", "argument", "quoted"]
 
 
-def _problems(value: Any, path: str, depth: int, place: _Place) -> Iterator[Problem]:
+def _problems(value: Any, path: str, depth: int, place: _Place, secrets: Secrets) -> Iterator[Problem]:
     if depth >= MAX_DEPTH and isinstance(value, _CONTAINERS):
         yield Problem(path, "too_deep", f"nested more than {MAX_DEPTH} levels deep")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _problems(item, f"{path}[{index}]", depth + 1, place)
+            yield from _problems(item, f"{path}[{index}]", depth + 1, place, secrets)
     elif not isinstance(value, dict):
         if not _is_json(value):
             yield Problem(path, "not_json", f"{value!r:.50} is not a JSON value")
     elif strange := [key for key in value if not _is_json(key) or not isinstance(key, str)]:
         yield Problem(path, "not_json", f"the key {strange[0]!r:.50} is not a text")
     elif place != "quoted" and is_expression(value):
-        yield from _problems_of_expression(value, path, depth, place)
+        yield from _problems_of_expression(value, path, depth, place, secrets)
+    elif place != "quoted" and is_reference(value):
+        yield from _problems_of_reference(value[SECRET], path, secrets)
     else:
         if place != "quoted" and len(value) == 1:
             [key] = value
@@ -273,10 +294,26 @@ def _problems(value: Any, path: str, depth: int, place: _Place) -> Iterator[Prob
                 yield _unknown_operator(key, path)
             place = "quoted" if key == LITERAL else "data"
         for key, item in value.items():
-            yield from _problems(item, _join(path, key), depth + 1, "quoted" if place == "quoted" else "data")
+            inner: _Place = "quoted" if place == "quoted" else "data"
+            yield from _problems(item, _join(path, key), depth + 1, inner, secrets)
 
 
-def _problems_of_expression(rule: dict[str, Any], path: str, depth: int, place: _Place) -> Iterator[Problem]:
+def _problems_of_reference(name: Any, path: str, secrets: Secrets) -> Iterator[Problem]:
+    if secrets == "nowhere":
+        yield Problem(path, "bad_secret", "a secret cannot stand here: only workers know it", _INSTEAD)
+    elif not is_secret_name(name):
+        yield Problem(_join(path, SECRET), "bad_id" if isinstance(name, str) else "bad_type", NAME_RULE)
+
+
+_INSTEAD = (
+    "put it whole into the input of an executor, or into the configuration of a source; "
+    'data that looks like one is written {"$literal": ...}'
+)
+
+
+def _problems_of_expression(
+    rule: dict[str, Any], path: str, depth: int, place: _Place, secrets: Secrets
+) -> Iterator[Problem]:
     if (place == "data" or depth == 0) and _is_big(rule):
         yield Problem(path, "too_big", f"the expression has more than {MAX_NODES:,} nodes")
         return
@@ -292,9 +329,10 @@ def _problems_of_expression(rule: dict[str, Any], path: str, depth: int, place: 
         yield Problem(path, "bad_path", str(error))
     except BadPattern as error:
         yield Problem(path, "bad_type", str(error))
+    inside: Secrets = "anywhere" if secrets == "anywhere" else "nowhere"
     for index, item in enumerate(args):
         inner = f"{path}[{index}]" if isinstance(given, list) else path
-        yield from _problems(item, inner, depth + 1, "argument")
+        yield from _problems(item, inner, depth + 1, "argument", inside)
 
 
 def _unknown_operator(name: str, path: str) -> Problem:

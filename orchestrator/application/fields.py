@@ -13,6 +13,8 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.application.cron import MACROS, parse_cron, zone_names
 from orchestrator.application.durations import LONGEST_S, PATTERN, parse_duration
+from orchestrator.application.retries import RETRIED
+from orchestrator.application.secrets import is_reference
 from orchestrator.application.spec import ID_PATTERN, ID_RULE, AttemptsOn, OnError, is_id
 
 PLAIN_ACTIONS = ("halt", "complete", "retry", "fail", "skip")
@@ -154,6 +156,16 @@ def shorthand(value: Any) -> Any:
     raise PydanticCustomError("bad_type", "must be a number of retries, or a mapping")
 
 
+def _failure_name(value: str) -> str:
+    if value not in RETRIED and not _TYPE_NAME.fullmatch(value):
+        kinds = "must be a type of exception, such as ValueError or package.Rejected, or a kind of failure: "
+        raise PydanticCustomError("bad_type", "{rule}", {"rule": kinds + ", ".join(RETRIED)})
+    return value
+
+
+_TYPE_NAME = re.compile(r"[A-Z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
+
+
 def named(value: Any) -> Any:
     if isinstance(value, str) and value:
         return {"base": value}
@@ -169,6 +181,15 @@ def _address(value: str) -> str:
 
 
 _ADDRESS = re.compile(r"https?://[^\s/]\S*")
+
+
+def _header(value: Any) -> Any:
+    if is_reference(value):
+        raise PydanticCustomError(
+            "bad_secret",
+            "a secret cannot stand here: only workers know it; ORCHESTRATOR_WEBHOOK_SECRET signs posts",
+        )
+    return value
 
 
 def _cron(value: str) -> str:
@@ -207,6 +228,11 @@ ItemName = Annotated[
     str,
     AfterValidator(_item_name),
     Field(json_schema_extra={"pattern": f"^{_ITEM_NAME.pattern}$", "not": {"enum": sorted(_ROOTS)}}),
+]
+FailureName = Annotated[
+    str,
+    AfterValidator(_failure_name),
+    Field(json_schema_extra={"pattern": f"^({'|'.join(RETRIED)}|{_TYPE_NAME.pattern})$"}),
 ]
 Duration = Annotated[Any, BeforeValidator(_duration), WithJsonSchema(DURATION)]
 Span = Annotated[Any, BeforeValidator(_span), WithJsonSchema(SPAN)]
@@ -269,6 +295,7 @@ Override = Annotated[
         }
     ),
 ]
+Header = Annotated[str, BeforeValidator(_header)]
 Address = Annotated[str, AfterValidator(_address), Field(json_schema_extra={"pattern": "^https?://"})]
 Cron = Annotated[
     str,

@@ -15,6 +15,7 @@ from orchestrator.application.attempts import (
     StepResult,
     as_error,
     bring,
+    judged,
     next_delay_ms,
     try_again,
     write_down,
@@ -112,6 +113,7 @@ def on_item(
     draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
 ) -> StepResult:
     """What one item brought back: tried again, or settled; the last one settles the map."""
+    error = None if error is None else judged(draft, unit, error)
     write_down(draft, unit, output, error, worker, started_at)
     delay_ms = next_delay_ms(draft, unit, error) if error is not None else None
     if delay_ms is not None:

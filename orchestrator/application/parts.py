@@ -127,9 +127,16 @@ class WrittenRetry(Written):
     jitter_fraction: float = Field(
         0.0, ge=0, le=1, description="Up to this part of the delay is added, to spread what fails together."
     )
+    non_retryable: list[f.FailureName] = Field(
+        [],
+        description="Failures that are not tried again, neither here nor by max_attempts: types of exceptions"
+        " (ValueError, package.Rejected; a base counts), and kinds such as timeout.",
+    )
 
     def settled(self) -> RetrySpec | None:
-        return RetrySpec(**self.model_dump()) if self.max_retries else None
+        if not self.max_retries and not self.non_retryable:
+            return None
+        return RetrySpec(**{**self.model_dump(), "non_retryable": tuple(self.non_retryable)})
 
 
 def short_form(short: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
@@ -334,7 +341,7 @@ class WrittenWebhook(Written):
     noun = "webhook"
 
     url: f.Address = Field(description="Where the outcome is posted.")
-    headers: dict[str, str] | None = Field(None, description="HTTP headers to send along.")
+    headers: dict[str, f.Header] | None = Field(None, description="HTTP headers to send along.")
     on: list[End] | None = Field(None, description="Which ends are told; all of them if absent.")
 
     def settled(self) -> WebhookSpec:

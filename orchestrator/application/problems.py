@@ -48,6 +48,7 @@ CODES = frozenset(
         "bad_path",
         "bad_policy",
         "bad_schedule",
+        "bad_secret",
         "bad_type",
         "bad_yaml",
         "cycle",

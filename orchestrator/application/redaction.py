@@ -9,7 +9,7 @@ values, since executors need them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 REDACTED = "<redacted>"
@@ -58,6 +58,26 @@ def redacted(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) ->
     if isinstance(value, list | tuple):
         return [redacted(one, names, deepest - 1) for one in value] if deepest > 0 else REDACTED
     return value
+
+
+def secrets_in(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> Iterator[str]:
+    """Every text that redacted() hides: what stands there may be repeated where no key names it."""
+    yield from _texts(value, names, deepest, is_hidden=False)
+
+
+def _texts(value: Any, names: Collection[str], deepest: int, *, is_hidden: bool) -> Iterator[str]:
+    if isinstance(value, str):
+        if is_hidden:
+            yield value
+    elif deepest > 0 and isinstance(value, dict):
+        for key, one in value.items():
+            is_below = is_hidden or (
+                isinstance(one, str | dict | list | tuple) and is_secret(str(key), names)
+            )
+            yield from _texts(one, names, deepest - 1, is_hidden=is_below)
+    elif deepest > 0 and isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one, names, deepest - 1, is_hidden=is_hidden)
 
 
 def redacted_text(text: str, names: Collection[str] = ()) -> str:

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from orchestrator.application.expressions import LITERAL, is_constant, is_expression
+from orchestrator.application.expressions import LITERAL, is_constant, is_expression, places_of_secrets
 from orchestrator.application.jsonpath import BadPath, parse
 from orchestrator.application.logic import READERS, SCOPED
 from orchestrator.application.parts import WrittenStepSource
 from orchestrator.application.paths import Path
 from orchestrator.application.problems import Report
+from orchestrator.application.secrets import is_reference
 
 ENV = "env"
 
@@ -39,11 +40,11 @@ class Sources:
 
     def resolve(self, written: WrittenStepSource, raw: Any, path: Path) -> dict[str, Any] | None:
         """The definition that a step means: {type, configuration}. One with expressions has `sources` too:
-        the variables that they may read, by source."""
+        the variables that they may read, by source. One that refers to secrets has `secrets`: where."""
         if written.type is not None:
             configuration = written.configuration or {}
             self._check(configuration, (*path, "configuration"))
-            return self._with_variables(written.type, configuration)
+            return self._whole(written.type, configuration)
         base, override = written.base, written.override or {}
         change, where = override.get("configuration"), (*path, "override", "configuration")
         if change is None:  # without that key, the override is written as a change of the configuration
@@ -58,10 +59,12 @@ class Sources:
             return None
         definition = self.definitions[base]
         kind = override.get("type", definition["type"])
-        return self._with_variables(kind, merged(definition["configuration"], change))
+        return self._whole(kind, merged(definition["configuration"], change))
 
-    def _with_variables(self, kind: str, configuration: dict[str, Any]) -> dict[str, Any]:
-        definition = {"type": kind, "configuration": configuration}
+    def _whole(self, kind: str, configuration: dict[str, Any]) -> dict[str, Any]:
+        definition: dict[str, Any] = {"type": kind, "configuration": configuration}
+        if places := [list(place) for place in places_of_secrets(configuration)]:
+            definition["secrets"] = places
         if all(map(is_constant, configuration.values())):
             return definition
         read = [self._find(names) for _, _, names in _readings(configuration) if names]
@@ -117,7 +120,8 @@ class Sources:
 
 
 def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Mappings merge key by key, lists and scalars replace; so do expressions, which are values."""
+    """Mappings merge key by key, lists and scalars replace; so do expressions and references to secrets: they
+    are values."""
     made = dict(base)
     for key, value in change.items():
         before = made.get(key)
@@ -127,7 +131,7 @@ def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict) and not is_expression(value) and not _is_literal(value)
+    return isinstance(value, dict) and not (is_expression(value) or _is_literal(value) or is_reference(value))
 
 
 def _is_literal(value: dict[str, Any]) -> bool:

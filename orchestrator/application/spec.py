@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from orchestrator.application.secrets import Place
+
 if TYPE_CHECKING:
     from orchestrator.application.validation import LoadedSpec
 
@@ -76,13 +78,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class RetrySpec:
-    """How often a failure is tried again, and after what delay; never 0 times: then there is no RetrySpec."""
+    """How often a failure is tried again, after what delay, and which failures are not."""
 
     max_retries: int = 2
     initial_delay_ms: int = 1_000
     backoff_multiplier: float = 2.0
     max_delay_ms: int | None = None
     jitter_fraction: float = 0.0
+    non_retryable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,7 @@ class CompensateSpec:
     timeout_s: float | None = DEFAULT_TIMEOUT_S
     retry: RetrySpec | None = None
     queue: str = DEFAULT_QUEUE
+    secrets: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,8 @@ class StepSpec:
     in which they are evaluated, and `guard_keys` the keys they were written under. `timeout_s` has no default
     but for tasks. `source` is the definition merged from all its parts, {type, configuration}, and `fn` then
     its type; if its configuration has expressions, `sources` says which variables they may read. `tags` are
-    those that choose its queue: none for a step that names its queue itself.
+    those that choose its queue: none for a step that names its queue itself. `secrets` are the places in
+    `input` that refer to secrets; those in the configuration of `source` are its own `secrets`.
     """
 
     id: str
@@ -234,6 +239,7 @@ class StepSpec:
     heartbeat_s: float | None = None
     source: dict[str, Any] | None = None
     priority_written: bool = False
+    secrets: tuple[Place, ...] = ()
 
     @property
     def undoing(self) -> StepSpec:
@@ -250,6 +256,7 @@ class StepSpec:
             tags=self.tags if undo.queue == self.queue else (),
             priority=self.priority,
             priority_written=self.priority_written,
+            secrets=undo.secrets,
         )
 
 

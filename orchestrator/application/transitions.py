@@ -16,7 +16,6 @@ from typing import Any
 
 from orchestrator.application.advancing import advance_draft
 from orchestrator.application.attempts import (
-    NEVER_RETRIED,
     Error,
     StepResult,
     as_error,
@@ -47,6 +46,7 @@ from orchestrator.application.events import (
 )
 from orchestrator.application.maps import is_item, item_goes_again, item_roots
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.retries import NEVER_RETRIED
 from orchestrator.application.slots import on_slot
 from orchestrator.application.spec import WEBHOOK
 from orchestrator.application.states import StepStatus

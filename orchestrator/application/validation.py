@@ -24,6 +24,7 @@ from orchestrator.application.checks import (
 )
 from orchestrator.application.document import Document, Places, check_data, scan_document
 from orchestrator.application.errors import Problem
+from orchestrator.application.expressions import places_of_secrets
 from orchestrator.application.fields import seconds
 from orchestrator.application.flowtoy import read_output, refuse_templates
 from orchestrator.application.graph import Graph, build_graph
@@ -31,6 +32,7 @@ from orchestrator.application.merging import scan_documents
 from orchestrator.application.paths import Path, render_path
 from orchestrator.application.payloads import is_reference
 from orchestrator.application.problems import CODES, WARNINGS, Report, kind, parse
+from orchestrator.application.secrets import SECRET
 from orchestrator.application.sources import Sources
 from orchestrator.application.spec import (
     ID_RULE,
@@ -137,7 +139,8 @@ class _Walk:
     """The way through one workflow."""
 
     def __init__(self, data: dict[str, Any], report: Report, nesting: _Nesting) -> None:
-        self._data, self._report = data, report
+        self._data, self._report, self._text = data, report, canonical(data)
+        self._has_secrets = f'"{SECRET}":' in self._text  # few documents: the others are not searched
         self._refused = _not_yet(language.NOT_YET)
         document = self._supported(data, "document", ())
         if isinstance(document.get("defaults"), dict):
@@ -197,8 +200,7 @@ class _Walk:
             webhook=header.webhook.settled() if header.webhook else None,
             schedule=header.schedule.settled() if header.schedule else None,
         )
-        text = canonical(self._data)
-        return LoadedSpec(spec, graph, self._data, content_hash(text), is_sharing="kv" in text)
+        return LoadedSpec(spec, graph, self._data, content_hash(self._text), is_sharing="kv" in self._text)
 
     def _supported(self, raw: dict[str, Any], level: str, path: Path) -> dict[str, Any]:
         """Without the keys of the language that this release refuses."""
@@ -230,7 +232,7 @@ class _Walk:
                 self._report.add(("sources", name), "bad_id", ID_RULE)
             if isinstance(names[name], dict):
                 path: Path = ("sources", name, "configuration")
-                check_values(names[name].get("configuration"), path, self._report)
+                check_values(names[name].get("configuration"), path, self._report, "anywhere")
         definitions = {name: source.settled() for name, source in (self._header.sources or {}).items()}
         return Sources(definitions, names, self._report)
 
@@ -254,7 +256,8 @@ class _Walk:
                 continue
             taken[step_id] = n
             found = self._found(written, supported, path) if isinstance(written, WrittenStep) else {}
-            walked[n] = supported, written, written.settled(step_id, self._defaults, found)
+            step = written.settled(step_id, self._defaults, found)
+            walked[n] = supported, written, _with_secrets(step) if self._has_secrets else step
         return walked
 
     def _listed(self) -> list[Any]:
@@ -324,6 +327,13 @@ class _Walk:
         nesting = replace(self._nesting, left=self._nesting.left - 1)
         loaded = _Walk(written, self._report.inside(path), nesting).read()
         return ChildSpec(document=written, loaded=loaded)
+
+
+def _with_secrets(step: StepSpec) -> StepSpec:
+    undo = step.compensate
+    if undo is not None:
+        undo = replace(undo, secrets=tuple(places_of_secrets(undo.input)))
+    return replace(step, secrets=tuple(places_of_secrets(step.input)), compensate=undo)
 
 
 _PLAIN_KEYS = frozenset(PlainStep.key_names())

@@ -18,7 +18,8 @@ from orchestrator.application.errors import InvalidEvent, InvalidSpec
 from orchestrator.application.events import failure
 from orchestrator.application.problems import Report, kind, parse
 from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.redaction import redacted, redacted_text
+from orchestrator.application.redaction import redacted_text
+from orchestrator.application.shown import Shown
 from orchestrator.application.spec import WEBHOOK, WebhookSpec
 from orchestrator.application.states import StepStatus
 from orchestrator.application.units import StepRecord
@@ -107,13 +108,14 @@ def _body(draft: Draft) -> dict[str, Any]:
     record, error = draft.record, draft.error or None
     if error is not None:
         error = {name: value for name, value in error.items() if name != "traceback"}
+    shown = Shown(record.spec.redact, [record.inputs, dict(draft.state), draft.outcome, error])
     body: dict[str, Any] = {
         "execution_id": record.execution_id,
         "workflow_execution_id": record.workflow_execution_id,
         "workflow": record.spec.name,
         "status": draft.status.value,
-        "outcome": redacted(draft.outcome, record.spec.redact),
-        "error": redacted(error, record.spec.redact),
+        "outcome": shown(draft.outcome),
+        "error": shown(error),
         "ended_at": draft.changes.fields.get("ended_at", record.ended_at),
         **({"labels": record.labels} if record.labels else {}),
     }

@@ -32,6 +32,7 @@ from orchestrator.application.events import (
     StartEvent,
     iso,
 )
+from orchestrator.application.lines import Line, of_step
 from orchestrator.application.payloads import Payloads, load, payload_limit
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus
@@ -44,7 +45,7 @@ from orchestrator.backend.legacy import BesideStore, LegacyMethods, committing
 from orchestrator.backend.live import LiveRecords
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.payloads import MemoryPayloads, kept_inputs, payloads_of
-from orchestrator.backend.ports import Commit, Committed, Runner, SharingStore, Store
+from orchestrator.backend.ports import Commit, Committed, LineStore, Runner, SharingStore, Store
 from orchestrator.backend.results import Pairs, carrying_results
 from orchestrator.backend.worker import Execute, InProcessWorker
 
@@ -97,7 +98,9 @@ class Backend(LegacyMethods):
             self._runner.payloads = self.payloads
         self.worker: InProcessWorker | None = None
         if executor is not None:
-            self.worker = InProcessWorker(self._runner, executor, clock=clock, payloads=self.payloads)
+            self.worker = InProcessWorker(
+                self._runner, executor, clock=clock, store=self._store, payloads=self.payloads
+            )
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change
         self._takes_event = on_state_change is not None and _takes_four(on_state_change)
@@ -195,6 +198,11 @@ class Backend(LegacyMethods):
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
         """One entry per transition, the oldest first; nothing when the store keeps none."""
         return self._store.history(workflow_execution_id) if isinstance(self._store, Archive) else []
+
+    def lines(self, workflow_execution_id: str, step: str | None = None) -> list[Line]:
+        """What executors said, the oldest first; nothing when the store keeps none."""
+        found = self._store.lines(workflow_execution_id) if isinstance(self._store, LineStore) else []
+        return of_step(found, step)
 
     # ---- decisions
 

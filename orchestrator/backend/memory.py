@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from threading import RLock
@@ -11,6 +12,7 @@ from orchestrator.application.changes import put_items
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import RecordExists, RecordNotFound
 from orchestrator.application.events import ResultEvent
+from orchestrator.application.lines import MOST_KEPT, Line
 from orchestrator.application.payloads import Payloads
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.units import StepRecord
@@ -43,6 +45,7 @@ class InMemoryStore:
         self.payloads = MemoryPayloads()
         self._kept: dict[str, _Kept] = {}
         self._full_ids: dict[str, str] = {}
+        self._lines: dict[str, deque[Line]] = {}
         self._lock = RLock()
 
     def load(self, workflow_execution_id: str) -> WorkflowRecord:
@@ -59,6 +62,16 @@ class InMemoryStore:
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
         with self._lock:
             return [copied(entry) for entry in self._kept[self.full_id(workflow_execution_id)].history]
+
+    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None:
+        with self._lock:
+            if workflow_execution_id in self._kept:
+                kept = self._lines.setdefault(workflow_execution_id, deque(maxlen=MOST_KEPT))
+                kept.extend(lines)
+
+    def lines(self, workflow_execution_id: str) -> list[Line]:
+        with self._lock:
+            return list(self._lines.get(self.full_id(workflow_execution_id), ()))
 
     def write(self, record: WorkflowRecord) -> None:
         weid = record.workflow_execution_id
@@ -120,6 +133,7 @@ class InMemoryStore:
     def _drop(self, record: WorkflowRecord) -> None:
         """Nothing is left of it; of what it shares the commons take care."""
         del self._kept[record.workflow_execution_id]
+        self._lines.pop(record.workflow_execution_id, None)
         del self._full_ids[record.execution_id]
 
     def _keep(self, record: WorkflowRecord, history: list[dict[str, Any]]) -> _Kept:

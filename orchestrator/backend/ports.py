@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from orchestrator.application.changes import Changes
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Event
+from orchestrator.application.lines import Line
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.schedules import Schedule
 from orchestrator.application.validation import LoadedSpec
@@ -73,6 +74,19 @@ class Store(Protocol):
 
         The changes are applied to what is kept, not to `commit.record`: its owner does that.
         """
+        ...
+
+
+@runtime_checkable
+class LineStore(Protocol):
+    """A store that also keeps what executors say: the newest lines of an execution, as long as it is kept."""
+
+    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None:
+        """By the full id. Nothing happens when there is no such execution any more."""
+        ...
+
+    def lines(self, workflow_execution_id: str) -> list[Line]:
+        """In the order in which they were added; RecordNotFound when there is no such execution."""
         ...
 
 

@@ -5,6 +5,7 @@ workflows  workflow_execution_id, execution_id, status, version ... one row per 
 steps      workflow_execution_id, step_id, status, record           steps that are not as they began
 state      workflow_execution_id, key, value
 history    workflow_execution_id, entry
+lines      workflow_execution_id, number, step_id, run_id, attempt, at, text   what executors said
 tasks      task_key, status, op, inputs, output, error ...          the runner's: one row per dispatch
 names      name, workflow_id                                        registered workflows
 posts      id, at_ms, event                                         what executions say to each other
@@ -58,6 +59,16 @@ CREATE TABLE IF NOT EXISTS state (
 );
 CREATE TABLE IF NOT EXISTS history (workflow_execution_id TEXT NOT NULL, entry TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS history_of ON history (workflow_execution_id);
+CREATE TABLE IF NOT EXISTS lines (
+    workflow_execution_id TEXT NOT NULL,
+    number                INTEGER NOT NULL,
+    step_id               TEXT NOT NULL,
+    run_id                INTEGER NOT NULL,
+    attempt               INTEGER NOT NULL,
+    at                    TEXT NOT NULL,
+    text                  TEXT NOT NULL,
+    PRIMARY KEY (workflow_execution_id, number)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS tasks (
     task_key              TEXT PRIMARY KEY,
     workflow_execution_id TEXT NOT NULL,

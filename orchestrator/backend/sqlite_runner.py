@@ -133,8 +133,9 @@ def _task_of(job: DispatchJob) -> tuple[Any, ...]:
 
 def _job_of(row: sqlite3.Row) -> DispatchJob:
     stored = json.loads(row["job"])
-    tags = tuple(stored.pop("tags", ()))
-    return DispatchJob(inputs=json.loads(row["inputs"]), tags=tags, **stored)
+    stored |= {name: tuple(stored.get(name, ())) for name in ("tags", "redact")}
+    stored["secrets"] = tuple(map(tuple, stored.get("secrets", ())))
+    return DispatchJob(inputs=json.loads(row["inputs"]), **stored)
 
 
 def _pending(db: sqlite3.Connection) -> list[sqlite3.Row]:

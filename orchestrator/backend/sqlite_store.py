@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.application.changes import Changes
 from orchestrator.application.errors import RecordExists, RecordNotFound, StoreError
+from orchestrator.application.lines import MOST_KEPT, Line
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import WorkflowStatus
 from orchestrator.application.units import StepRecord
@@ -77,6 +78,16 @@ class SqliteStore:
             ).fetchall()
         return [json.loads(entry) for (entry,) in rows]
 
+    def lines(self, workflow_execution_id: str) -> list[Line]:
+        with self._db.reading() as db:
+            weid = _full_id(db, workflow_execution_id)
+            rows = db.execute(
+                "SELECT step_id, run_id, attempt, at, text FROM lines WHERE workflow_execution_id = ?"
+                " ORDER BY number",
+                [weid],
+            ).fetchall()
+        return [Line(*row) for row in rows]
+
     def _spec(self, db: sqlite3.Connection, workflow_id: str) -> LoadedSpec:
         with self._specs_lock:
             loaded = self._specs.get(workflow_id)
@@ -109,6 +120,25 @@ class SqliteStore:
                 db.execute(f"DELETE FROM {table} WHERE workflow_execution_id = ?", [weid])
             self._insert(db, record, version)
         record.version = version
+
+    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None:
+        weid = workflow_execution_id
+        with self._db.writing() as db:
+            is_kept = db.execute("SELECT 1 FROM workflows WHERE workflow_execution_id = ?", [weid]).fetchone()
+            if is_kept is None:
+                return
+            [last] = db.execute(
+                "SELECT COALESCE(MAX(number), 0) FROM lines WHERE workflow_execution_id = ?", [weid]
+            ).fetchone()
+            rows = [
+                (weid, number, one.step, one.run_id, one.attempt, one.at, one.text)
+                for number, one in enumerate(lines, last + 1)
+            ]
+            db.executemany("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            db.execute(
+                "DELETE FROM lines WHERE workflow_execution_id = ? AND number <= ?",
+                [weid, last + len(rows) - MOST_KEPT],
+            )
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         versions = [next_version(commit.record.version, self._nonce()) for commit in commits]
@@ -192,7 +222,7 @@ class SqliteStore:
 
 def _drop(db: sqlite3.Connection, weid: str) -> None:
     """Nothing is left of an execution; of what it shares the commons take care."""
-    for table in ("workflows", "steps", "state", "history"):
+    for table in ("workflows", "steps", "state", "history", "lines"):
         db.execute(f"DELETE FROM {table} WHERE workflow_execution_id = ?", [weid])
 
 

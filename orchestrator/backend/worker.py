@@ -17,17 +17,29 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
-from orchestrator.application.configuration import configure
 from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.errors import BadConfiguration, ExecutorNotFound
+from orchestrator.application.errors import (
+    BadConfiguration,
+    ConfigurationMissing,
+    ExecutorNotFound,
+    HeartbeatMissing,
+    Refused,
+    StoreError,
+)
 from orchestrator.application.events import ResultEvent, failure, iso
+from orchestrator.application.given import Given, give
+from orchestrator.application.hiding import Hiding
+from orchestrator.application.lines import Allowance, Line
 from orchestrator.application.payloads import Payloads
+from orchestrator.application.secrets import Read
 from orchestrator.awaiting import awaited
 from orchestrator.backend.identifiers import now_ms
 from orchestrator.backend.isolation import NotJson, dumps
 from orchestrator.backend.payloads import BadInputs, MemoryPayloads, kept_output, loaded_job, payloads_of
-from orchestrator.backend.ports import Runner
+from orchestrator.backend.ports import LineStore, Runner, Store
 from orchestrator.backend.results import carrying_results
+from orchestrator.raised import exception
+from orchestrator.secrets import read_secret
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +56,17 @@ class InProcessWorker:
         *,
         clock: Callable[[], int] = now_ms,
         name: str | None = None,
+        store: Store | None = None,
         payloads: Payloads | None = None,
+        environment: Mapping[str, str] = os.environ,
+        secrets: Read = read_secret,
     ) -> None:
-        """`payloads` keep large values, instead of the runner's."""
+        """`store` keeps what executors say, if it keeps lines; without one it is only logged. `payloads` keep
+        large values, instead of the runner's."""
         self._runner, self._clock = carrying_results(runner), clock
+        self._execute, self._store = execute, store
         self._payloads, self._own = payloads, MemoryPayloads()
-        self._execute = execute
+        self._environment, self._secrets = environment, secrets
         self._name = name or os.uname().nodename
 
     def run(self, workflow_execution_id: str | None = None) -> None:
@@ -81,53 +98,88 @@ class InProcessWorker:
         """The output, or the failure."""
         hide: Callable[[str], str] = str
         try:
-            job = loaded_job(job, self._store)
-            executor, arguments = self._find(job)
-            named = named_by(executor, len(arguments))
+            job = loaded_job(job, self._large)
+            executor, before = self._find(job)
+            named = named_by(executor, len(before) + 1)
             check_named(named, job.step_id, job.fn, job.heartbeat_s, job.source)
-            if not named:
-                return self._checked(awaited(executor(*arguments)), job), None
-            configuration = configure(job.source, os.environ)
-            hide = configuration.hide
+            given = self._given(job)
+            hide = given.texts.text
+            say = self._say(job)
             offered = {
-                "heartbeat": Heartbeat(self._clock),
-                "configuration": configuration.values,
+                "heartbeat": Heartbeat(
+                    self._clock,
+                    lambda said: logger.debug("heartbeat: %s", hide(said)),
+                    lambda said: say(hide(said)),
+                ),
+                "configuration": given.configuration,
                 "context": _context_of(job, started_ms),
-                "log": lambda text: logger.info("%s", hide(str(text))),
+                "log": lambda text: _log(hide(str(text)), say),
                 "cancelled": lambda: False,
                 "evaluate": evaluate,
             }
-            output = awaited(executor(*arguments, **{name: offered[name] for name in named}))
-            return self._checked(output, job), None
+            output = awaited(executor(*before, given.inputs, **{name: offered[name] for name in named}))
+            return self._checked(output, job, given.outputs), None
         except NotJson as fault:
             return None, failure("bad_output", hide(str(fault)))
         except BadInputs as fault:
             return None, fault.failure
         except BadConfiguration as fault:
             return None, failure("expression", str(fault))
+        except (ExecutorNotFound, HeartbeatMissing, ConfigurationMissing) as fault:
+            return None, failure("exception", str(fault), type(fault).__name__)
+        except Refused as fault:
+            return None, failure("refused", str(fault), type(fault).__name__)
         except (Exception, SystemExit) as fault:
-            return None, failure("exception", hide(_message(fault)), type(fault).__name__)
+            return None, exception(fault, hide)
 
-    def _checked(self, output: Any, job: DispatchJob) -> Any:
-        """The output as JSON brings it back, so that the executor may keep what it returned."""
+    def _say(self, job: DispatchJob) -> Callable[[str], None]:
+        """Keeps what the run of a job says; that it cannot be kept is no failure of the step."""
+        store, allowance = self._store, Allowance()
+        if not isinstance(store, LineStore):
+            return lambda text: None
+
+        def say(text: str) -> None:
+            at = iso(self._clock())
+            lines = [Line(job.step_id, job.run_id, job.attempt, at, one) for one in allowance.lines(text)]
+            try:
+                store.add_lines(job.workflow_execution_id, lines)
+            except StoreError as error:
+                logger.warning("cannot keep what step %s says: %s", job.step_id, error)
+
+        return say
+
+    def _checked(self, output: Any, job: DispatchJob, secrets: Hiding) -> Any:
+        """The output as JSON brings it back, without secrets; the executor may keep what it returned."""
         if output is None:
             return None
         try:
             text = dumps(output)
+            if secrets.text(text) != text:
+                text = dumps(secrets.value(json.loads(text)))
         except NotJson as fault:
             raise NotJson(f"the output is not JSON: {fault}") from fault
-        return json.loads(kept_output(text, job, self._store))
+        return json.loads(kept_output(text, job, self._large))
 
-    def _store(self) -> Payloads:
+    def _large(self) -> Payloads:
         return self._payloads or payloads_of(self._runner) or self._own
 
     def _find(self, job: DispatchJob) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The executor of a job, and what it is given by position."""
+        """The executor of a job, and what it is given before its inputs."""
         if callable(self._execute):
-            return self._execute, (job.fn, job.inputs)
+            return self._execute, (job.fn,)
         if job.fn not in self._execute:
             raise ExecutorNotFound(job.fn, self._execute)
-        return self._execute[job.fn], (job.inputs,)
+        return self._execute[job.fn], ()
+
+    def _given(self, job: DispatchJob) -> Given:
+        return give(
+            job.inputs, job.source, self._environment, self._secrets, secrets=job.secrets, redact=job.redact
+        )
+
+
+def _log(text: str, say: Callable[[str], None]) -> None:
+    logger.info("%s", text)
+    say(text)
 
 
 def _context_of(job: DispatchJob, started_ms: int) -> dict[str, Any]:
@@ -142,10 +194,3 @@ def _context_of(job: DispatchJob, started_ms: int) -> dict[str, Any]:
         idempotency_key=job.idempotency_key,
         deadline=deadline,
     )
-
-
-def _message(fault: BaseException) -> str:
-    try:
-        return str(fault)
-    except Exception:
-        return f"a {type(fault).__name__} that cannot be printed"

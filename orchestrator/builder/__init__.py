@@ -9,7 +9,18 @@ flow.to_yaml(), flow.to_dict(), flow.load()
 
 from orchestrator.builder import op
 from orchestrator.builder.branches import Branch, complete, fail, halt, reset, retry, skip, when
-from orchestrator.builder.expressions import Expr, Json, Reference, Step, Value, literal, raw, ref, render
+from orchestrator.builder.expressions import (
+    Expr,
+    Json,
+    Reference,
+    Step,
+    Value,
+    literal,
+    raw,
+    ref,
+    render,
+    secret,
+)
 from orchestrator.builder.keys import Source
 from orchestrator.builder.roots import ctx, index, input_, item, kv, output, result, sources, state
 from orchestrator.builder.workflow import WorkflowBuilder
@@ -40,6 +51,7 @@ __all__ = [
     "reset",
     "result",
     "retry",
+    "secret",
     "skip",
     "sources",
     "state",

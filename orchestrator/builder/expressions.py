@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeAlias, Union
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.expressions import LITERAL, MAX_DEPTH, check_condition, is_expression
+from orchestrator.application.secrets import NAME_RULE, SECRET, is_reference, is_secret_name
 
 Scalar: TypeAlias = bool | int | float | str | None
 Json: TypeAlias = Scalar | Sequence["Json"] | Mapping[str, "Json"]
@@ -223,6 +224,14 @@ def literal(value: Json) -> Expr:
     return Expr({LITERAL: plain(value)})
 
 
+def secret(name: str) -> Expr:
+    """A secret of the worker, in its place: a whole value of an input, or anywhere in the configuration of a
+    source."""
+    if not is_secret_name(name):
+        raise refusal("bad_id", f"{name!r} {NAME_RULE}")
+    return Expr({SECRET: name})
+
+
 def raw(rule: Mapping[str, Any]) -> Expr:
     """An expression that is JSON Logic already, such as {"var": "input.x"}."""
     copied = plain(rule)
@@ -308,6 +317,9 @@ def _snapshot(value: Value, *, is_operand: bool = False, depth: int = 0) -> tupl
 
 def _check_that_it_is_data(value: Mapping[str, Any], is_operand: bool) -> None:
     """Among operands every mapping with one key counts as an expression, and a misspelt one is refused."""
+    if is_reference(dict(value)):
+        hint = "write secret(...) for a secret, literal(...) around data"
+        raise refusal("bad_type", f"{dict(value)!r} would be read as a secret", hint)
     if len(value) == 1 and (is_operand or LITERAL in value or is_expression(dict(value))):
         hint = "write literal(...) around data, raw(...) around JSON Logic"
         raise refusal("bad_type", f"{dict(value)!r} would be read as an expression", hint)

@@ -41,6 +41,7 @@ class Retry(TypedDict, total=False):
     backoff_multiplier: float
     max_delay_ms: Milliseconds
     jitter_fraction: float
+    non_retryable: Sequence[str | type[BaseException]]
 
 
 class Loop(TypedDict, total=False):

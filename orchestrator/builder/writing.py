@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from orchestrator.application.retries import type_name
 from orchestrator.builder.branches import ABSENT, Branch
 from orchestrator.builder.expressions import Expr, Reference, Step, plain, refusal, render
 from orchestrator.builder.keys import AnySource, Source
@@ -163,7 +164,11 @@ def _source(value: Any, owner: object) -> Any:
     return value.name
 
 
-retry = part({"initial_delay_ms": milliseconds, "max_delay_ms": milliseconds})
+def _failures(value: Any, owner: object) -> list[Any]:
+    return [type_name(one) if isinstance(one, type) else one for one in value]
+
+
+retry = part({"initial_delay_ms": milliseconds, "max_delay_ms": milliseconds, "non_retryable": _failures})
 concurrency = part({"key": render})
 filters: Write = part({"expression": condition, "value": render, "filters": _filters})
 source = part({"configuration": values, "override": values})

@@ -46,7 +46,7 @@ def list_letters(target: Target, limit: int, reason: str, as_json: bool) -> None
             click.echo(json.dumps([_as_data(letters, letter) for letter in found]))
             return
         for letter in found:
-            click.echo("  ".join((letter.entry, _what(letter), _short(letter.reason))))
+            click.echo("  ".join((letter.entry, _what(letter), _short(_visible(letter)[0]))))
         if not found:
             click.echo("there are no dead letters" + (" with such a reason" if reason else ""), err=True)
 
@@ -64,10 +64,9 @@ def show(target: Target, entry: str, as_json: bool) -> None:
             click.echo(json.dumps(_as_data(letters, letter)))
             return
         problem = letters.problem(letter)
-        click.echo(
-            f"entry   {letter.entry}\nreason  {letter.reason}\nevent   {letter.source} of {letter.stream}"
-        )
-        for name, value in letter.fields.items():
+        reason, fields = _visible(letter)
+        click.echo(f"entry   {letter.entry}\nreason  {reason}\nevent   {letter.source} of {letter.stream}")
+        for name, value in fields.items():
             click.echo(f"  {name}: {value}")
         click.echo(
             f"cannot be sent again: {problem}" if problem else f"orchestrator dead replay {letter.entry}"
@@ -155,12 +154,41 @@ def _short(reason: str) -> str:
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
 
 
+def _visible(letter: DeadLetter) -> tuple[str, dict[str, str]]:
+    """The reason and the fields of an event as people may see them; a replay sends them as they are."""
+    from orchestrator.application.redaction import redacted_text
+    from orchestrator.application.shown import Shown
+
+    values = {name: _read(text) for name, text in letter.fields.items()}
+    shown = Shown((), [value for name, value in values.items() if name not in _OURS])
+    fields = dict(letter.fields)
+    for name in values.keys() - _OURS:
+        value = values[name]
+        if isinstance(value, str):
+            fields[name] = shown.text(redacted_text(fields[name]))
+        elif (seen := shown(value)) != value:
+            fields[name] = json.dumps(seen, ensure_ascii=False)
+    return shown.text(redacted_text(letter.reason)), fields
+
+
+_OURS = frozenset({"token"})
+"""It names a dispatch, and is no secret."""
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def _as_data(letters: DeadLetters, letter: DeadLetter) -> dict[str, Any]:
+    reason, fields = _visible(letter)
     return {
         "entry": letter.entry,
-        "reason": letter.reason,
+        "reason": reason,
         "stream": letter.stream,
         "source": letter.source,
-        "event": dict(letter.fields),
+        "event": fields,
         "problem": letters.problem(letter),
     }

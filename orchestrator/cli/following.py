@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from orchestrator.cli.said import Entry, among
+
 if TYPE_CHECKING:
+    from orchestrator.application.lines import Line
     from orchestrator.cli.options import Target
     from orchestrator.redis_rq.glances import Glances
 
@@ -32,10 +36,15 @@ def glances_at(target: Target) -> Glances:
 
 
 def follow(
-    glances: Glances, workflow_execution_id: str, read: Callable[[], T], say: Callable[[str], None]
+    glances: Glances,
+    workflow_execution_id: str,
+    read: Callable[[], T],
+    say: Callable[[str], None],
+    listen: Callable[[], Any] = lambda: None,
 ) -> Iterator[T | None]:
     """What `read` gives whenever the execution has changed, and None for each look at which it has not; ends
-    with what was read of an execution that has ended. An outage is waited for, and told once."""
+    with what was read of an execution that has ended. `listen` is called at every look, after that: what is
+    said changes nothing. An outage is waited for, and told once."""
     from orchestrator.application.errors import Unavailable
     from orchestrator.application.states import FINAL_WORKFLOWS
 
@@ -50,6 +59,7 @@ def follow(
                     is_away, found = False, None
                     if version != seen:
                         found, seen = read(), version
+                    listen()
                     # Reading costs more in a large workflow: never more than a tenth of the time.
                     pause = max(LOOK_EVERY_S, 10 * (time.monotonic() - began))
                     yield found
@@ -63,19 +73,42 @@ def follow(
             time.sleep(TRY_AGAIN_S)
 
 
-def follow_history(glances: Glances, workflow_execution_id: str) -> Iterator[str]:
-    """Each entry of a history, those that are there and those that come, until the execution has ended."""
-    told = 0
+class Listener:
+    """Hears what executors of one execution say, from an entry on."""
 
-    def newer() -> list[str]:
-        return glances.history(workflow_execution_id, told)
+    def __init__(self, glances: Glances, workflow_execution_id: str, after: str = "") -> None:
+        self._glances, self._name, self._after = glances, workflow_execution_id, after
+        self._heard: list[Line] = []
+
+    def listen(self) -> None:
+        found = self._glances.lines(self._name, self._after)
+        self._after = found[-1][0] if found else self._after
+        self._heard += [line for _, line in found]
+
+    def heard(self) -> list[Line]:
+        """What was said since this was asked before."""
+        heard, self._heard = self._heard, []
+        return heard
+
+
+def follow_history(glances: Glances, workflow_execution_id: str, has_lines: bool = True) -> Iterator[Entry]:
+    """Each entry of a history, those that are there and those that come, until the execution has ended; with
+    what executors say in between."""
+    told, listener = 0, Listener(glances, workflow_execution_id)
+
+    def newer() -> list[Entry]:
+        return [json.loads(text) for text in glances.history(workflow_execution_id, told)]
 
     def say(remark: str) -> None:
         click.echo(remark, err=True)
 
-    for found in follow(glances, workflow_execution_id, newer, say):
+    def listen() -> None:
+        if has_lines:
+            listener.listen()
+
+    for found in follow(glances, workflow_execution_id, newer, say, listen):
         told += len(found or ())
-        yield from found or ()
+        yield from among(found or (), listener.heard())
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,12 @@ from orchestrator.cli.failures import no_such_step
 from orchestrator.cli.following import follow_history, glances_at, left_running
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.report import error_line, words
+from orchestrator.cli.said import Entry, among
 from orchestrator.cli.tables import cut, is_coloured, one_line, painted, terminal_width
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
     from orchestrator.redis_rq.glances import Glances
-
-Entry = Mapping[str, Any]
 
 VERBS = {
     "ready": "reset",
@@ -46,41 +45,47 @@ _PLACES = frozenset({"at", "cause", "step", "run_id", "attempt", "from", "to", "
 @execution_argument
 @click.option("--step", metavar="STEP", help="Only what happened to this step and to its items.")
 @click.option("--follow", "is_followed", is_flag=True, help="Go on with what happens, until it has ended.")
+@click.option("--lines/--no-lines", "has_lines", default=True, help="With what executors said, or without.")
 @json_option
 @connection_options
 @pass_target
-def history(target: Target, execution_id: str, step: str | None, is_followed: bool, as_json: bool) -> None:
+def history(
+    target: Target, execution_id: str, step: str | None, is_followed: bool, has_lines: bool, as_json: bool
+) -> None:
     """Tell what happened to an execution: when, to which step, in which run and attempt, and why.
 
-    The cause is the id of the event, in a stream of Redis, that a change was decided upon. With --follow,
-    --json prints an entry on each line.
+    The cause is the id of the event, in a stream of Redis, that a change was decided upon. What executors
+    said stands between the dispatch of their attempt and its end. With --follow, --json prints an entry on
+    each line.
     """
     record, glances = target.client().record(execution_id), glances_at(target)
     if step is not None and step.partition("#")[0] not in record.graph.index:
         raise no_such_step(record.execution_id, step, record.graph.order)
     if as_json and not is_followed:
-        told = list(_told(record, glances.history(record.workflow_execution_id, 0), step))
+        told = list(_told(record, _entries(record, glances, False, has_lines), step))
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
     lines = Lines(record.created_at, list(record.steps))
     if not as_json:
         click.echo(lines.titles)
     with left_running(record.execution_id):
-        for entry in _entries(record, glances, is_followed):
+        for entry in _entries(record, glances, is_followed, has_lines):
             for one in _told(record, [entry], step):
                 click.echo(json.dumps(one, ensure_ascii=False) if as_json else lines.line(one))
 
 
-def _entries(record: WorkflowRecord, glances: Glances, is_followed: bool) -> Iterator[str]:
+def _entries(record: WorkflowRecord, glances: Glances, is_followed: bool, has_lines: bool) -> Iterator[Entry]:
     name = record.workflow_execution_id
-    return follow_history(glances, name) if is_followed else iter(glances.history(name, 0))
+    if is_followed:
+        return follow_history(glances, name, has_lines)
+    entries = [json.loads(text) for text in glances.history(name, 0)]
+    return among(entries, [line for _, line in glances.lines(name)] if has_lines else ())
 
 
-def _told(record: WorkflowRecord, entries: Sequence[str], step: str | None) -> Iterator[dict[str, Any]]:
+def _told(record: WorkflowRecord, entries: Iterable[Entry], step: str | None) -> Iterator[dict[str, Any]]:
     from orchestrator.cli.values import visible
 
-    for text in entries:
-        entry = json.loads(text)
+    for entry in entries:
         if step is None or is_about(entry, step):
             yield visible(record, entry)
 
@@ -164,9 +169,12 @@ def _move(entry: Entry) -> str:
 def _said(name: str, value: Any) -> str:
     match name:
         case "error" if isinstance(value, dict):
-            return error_line(value)
+            final = f"; not retried: {value['not_retried']}" if value.get("not_retried") else ""
+            return f"{error_line(value)}{final}"
         case "reason" | "log":
             return str(value)
+        case "line":
+            return f"says: {value}"
         case "signal":
             return f"the signal {value} is kept until somebody waits for it"
         case "inputs" if isinstance(value, list):

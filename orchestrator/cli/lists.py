@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.application.redaction import redacted
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 
@@ -72,14 +73,14 @@ def shown(one: Summary) -> dict[str, Any]:
         "created_at": one.created_at,
         "ended_at": one.ended_at,
         "group": one.group,
-        "labels": dict(one.labels) or None,
+        "labels": redacted(dict(one.labels)) or None,
         "parent": one.parent,
     }
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _row(one: Summary) -> list[str]:
-    labels = ", ".join(f"{name}={value}" for name, value in one.labels.items())
+    labels = ", ".join(f"{name}={value}" for name, value in redacted(dict(one.labels)).items())
     times = [at.replace("T", " ")[:19] if at else "" for at in (one.created_at, one.ended_at)]
     return [
         one.execution_id,

@@ -10,7 +10,7 @@ from orchestrator.application.events import milliseconds
 from orchestrator.application.spec import UNDO
 from orchestrator.cli.report import error_line, seconds, words
 from orchestrator.cli.tables import Column
-from orchestrator.cli.values import on_one_line, visible
+from orchestrator.cli.values import on_one_line, visible, visible_text
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
@@ -162,7 +162,7 @@ def notes(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -> I
     if step.error is not None:
         yield error_line(visible(record, step.error))
     elif step.reason:
-        yield step.reason
+        yield visible_text(record, step.reason)
 
 
 def items(counts: ItemCounts) -> str:

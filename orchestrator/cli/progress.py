@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from orchestrator.cli.report import error_line, seconds, words
 from orchestrator.cli.tables import is_coloured, painted
+from orchestrator.cli.values import visible
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
@@ -52,7 +53,7 @@ class PlainProgress:
     def _line(self, record: WorkflowRecord, entry: dict[str, Any]) -> str:
         at = datetime.fromisoformat(entry["at"]) - datetime.fromisoformat(record.created_at)
         attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
-        why = f": {error_line(entry['error'])}" if entry.get("error") else ""
+        why = f": {error_line(visible(record, entry['error']))}" if entry.get("error") else ""
         return f"{at.total_seconds():8.3f} s  {entry['step']}: {words(entry['to'])}{attempt}{why}"
 
 

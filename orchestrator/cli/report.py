@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.redaction import REDACTED, is_secret, redacted
+from orchestrator.application.redaction import REDACTED, is_secret
 from orchestrator.application.spec import UNDO, WEBHOOK
+from orchestrator.cli.values import visible, visible_text
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
@@ -25,17 +25,16 @@ def as_json(record: WorkflowRecord) -> str:
 
 
 def as_dict(record: WorkflowRecord) -> dict[str, Any]:
-    secrets = record.spec.redact
     return {
         "workflow_execution_id": record.workflow_execution_id,
         "execution_id": record.execution_id,
         "workflow_id": record.workflow_id,
         "name": record.spec.name,
         "status": record.status.value,
-        "outcome": redacted(record.outcome, secrets),
-        "error": redacted(record.error, secrets),
-        "inputs": redacted(record.inputs, secrets),
-        "state": redacted(record.state, secrets),
+        "outcome": visible(record, record.outcome),
+        "error": visible(record, record.error),
+        "inputs": visible(record, record.inputs),
+        "state": visible(record, record.state),
         "group": record.group,
         "schedule": record.schedule,
         "parent": record.parent,
@@ -43,19 +42,19 @@ def as_dict(record: WorkflowRecord) -> dict[str, Any]:
         "compensated": record.compensated,
         "created_at": record.created_at,
         "ended_at": record.ended_at,
-        "steps": {step_id: _step(step, secrets) for step_id, step in record.steps.items()},
-        "items": {unit: _step(item, secrets) for unit, item in record.items.items()},
+        "steps": {step_id: _step(record, step) for step_id, step in record.steps.items()},
+        "items": {unit: _step(record, item) for unit, item in record.items.items()},
     }
 
 
-def _step(step: StepRecord, secrets: Collection[str]) -> dict[str, Any]:
+def _step(record: WorkflowRecord, step: StepRecord) -> dict[str, Any]:
     return {
         "status": step.status.value,
         "run_id": step.run_id,
         "attempt": step.attempt,
-        "output": redacted(step.output, secrets),
-        "error": redacted(step.error, secrets),
-        "reason": step.reason,
+        "output": visible(record, step.output),
+        "error": visible(record, step.error),
+        "reason": visible(record, step.reason),
         "worker": step.worker,
         "child": step.child,
         "started_at": step.started_at,
@@ -72,24 +71,24 @@ def summary(record: WorkflowRecord) -> str:
     told = [(unit, item) for unit, item in record.items.items() if unit == WEBHOOK]
     shown = [*list(record.steps.items())[:STEPS_SHOWN], *undone[:STEPS_SHOWN], *told]
     width = max((len(unit) for unit, _ in shown), default=0)
-    lines += [f"  {unit:<{width}}  {_step_line(step)}".rstrip() for unit, step in shown]
+    lines += [f"  {unit:<{width}}  {_step_line(record, step)}".rstrip() for unit, step in shown]
     if len(record.steps) > STEPS_SHOWN:
         lines.append(f"  and {len(record.steps) - STEPS_SHOWN} more; --json shows all")
     if record.error is not None:
-        lines.append(f"error: {error_line(record.error)}")
+        lines.append(f"error: {error_line(visible(record, record.error))}")
     if record.outcome is not None:
-        lines.append(f"outcome: {_value(redacted(record.outcome, record.spec.redact))}")
+        lines.append(f"outcome: {_value(visible(record, record.outcome))}")
     return "\n".join(lines)
 
 
-def _step_line(step: StepRecord) -> str:
+def _step_line(record: WorkflowRecord, step: StepRecord) -> str:
     tries = f"attempt {step.attempt}" if step.attempt > 1 else ""
     took = duration(step.started_at, step.ended_at) or ""
     line = f"{words(step.status.value):<11}  {took:>8}  {tries}"
     if step.error is not None:
-        line = f"{line}  {error_line(step.error)}"
+        line = f"{line}  {error_line(visible(record, step.error))}"
     elif step.reason:
-        line = f"{line}  {step.reason}"
+        line = f"{line}  {visible_text(record, step.reason)}"
     elif step.child is not None:
         line = f"{line}  child {step.child}"
     return line
@@ -105,7 +104,7 @@ def as_redis_holds_it(record: WorkflowRecord, redis: Client, keys: Keys) -> str:
             f"\n$ redis-cli HGETALL '{stored}'",
             *(f"{name}\n{_shown(name, value, record)}" for name, value in sorted(fields.items())),
             f"\n$ redis-cli LRANGE '{entries}' 0 -1",
-            *lines,
+            *(visible_text(record, line) for line in lines),
         ]
     )
 
@@ -120,11 +119,11 @@ def _shown(name: str, stored: str, record: WorkflowRecord) -> str:
     value = json.loads(stored)
     if kind in ("step", "item"):
         kept = {"output", "error", "value", "loop_value"}
-        value |= {key: redacted(one, secrets) for key, one in value.items() if key in kept}
+        value |= {key: visible(record, one) for key, one in value.items() if key in kept}
     elif kind == "webhook":
         value["headers"] = dict.fromkeys(value["headers"], REDACTED)
     else:
-        value = redacted(value, secrets)
+        value = visible(record, value)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

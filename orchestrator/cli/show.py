@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.application.lines import of_step
 from orchestrator.cli.completion import execution_argument
 from orchestrator.cli.failures import EXIT_CODES, no_such_step
 from orchestrator.cli.following import glances_at
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+from orchestrator.cli.said import entry_of, last_words, of_one, sections
 from orchestrator.cli.tables import echo_table, one_line
 
 if TYPE_CHECKING:
+    from orchestrator.application.lines import Line
     from orchestrator.application.record import WorkflowRecord
     from orchestrator.redis_rq.glances import Glances
 
@@ -35,12 +39,14 @@ def show(target: Target, execution_id: str, unit: str | None, outputs: bool, as_
         _check_unit(record, unit)
     if outputs:
         _echo_json(_outputs(record, unit))
-    elif as_json:
-        _echo_json(_as_dict(record, unit))
-    elif unit is not None:
-        _echo_step(record, unit, glances)
     else:
-        _echo(record, glances.now_ms())
+        lines = of_step((line for _, line in glances.lines(record.workflow_execution_id)), unit)
+        if as_json:
+            _echo_json(_as_dict(record, unit, lines))
+        elif unit is not None:
+            _echo_step(record, unit, glances, lines)
+        else:
+            _echo(record, glances.now_ms(), lines)
     raise click.exceptions.Exit(EXIT_CODES.get(record.status.value, 0))
 
 
@@ -48,7 +54,7 @@ status = click.Command("status", callback=show.callback, params=show.params, hel
 """What `show` was called before."""
 
 
-def _echo(record: WorkflowRecord, now_ms: int) -> None:
+def _echo(record: WorkflowRecord, now_ms: int, lines: Sequence[Line]) -> None:
     from orchestrator.cli import overview
 
     for line in overview.header(record, now_ms):
@@ -56,27 +62,31 @@ def _echo(record: WorkflowRecord, now_ms: int) -> None:
     rows, others = overview.step_rows(record, now_ms)
     if rows:
         echo_table(overview.COLUMNS, rows)
-    for line in [others, *overview.result(record)]:
+    for line in [others, *sections(last_words(record, lines)), *overview.result(record)]:
         if line:
             click.echo(one_line(line))
 
 
-def _echo_step(record: WorkflowRecord, unit: str, glances: Glances) -> None:
+def _echo_step(record: WorkflowRecord, unit: str, glances: Glances, lines: Sequence[Line]) -> None:
     from orchestrator.cli.details import details, unit_of
 
     step = unit_of(record, unit)
     inputs = None if step is None or step.token is None else glances.inputs_of(step.token)
-    for line in details(record, unit, glances.now_ms(), inputs):
+    told = details(record, unit, glances.now_ms(), inputs)
+    for line in [*told, *of_one(record.execution_id, unit, lines)]:
         click.echo(one_line(line))
 
 
-def _as_dict(record: WorkflowRecord, unit: str | None) -> Any:
+def _as_dict(record: WorkflowRecord, unit: str | None, lines: Sequence[Line]) -> Any:
+    """An execution with the last words of its steps, or a step with all that it said."""
     from orchestrator.cli import report
 
     told = report.as_dict(record)
     if unit is None:
-        return told
-    return {"step": unit, **(told["steps"].get(unit) or told["items"][unit])}
+        words = [line for last in last_words(record, lines).values() for line in last]
+        return {**told, "lines": [entry_of(line) for line in words]}
+    said = [entry_of(line) for line in lines]
+    return {"step": unit, **(told["steps"].get(unit) or told["items"][unit]), "lines": said}
 
 
 def _outputs(record: WorkflowRecord, unit: str | None) -> Any:

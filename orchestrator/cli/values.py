@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.redaction import redacted
+from orchestrator.application.shown import Shown, shown_of
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
@@ -17,7 +17,21 @@ MOST_LINES = 40
 def visible(record: WorkflowRecord, value: Any) -> Any:
     """What may be shown of a value that belongs to an execution. Every value that `show`, `history`
     and `watch` print passes here, or is in a report (report.py)."""
-    return redacted(value, record.spec.redact)
+    return _shown(record)(value)
+
+
+def visible_text(record: WorkflowRecord, text: str) -> str:
+    return _shown(record).text(text)
+
+
+def _shown(record: WorkflowRecord) -> Shown:
+    """Its secrets are looked for once, and not for every value of it."""
+    if not _last or _last[0][0] is not record:
+        _last[:] = [(record, shown_of(record))]
+    return _last[0][1]
+
+
+_last: list[tuple[WorkflowRecord, Shown]] = []
 
 
 def on_one_line(value: Any) -> str:

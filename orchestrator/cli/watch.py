@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ import click
 
 from orchestrator.cli.completion import execution_argument
 from orchestrator.cli.failures import EXIT_CODES
-from orchestrator.cli.following import follow, follow_history, glances_at, left_running
+from orchestrator.cli.following import Listener, follow, follow_history, glances_at, left_running
 from orchestrator.cli.history import happened
 from orchestrator.cli.live import screen_on
 from orchestrator.cli.options import Target, connection_options, pass_target
@@ -34,8 +33,9 @@ if TYPE_CHECKING:
 def watch(target: Target, execution_id: str) -> None:
     """Show how an execution goes, until it has ended.
 
-    On a terminal its steps are drawn over and over; into a pipe goes a line for each change. ^C leaves the
-    execution running. The exit code is that of `run`, and 130 after ^C.
+    On a terminal its steps are drawn over and over, below what their executors say; into a pipe goes a line
+    for each change, and each that an executor says. ^C leaves the execution running. The exit code is that of
+    `run`, and 130 after ^C.
     """
     glances, client = glances_at(target), target.client()
     record = client.record(execution_id)
@@ -55,25 +55,28 @@ def _on_terminal(
     client: Client, glances: Glances, record: WorkflowRecord, clock: Callable[[], int]
 ) -> WorkflowRecord:
     name = record.workflow_execution_id
+    listener = Listener(glances, name, glances.last_line(name))
     with screen_on(sys.stdout) as screen:
-        for found in follow(glances, name, lambda: client.record(name), screen.say):
+        for found in follow(glances, name, lambda: client.record(name), screen.say, listener.listen):
             record = found or record
+            for line in listener.heard():
+                screen.say(one_line(f"{line.step}: {line.text}"))
             screen.draw(record, clock())  # also when nothing has changed: durations have
     return record
 
 
 def _into_pipe(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
     name, began = record.workflow_execution_id, datetime.fromisoformat(record.created_at)
-    for text in follow_history(glances, name):
-        line = change(visible(record, json.loads(text)), began)
+    for entry in follow_history(glances, name):
+        line = change(visible(record, entry), began)
         if line is not None:
             click.echo(one_line(line))
     return client.record(name)
 
 
 def change(entry: Mapping[str, Any], began: datetime) -> str | None:
-    """One change of a step or of the workflow, or what it was told to do, as a line; None for all else."""
-    if not {"to", "workflow", "control"} & set(entry):
+    """One change of a step or of the workflow, or what it said or was told, as a line; None for all else."""
+    if not {"to", "workflow", "control", "line"} & set(entry):
         return None
     after = (datetime.fromisoformat(entry["at"]) - began).total_seconds()
     attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""

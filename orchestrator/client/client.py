@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.application.decisions import Complete, Failed, Final, Halt, ended, replace_outcome
 from orchestrator.application.errors import OrchestratorError, StartRefused
 from orchestrator.application.events import ConflictPolicy, Control, ControlEvent, SignalEvent
+from orchestrator.application.lines import Line, of_step
 from orchestrator.application.payloads import Payloads
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import FINAL_WORKFLOWS, StepStatus, WorkflowStatus
@@ -264,6 +265,11 @@ class Client:
 
     def history(self, execution_id: str) -> list[dict[str, Any]]:
         return self.store.history(execution_id)
+
+    def lines(self, execution_id: str, step: str | None = None) -> list[Line]:
+        """What executors said, by `log` and in the notes of their heartbeats: all of them, or those of a step
+        with its items. Those of a run that goes on are there within a second."""
+        return of_step(self.store.lines(execution_id), step)
 
     def list(self, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
         """A page of executions, the newest first. Its cursor leads to the next one; a page may have

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,6 +13,7 @@ from orchestrator.application.errors import OrchestratorError, RecordNotFound
 from orchestrator.application.events import milliseconds
 from orchestrator.application.reasons import Code, Reason, reasons, reasons_of
 from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.shown import shown_of
 from orchestrator.application.units import Slot
 from orchestrator.diagnosis.beginnings import about_unknown, execution_of
 from orchestrator.diagnosis.dispatches import about_dispatch
@@ -82,7 +83,8 @@ class _Question:
         except RecordNotFound:
             return self._unknown(execution_id, full)
         found = self._reasons(record, step)
-        shown = tuple(self._explained(record, found))
+        hide = shown_of(record).text
+        shown = tuple(replace(one, words=hide(one.words)) for one in self._explained(record, found))
         if not record.is_final:
             shown += tuple(sight.about_coordinators(record.workflow_execution_id))
         return Why(

@@ -204,7 +204,7 @@ class CommitWords:
         if not commit.creates:
             commands.append(["ZREM", keys.index(record.status), weid])
         commands.append(["ZADD", keys.index(status), score_of(record), weid])
-        kept = (keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id))
+        kept = (*_own(record, keys), keys.execution(record.execution_id))
         if status in FINAL_WORKFLOWS:
             commands += (["EXPIRE", key, self._term_s] for key in kept)
             commands.append(["ZADD", keys.ended, commit.changes.at_ms, ended_member(record, keys)])
@@ -216,8 +216,8 @@ class CommitWords:
     def _reopening(self, record: WorkflowRecord) -> list[Command]:
         """An execution that had ended counts again, and nothing that it needs has a term. It may end in the
         same commit: then it gets a new one."""
-        keys, weid, spec = self._keys, record.workflow_execution_id, self._keys.spec(record.workflow_id)
-        kept = [keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id), spec]
+        keys, spec = self._keys, self._keys.spec(record.workflow_id)
+        kept = [*_own(record, keys), keys.execution(record.execution_id), spec]
         kept.append(keys.shared("global", record.root))
         commands: list[Command] = [["HINCRBY", spec, "executions", 1]]
         commands.append(["ZREM", keys.ended, ended_member(record, keys)])
@@ -231,11 +231,17 @@ class CommitWords:
         """All that is kept of an execution that has ended, but for its global values: who takes its place
         has begun with none, and may have written some by now."""
         keys, weid = self._keys, record.workflow_execution_id
-        gone = (keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id))
+        gone = (*_own(record, keys), keys.execution(record.execution_id))
         indexes = [keys.index(record.status), *lasting_indexes(record, keys)]
         commands: list[Command] = [["DEL", *gone], ["ZREM", keys.ended, ended_member(record, keys)]]
         commands += (["ZREM", index, weid] for index in indexes)
         return commands
+
+
+def _own(record: WorkflowRecord, keys: Keys) -> tuple[str, str, str]:
+    """The keys that carry the id of an execution."""
+    weid = record.workflow_execution_id
+    return keys.workflow(weid), keys.history(weid), keys.lines(weid)
 
 
 def hint_to(schedule: str, keys: Keys) -> Command:

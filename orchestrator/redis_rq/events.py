@@ -257,7 +257,7 @@ class RedisEventLog:
     def trim(self) -> int:
         keys, dropped, over = self._keys, 0, DROPPED_AT_ONCE
         args = [len(self._streams), self._retention_ms, GROUP, GONE_AFTER_MS, DROPPED_AT_ONCE]
-        args += [keys.workflow(""), keys.history(""), keys.execution(""), keys.indexes]
+        args += [keys.workflow(""), keys.history(""), keys.lines(""), keys.execution(""), keys.indexes]
         while over == DROPPED_AT_ONCE:
             with translated():
                 entries, over = self._trim([*self._streams, keys.ended], args)

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.lines import Line
 from orchestrator.application.states import WorkflowStatus
 from orchestrator.redis_rq.connection import Client, clock_ms, translated
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.lines import read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,16 @@ class Glances:
         with translated():
             found: Any = self.client.lrange(self.keys.history(workflow_execution_id), start, -1)
         return list(found)
+
+    def lines(self, workflow_execution_id: str, after: str = "") -> list[tuple[str, Line]]:
+        """What executors said, behind an entry, each with the id of its own."""
+        return read_lines(self.client, self.keys, workflow_execution_id, after)
+
+    def last_line(self, workflow_execution_id: str) -> str:
+        """The id of the last entry, or nothing."""
+        with translated():
+            found: Any = self.client.xrevrange(self.keys.lines(workflow_execution_id), count=1)
+        return str(found[0][0]) if found else ""
 
     def inputs_of(self, token: str) -> dict[str, Any] | None:
         """What a dispatch was given; None when its job is gone, as it is soon after its end."""

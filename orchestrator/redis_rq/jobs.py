@@ -54,6 +54,10 @@ def payload(job: DispatchJob, keys: Keys) -> dict[str, Any]:
         found["heartbeat_s"] = job.heartbeat_s
     if job.source is not None:
         found["source"] = job.source
+    if job.secrets:
+        found["secrets"] = job.secrets
+    if job.redact:
+        found["redact"] = job.redact
     return found
 
 
@@ -83,6 +87,8 @@ def read_job(found: Mapping[str, Any], queue: str) -> DispatchJob:
         max_output_bytes=found["max_output_bytes"],
         heartbeat_s=found.get("heartbeat_s"),
         source=found.get("source"),
+        secrets=tuple(map(tuple, found.get("secrets", ()))),
+        redact=tuple(found.get("redact", ())),
     )
 
 

@@ -9,6 +9,7 @@
 <p>:workflow:<wf_exec_id>     hash    the record: plain fields, step:<id> and state:<key> as JSON
 <p>:execution:<execution_id>  string  -> workflow_execution_id
 <p>:history:<wf_exec_id>      list    one JSON object per transition
+<p>:lines:<wf_exec_id>        stream  what executors said: step, run_id, attempt, at, text
 <p>:answer:<entry_id>         list    one JSON object: what became of that start; expires
 <p>:answer:<reply>            list    the same of a control or a signal that named it as its reply
 <p>:leases                    zset    one member per dispatch that is out; score = due in ms, +inf before it
@@ -56,6 +57,11 @@ class Keys:
     def starts(self) -> str:
         return f"{self.prefix}:starts"
 
+    @staticmethod
+    def beside(leases: str) -> Keys:
+        """The keys of whoever has these leases: all that a job says of its prefix."""
+        return Keys(leases.removesuffix(":leases"))
+
     def events(self, partition: int) -> str:
         return f"{self.prefix}:events:{partition}"
 
@@ -90,6 +96,9 @@ class Keys:
 
     def history(self, workflow_execution_id: str) -> str:
         return f"{self.prefix}:history:{workflow_execution_id}"
+
+    def lines(self, workflow_execution_id: str) -> str:
+        return f"{self.prefix}:lines:{workflow_execution_id}"
 
     def answer(self, entry_id: str) -> str:
         return f"{self.prefix}:answer:{entry_id}"

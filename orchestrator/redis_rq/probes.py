@@ -124,7 +124,12 @@ class Probes:
     def _terms(self, record: WorkflowRecord) -> Iterator[Probe]:
         """An execution that has ended is kept for its retention, and any other for as long as it takes."""
         weid, keys = record.workflow_execution_id, self._keys
-        own = [keys.workflow(weid), keys.history(weid), keys.execution(record.execution_id)]
+        own = [
+            keys.workflow(weid),
+            keys.history(weid),
+            keys.lines(weid),
+            keys.execution(record.execution_id),
+        ]
 
         def judge(key: str, ttl_s: int | None) -> Iterator[Damage]:
             if record.is_final and ttl_s == -1:

@@ -17,6 +17,7 @@ from orchestrator.application.errors import (
     StoreError,
     Unavailable,
 )
+from orchestrator.application.lines import Line
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.routes import Routes
 from orchestrator.application.spec import ScheduleSpec
@@ -26,6 +27,7 @@ from orchestrator.redis_rq.codec import dumps, loads
 from orchestrator.redis_rq.commits import SPARE_S, CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.lines import add_lines, read_lines
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import created_fields, read_record
 from orchestrator.redis_rq.schedules import MOST_CONFLICTS, RedisSchedules
@@ -98,6 +100,15 @@ class RedisStore:
         with translated():
             entries: list[str] = self._client.lrange(key, 0, -1)  # type: ignore[assignment]
         return [loads(entry) for entry in entries]
+
+    def lines(self, workflow_execution_id: str) -> list[Line]:
+        found = read_lines(self._client, self._keys, self.full_id(workflow_execution_id))
+        return [line for _, line in found]
+
+    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None:
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            add_lines(pipe, self._keys, workflow_execution_id, lines)
+            pipe.execute()
 
     def _read(
         self, workflow_execution_id: str, stored: Mapping[str, str] | Exception

@@ -3,8 +3,8 @@
 --
 -- KEYS[1..n] the streams   KEYS[n+1] the executions that have ended
 -- ARGV[1] n   ARGV[2] the retention in ms   ARGV[3] our group   ARGV[4] after how many idle ms a consumer is gone
--- ARGV[5] how many executions to drop at the most   ARGV[6..9] what the keys of records, of histories, of
--- executions and of indexes begin with
+-- ARGV[5] how many executions to drop at the most   ARGV[6..10] what the keys of records, of histories, of
+-- lines, of executions and of indexes begin with
 -- Returns how many entries were dropped from the streams, and how many executions.
 local function is_before(a, b)
   local a_ms, a_n = string.match(a, "^(%d+)-(%d+)$")
@@ -53,7 +53,7 @@ end
 -- and others may have taken its names meanwhile: what has not ended is not ours to drop.
 local is_final = { complete = true, halted = true, failed = true, cancelled = true }
 local time, ended = redis.call("TIME"), KEYS[streams + 1]
-local records, histories, executions, indexes = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local records, histories, lines, executions, indexes = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local over = redis.call("ZRANGEBYSCORE", ended, "-inf", time[1] * 1000 - ARGV[2], "LIMIT", 0, ARGV[5])
 for _, member in ipairs(over) do
   local id, listed = string.match(member, "^(.-)|(.*)$")
@@ -66,7 +66,7 @@ for _, member in ipairs(over) do
     for final in pairs(is_final) do
       redis.call("ZREM", indexes .. "status:" .. final, id)
     end
-    redis.call("DEL", records .. id, histories .. id)
+    redis.call("DEL", records .. id, histories .. id, lines .. id)
     local execution = executions .. (string.match(id, "#(.*)$") or id)
     if redis.call("GET", execution) == id then
       redis.call("DEL", execution)

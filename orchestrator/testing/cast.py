@@ -5,15 +5,19 @@ A rehearsal posts nothing: a webhook that no mock answers for counts as delivere
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from orchestrator.application.configuration import ALLOWED_VARIABLE
 from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.errors import SecretNotFound
 from orchestrator.application.events import ResultEvent
 from orchestrator.application.payloads import Payloads
 from orchestrator.application.spec import WEBHOOK, StepSpec
 from orchestrator.backend.memory import InProcessRunner
 from orchestrator.backend.worker import InProcessWorker
+from orchestrator.secrets import read_secret
 from orchestrator.testing.calls import Call, names_of
 from orchestrator.testing.documents import Company, Function
 from orchestrator.testing.errors import MockMissing, unknown
@@ -65,6 +69,14 @@ class Cast:
         return mock.takes_ms, result
 
 
+def _secret(name: str) -> str:
+    """What a worker would find here, or else a text that is made up: nobody rehearses with real secrets."""
+    try:
+        return read_secret(name)
+    except SecretNotFound:
+        return f"secret:{name}"
+
+
 def _post_nothing(inputs: dict[str, Any]) -> None:
     """Delivered."""
 
@@ -75,7 +87,14 @@ def _result(
     desk = InProcessRunner(payloads)
     desk.dispatch(job.workflow_execution_id, [job])
     try:
-        InProcessWorker(desk, {job.fn: function}, clock=clock, name=WORKER).run()
+        InProcessWorker(
+            desk,
+            {job.fn: function},
+            clock=clock,
+            name=WORKER,
+            environment={**os.environ, ALLOWED_VARIABLE: "*"},  # a test may read what it likes
+            secrets=_secret,
+        ).run()
     except OfTheTest as passed:
         raise passed.error from passed.error.__cause__
     [result] = desk.results(job.workflow_execution_id)

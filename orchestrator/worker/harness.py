@@ -29,20 +29,24 @@ from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
 from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
-from orchestrator.application.configuration import configure
-from orchestrator.application.errors import BadConfiguration, OrchestratorError, Unavailable
+from orchestrator.application.errors import BadConfiguration, OrchestratorError, Refused, Unavailable
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
+from orchestrator.application.given import give
 from orchestrator.application.payloads import Payloads
 from orchestrator.awaiting import awaited
 from orchestrator.logs import running
+from orchestrator.raised import exception
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import Keys, lease_member
+from orchestrator.secrets import read_secret
 from orchestrator.worker.large_values import LargeValues
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
+from orchestrator.worker.lines import Lines
 from orchestrator.worker.lookup import Executor, Executors
 from orchestrator.worker.memory import limit_memory
-from orchestrator.worker.outcome import checked, exception
+from orchestrator.worker.outcome import checked
+from orchestrator.worker.streams import without
 from orchestrator.worker.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -139,9 +143,10 @@ class Harness:
 
     def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None]) -> bool:
         started_at, overdue = iso(_now_ms()), Overdue(payload["timeout_s"], self.stop)
+        clock = self.clock or RedisClock(self.client)
         lease = Lease(
             self.client,
-            self.clock or RedisClock(self.client),
+            clock,
             payload["leases"],
             lease_member(*_dispatch(payload)),
             self.lease_s,
@@ -151,57 +156,70 @@ class Harness:
         if not persist(lease.begin, self.give_up_after_s):
             log_end("superseded")
             return False
-        with lease, overdue:
-            output, error = self._call(payload, lease)
+        with lease, overdue, Lines(self.client, clock, payload) as lines:
+            output, error = self._call(payload, lease, lines)
             lease.finish()
             if lease.is_superseded or self.is_stopped():
                 log_end("superseded")
                 return False
             log_end("complete" if error is None else error["kind"])  # before anybody can answer to it
-            self._publish(payload, output, error, started_at)
+            self._publish(payload, output, error, started_at, lines)
         return True
 
-    def _call(self, payload: Mapping[str, Any], lease: Lease) -> tuple[str | None, dict[str, Any] | None]:
+    def _call(
+        self, payload: Mapping[str, Any], lease: Lease, lines: Lines
+    ) -> tuple[str | None, dict[str, Any] | None]:
         """The output as JSON text, or the failure."""
+        large = LargeValues(self.client, payload, self.payloads, self.give_up_after_s)
         try:
             executor = self.executors.find(payload["fn"])
             named = named_by(executor, 1)
             source = payload.get("source")
             check_named(named, payload["step"], payload["fn"], payload.get("heartbeat_s"), source)
-            configuration = configure(source, os.environ)
+            inputs, missing = large.load()
+            if missing is not None:
+                return None, missing
+            told = {name: payload[name] for name in ("secrets", "redact") if name in payload}
+            given = give(inputs, source, os.environ, read_secret, **told)
         except BadConfiguration as error:
             return None, failure("expression", str(error))
+        except Refused as error:
+            return None, failure("refused", str(error), type(error).__name__)
         except OrchestratorError as error:
             return None, failure("exception", str(error), type(error).__name__)
         except Exception as error:
             return None, exception(error)
-        large = LargeValues(self.client, payload, self.payloads, self.give_up_after_s)
-        inputs, missing = large.load()
-        if missing is not None:
-            return None, missing
-        hide = configuration.hide
+        hide = given.texts.text
         run = marks(payload)
+
+        def log(text: Any) -> None:
+            shown = hide(str(text))
+            logger.info("%s", shown, extra=run)
+            lines.say(shown)
+
         heartbeat = Heartbeat(
-            time.monotonic, lambda said: logger.debug("heartbeat: %s", hide(said), extra=run)
+            time.monotonic,
+            lambda said: logger.debug("heartbeat: %s", hide(said), extra=run),
+            lambda said: lines.say(hide(said)),
         )
         offered = {
             "heartbeat": heartbeat,
-            "configuration": configuration.values,
+            "configuration": given.configuration,
             "context": _context_of(payload),
-            "log": lambda text: logger.info("%s", hide(str(text)), extra=run),
+            "log": log,
             "cancelled": lambda: lease.is_superseded or self.is_stopped(),
             "evaluate": evaluate,
         }
         try:
-            with self._watch(payload, heartbeat, lease):
-                output = self.awaited(executor(inputs, **{name: offered[name] for name in named}))
+            with self._watch(payload, heartbeat, lease), without(given.texts):
+                output = self.awaited(executor(given.inputs, **{name: offered[name] for name in named}))
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
             return None, exception(error, hide)
-        return checked(output, payload["max_output_bytes"], hide, large.stow)
+        return checked(output, payload["max_output_bytes"], hide, given.outputs, large.stow)
 
     def _watch(
         self, payload: Mapping[str, Any], heartbeat: Heartbeat, lease: Lease
@@ -230,7 +248,12 @@ class Harness:
             self.stop()
 
     def _publish(
-        self, payload: Mapping[str, Any], output: str | None, error: dict[str, Any] | None, started_at: str
+        self,
+        payload: Mapping[str, Any],
+        output: str | None,
+        error: dict[str, Any] | None,
+        started_at: str,
+        lines: Lines,
     ) -> None:
         execution, step, run_id, attempt, token = _dispatch(payload)
         worker = self.worker or _worker_name()
@@ -239,7 +262,7 @@ class Harness:
         if output is not None:
             fields["output"] = output
         persist(
-            lambda: self.client.xadd(payload["events"], fields),
+            lambda: lines.send(payload["events"], fields),
             self.give_up_after_s,
             on_wait=lambda cause: logger.warning(
                 "cannot publish %s yet: %s", _name(payload), cause, extra=marks(payload)

@@ -21,6 +21,8 @@ BACKEND = "orchestrator.backend"
 REDIS_RQ = "orchestrator.redis_rq"
 PAYLOADS = "orchestrator.payloads"
 AWAITING = "orchestrator.awaiting"
+RAISED = "orchestrator.raised"
+SECRETS = "orchestrator.secrets"
 LOGIC = "orchestrator.application.logic"
 
 ANYTHING = frozenset({"*"})
@@ -53,12 +55,14 @@ ROOMS = {
     ),  # it writes documents, nothing more
     CONVERT: Room(ours=frozenset({APPLICATION}), libraries=frozenset({"yaml"}), never=IMPURE | {TRANSITIONS}),
     AWAITING: Room(),
-    BACKEND: Room(ours=frozenset({APPLICATION, AWAITING}), libraries=DATA),
+    RAISED: Room(ours=frozenset({APPLICATION}), never=frozenset({TRANSITIONS})),
+    SECRETS: Room(ours=frozenset({APPLICATION}), never=frozenset({TRANSITIONS})),
+    BACKEND: Room(ours=frozenset({APPLICATION, AWAITING, RAISED, SECRETS}), libraries=DATA),
     REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"redis", "rq"}),
     PAYLOADS: Room(ours=frozenset({APPLICATION, REDIS_RQ}), libraries=frozenset({"boto3", "botocore"})),
     "orchestrator.logs": Room(),
     "orchestrator.worker": Room(
-        ours=frozenset({APPLICATION, AWAITING, PAYLOADS, REDIS_RQ, "orchestrator.logs"}),
+        ours=frozenset({APPLICATION, AWAITING, PAYLOADS, RAISED, REDIS_RQ, SECRETS, "orchestrator.logs"}),
         libraries=DATA | {"redis", "rq"},
         never=frozenset({TRANSITIONS}),  # a worker never decides
     ),
@@ -97,6 +101,7 @@ ROOMS = {
                 APPLICATION,
                 AWAITING,
                 BACKEND,
+                SECRETS,
                 "orchestrator.family",
                 "orchestrator.worker.lookup",
                 "orchestrator.workflow",

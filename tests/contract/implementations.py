@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 from fakeredis import FakeRedis, FakeServer
 
+from orchestrator.application.lines import Line
 from orchestrator.application.payloads import Payloads
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.backend.payloads import MemoryPayloads
@@ -34,6 +35,10 @@ class KeepingStore(Store, Protocol):
     def full_id(self, execution_id: str) -> str: ...
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]: ...
+
+    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None: ...
+
+    def lines(self, workflow_execution_id: str) -> list[Line]: ...
 
 
 @contextmanager

@@ -35,7 +35,8 @@ STATUSES = ("pending", "in_progress", "paused", "compensating", "complete", "hal
 BEGIN = {"group": "g", "labels": '{"k": "v"}', "idempotency_root": "r"}
 
 
-def boom(inputs: Json) -> Json:
+def boom(inputs: Json, log: Any) -> Json:
+    log("about to fail")
     raise ValueError("as asked")
 
 
@@ -58,7 +59,7 @@ def told(world: World, one: Coordinator, action: str, step_id: str = "", name: s
 def kept_keys(world: World, weid: str) -> list[str]:
     """What an execution needs as long as it is open."""
     keys, execution_id = world.keys, weid.partition("#")[2]
-    own = [keys.workflow(weid), keys.history(weid), keys.execution(execution_id)]
+    own = [keys.workflow(weid), keys.history(weid), keys.lines(weid), keys.execution(execution_id)]
     shared = [keys.shared("global", execution_id), keys.shared("flow_group", "g")]
     return [*own, keys.spec(weid.partition("#")[0]), *shared]
 
@@ -114,7 +115,7 @@ def test_what_ends_in_the_very_commit_of_its_retry_gets_new_terms_and_counts_onc
     [one] = serving(world)
     broken = {**SHARING, "outputs": {"n": {"+": ["no number", 1]}}}
     weid = world.begin(one, broken, execution_id="x", **BEGIN)
-    world.settle(one)
+    world.settle(one, executors={"b": lambda inputs, log: log("hello")})
     assert (world.status(weid), counted(world, weid)) == ("failed", ("0", None))
     for key in kept_keys(world, weid):
         world.client.expire(key, 30)
@@ -211,8 +212,8 @@ def test_of_a_map_the_rest_runs_under_the_same_idempotency_keys(world: World) ->
     fan = {"id": "m", "fn": "m", "map": {"over": [1, 2, 3]}, "input": {"v": {"var": "item"}}}
     weid = world.begin(one, document(fan), execution_id="x")
 
-    def picky(inputs: Json) -> Json:
-        return boom(inputs) if inputs["v"] == 2 else inputs
+    def picky(inputs: Json, log: Any) -> Json:
+        return boom(inputs, log) if inputs["v"] == 2 else inputs
 
     before = {payload["step"]: payload["key"] for payload in world.payloads()}
     world.settle(one, executors={"m": picky})

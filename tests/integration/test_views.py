@@ -146,7 +146,8 @@ def test_show_prints_outputs_and_json_whole(real_world: World) -> None:
     assert json.loads(outputs.output) == {"check": {"sku": large}, "ship": {}}
     assert json.loads(of_one.output) == {"sku": large}
     assert json.loads(told.output)["steps"]["check"]["output"] == {"sku": large}
-    assert json.loads(step.output) == {"step": "check", **json.loads(told.output)["steps"]["check"]}
+    whole = {"step": "check", **json.loads(told.output)["steps"]["check"], "lines": []}
+    assert json.loads(step.output) == whole
     assert "... (100,011 bytes in all; --json shows them)" in text.output
     assert len(text.output) < 4_000
 
@@ -330,7 +331,7 @@ def test_watch_draws_on_a_terminal_until_the_end(real_world: World) -> None:
     with command(real_world, "watch", "order-1", stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         shown = _read_until(ours, "in progress")
-        real_world.settle(one)
+        real_world.settle(one, executors={"check": _speak})
         shown += _read_until(ours, "outcome")
         assert process.wait(60) == 0
     os.close(ours)
@@ -340,6 +341,12 @@ def test_watch_draws_on_a_terminal_until_the_end(real_world: World) -> None:
     assert "████████████████████████ 2 of 2 steps" in plain
     assert "\x1b[1A" in shown, "it draws over what it drew"
     assert re.search(r"check +complete +1 +0 ", plain)
+    assert "check: packing \\x1b[2J\r\n" in plain, "what is said stands above it"
+
+
+def _speak(inputs: dict[str, Any], log: Any) -> dict[str, Any]:
+    log("packing \x1b[2J")
+    return inputs
 
 
 def test_show_on_a_terminal_is_cut_to_it(real_world: World) -> None:

@@ -177,6 +177,7 @@ def everything() -> WorkflowBuilder:
             "backoff_multiplier": 3.0,
             "max_delay_ms": timedelta(minutes=1),
             "jitter_fraction": 0.1,
+            "non_retryable": [KeyError, "shop.Rejected", "timeout"],
         },
         on_error="continue",
         branch=[when(output.ok == False).halt({"why": output.error}), when(True).halt({"var": "x"})],  # noqa: E712

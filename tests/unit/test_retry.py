@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from coreworld import START_MS
-from orchestrator.application.attempts import LONGEST_DELAY_MS, NEVER_RETRIED
+from orchestrator.application.attempts import LONGEST_DELAY_MS
 from orchestrator.application.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.events import Moment
+from orchestrator.application.retries import NEVER_RETRIED
 from orchestrator.application.spec import Limits, RetrySpec
 from orchestrator.application.states import WorkflowStatus
 from orchestrator.application.timers import Timer

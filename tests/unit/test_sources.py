@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.configuration import Configuration, configure
-from orchestrator.application.errors import BadConfiguration, InvalidSpec
+from orchestrator.application.configuration import ALLOWED_VARIABLE
+from orchestrator.application.errors import BadConfiguration, InvalidSpec, VariableRefused
+from orchestrator.application.given import Given, give
+from orchestrator.application.redaction import REDACTED
 from orchestrator.application.sources import merged
 from orchestrator.application.spec import StepSpec
 from orchestrator.application.validation import check_spec
@@ -230,15 +232,27 @@ def test_what_is_no_path_is_told_once() -> None:
 
 # ---- what a worker makes of it
 
-ENVIRONMENT = {"TOKEN": "s3cret-token", "USER": "ada", "OTHER": "never asked for"}
+ENVIRONMENT = {
+    "TOKEN": "s3cret-token",
+    "USER": "ada",
+    "OTHER": "never asked for",
+    ALLOWED_VARIABLE: "TOKEN, USER",
+}
+
+
+def given(source: Json | None, environment: Json = ENVIRONMENT) -> Given:
+    def no_secrets(name: str) -> str:
+        raise LookupError(name)
+
+    return give({}, source, environment, no_secrets)
 
 
 def test_a_step_without_a_source_has_an_empty_configuration() -> None:
-    assert configure(None, ENVIRONMENT).values == {}
+    assert given(None).configuration == {}
 
 
 def test_a_configuration_without_expressions_is_taken_as_it_is() -> None:
-    assert configure(API, ENVIRONMENT).values == API["configuration"]
+    assert given(API).configuration == API["configuration"]
 
 
 def test_expressions_read_the_environment_of_the_worker() -> None:
@@ -250,7 +264,7 @@ def test_expressions_read_the_environment_of_the_worker() -> None:
         max=3,
     )
 
-    assert configure(source, ENVIRONMENT).values == {
+    assert given(source).configuration == {
         "header": "Bearer s3cret-token",
         "user": "ada",
         "all": {"TOKEN": "s3cret-token", "USER": "ada"},
@@ -262,7 +276,7 @@ def test_expressions_read_the_environment_of_the_worker() -> None:
 def test_a_variable_that_is_not_set_is_null() -> None:
     source = configured(token=TOKEN, user={"var": ["sources.secrets.USER", "nobody"]})
 
-    assert configure(source, {}).values == {"token": None, "user": None}
+    assert given(source, {ALLOWED_VARIABLE: "*"}).configuration == {"token": None, "user": None}
 
 
 def test_the_name_of_a_source_may_have_dots() -> None:
@@ -275,14 +289,18 @@ def test_the_name_of_a_source_may_have_dots() -> None:
         "sources": {"my": ["env"], "my.env": ["X"]},
     }
 
-    assert configure(source, {"X": "1"}).values == {"a": "1", "b": ["1"], "c": None}
+    assert given(source, {"X": "1", ALLOWED_VARIABLE: "env,X"}).configuration == {
+        "a": "1",
+        "b": ["1"],
+        "c": None,
+    }
 
 
 def test_what_cannot_be_evaluated_names_its_key_and_no_value() -> None:
     source = configured(fine=1, count={"+": [TOKEN, 1]})
 
     with pytest.raises(BadConfiguration) as refused:
-        configure(source, ENVIRONMENT)
+        given(source)
 
     assert "on this worker: count" in str(refused.value)
     assert "s3cret" not in str(refused.value)
@@ -290,10 +308,36 @@ def test_what_cannot_be_evaluated_names_its_key_and_no_value() -> None:
     assert refused.value.__suppress_context__
 
 
-def test_what_was_read_is_taken_out_of_a_text() -> None:
-    configuration = Configuration({}, ["abc\ndef", "abcd", "abcdef", "ab"])
+@pytest.mark.parametrize(
+    "allowed", ["", "USER", "TOKE, token, *_TOKEN, TOKENS", "TOKEN USER", "[TU]*, ?SER, TOK?N"]
+)
+def test_a_variable_that_a_worker_keeps_to_itself_is_not_read(allowed: str) -> None:
+    source = configured(token=TOKEN)
 
-    assert configuration.hide("abcdef, abcd, ab, 'abc\\ndef', abc\ndef") == "***, ***, ab, '***', ***"
+    with pytest.raises(VariableRefused) as refused:
+        given(source, {**ENVIRONMENT, ALLOWED_VARIABLE: allowed})
+
+    assert "'USER'" in str(refused.value) or "'TOKEN'" in str(refused.value)
+    assert ALLOWED_VARIABLE in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("allowed", ["TOKEN,USER", "*", "TOK*, *SER ", "USER,T*N"])
+def test_a_worker_allows_variables_by_name_and_by_pattern(allowed: str) -> None:
+    found = given(configured(token=TOKEN), {**ENVIRONMENT, ALLOWED_VARIABLE: allowed})
+
+    assert found.configuration == {"token": "s3cret-token"}
+
+
+def test_a_worker_that_allows_nothing_still_configures_sources_that_read_nothing() -> None:
+    assert given(configured(joined={"cat": ["a", "b"]}), {}).configuration == {"joined": "ab"}
+
+
+def test_what_was_read_is_hidden_from_texts_and_if_it_is_called_like_a_secret_from_outputs() -> None:
+    found = given(configured(all={"var": "sources.secrets"}), {**ENVIRONMENT, "USER": "ada.lovelace"})
+
+    assert found.texts.text("s3cret-token of ada.lovelace") == f"{REDACTED} of {REDACTED}"
+    assert found.outputs.text("s3cret-token of ada.lovelace") == f"{REDACTED} of ada.lovelace"
 
 
 # ---- in one process
@@ -301,6 +345,7 @@ def test_what_was_read_is_taken_out_of_a_text() -> None:
 
 def run(execute: Any, monkeypatch: pytest.MonkeyPatch, **configuration: Any) -> Workflow:
     monkeypatch.setenv("TOKEN", "s3cret-token")
+    monkeypatch.setenv(ALLOWED_VARIABLE, "TOKEN, USER")
     document = {
         "sources": {"secrets": SECRETS, "api": {"type": "call", "configuration": configuration}},
         "steps": [{"id": "s", "source": "api", "input": {"x": 1}}],
@@ -397,4 +442,4 @@ def test_the_message_of_an_error_keeps_the_rest(monkeypatch: pytest.MonkeyPatch)
     workflow = run({"call": fails}, monkeypatch, token=TOKEN)
 
     assert workflow.error is not None
-    assert workflow.error["message"] == "401 for ***"
+    assert workflow.error["message"] == f"401 for {REDACTED}"

@@ -153,9 +153,11 @@ def test_a_step_that_raises_fails_the_workflow_and_run_returns_it() -> None:
 
     result = workflow.run()
 
+    assert isinstance(result, Failed)
     error = {"kind": "exception", "type": "ValueError", "message": "boom", "step": "a"}
-    assert result == Failed(error)
-    assert (workflow.status, workflow.error) == (WorkflowStatus.FAILED, error)
+    assert result.error == {**result.error, **error}
+    assert result.error["traceback"].endswith("ValueError: boom")
+    assert (workflow.status, workflow.error) == (WorkflowStatus.FAILED, result.error)
     assert workflow.step_statuses == {"a": StepStatus.FAILED, "b": StepStatus.SKIPPED}
 
 

@@ -1,0 +1,62 @@
+"""What an executor is given, and what of it must not come back.
+
+    hidden                              in errors, logs and notes    in outputs
+    secrets it was given                yes                          yes
+    variables that are called like one  yes                          yes
+    other variables that it reads       yes                          no: many are addresses and names
+    what stands under keys that are     yes                          no: records keep values, steps need them
+
+The work-horse of every step imports this: nothing heavy may be needed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.application.configuration import configure, variables_of
+from orchestrator.application.hiding import Hiding
+from orchestrator.application.redaction import is_secret, secrets_in
+from orchestrator.application.secrets import Read, filled
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Its inputs and its configuration, complete; `texts` hides from what it says, `outputs` from what it
+    returns."""
+
+    inputs: dict[str, Any]
+    configuration: dict[str, Any]
+    texts: Hiding
+    outputs: Hiding
+
+
+def give(
+    inputs: dict[str, Any],
+    source: Mapping[str, Any] | None,
+    environment: Mapping[str, str],
+    read: Read,
+    *,
+    secrets: Iterable[Sequence[str | int]] = (),
+    redact: Sequence[str] = (),
+) -> Given:
+    """What a job means on this worker; each secret is read once."""
+    found: dict[str, str] = {}
+
+    def read_once(name: str) -> str:
+        if name not in found:
+            found[name] = read(name)
+        return found[name]
+
+    variables = variables_of(source, environment)
+    complete = filled(inputs, secrets, read_once)
+    configuration = configure(source, variables, read_once)
+    values = {name: value for of in variables.values() for name, value in of.items() if value is not None}
+    named = secrets_in([complete, configuration], redact)
+    return Given(
+        complete,
+        configuration,
+        Hiding([*found.values(), *values.values(), *named]),
+        Hiding([*found.values(), *(value for name, value in values.items() if is_secret(name, redact))]),
+    )

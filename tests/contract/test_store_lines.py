@@ -1,0 +1,100 @@
+"""What every store promises of lines: kept in order, the newest of them, as long as their execution is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builders import NOW_MS, record
+from contract.implementations import STORES, KeepingStore
+from orchestrator.application.changes import Changes
+from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.lines import MOST_KEPT, Line
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.states import WorkflowStatus
+from orchestrator.backend.ports import Commit, Committed
+
+ONE = Line("a", 0, 1, "2026-01-01T00:00:00.000Z", "one")
+TWO = Line("m#3", 2, 1, "2026-01-01T00:00:00.001Z", "zwei, \x1b[31m\n☃")
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeepingStore]:
+    with STORES[request.param](tmp_path) as made:
+        yield made
+
+
+def kept(store: KeepingStore, status: WorkflowStatus = WorkflowStatus.IN_PROGRESS) -> WorkflowRecord:
+    one = record()
+    one.status = status
+    store.commit([Commit(one, Changes(at_ms=NOW_MS), creates=True)])
+    return one
+
+
+def test_lines_are_kept_in_the_order_in_which_they_come(store: KeepingStore) -> None:
+    weid = kept(store).workflow_execution_id
+
+    store.add_lines(weid, [ONE, TWO])
+    store.add_lines(weid, [])
+    store.add_lines(weid, [ONE])
+
+    assert store.lines(weid) == [ONE, TWO, ONE]
+    assert store.lines(weid.partition("#")[2]) == [ONE, TWO, ONE], "by either of its ids"
+
+
+def test_who_said_nothing_has_no_lines_and_who_is_unknown_is_not_there(store: KeepingStore) -> None:
+    assert store.lines(kept(store).workflow_execution_id) == []
+    with pytest.raises(RecordNotFound):
+        store.lines("nobody")
+
+
+def test_lines_for_an_execution_that_is_not_there_are_dropped(store: KeepingStore) -> None:
+    one = record()
+
+    store.add_lines(one.workflow_execution_id, [ONE])
+
+    kept(store)
+    assert store.lines(one.workflow_execution_id) == []
+
+
+def test_the_newest_lines_are_kept(store: KeepingStore) -> None:
+    weid = kept(store).workflow_execution_id
+
+    for begin in range(0, MOST_KEPT + 1_000, 1_000):
+        store.add_lines(weid, [replace(ONE, text=str(n)) for n in range(begin, begin + 1_000)])
+
+    found = [int(line.text) for line in store.lines(weid)]
+    assert found == list(range(found[0], MOST_KEPT + 1_000))
+    assert MOST_KEPT <= len(found) < MOST_KEPT + 500
+
+
+def test_a_record_that_is_written_whole_keeps_its_lines(store: KeepingStore) -> None:
+    one = kept(store)
+    store.add_lines(one.workflow_execution_id, [ONE])
+
+    store.write(store.load(one.workflow_execution_id))
+
+    assert store.lines(one.workflow_execution_id) == [ONE]
+
+
+def test_of_a_deleted_execution_no_line_is_left(store: KeepingStore) -> None:
+    gone = kept(store, WorkflowStatus.COMPLETE)
+    store.add_lines(gone.workflow_execution_id, [ONE])
+
+    assert store.commit([Commit(gone, Changes(at_ms=NOW_MS, deletes=True))]) == [Committed.YES]
+
+    kept(store)
+    assert store.lines(gone.workflow_execution_id) == []
+
+
+def test_who_takes_the_place_of_another_has_not_said_what_that_one_did(store: KeepingStore) -> None:
+    there = kept(store, WorkflowStatus.CANCELLED)
+    store.add_lines(there.workflow_execution_id, [ONE])
+
+    commit = Commit(record(), Changes(at_ms=NOW_MS), creates=True, replaces=there)
+    assert store.commit([commit]) == [Committed.YES]
+
+    assert store.lines(there.workflow_execution_id) == []

@@ -1,0 +1,30 @@
+"""The page about what executors say does what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from e2e.test_readme import blocks, reading
+from orchestrator.application.lines import LEFT_OUT, LONGEST, MOST_KEPT, MOST_OF_A_RUN
+from orchestrator.raised import SHOWN_OF_A_TRACEBACK
+
+PAGE = "docs/lines.md"
+TEXT = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_everything_on_the_page_about_lines_works(tmp_path: Path) -> None:
+    with reading(tmp_path, PAGE) as reader:
+        for block in blocks(TEXT):
+            reader.do(block)
+
+
+def test_every_block_of_it_is_tested_and_every_limit_is_named() -> None:
+    assert len(blocks(TEXT)) == TEXT.count("\n```") / 2
+    assert not [block.line for block in blocks(TEXT) if not block.treatment]
+    limits = (MOST_OF_A_RUN, LONGEST, MOST_KEPT, SHOWN_OF_A_TRACEBACK)
+    assert [limit for limit in limits if f"{limit:,}" not in TEXT] == []
+    assert f"`{LEFT_OUT}`" in TEXT

@@ -1,0 +1,500 @@
+"""What executors say, on Redis: there while they run and when they are killed, gone with their execution."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreworld import document, step
+from integration.test_harness import dispatched, harness, published
+from integration.test_views import command, lines_until, orchestrator
+from integration.world import Json, Proxy, World, calls, durable_world, in_thread, wait_until
+from orchestrator.application.lines import LEFT_OUT, MOST_OF_A_RUN, Line
+from orchestrator.cli.history import happened
+from orchestrator.client import Client
+from orchestrator.raised import VARIABLE
+from orchestrator.redis_rq.commits import SPARE_S
+from orchestrator.redis_rq.connection import Client as RedisClient
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.inspector import Inspector
+from orchestrator.redis_rq.lines import read_lines
+from orchestrator.worker import lines as writing
+from processes import Stack, stack
+from processes import wait_until as wait_for
+
+ONE = document(step("a"))
+NEVER_S = 1_000.0
+
+
+def said(world: World, execution_id: str) -> list[str]:
+    return [line.text for line in world.store.lines(execution_id)]
+
+
+def run(world: World, payload: Json, executor: Any, **options: Any) -> bool:
+    return harness(world, executor, **options).run(payload)
+
+
+# ---- written
+
+
+def test_what_is_said_comes_with_the_result(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
+    payload = dispatched(world)
+
+    def executor(inputs: Json, log: Any, heartbeat: Any) -> Json:
+        log("one")
+        heartbeat(0.5, "two")
+        heartbeat(0.7)
+        log("three\nfour")
+        assert said(world, payload["execution"]) == []
+        return {}
+
+    assert run(world, payload, executor) is True
+
+    assert said(world, payload["execution"]) == ["one", "0.5: two", "three", "four"]
+    [line] = world.store.lines(payload["execution"])[:1]
+    assert line == Line("a", 0, 1, line.at, "one")
+    assert len(published(world)) == 1
+
+
+def test_the_time_of_a_line_is_that_of_redis_when_it_was_said(
+    real_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
+    payload = dispatched(real_world)
+    pause = threading.Event()
+
+    def executor(inputs: Json, log: Any) -> None:
+        log("early")
+        pause.wait(0.2)
+        log("late")
+
+    run(real_world, payload, executor)
+
+    history = real_world.history(payload["execution"])
+    early, late = real_world.store.lines(payload["execution"])
+    [(entry_id, _)] = real_world.events()
+    assert history[0]["at"] <= early.at < late.at
+    result_ms = int(entry_id.partition("-")[0])
+    [first, last] = read_lines(real_world.client, real_world.keys, payload["execution"])
+    assert int(first[0].partition("-")[0]) <= int(last[0].partition("-")[0]) <= result_ms
+
+
+def test_what_is_said_is_there_while_the_run_goes_on(world: World) -> None:
+    payload = dispatched(world)
+
+    def executor(inputs: Json, log: Any) -> None:
+        log("one")
+        wait_until(lambda: said(world, payload["execution"]) == ["one"])
+        log("two")
+        wait_until(lambda: said(world, payload["execution"]) == ["one", "two"])
+
+    run(world, payload, executor)
+
+    assert said(world, payload["execution"]) == ["one", "two"]
+
+
+def test_many_lines_do_not_wait_for_their_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
+    payload = dispatched(world)
+
+    def executor(inputs: Json, log: Any) -> None:
+        for n in range(writing.LARGE):
+            log(n)
+        wait_until(lambda: said(world, payload["execution"]))
+
+    run(world, payload, executor)
+
+    assert said(world, payload["execution"]) == [str(n) for n in range(writing.LARGE)]
+
+
+def test_a_run_that_says_too_much_is_cut_short(world: World) -> None:
+    payload = dispatched(world)
+
+    def executor(inputs: Json, log: Any) -> None:
+        for n in range(3 * MOST_OF_A_RUN):
+            log(n)
+
+    run(world, payload, executor)
+
+    assert said(world, payload["execution"]) == [*map(str, range(MOST_OF_A_RUN)), LEFT_OUT]
+
+
+def test_lines_cost_no_round_trip_of_their_own_and_silence_costs_nothing(real_world: World) -> None:
+    def costs(executor: Any) -> dict[str, int]:
+        payload = dispatched(real_world)
+        real_world.client.config_resetstat()
+        run(real_world, payload, executor)
+        return calls(real_world.client)
+
+    silent, speaking = costs(lambda inputs: {}), costs(lambda inputs, log: log("hello"))
+
+    assert "eval" not in silent
+    extra = {name: count - silent.get(name, 0) for name, count in speaking.items()}
+    assert {name: count for name, count in extra.items() if count} == {"eval": 1, "pttl": 1, "xadd": 1}
+
+
+def test_what_a_thread_says_after_its_executor_has_returned_is_not_kept(world: World) -> None:
+    payload = dispatched(world)
+    kept: list[Any] = []
+
+    def executor(inputs: Json, log: Any) -> None:
+        kept.append(log)
+        log("in time")
+
+    run(world, payload, executor)
+    kept[0]("too late")
+
+    assert said(world, payload["execution"]) == ["in time"]
+
+
+def test_a_run_that_nobody_waits_for_any_more_is_heard_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
+    monkeypatch.setattr("orchestrator.worker.lease.FIRST_BEAT_S", 0.01)
+    payload = dispatched(world)
+
+    def executor(inputs: Json, log: Any, cancelled: Any) -> None:
+        log("hello")
+        world.client.delete(world.keys.leases)
+        wait_until(cancelled)
+
+    assert run(world, payload, executor) is False
+
+    assert said(world, payload["execution"]) == ["hello"]
+    assert published(world) == []
+
+
+def test_a_secret_is_hidden_in_what_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "hunter2")
+    monkeypatch.setenv("ORCHESTRATOR_ENV_VARIABLES", "SHOP_TOKEN")
+    sources = {
+        "secrets": {"type": "env", "configuration": {"vars": ["SHOP_TOKEN"]}},
+        "shop": {"type": "a", "configuration": {"token": {"var": "sources.secrets.SHOP_TOKEN"}}},
+    }
+    payload = dispatched(world, {"sources": sources, "steps": [{"id": "a", "source": "shop"}]})
+
+    def executor(inputs: Json, configuration: Json, log: Any, heartbeat: Any) -> None:
+        log(f"the token is {configuration['token']}")
+        heartbeat(note=f"still {configuration['token']}")
+
+    run(world, payload, executor)
+
+    [logged, noted] = said(world, payload["execution"])
+    assert (logged[:13], noted[:6]) == ("the token is ", "still ")
+    assert "hunter2" not in logged + noted
+
+
+# ---- failing
+
+
+def test_a_place_for_lines_that_is_taken_fails_no_step(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for at_end in (True, False):
+        payload = dispatched(world)
+        world.client.set(world.keys.lines(payload["execution"]), "somebody else's")
+
+        def executor(inputs: Json, log: Any, at_end: bool = at_end) -> None:
+            caplog.clear()
+            log("hello")
+            if not at_end:
+                wait_until(lambda: "cannot be kept" in caplog.text)
+
+        assert run(world, payload, executor) is True
+        assert "what step a says cannot be kept: " in caplog.text
+
+    assert len(published(world)) == 2
+
+
+def test_lines_wait_while_redis_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with durable_world(tmp_path) as (world, server):
+        payload = dispatched(world)
+        go = threading.Event()
+
+        def executor(inputs: Json, log: Any) -> None:
+            log("before")
+            wait_until(lambda: said(world, payload["execution"]))
+            server.kill()
+            log("meanwhile")
+            assert go.wait(20)
+
+        with in_thread(lambda: run(world, payload, executor, client=world.connect())):
+            wait_until(lambda: "meanwhile" in caplog.messages)
+            go.set()
+            wait_until(lambda: "cannot publish" in caplog.text)
+            server.start()
+
+        assert said(world, payload["execution"]) == ["before", "meanwhile"]
+        assert len(published(world)) == 1
+
+
+def test_a_result_whose_answer_was_lost_is_sent_again_with_its_lines(
+    real_world: World, proxy: Proxy, proxied: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once too often is better than never."""
+    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
+    payload = dispatched(real_world)
+
+    def executor(inputs: Json, log: Any) -> None:
+        log("hello")
+        proxy.drop_reply_of("EVAL")
+
+    run(real_world, payload, executor, client=proxied)
+
+    assert set(said(real_world, payload["execution"])) == {"hello"}
+    real_world.coordinator().turn()
+    assert real_world.status(payload["execution"]) == "complete"
+
+
+# ---- kept
+
+
+def speak(inputs: Json, log: Any) -> Json:
+    log("hello")
+    return {}
+
+
+def test_lines_have_the_term_of_their_execution(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, document(step("a"), step("b", after="a")))
+    key = world.keys.lines(weid)
+
+    assert world.work({"a": speak, "b": speak})
+    assert world.client.ttl(key) == -1
+    world.settle(one, executors={"a": speak, "b": speak})
+
+    assert SPARE_S - 5 <= int(world.client.ttl(key)) - world.retention_s <= SPARE_S
+    assert said(world, weid) == ["hello", "hello"]
+
+
+def test_who_speaks_after_the_end_leaves_nothing_for_ever(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, ONE, execution_id="x")
+    world.settle(one)
+    late = Line("a", 0, 1, "2026-01-01T00:00:00.000Z", "late")
+
+    world.store.add_lines(weid, [late])
+    assert 0 < int(world.client.ttl(world.keys.lines(weid))) <= world.retention_s + SPARE_S
+    world.client.delete(world.keys.workflow(weid), world.keys.lines(weid))
+    world.store.add_lines(weid, [late])
+
+    assert not world.client.exists(world.keys.lines(weid))
+
+
+def test_lines_go_with_their_execution_after_its_retention(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, ONE)
+    world.settle(one, executors={"a": speak})
+    assert world.client.exists(world.keys.lines(weid))
+
+    for member in world.client.zrange(world.keys.ended, 0, -1):
+        world.client.zadd(world.keys.ended, {str(member): 1})
+    one.turn()
+
+    assert not world.client.exists(world.keys.workflow(weid), world.keys.lines(weid))
+
+
+def test_verify_knows_how_long_lines_are_kept(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, ONE)
+    inspector = Inspector(world.client, world.keys, world.retention_s)
+    world.settle(one, executors={"a": speak})
+    assert inspector.inspect_all().found == []
+
+    world.client.persist(world.keys.lines(weid))
+
+    [found] = inspector.inspect_all().found
+    assert (found.finding.code, found.finding.where) == ("term", world.keys.lines(weid))
+
+
+def test_what_somebody_else_has_put_among_the_lines_is_not_there(world: World) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, ONE)
+    line = {"step": "a", "run_id": "0", "attempt": "1", "at": "2026-01-01T00:00:00.000Z", "text": "hello"}
+
+    world.client.xadd(world.keys.lines(weid), {"other": "fields"})
+    for field, value in {"run_id": "x", "at": "yesterday"}.items():
+        world.client.xadd(world.keys.lines(weid), {**line, field: value})  # type: ignore[dict-item]
+    world.client.xadd(world.keys.lines(weid), line)  # type: ignore[arg-type]
+
+    assert said(world, weid) == ["hello"]
+
+
+def test_the_client_reads_the_lines_of_an_execution_or_of_a_step(world: World) -> None:
+    one = world.coordinator()
+    spec = document(step("a", map={"over": [1, 2]}), step("b", after="a"))
+    world.begin(one, spec, execution_id="x")
+    world.settle(one, executors={"a": speak, "b": speak})
+    client = Client(world.client)
+
+    assert sorted(line.step for line in client.lines("x")) == ["a#0", "a#1", "b"]
+    assert sorted(line.step for line in client.lines("x", "a")) == ["a#0", "a#1"]
+    assert [line.text for line in client.lines("x", "a#1")] == ["hello"]
+
+
+# ---- shown
+
+
+EVIL = "\x1b[2Jall is well\r\x9b31m\u202e"
+HARMLESS = "\\x1b[2Jall is well \\x9b31m\\u202e"
+
+
+def evil(inputs: Json, log: Any) -> Json:
+    log(EVIL.replace("\r", "\t"))
+    raise ValueError("no")
+
+
+def test_show_and_history_repeat_what_was_said_and_no_terminal_obeys_it(real_world: World) -> None:
+    one = real_world.coordinator()
+    real_world.begin(one, ONE, execution_id="x")
+    real_world.settle(one, executors={"a": evil})
+
+    shown = orchestrator(real_world, "show", "x")
+    step_shown = orchestrator(real_world, "show", "x", "--step", "a")
+    told = orchestrator(real_world, "history", "x")
+
+    for output in (shown.output, step_shown.output, told.output):
+        assert HARMLESS in output
+        assert "\x1b" not in output
+    assert "a says:\n" in shown.output
+    assert "\nsays:\n" in step_shown.output
+    assert told.output.index("dispatched") < told.output.index("says: ") < told.output.index(" failed: ")
+
+
+def test_history_can_leave_them_out_and_json_has_them(real_world: World) -> None:
+    one = real_world.coordinator()
+    name = real_world.begin(one, ONE, execution_id="x")
+    real_world.settle(one, executors={"a": evil})
+
+    whole = json.loads(orchestrator(real_world, "history", "x", "--json").output)
+    bare = json.loads(orchestrator(real_world, "history", "x", "--json", "--no-lines").output)
+    shown = json.loads(orchestrator(real_world, "show", "x", "--json").output)
+    of_step = json.loads(orchestrator(real_world, "show", "x", "--step", "a", "--json").output)
+
+    assert bare == real_world.history(name)
+    [line] = [entry for entry in whole if "line" in entry]
+    assert line == {**line, "step": "a", "run_id": 0, "attempt": 1, "line": EVIL.replace("\r", "\t")}
+    assert [entry for entry in whole if "line" not in entry] == bare
+    assert shown["lines"] == of_step["lines"] == [line]
+
+
+def test_watch_and_a_history_that_is_followed_tell_it_while_it_is_said(real_world: World) -> None:
+    one = real_world.coordinator()
+    weid = real_world.begin(one, ONE, execution_id="x")
+    line = Line("a", 0, 1, "2026-01-01T00:00:00.000Z", "so far so good")
+
+    for arguments in (["watch", "x"], ["history", "x", "--follow"]):
+        with command(real_world, *arguments) as process:
+            lines_until(process, "is in progress")
+            line = replace(line, text=f"{line.text}, {arguments[0]}")
+            real_world.store.add_lines(weid, [line])
+            assert lines_until(process, f"says: {line.text}")
+            process.kill()
+            process.communicate()
+
+
+# ---- under real workers, which are killed
+
+
+WORKERS: dict[str, Callable[[Stack], Any]] = {
+    "rq worker": lambda processes: processes.rq_worker(),
+    "orchestrator worker": lambda processes: processes.worker(),
+    "several at once": lambda processes: processes.worker("default", "--concurrency", "4"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", WORKERS)
+def test_what_was_said_before_a_kill_is_there(worker: str, redis_url: str, tmp_path: Path) -> None:
+    redis = connect(redis_url)
+    client, pid_file, go = Client(redis), tmp_path / "pid", tmp_path / "go"
+    given = {"pid_file": str(pid_file), "go": str(go), "mood": "good"}
+    with stack(redis_url, "step_functions", tmp_path / "logs") as processes:
+        processes.coordinator()
+        WORKERS[worker](processes)
+        client.start({"steps": [{"op": "speaks", "input": given}]}, execution_id="x")
+        wait_for(lambda: len(client.lines("x")) == 2, what=processes.log())
+        assert client.status("x") == "in_progress"
+
+        processes.kill_pid(int(pid_file.read_text()))
+        wait_for(lambda: len(client.lines("x")) == 4, what="another run of it")
+        go.touch()
+        client.wait("x", 30)
+
+    texts = ["begins, in good mood", "0.5: half of it"]
+    runs = {(line.run_id, line.attempt) for line in client.lines("x")}
+    assert [line.text for line in client.lines("x")] == [*texts, *texts, "ends"]
+    assert len(runs) == 2
+    redis.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", WORKERS)
+def test_what_was_said_before_a_timeout_is_there(worker: str, redis_url: str, tmp_path: Path) -> None:
+    redis = connect(redis_url)
+    client = Client(redis)
+    given = {"pid_file": str(tmp_path / "pid"), "go": str(tmp_path / "go"), "mood": "bad"}
+    with stack(redis_url, "step_functions", tmp_path / "logs") as processes:
+        processes.coordinator()
+        WORKERS[worker](processes)
+        client.start({"steps": [{"op": "speaks", "timeout": "2s", "input": given}]}, execution_id="x")
+        client.wait("x", 30)
+        (tmp_path / "go").touch()
+
+        assert (client.record("x").error or {})["kind"] == "timeout"
+        assert [line.text for line in client.lines("x")][:2] == ["begins, in bad mood", "0.5: half of it"]
+    redis.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", WORKERS)
+def test_a_worker_that_names_a_type_has_its_failures_tried_once(
+    worker: str, redis_url: str, tmp_path: Path
+) -> None:
+    redis = connect(redis_url)
+    client = Client(redis)
+    with stack(
+        redis_url, "step_functions", tmp_path / "logs", **{VARIABLE: "KeyError, ValueError"}
+    ) as processes:
+        processes.coordinator()
+        WORKERS[worker](processes)
+        client.start({"steps": [{"op": "fail", "retry": 5}]}, execution_id="x")
+        client.wait("x", 30)
+
+    found = client.record("x").steps["fail"]
+    assert found.attempt == 1
+    assert (found.error or {})["not_retried"] == f"{VARIABLE} of its worker names ValueError"
+    redis.close()
+
+
+def test_the_document_decides_upon_what_a_worker_tells_of_the_types(world: World) -> None:
+    one = world.coordinator()
+
+    def executor(inputs: Json) -> None:
+        raise json.JSONDecodeError("no JSON", "", 0)
+
+    names = ("ValueError", "json.decoder.JSONDecodeError", "JSONDecodeError")
+    ids = [
+        world.begin(
+            one, document(step("a", max_attempts=3, retry={"max_retries": 2, "non_retryable": [name]}))
+        )
+        for name in names
+    ]
+    world.settle(one, executors={"a": executor})
+
+    for weid, name in zip(ids, names, strict=True):
+        assert world.record(weid).steps["a"].attempt == 1
+        assert (world.record(weid).error or {})["not_retried"] == f"retry.non_retryable names {name}"
+        [entry] = [one for one in world.history(weid) if one.get("to") == "failed"]
+        assert entry["error"]["not_retried"] == f"retry.non_retryable names {name}"
+        assert happened(entry).endswith(f"; not retried: retry.non_retryable names {name}")

@@ -1,0 +1,357 @@
+"""Failures that are not tried again: said by what was raised, by its worker, or by the document."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from itemworld import ItemWorld, map_step
+from orchestrator.application.decisions import Failed, Pending
+from orchestrator.application.errors import InvalidSpec
+from orchestrator.application.events import failure
+from orchestrator.application.retries import NEVER_RETRIED, RETRIED, is_of, listed, type_name
+from orchestrator.application.spec import CompensateSpec, RetrySpec
+from orchestrator.application.validation import load_spec
+from orchestrator.backend import Backend, InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
+from orchestrator.builder import WorkflowBuilder
+from orchestrator.raised import MOST_TYPES, SHOWN_OF_A_TRACEBACK, VARIABLE, WIDEST, exception
+from orchestrator.workflow import Workflow
+from specworld import SpecWorld, branch, task, world_of
+
+MODULE = __name__
+
+
+class NonRetryableError(Exception):
+    pass
+
+
+class Rejected(NonRetryableError):
+    pass
+
+
+class non_retryable_thing(Exception):
+    pass
+
+
+class Refused(ValueError):
+    non_retryable = True
+
+
+class Unsure(Exception):
+    @property
+    def non_retryable(self) -> bool:
+        raise RuntimeError("nobody knows")
+
+
+# ---- in the document
+
+
+def failed(world: SpecWorld, unit: str = "a", **details: Any) -> Any:
+    event = replace(world.error(unit), error=failure("exception", "no", **details))
+    return world.decide(event)
+
+
+@pytest.mark.parametrize(
+    ("names", "details"),
+    [
+        (("ValueError",), {"type_": "ValueError"}),
+        (("Rejected",), {"type_": "Rejected", "types": ["shop.errors.Rejected"]}),
+        (("shop.errors.Rejected",), {"type_": "Rejected", "types": ["shop.errors.Rejected"]}),
+        (("LookupError",), {"type_": "KeyError", "types": ["KeyError", "LookupError"]}),
+        (("Never", "exception"), {"type_": "KeyError"}),
+        (("exception",), {}),
+    ],
+)
+def test_a_failure_that_the_document_names_is_final(names: tuple[str, ...], details: dict[str, Any]) -> None:
+    world = world_of(task("a", retry=RetrySpec(5, non_retryable=names), max_attempts=5))
+    world.advance()
+
+    assert isinstance(failed(world, **details), Failed)
+
+    assert world["a"].attempt == 1
+    why = f"retry.non_retryable names {names[-1]}"
+    assert world["a"].error == {**(world["a"].error or {}), "not_retried": why}
+    moves = [entry["error"]["not_retried"] for entry in world.history if entry.get("to") == "failed"]
+    assert moves == [why]
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {},
+        {"type_": "KeyError"},
+        {"type_": "ValueErrors", "types": ["shop.ValueErrors"]},
+        {"type_": "KeyError", "types": "ValueError"},
+        {"type_": "KeyError", "types": ["shop.ValueError.inner"]},
+    ],
+)
+def test_any_other_failure_is_tried_again(details: dict[str, Any]) -> None:
+    world = world_of(
+        task("a", retry=RetrySpec(5, non_retryable=("ValueError", "errors.Rejected", "timeout")))
+    )
+    world.advance()
+
+    assert isinstance(failed(world, **details), Pending)
+
+    assert world.statuses["a"] == "retry"
+    assert "not_retried" not in (world["a"].error or {})
+
+
+@pytest.mark.parametrize("kind", RETRIED)
+def test_every_kind_that_is_tried_again_can_be_named(kind: str) -> None:
+    world = world_of(task("a", retry=RetrySpec(5, non_retryable=(kind,))))
+    world.advance()
+
+    assert isinstance(world.fail("a", kind=kind), Failed)
+
+
+def test_what_it_says_also_holds_for_max_attempts_where_nothing_is_tried_later() -> None:
+    document = """
+    steps:
+      - {op: a, max_attempts: 4, retry: {max_retries: 0, non_retryable: [ValueError]}}
+      - {op: b, max_attempts: 4, retry: {max_retries: 0}}
+    """
+    first, second = load_spec(document).spec.steps
+
+    assert first.retry == RetrySpec(0, non_retryable=("ValueError",))
+    assert second.retry is None
+    world = world_of(first)
+    world.advance()
+
+    failed(world, type_="KeyError")
+    failed(world, type_="KeyError")
+
+    assert (world.statuses["a"], world["a"].attempt) == ("in_progress", 3)
+    assert isinstance(failed(world, type_="ValueError"), Failed)
+
+
+def test_the_defaults_hold_until_a_step_says_otherwise() -> None:
+    document = """
+    defaults: {retry: {non_retryable: [ValueError]}}
+    steps: [{op: a}, {op: b, retry: 1}]
+    """
+
+    first, second = load_spec(document).spec.steps
+
+    assert first.retry == RetrySpec(non_retryable=("ValueError",))
+    assert second.retry == RetrySpec(1)
+
+
+def test_what_a_worker_says_holds_without_a_word_of_the_document() -> None:
+    world = world_of(task("a", max_attempts=5))
+    world.advance()
+
+    assert isinstance(failed(world, not_retried="it is a NonRetryableError"), Failed)
+    assert world["a"].attempt == 1
+
+
+def test_on_error_follows_a_failure_that_is_final() -> None:
+    world = world_of(task("a", retry=RetrySpec(5), on_error="continue"), task("b", "a"))
+    world.advance()
+
+    failed(world, not_retried="as it is")
+
+    assert (world.statuses["a"], world.statuses["b"]) == ("failed", "in_progress")
+
+
+def test_a_branch_that_says_retry_is_obeyed() -> None:
+    world = world_of(task("a", max_attempts=3, branch=(branch(True, "retry"),)))
+    world.advance()
+
+    failed(world, not_retried="as it is")
+
+    assert (world.statuses["a"], world["a"].attempt) == ("in_progress", 2)
+
+
+def test_an_item_of_a_map_and_a_compensation_are_judged_the_same_way() -> None:
+    retry = RetrySpec(5, non_retryable=("ValueError",))
+    items = ItemWorld(map_step("m", [1, 2], retry=retry, on_error="continue"))
+    items.advance()
+    undo = world_of(task("a", compensate=CompensateSpec("undo", retry=retry)), task("b", "a"))
+    undo.advance()
+    undo.finish("a", {})
+    undo.fail("b")
+
+    items.decide(replace(items.error("m#0"), error=failure("exception", "no", "ValueError")))
+    items.decide(replace(items.error("m#1"), error=failure("exception", "no", "KeyError")))
+    failed(undo, "a#undo", type_="ValueError")
+
+    assert (items.item("m#0").status, items.item("m#1").status) == ("failed", "retry")
+    assert (items.item("m#0").error or {})["not_retried"] == "retry.non_retryable names ValueError"
+    assert undo.record.items["a#undo"].status == "failed"
+
+
+@pytest.mark.parametrize("name", ["timeot", "expression", "Value Error", "", "shop.", ".Rejected", "1x"])
+def test_a_name_that_can_be_neither_is_refused_and_told_what_can(name: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        load_spec(f"steps: [{{op: a, retry: {{non_retryable: ['{name}']}}}}]")
+
+    [problem] = refused.value.problems
+    assert "such as ValueError or package.Rejected" in problem.message
+    assert "child_failed, exception, lost, rejected, timeout" in problem.message
+
+
+def test_the_kinds_that_can_be_named_are_tried_again_otherwise() -> None:
+    assert not NEVER_RETRIED & set(RETRIED)
+
+
+def test_the_builder_takes_types_and_names() -> None:
+    written = WorkflowBuilder("w")
+    written.step("a", retry={"non_retryable": [ValueError, Refused, "timeout"]})
+
+    [step] = written.to_dict()["steps"]
+
+    assert step["retry"] == {"non_retryable": ["ValueError", f"{MODULE}.Refused", "timeout"]}
+
+
+def test_names_are_compared_whole_or_by_their_last_word() -> None:
+    assert is_of("Rejected", ["a.Rejected"])
+    assert is_of("a.Rejected", ["a.Rejected"])
+    assert not is_of("b.Rejected", ["a.Rejected"])
+    assert not is_of("Reject", ["a.Rejected"])
+    assert listed(failure("timeout", "late"), ["ValueError", "timeout"]) == "timeout"
+
+
+# ---- what was raised
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (NonRetryableError("no"), "it is a NonRetryableError"),
+        (Rejected("no"), "it is a NonRetryableError"),
+        (non_retryable_thing("no"), "it is a non_retryable_thing"),
+        (Refused("no"), "it says that it is non_retryable"),
+        (Unsure("no"), None),
+        (ValueError("no"), None),
+    ],
+)
+def test_an_exception_can_say_that_it_is_final(error: Exception, reason: str | None) -> None:
+    assert exception(raised(error)).get("not_retried") == reason
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [
+        ("ValueError", "ValueError"),
+        (" KeyError , LookupError", "LookupError"),
+        (f"{MODULE}.Odd", f"{MODULE}.Odd"),
+        ("Odd", "Odd"),
+        ("", None),
+        (" , ", None),
+        ("Exception", None),
+        ("KeyError", None),
+    ],
+)
+def test_the_worker_names_types_that_are_final(
+    named: str, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Odd(ValueError, LookupError):
+        pass
+
+    Odd.__qualname__ = "Odd"
+    monkeypatch.setenv(VARIABLE, named)
+
+    found = exception(raised(Odd("no"))).get("not_retried")
+
+    assert found == (reason and f"{VARIABLE} of its worker names {reason}")
+
+
+def test_the_types_are_told_where_they_say_more_than_the_name() -> None:
+    assert "types" not in exception(raised(ValueError("no")))
+    assert exception(raised(KeyError("no")))["types"] == ["KeyError", "LookupError"]
+    assert exception(raised(Refused("no")))["types"] == [f"{MODULE}.Refused", "ValueError"]
+    assert type_name(KeyError) == "KeyError"
+
+
+def test_a_tall_family_is_told_in_part() -> None:
+    tall: type[Exception] = Exception
+    for n in range(50):
+        tall = type(f"Level{n}", (tall,), {})
+
+    assert len(exception(raised(tall()))["types"]) == MOST_TYPES
+
+
+def test_the_traceback_tells_what_caused_it() -> None:
+    def inner() -> None:
+        raise KeyError("sku-1")
+
+    try:
+        try:
+            inner()
+        except KeyError as cause:
+            raise ValueError("no such order") from cause
+    except ValueError as error:
+        told = exception(error)["traceback"]
+
+    assert "in inner" in told
+    assert "KeyError: 'sku-1'" in told
+    assert "direct cause of the following exception" in told
+    assert told.endswith("ValueError: no such order")
+
+
+def test_a_long_message_does_not_push_out_who_raised_it() -> None:
+    told = exception(raised(ValueError("x" * 100_000)))["traceback"]
+
+    assert "in raised" in told
+    assert len(told) <= SHOWN_OF_A_TRACEBACK
+    assert max(map(len, told.splitlines())) == WIDEST + len("...")
+
+
+def test_what_is_hidden_is_hidden_before_anything_is_cut() -> None:
+    secret = "hunter2" * 100
+    hide = lambda text: text.replace(secret, "<redacted>")  # noqa: E731
+
+    told = exception(raised(ValueError(f"{'y' * 190} {secret}")), hide)
+
+    assert "hunter2" not in str(told)
+
+
+def test_an_exception_that_cannot_be_looked_at_is_still_a_failure() -> None:
+    class Hostile(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("nothing to see")
+
+    def hide(text: str) -> str:
+        if text.startswith("Traceback"):
+            raise ValueError(text)
+        return text
+
+    assert exception(raised(Hostile()))["message"] == "Hostile"
+    assert exception(raised(ValueError("x")), hide)["traceback"] == ""
+
+
+# ---- in one process
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize(("error", "calls"), [(Refused("no"), 1), (KeyError("no"), 3), (OSError("no"), 1)])
+def test_it_is_not_called_again(kind: str, error: Exception, calls: int, tmp_path: Path) -> None:
+    called = []
+
+    def execute(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        called.append(fn)
+        raise error
+
+    file = tmp_path / "db"
+    store = InMemoryStore() if kind == "memory" else SqliteStore(file)
+    runner = InProcessRunner() if kind == "memory" else SqliteRunner(file)
+    backend = Backend(execute, store=store, runner=runner)
+    document = "steps: [{op: a, max_attempts: 3, retry: {max_retries: 0, non_retryable: [OSError]}}]"
+
+    end = Workflow(backend.create(document), backend).run()
+
+    assert len(called) == calls
+    assert isinstance(end, Failed)
+    assert ("not_retried" in end.error) is (calls == 1)
+    assert "in execute" in end.error["traceback"]

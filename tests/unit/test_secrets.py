@@ -1,0 +1,552 @@
+"""References to secrets: where they may be written, what a job carries of them, what a worker puts there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from coreworld import World
+from orchestrator import Backend, Workflow
+from orchestrator.application.decisions import Dispatch, DispatchJob
+from orchestrator.application.errors import InvalidSpec, Refused, SecretNotFound, SecretUnavailable
+from orchestrator.application.given import give
+from orchestrator.application.redaction import REDACTED
+from orchestrator.application.secrets import filled, is_reference, is_secret_name
+from orchestrator.application.sources import merged
+from orchestrator.application.spec import StepSpec
+from orchestrator.application.validation import check_spec
+from orchestrator.backend.sqlite_runner import SqliteRunner
+from orchestrator.builder import WorkflowBuilder, literal, op, secret
+from orchestrator.redis_rq.jobs import payload, read_job
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.secrets import (
+    FOLDER_VARIABLE,
+    LARGEST_FILE,
+    PREFIX,
+    PROVIDER_VARIABLE,
+    read_secret,
+    variable_of,
+)
+from orchestrator.testing import Rehearsal
+
+Json = dict[str, Any]
+
+DB = {"secret": "db"}
+HUNTER = "hunter2-hunter2"
+SECRETS = {"db": HUNTER, "api.token": "t0p/s3cret", "x": "xxxxxx"}
+
+
+@pytest.fixture(autouse=True)
+def _a_worker_with_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(variable_of(name), value)
+
+
+def loaded(step: Json, **keys: Any) -> StepSpec:
+    return check_spec({"steps": [{"id": "s", **step}], **keys}).spec.steps[0]
+
+
+def problems_of(step: Json, **keys: Any) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidSpec) as refused:
+        loaded(step, **keys)
+    return [(one.path, one.code) for one in refused.value.problems]
+
+
+# ---- where they are written
+
+
+def test_the_places_of_references_in_an_input_are_known() -> None:
+    step = loaded(
+        {
+            "fn": "f",
+            "input": {
+                "password": DB,
+                "list": [1, {"deep": DB}, DB],
+                "secret": "an input that is called secret",
+                "two": {"secret": "a", "more": 1},
+                "quoted": {"$literal": DB},
+                "data": {"var": "input.x"},
+            },
+            "compensate": {"fn": "undo", "input": {"key": DB}},
+        }
+    )
+
+    assert step.secrets == (("password",), ("list", 2), ("list", 1, "deep"))
+    assert step.undoing.secrets == (("key",),)
+
+
+def test_a_document_that_refers_to_none_has_no_places() -> None:
+    step = loaded({"fn": "f", "input": {"a": {"b": 1}}, "compensate": {"fn": "u"}})
+
+    assert (step.secrets, step.undoing.secrets) == ((), ())
+
+
+def test_the_configuration_of_a_source_may_have_them_inside_of_expressions() -> None:
+    configuration = {"header": {"cat": ["Bearer ", {"secret": "api.token"}]}, "key": DB, "n": 1}
+
+    step = loaded({"source": {"type": "http", "configuration": configuration}})
+
+    assert step.source == {
+        "type": "http",
+        "configuration": configuration,
+        "secrets": [["key"], ["header", "cat", 1]],
+        "sources": {},
+    }
+
+
+def test_an_override_replaces_a_reference_and_does_not_mix_with_it() -> None:
+    assert merged({"a": DB, "b": {"user": "x"}}, {"a": {"user": "y"}, "b": DB}) == {
+        "a": {"user": "y"},
+        "b": DB,
+    }
+
+
+def test_a_configuration_with_the_one_key_secret_is_no_reference() -> None:
+    step = loaded(
+        {"source": {"base": "api", "override": {"configuration": {"secret": "no name of one"}}}},
+        sources={"api": {"type": "http"}},
+    )
+
+    assert step.source == {"type": "http", "configuration": {"secret": "no name of one"}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "path"),
+    [
+        ({"input": {"a": {"cat": ["Bearer ", DB]}}}, "input.a.cat[1]"),
+        ({"input": {"a": {"if": [True, {"x": 1, "y": DB}]}}}, "input.a.if[1].y"),
+        ({"when": {"==": [DB, 1]}}, "when.==[0]"),
+        ({"when": DB}, "when"),
+        ({"output": {"a": DB}}, "output.a"),
+        ({"kv_add": {"a": DB}}, "kv_add.a"),
+        ({"map": {"over": [DB]}}, "map.over[0]"),
+        ({"concurrency": {"key": DB, "limit": 1}}, "concurrency.key"),
+        ({"filters": {"expression": DB, "value": 1}}, "filters.expression"),
+        ({"branch": [{"condition": {"!": DB}, "action": "halt"}]}, "branch[0].condition.!"),
+        (
+            {"branch": [{"condition": True, "action": "halt", "result_expr": {"a": DB}}]},
+            "branch[0].result_expr.a",
+        ),
+        ({"compensate": {"fn": "u", "input": {"a": {"!": DB}}}}, "compensate.input.a.!"),
+    ],
+)
+def test_anywhere_else_in_a_step_they_are_refused_with_a_hint(keys: Json, path: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        loaded({"fn": "f", **keys})
+
+    [problem] = refused.value.problems
+    assert (problem.path, problem.code) == (f"steps[0].{path}", "bad_secret")
+    assert problem.hint is not None
+    assert "configuration of a source" in problem.hint
+
+
+@pytest.mark.parametrize("kind", [{"workflow": "kid"}, {"wait": {"signal": "go"}}, {"delay": "1s"}])
+def test_a_step_without_an_executor_takes_none(kind: Json) -> None:
+    assert problems_of({**kind, "input": {"a": DB}}) == [("steps[0].input.a", "bad_secret")]
+
+
+def test_neither_outputs_nor_webhooks_take_any() -> None:
+    hook = {"url": "https://example.org", "headers": {"authorization": DB}}
+
+    assert problems_of({"fn": "f"}, outputs={"a": DB}, webhook=hook) == [
+        ("outputs.a", "bad_secret"),
+        ("webhook.headers.authorization", "bad_secret"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("", "bad_id"),
+        ("a b", "bad_id"),
+        ("../etc/passwd", "bad_id"),
+        ("..", "bad_id"),
+        (".hidden", "bad_id"),
+        ("-x", "bad_id"),
+        ("ü", "bad_id"),
+        ("x" * 129, "bad_id"),
+        ("a\n", "bad_id"),
+        (3, "bad_type"),
+        (None, "bad_type"),
+        ({"var": "input.name"}, "bad_type"),
+        (["a"], "bad_type"),
+    ],
+)
+def test_a_name_is_checked_where_it_is_written(name: Any, code: str) -> None:
+    assert problems_of({"fn": "f", "input": {"a": [{"secret": name}]}}) == [
+        ("steps[0].input.a[0].secret", code)
+    ]
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "DB_PASSWORD", "api.token", "a-b", "9", "_x", "x" * 128])
+def test_names_are_letters_digits_and_three_signs(name: str) -> None:
+    assert loaded({"fn": "f", "input": {"a": {"secret": name}}}).secrets == (("a",),)
+
+
+# ---- what a job carries
+
+
+def dispatched(step: Json, **keys: Any) -> DispatchJob:
+    world = World({"steps": [{"id": "s", **step}], **keys})
+    decision = world.advance()
+    assert isinstance(decision, Dispatch)
+    [job] = decision.jobs
+    return job
+
+
+def test_a_job_carries_the_places_and_the_names_only_if_there_are_some(tmp_path: Path) -> None:
+    step = {"fn": "f", "input": {"a": [DB]}}
+    job, plain = dispatched(step, redact=["iban"]), dispatched({"fn": "f"})
+    runner = SqliteRunner(tmp_path / "jobs.db")
+    runner.dispatch(job.workflow_execution_id, [job])
+
+    sent = json.loads(json.dumps(payload(job, Keys())))
+
+    assert (sent["secrets"], sent["redact"]) == ([["a", 0]], ["iban"])
+    assert sent["inputs"] == {"a": [DB]}
+    assert not {"secrets", "redact"} & payload(plain, Keys()).keys()
+    for read in (read_job(sent, "default"), runner.list_pending_jobs()[0]):
+        assert (read.secrets, read.redact) == ((("a", 0),), ("iban",))
+    assert read_job(json.loads(json.dumps(payload(plain, Keys()))), "default").secrets == ()
+    runner.close()
+
+
+def test_data_that_looks_like_a_reference_stays_data() -> None:
+    def give_it(inputs: Json) -> Json:
+        return {"asked": DB}
+
+    def take_it(inputs: Json) -> Json:
+        seen.append(inputs)
+        return {}
+
+    seen: list[Json] = []
+    document = {
+        "steps": [
+            {"id": "remote", "fn": "give"},
+            {
+                "id": "s",
+                "fn": "take",
+                "map": {"over": {"var": "input.items"}},
+                "input": {
+                    "mine": {"deep": [{"secret": "x"}]},
+                    "theirs": {"var": "steps.remote.output.asked"},
+                    "sent": {"var": "input.sent"},
+                    "item": {"var": "item"},
+                    "quoted": {"$literal": DB},
+                },
+            },
+        ]
+    }
+    inputs = {"sent": {"deep": [DB]}, "items": [DB]}
+    workflow = Workflow.from_dict(document, Backend({"give": give_it, "take": take_it}), inputs=inputs)
+
+    workflow.run()
+
+    assert seen == [
+        {
+            "mine": {"deep": ["xxxxxx"]},
+            "theirs": DB,
+            "sent": {"deep": [DB]},
+            "item": DB,
+            "quoted": DB,
+        }
+    ]
+
+
+# ---- what a worker puts there
+
+
+def test_exactly_the_places_are_filled_and_the_job_stays_as_it_is() -> None:
+    inputs: Json = {"a": [DB, {"b": DB}], "c": DB}
+
+    assert filled(inputs, [["a", 1, "b"], ["c"]], SECRETS.__getitem__) == {
+        "a": [DB, {"b": HUNTER}],
+        "c": HUNTER,
+    }
+    assert inputs == {"a": [DB, {"b": DB}], "c": DB}
+    assert is_reference(DB)
+
+
+def test_each_secret_is_read_once_for_a_step() -> None:
+    asked: list[str] = []
+
+    def read(name: str) -> str:
+        asked.append(name)
+        return SECRETS[name]
+
+    source = {"configuration": {"a": DB, "b": {"secret": "x"}}, "secrets": [["a"], ["b"]]}
+    given = give({"p": DB, "q": DB}, source, {}, read, secrets=[["p"], ["q"]])
+
+    assert asked == ["db", "x"]
+    assert given.inputs == {"p": HUNTER, "q": HUNTER}
+    assert given.configuration == {"a": HUNTER, "b": "xxxxxx"}
+
+
+def test_secrets_are_hidden_everywhere_and_what_is_called_like_one_is_not_hidden_from_outputs() -> None:
+    inputs = {"p": DB, "password": "swordfish", "iban": "DE0012", "user": "ada lovelace"}
+
+    given = give(inputs, None, {}, SECRETS.__getitem__, secrets=[["p"]], redact=["iban"])
+
+    text = f"{HUNTER} swordfish DE0012 ada lovelace"
+    assert given.texts.text(text) == f"{REDACTED} {REDACTED} {REDACTED} ada lovelace"
+    assert given.outputs.text(text) == f"{REDACTED} swordfish DE0012 ada lovelace"
+
+
+def run(executor: Any, step: Json) -> Workflow:
+    workflow = Workflow.from_dict({"steps": [step]}, Backend({"f": executor}))
+    workflow.run()
+    return workflow
+
+
+def test_in_one_process_an_executor_gets_texts_and_they_do_not_come_back() -> None:
+    seen: list[Any] = []
+
+    def call(inputs: Json, configuration: Json) -> Json:
+        seen.append((inputs, configuration))
+        return {
+            "echo": inputs["password"],
+            HUNTER: [configuration["header"]],
+            "size": len(inputs["password"]),
+        }
+
+    configuration = {"header": {"cat": ["Bearer ", {"secret": "api.token"}]}}
+    source = {"type": "f", "configuration": configuration}
+    workflow = run(call, {"id": "s", "source": source, "input": {"password": DB}})
+
+    assert seen == [({"password": HUNTER}, {"header": "Bearer t0p/s3cret"})]
+    assert workflow.state == {"echo": REDACTED, REDACTED: [f"Bearer {REDACTED}"], "size": len(HUNTER)}
+    assert HUNTER not in str(workflow.backend.load(workflow.id)) + str(workflow.history)
+
+
+def test_in_one_process_a_secret_that_is_not_there_fails_the_step_and_is_not_tried_again() -> None:
+    calls: list[Json] = []
+
+    workflow = run(calls.append, {"op": "f", "input": {"a": {"secret": "nobody-has-it"}}, "retry": 3})
+
+    assert calls == []
+    assert workflow.error == {
+        "kind": "refused",
+        "type": "SecretNotFound",
+        "message": "this worker has no secret 'nobody-has-it': looked for in"
+        " ORCHESTRATOR_SECRET_NOBODY_HAS_IT",
+        "step": "f",
+    }
+
+
+def test_a_rehearsal_has_a_secret_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"{PREFIX}DB", HUNTER)
+    play = Rehearsal({"steps": [{"op": "f", "input": {"a": DB, "b": {"secret": "nowhere"}}}]})
+    seen: list[Json] = []
+
+    def answer(inputs: Json) -> Json:
+        seen.append({**inputs})
+        return {"b": inputs["b"]}
+
+    play.mock("f", answer)
+
+    play.run()
+
+    assert seen == [{"a": HUNTER, "b": "secret:nowhere"}]
+    assert play.calls("f") == [{"a": DB, "b": {"secret": "nowhere"}}]
+    assert play.record.state == {"b": REDACTED}
+
+
+# ---- where a worker finds them
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "secrets"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("vault_of_the_test")
+    monkeypatch.setitem(__import__("sys").modules, "vault_of_the_test", module)
+    return module
+
+
+@pytest.mark.parametrize(("name", "variable"), [("db", "DB"), ("api.token", "API_TOKEN"), ("a-b_c", "A_B_C")])
+def test_a_variable_has_the_name_in_capitals(name: str, variable: str) -> None:
+    assert variable_of(name) == f"ORCHESTRATOR_SECRET_{variable}"
+    assert read_secret(name, {variable_of(name): HUNTER}) == HUNTER
+
+
+def test_the_environment_is_that_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_SECRET_DB", "first")
+    assert read_secret("db") == "first"
+    monkeypatch.setenv("ORCHESTRATOR_SECRET_DB", "second")
+    assert read_secret("db") == "second"
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        (b"hunter2", "hunter2"),
+        (b"hunter2\n", "hunter2"),
+        (b"a\n\n", "a\n"),
+        (b"a\r\n", "a"),
+        ("ü".encode(), "ü"),
+    ],
+)
+def test_a_file_has_the_value_and_perhaps_a_newline(folder: Path, content: bytes, value: str) -> None:
+    (folder / "db").write_bytes(content)
+
+    assert read_secret("db", {FOLDER_VARIABLE: str(folder)}) == value
+
+
+def test_a_file_may_be_a_link_inside_of_its_folder(folder: Path) -> None:
+    (folder / "..data").mkdir()
+    (folder / "..data" / "db").write_text("hunter2")
+    (folder / "db").symlink_to("..data/db")
+
+    assert read_secret("db", {FOLDER_VARIABLE: str(folder)}) == "hunter2"
+
+
+def test_who_has_it_first_gives_it(folder: Path, provider: ModuleType) -> None:
+    found: dict[str, str | None] = {"db": "of the provider"}
+    provider.find = found.get  # type: ignore[attr-defined]
+    (folder / "db").write_text("of the file")
+    environment = {
+        PROVIDER_VARIABLE: "vault_of_the_test:find",
+        FOLDER_VARIABLE: str(folder),
+        f"{PREFIX}DB": "of the variable",
+    }
+
+    read = [read_secret("db", environment)]
+    found["db"] = None
+    read.append(read_secret("db", environment))
+    (folder / "db").write_text("\n")
+    read.append(read_secret("db", environment))
+
+    assert read == ["of the provider", "of the file", "of the variable"]
+
+
+def refusal(name: str, environment: Json) -> str:
+    with pytest.raises(SecretNotFound) as refused:
+        read_secret(name, environment)
+    assert isinstance(refused.value, Refused)
+    return str(refused.value)
+
+
+def test_one_that_nobody_has_names_all_who_were_asked(folder: Path, provider: ModuleType) -> None:
+    provider.find = lambda name: None  # type: ignore[attr-defined]
+
+    assert refusal("db", {}) == "this worker has no secret 'db': looked for in ORCHESTRATOR_SECRET_DB"
+    environment = {
+        PROVIDER_VARIABLE: "vault_of_the_test:find",
+        FOLDER_VARIABLE: str(folder),
+        f"{PREFIX}DB": "",
+    }
+    assert refusal("db", environment) == (
+        "this worker has no secret 'db': looked for in ORCHESTRATOR_SECRETS_PROVIDER (vault_of_the_test:find)"
+        f", ORCHESTRATOR_SECRETS_DIR ({folder}), ORCHESTRATOR_SECRET_DB"
+    )
+
+
+@pytest.mark.parametrize("name", ["../db", "..", ".", "a/b", "", "x" * 200])
+def test_a_job_cannot_ask_for_what_is_no_name(folder: Path, name: str) -> None:
+    (folder.parent / "db").write_text("hunter2")
+
+    assert "must be the name of a secret" in refusal(name, {FOLDER_VARIABLE: str(folder)})
+
+
+def test_files_that_cannot_be_read_are_told_and_nobody_else_is_asked(folder: Path) -> None:
+    environment = {FOLDER_VARIABLE: str(folder), f"{PREFIX}DB": HUNTER}
+    outside = folder.parent / "outside"
+    outside.write_text("hunter2")
+
+    (folder / "db").symlink_to(outside)
+    assert "leads out of it" in refusal("db", environment)
+    (folder / "db").unlink()
+    (folder / "db").symlink_to(folder / "nowhere")
+    assert "is no file" in refusal("db", environment)
+    (folder / "db").unlink()
+    (folder / "db").mkdir()
+    assert "is no file" in refusal("db", environment)
+    (folder / "db").rmdir()
+    (folder / "db").write_bytes(b"x" * (LARGEST_FILE + 1))
+    assert "more than 65,536 bytes" in refusal("db", environment)
+    (folder / "db").write_bytes(b"\xff\xfehunter2")
+    assert "is not UTF-8" in refusal("db", environment)
+    assert "hunter2" not in refusal("db", environment)
+
+
+def test_a_file_that_may_not_be_opened_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "db").write_text("hunter2")
+
+    def refuse(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+
+    assert "cannot be read: Permission denied" in refusal("db", {FOLDER_VARIABLE: str(folder)})
+
+
+@pytest.mark.parametrize(
+    "named", ["vault_of_the_test", "vault_of_the_test:nothing", "no_such_module:f", ":", "a b:c"]
+)
+def test_a_provider_that_is_not_there_is_told(provider: ModuleType, named: str) -> None:
+    assert f"({named}) cannot be loaded, write package.module:function" in refusal(
+        "db", {PROVIDER_VARIABLE: named}
+    )
+
+
+def test_a_provider_must_be_a_function_that_gives_texts(provider: ModuleType) -> None:
+    provider.find, provider.number = (lambda name: {"value": HUNTER}), 3  # type: ignore[attr-defined]
+
+    told = refusal("db", {PROVIDER_VARIABLE: "vault_of_the_test:find"})
+
+    assert "gave dict, and no text" in told
+    assert HUNTER not in told
+    assert "is no function" in refusal("db", {PROVIDER_VARIABLE: "vault_of_the_test:number"})
+
+
+def test_a_provider_that_fails_may_be_asked_again_and_its_words_are_not_told(provider: ModuleType) -> None:
+    def find(name: str) -> str:
+        raise ConnectionError(f"the vault refuses {HUNTER}")
+
+    provider.find = find  # type: ignore[attr-defined]
+
+    with pytest.raises(SecretUnavailable) as failed:
+        read_secret("db", {PROVIDER_VARIABLE: "vault_of_the_test:find"})
+
+    assert str(failed.value) == (
+        "the secret 'db' cannot be had now: ORCHESTRATOR_SECRETS_PROVIDER (vault_of_the_test:find)"
+        " raised ConnectionError"
+    )
+    assert not isinstance(failed.value, Refused)
+    assert failed.value.__suppress_context__
+
+
+# ---- in Python
+
+
+def test_the_builder_writes_references() -> None:
+    flow = WorkflowBuilder()
+    api = flow.source("api", "http", {"header": op.cat("Bearer ", secret("api.token"))})
+    flow.step("s", source=api, input={"password": secret("db"), "quoted": literal(DB)})
+
+    document = flow.to_dict()
+
+    assert document["sources"]["api"]["configuration"] == {
+        "header": {"cat": ["Bearer ", {"secret": "api.token"}]}
+    }
+    assert document["steps"][0]["input"] == {"password": DB, "quoted": {"$literal": DB}}
+    assert check_spec(document).spec.steps[0].secrets == (("password",),)
+
+
+def test_the_builder_refuses_what_would_be_read_as_one() -> None:
+    flow = WorkflowBuilder()
+
+    with pytest.raises(InvalidSpec, match=r"would be read as a secret; write secret\(\.\.\.\)"):
+        flow.step("s", fn="f", input={"body": {"secret": "of our own"}})
+    with pytest.raises(InvalidSpec, match="must be the name of a secret"):
+        secret("../x")

@@ -1,0 +1,194 @@
+"""What stands under a key that names a secret is not shown anywhere else either, in any view."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.redaction import REDACTED
+from orchestrator.application.shown import Shown, shown_of
+from orchestrator.application.spec import WebhookSpec
+from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.units import StepRecord
+from orchestrator.application.validation import check_spec
+from orchestrator.cli import overview, report
+from orchestrator.cli.dead import _visible
+from orchestrator.cli.details import details
+from orchestrator.cli.progress import PlainProgress
+from orchestrator.cli.values import visible, visible_text
+from orchestrator.redis_rq.dead_letters import DeadLetter
+from orchestrator.whatif import what_if
+from specworld import task, world_of
+
+PASSWORD = "hunter2-hunter2"
+NOW_MS = 1_800_000_000_000
+ERROR = {"kind": "exception", "type": "LoginError", "message": f"no login with {PASSWORD} for ada"}
+
+
+@pytest.fixture
+def record() -> WorkflowRecord:
+    spec = {
+        "name": "login",
+        "steps": [{"op": "login", "input": {"user": "ada"}}, {"op": "next"}],
+        "redact": ["iban"],
+    }
+    return WorkflowRecord(
+        check_spec(spec),
+        "l-1",
+        inputs={"user": "ada", "password": PASSWORD},
+        created_at="2026-01-01T00:00:00.000Z",
+        status=WorkflowStatus.FAILED,
+        state={"said": f"the password is {PASSWORD}"},
+        error={**ERROR, "step": "login", "compensation_errors": [{"step": "login", **ERROR}]},
+        outcome={"said": PASSWORD, "of": "DE001234"},
+        steps={
+            "login": StepRecord(
+                StepStatus.FAILED, error=ERROR, output={"ok": False, "error": ERROR["message"]}
+            ),
+            "next": StepRecord(StepStatus.SKIPPED, reason=f"login said {PASSWORD}"),
+        },
+        items={"login#undo": StepRecord(StepStatus.COMPLETE, output={"iban": "DE001234"})},
+    )
+
+
+def test_the_same_value_is_hidden_wherever_else_it_stands(record: WorkflowRecord) -> None:
+    assert visible(record, ERROR)["message"] == f"no login with {REDACTED} for ada"
+    assert visible(record, {"a": ["of DE001234", "ada"], "token": 1}) == {
+        "a": [f"of {REDACTED}", "ada"],
+        "token": REDACTED,
+    }
+    assert visible_text(record, f'{{"error": "{PASSWORD}"}}') == f'{{"error": "{REDACTED}"}}'
+
+
+def test_each_record_has_its_own(record: WorkflowRecord) -> None:
+    other = WorkflowRecord(record.loaded, "l-2", inputs={"token": "swordfish"}, created_at=record.created_at)
+
+    assert visible(record, "swordfish") == "swordfish"
+    assert visible(other, "swordfish") == REDACTED
+    assert visible(record, PASSWORD) == REDACTED
+
+
+def test_no_view_has_it(record: WorkflowRecord) -> None:
+    views = [
+        report.as_json(record),
+        report.summary(record),
+        "\n".join(overview.result(record)),
+        str(overview.step_rows(record, NOW_MS)),
+        *(
+            "\n".join(details(record, unit, NOW_MS, {"again": PASSWORD}))
+            for unit in ("login", "next", "login#undo")
+        ),
+    ]
+
+    for view in views:
+        assert PASSWORD not in view
+        assert "DE001234" not in view
+    assert "ada" in views[0]
+    assert REDACTED in "".join(views)
+
+
+def test_the_progress_of_a_run_does_not_have_it(
+    record: WorkflowRecord, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sys
+
+    entry = {"at": "2026-01-01T00:00:01.000Z", "step": "login", "to": "failed", "attempt": 1, "error": ERROR}
+
+    PlainProgress(sys.stdout).show(record, [entry])
+
+    assert f"login: failed: LoginError: no login with {REDACTED} for ada" in capsys.readouterr().out
+
+
+def test_names_that_only_somebody_else_knows_are_hidden_too(record: WorkflowRecord) -> None:
+    record.inputs["pin"] = "0815-4711"
+
+    assert shown_of(record)("0815-4711") == "0815-4711"
+    assert shown_of(record, ["pin"])("0815-4711") == REDACTED
+    assert Shown([], [])("0815-4711") == "0815-4711"
+
+
+# ---- what leaves
+
+
+def test_a_webhook_does_not_have_it() -> None:
+    world = world_of(task("a"), webhook=WebhookSpec("https://hooks.example.org"))
+    world.record.inputs["password"] = PASSWORD
+    world.advance()
+
+    world.fail("a", f"no login with {PASSWORD}")
+
+    [job] = world.last.jobs
+    assert job.inputs["body"]["error"]["message"] == f"no login with {REDACTED}"
+
+
+def test_what_if_does_not_have_it() -> None:
+    old = {"steps": [{"op": "a", "input": {"password": {"var": "input.password"}, "n": 1, "note": PASSWORD}}]}
+    new = {
+        "steps": [{"op": "a", "input": {"password": "another", "n": PASSWORD, "note": 60 * "x" + PASSWORD}}]
+    }
+    record = WorkflowRecord(check_spec(old), "w-1", {"password": PASSWORD}, "2026-01-01T00:00:00.000Z")
+    record.steps["a"] = StepRecord(StepStatus.COMPLETE, output={"x": PASSWORD}, dispatches=1)
+
+    found = what_if(record, check_spec(new))
+
+    [step] = found.steps
+    assert step.how == (
+        f'it would run again: input n would be "{REDACTED}" instead of 1; '
+        f'input note would be "{58 * "x"}… instead of "{REDACTED}"; '
+        f'input password would be "{REDACTED}" instead of "{REDACTED}"'
+    )
+
+
+def test_what_if_sees_a_difference_beyond_what_it_shows() -> None:
+    old, new = ({"steps": [{"op": "a", "input": {"text": 100 * "x" + end}}]} for end in "ab")
+    record = WorkflowRecord(check_spec(old), "w-1", {}, "2026-01-01T00:00:00.000Z")
+    record.steps["a"] = StepRecord(StepStatus.COMPLETE, output={}, dispatches=1)
+
+    assert not what_if(record, check_spec(new)).is_same
+    assert what_if(record, check_spec(old)).is_same
+
+
+# ---- dead letters
+
+
+def letter(reason: str, **fields: Any) -> DeadLetter:
+    texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in fields.items()}
+    return DeadLetter("1-0", reason, "orchestrator:events", "2-0", texts)
+
+
+def test_a_dead_letter_is_shown_without_it() -> None:
+    reason, fields = _visible(
+        letter(
+            f"cannot take {PASSWORD}",
+            type="result",
+            token="t-0",
+            inputs={"password": PASSWORD, "n": [1]},
+            output={"said": PASSWORD, "t-0": "t-0"},
+            note=f"it said {PASSWORD}, token=abc",
+            plain={"n": 1},
+        )
+    )
+
+    assert reason == f"cannot take {REDACTED}"
+    assert fields == {
+        "type": "result",
+        "token": "t-0",
+        "inputs": json.dumps({"password": REDACTED, "n": [1]}),
+        "output": json.dumps({"said": REDACTED, "t-0": "t-0"}),
+        "note": f"it said {REDACTED}, token={REDACTED}",
+        "plain": '{"n": 1}',
+    }
+
+
+def test_moments_are_not_hidden_by_chance() -> None:
+    """A number is only a secret if it is one as a whole."""
+    at = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
+
+    assert Shown([], [{"token": "2026-01"}])({"at": at, "n": 2026}) == {
+        "at": f"{REDACTED}-01T00:00:00+00:00",
+        "n": 2026,
+    }
