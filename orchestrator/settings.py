@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from orchestrator.application.errors import StoreError
 from orchestrator.application.routes import SETTING, Routes
 from orchestrator.application.spec import ID_RULE, is_id
+from orchestrator.payloads import PayloadSettings
 from orchestrator.redis_rq.events import GRACE_MS
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RETENTION_S
@@ -38,6 +40,7 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         default = cls()
+        _check_payloads(environment)
 
         def read(name: str, fallback: str) -> str:
             return environment.get(f"ORCHESTRATOR_{name}", fallback)
@@ -69,6 +72,14 @@ def _tags(text: str) -> Routes:
         return Routes.parse(text)
     except ValueError as error:
         raise BadSetting(f"{SETTING}: {error}") from None
+
+
+def _check_payloads(environment: Mapping[str, str]) -> None:
+    """Whoever opens the store reads where it is: a mistake must not wait until then."""
+    try:
+        PayloadSettings.from_environment(environment)
+    except StoreError as error:
+        raise BadSetting(str(error)) from None
 
 
 def _number(name: str, text: str, kind: type[T]) -> T:

@@ -27,6 +27,7 @@ from orchestrator.application.decisions import (
     Final,
     Halt,
     Pending,
+    replace_outcome,
 )
 from orchestrator.application.events import ControlEvent, ResultEvent, SignalEvent, StepEvent, iso
 from orchestrator.application.lines import Line
@@ -99,7 +100,8 @@ class Workflow:
             decision = self._decide(partial(self._with_due, results), family)
         family.deliver()  # whoever waits for this end hears of it: a parent, or the next in line
         self._attempt_webhooks(family, worker)
-        return isolated_decision(decision)
+        ended = isolated_decision(decision)
+        return replace_outcome(ended, self.backend.loaded)
 
     def _attempt_webhooks(self, family: Family, worker: Worker | None) -> None:
         if family.telling and worker is not None:
@@ -230,8 +232,9 @@ class Workflow:
 
     @property
     def outcome(self) -> Any:
-        """The resolved outputs, or the result of a halt; None before the end."""
-        return self.backend.load(self.id).outcome
+        """The resolved outputs, or the result of a halt; None before the end. What is kept of it by reference
+        is loaded."""
+        return self.backend.loaded(self.backend.load(self.id).outcome)
 
     @property
     def error(self) -> dict[str, Any] | None:

@@ -136,3 +136,13 @@ def speaks(
         time.sleep(0.01)
     log("ends")
     return {"done": True}
+
+
+def many_rows(inputs: dict[str, Any]) -> dict[str, Any]:
+    """About five megabytes, and how many rows that are."""
+    rows = [{"id": n, "name": f"row number {n}"} for n in range(inputs.get("count", 120_000))]
+    return {"rows": rows, "count": len(rows)}
+
+
+def sum_of_rows(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {"sum": sum(row["id"] for row in inputs["rows"]), "count": len(inputs["rows"])}

@@ -19,6 +19,7 @@ from orchestrator.application.events import (
 from orchestrator.application.expressions import resolve
 from orchestrator.application.gates import is_eligible, pass_gates
 from orchestrator.application.maps import fill_map, items_of, open_map
+from orchestrator.application.payloads import MAX_INPUT_BYTES, MAX_JOB_BYTES, check_size
 from orchestrator.application.redriving import resume_map
 from orchestrator.application.slots import has_place, workflow_has_place
 from orchestrator.application.states import StepStatus, WorkflowStatus
@@ -153,7 +154,9 @@ def _resolved(draft: Draft, step_id: str) -> Any:
     if spec.map is not None:
         return items_of(draft, step_id) if draft.step(step_id).items is None else None
     context = draft.context(step_id)
-    return {key: resolve(value, context) for key, value in spec.input.items()}
+    inputs = {key: resolve(value, context) for key, value in spec.input.items()}
+    check_size(inputs, step_id, MAX_JOB_BYTES if spec.child is None else MAX_INPUT_BYTES)
+    return inputs
 
 
 def _map(draft: Draft, step_id: str, items: list[Any] | None, room: int | None) -> None:

@@ -11,6 +11,7 @@ from orchestrator.application.draft import Draft
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import resolve
+from orchestrator.application.payloads import MAX_JOB_BYTES, check_size
 from orchestrator.application.spec import UNDO
 from orchestrator.application.states import StepStatus
 from orchestrator.application.units import StepRecord
@@ -47,6 +48,7 @@ def _dispatch(draft: Draft, unit: str) -> bool:
     context = draft.context(unit, output=draft.step(unit.partition("#")[0]).output)
     try:
         inputs = {key: resolve(value, context) for key, value in draft.spec(unit).input.items()}
+        check_size(inputs, unit, MAX_JOB_BYTES)
     except ExpressionError as error:
         fault = failure("expression", f"input cannot be resolved: {error}")
         draft.move(unit, StepStatus.FAILED, error=fault, ended_at=draft.moment.iso)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.application.secrets import Place
@@ -113,6 +114,13 @@ def ended(status: str, outcome: Any, error: dict[str, Any] | None, reason: str |
         case "cancelled":
             return Cancelled(reason, outcome)
     return Failed(error or {}, outcome)
+
+
+def replace_outcome(end: Final, change: Callable[[Any], Any]) -> Final:
+    """The same end with another outcome."""
+    if isinstance(end, Halt):
+        return Halt(change(end.result))
+    return replace(end, outcome=change(end.outcome))
 
 
 @dataclass(frozen=True, slots=True)

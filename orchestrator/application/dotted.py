@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.application.jsonpath import descends
+from orchestrator.application.payloads import KEYS, is_reference, opaque
 
 ABSENT = object()
 
@@ -19,16 +20,24 @@ def look_up(data: Any, path: str, default: Any = None) -> Any:
     return plain(value, 2 - len(parts))
 
 
-def find(value: Any, parts: tuple[str, ...], default: Any) -> Any:
+def find(value: Any, parts: tuple[str, ...], default: Any, before: tuple[str, ...] = ()) -> Any:
+    """What is at a path; `before` is where `value` itself was found. ExpressionError when the path leads into
+    a value that is kept by reference."""
     for position, part in enumerate(parts):
         if type(value) is dict:
-            value = value.get(part, ABSENT)
+            inner = value.get(part, ABSENT)
+            if (inner is ABSENT or part in KEYS) and is_reference(value):
+                raise opaque(value, repr(".".join((*before, *parts[:position]))))
+            value = inner
         elif type(value) is list:
             index = int(part) if part.isdecimal() and len(part) < 10 else len(value)
             value = value[index] if index < len(value) else ABSENT
         elif descends(type(value)):
             descended = value.descend(list(parts[position:]))
-            return default if descended is None else find(descended[0], tuple(descended[1]), default)
+            if descended is None:
+                return default
+            inner, rest = descended
+            return find(inner, tuple(rest), default, (*before, *parts[: len(parts) - len(rest)]))
         else:
             value = value.get(part, ABSENT) if isinstance(value, Mapping) else ABSENT
         if value is ABSENT:

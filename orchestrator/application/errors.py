@@ -15,6 +15,8 @@ OrchestratorError
 │   └── VariableRefused    a configuration reads a variable that its worker keeps to itself
 ├── NoRoute                no queue serves the tags of a step; its start is refused
 ├── StartRefused           the coordinator answered a start with a refusal
+├── TooLarge               a value is too large to be passed, by reference too
+├── PayloadMissing         a value that is kept by reference is not in the payload store any more
 └── StoreError
     ├── RecordNotFound     no execution has this id
     ├── RecordExists       an execution with this id is already there
@@ -161,6 +163,14 @@ class StartRefused(OrchestratorError):
     def __init__(self, reason: str, problems: Iterable[dict[str, Any]] = ()) -> None:
         super().__init__(reason)
         self.reason, self.problems = reason, tuple(problems)
+
+
+class TooLarge(OrchestratorError):
+    """Says what is too large, by how much, and which limit it is."""
+
+
+class PayloadMissing(OrchestratorError):
+    """Says which value is not there any more."""
 
 
 class StoreError(OrchestratorError):

@@ -23,6 +23,8 @@ from orchestrator.application.jsonpath import MAX_WORK, BadPath, Meter, parse
 from orchestrator.application.logic import SCOPED, TABLE
 from orchestrator.application.operators import kind
 from orchestrator.application.patterns import BadPattern, compile_pattern
+from orchestrator.application.payloads import is_reference as is_payload
+from orchestrator.application.payloads import opaque
 from orchestrator.application.secrets import NAME_RULE, SECRET, Place, is_reference, is_secret_name
 from orchestrator.application.sizes import sane, weight
 
@@ -166,6 +168,8 @@ def _reads(operator: str, args: list[Any], evaluation: Evaluation) -> int:
     sized = [arg for arg in args if isinstance(arg, _SIZED)]
     if not sized:
         return 0
+    if operator not in _TAKES_ANY:
+        _check_open(operator, args)
     if operator == "str.matches":
         return evaluation.compiles(sized[-1]) + sum(map(len, sized)) * len(sized[-1]) // 32
     if operator in _WRITES or (operator in _COMPARES and len(sized) == len(args)):
@@ -173,6 +177,19 @@ def _reads(operator: str, args: list[Any], evaluation: Evaluation) -> int:
     return sum(map(len, sized)) // (2 if operator in _LOOPS else 64)
 
 
+def _check_open(operator: str, args: list[Any]) -> None:
+    """What can be said of a value that is kept by reference: it is not null, not empty, and no number."""
+    found = next((arg for arg in args if is_payload(arg)), None)
+    if found is not None and not (operator in _EQUALS and any(map(_is_short, args))):
+        raise opaque(found, "an argument")
+
+
+def _is_short(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float)
+
+
+_EQUALS = frozenset({"==", "!=", "===", "!=="})
+_TAKES_ANY = frozenset({"!", "!!", "log"})
 _COMPARES = frozenset({"==", "!=", "===", "!==", "<", "<=", ">", ">=", "in"})
 _WRITES = frozenset({"cat", "json.dumps", "list.unique"})
 _LOOPS = frozenset({"missing", "missing_some", "list.sort", "str.join"})  # in Python, not in C

@@ -16,6 +16,7 @@ from itertools import takewhile
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.errors import ExpressionError
+from orchestrator.application.payloads import is_reference, opaque
 
 MAX_WORK = 500_000  # a few seconds at worst; a sum over 100,000 items takes 300,000
 MAX_SEGMENTS = 50
@@ -101,6 +102,7 @@ class Anywhere:
             if key == self.name:
                 yield child
             if isinstance(child, Mapping | list):
+                _check_open(child)
                 yield from self._below(child, meter, depth + 1)
 
 
@@ -112,6 +114,7 @@ class Term:
 
     def holds(self, item: Any) -> bool:
         for name in self.names:
+            _check_open(item)
             item = item.get(name, _ABSENT) if isinstance(item, Mapping) else _ABSENT
         if item is _ABSENT or self.comparison is None:
             return item is not _ABSENT
@@ -151,6 +154,7 @@ class Path:
         if at == len(self.segments):
             found.append(value)
             return
+        _check_open(value)
         segment = self.segments[at]
         if isinstance(segment, Name) and descends(type(value)):
             names = _leading_names(self.segments[at:])
@@ -334,6 +338,11 @@ def _finite(word: str) -> float:
 def _leading_names(segments: Iterable[Segment]) -> list[str]:
     plain = takewhile(lambda segment: isinstance(segment, Name), segments)
     return [segment.name for segment in plain if isinstance(segment, Name)]
+
+
+def _check_open(value: Any) -> None:
+    if is_reference(value):
+        raise opaque(value, "a value on the path of vars")
 
 
 def _children(value: Any) -> Iterable[Any]:

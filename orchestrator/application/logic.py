@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from orchestrator.application import operators
 from orchestrator.application.dotted import ABSENT, find, look_up, plain, split
 from orchestrator.application.jsonpath import parse
+from orchestrator.application.payloads import is_reference, opaque
 from orchestrator.application.sizes import sane
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def _vars(scope: Scope, path: Any) -> Any:
 
 def _items(scope: Scope, rule: Any) -> list[Any]:
     items = scope.run(rule)
+    if is_reference(items):
+        raise opaque(items, "the list")
     return items if isinstance(items, list) else []
 
 

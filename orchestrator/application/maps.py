@@ -26,6 +26,7 @@ from orchestrator.application.endings import end_items
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.events import failure
 from orchestrator.application.expressions import resolve
+from orchestrator.application.payloads import MAX_JOB_BYTES, check_size, is_reference, opaque
 from orchestrator.application.spec import UNDO, WEBHOOK
 from orchestrator.application.states import StepStatus
 from orchestrator.application.units import ItemCounts, StepRecord
@@ -42,6 +43,8 @@ def items_of(draft: Draft, step_id: str) -> list[Any]:
     values = resolve(spec.over, draft.context(step_id))
     if values is None:
         return []
+    if is_reference(values):
+        raise opaque(values, "the list of map.over")
     if not isinstance(values, list):
         raise ExpressionError(f"map.over must give a list, not {type(values).__name__}")
     return values
@@ -92,7 +95,9 @@ def _take_item(draft: Draft, step_id: str) -> int | None:
 def _inputs(draft: Draft, step_id: str, unit: str) -> dict[str, Any]:
     spec = draft.spec(step_id)
     context = draft.context(unit, **item_roots(draft, unit))
-    return {key: resolve(value, context) for key, value in spec.input.items()}
+    inputs = {key: resolve(value, context) for key, value in spec.input.items()}
+    check_size(inputs, unit, MAX_JOB_BYTES)
+    return inputs
 
 
 def item_roots(draft: Draft, unit: str) -> dict[str, Any]:

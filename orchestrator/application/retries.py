@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 NEVER_RETRIED = frozenset(
-    {"expression", "bad_output", "branch_target", "no_branch", "loop_limit", "declared", "refused"}
+    {
+        "expression",
+        "bad_output",
+        "branch_target",
+        "no_branch",
+        "loop_limit",
+        "declared",
+        "refused",
+        "payload_missing",
+    }
 )
 """Kinds of failure that would only happen again."""
 

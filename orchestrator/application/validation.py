@@ -30,6 +30,7 @@ from orchestrator.application.flowtoy import read_output, refuse_templates
 from orchestrator.application.graph import Graph, build_graph
 from orchestrator.application.merging import scan_documents
 from orchestrator.application.paths import Path, render_path
+from orchestrator.application.payloads import is_reference
 from orchestrator.application.problems import CODES, WARNINGS, Report, kind, parse
 from orchestrator.application.secrets import SECRET
 from orchestrator.application.sources import Sources
@@ -86,8 +87,11 @@ def check_spec(data: Any, places: Places | None = None, source: str | None = Non
     return _checked(data, report)
 
 
-def check_inputs(spec: WorkflowSpec, inputs: Any) -> tuple[dict[str, Any], list[Problem]]:
-    """The inputs of a start, defaults filled in, and what is wrong with them; undeclared ones pass."""
+def check_inputs(spec: WorkflowSpec, inputs: Any, whole: Any = None) -> tuple[dict[str, Any], list[Problem]]:
+    """The inputs of a start, defaults filled in, and what is wrong with them; undeclared ones pass.
+
+    Of what is kept by reference the type is judged by the `whole` inputs, or by nobody who has them not.
+    """
     if inputs is None:
         inputs = {}
     if not isinstance(inputs, dict):
@@ -97,8 +101,9 @@ def check_inputs(spec: WorkflowSpec, inputs: Any) -> tuple[dict[str, Any], list[
     for name, declared in spec.inputs.items():
         path = render_path(("inputs", name))
         if name in inputs:
-            if not _has_type(inputs[name], declared.type):
-                problems.append(Problem(path, "bad_type", _wrong_type(inputs[name], declared)))
+            value = whole[name] if whole is not None and is_reference(inputs[name]) else inputs[name]
+            if not is_reference(value) and not _has_type(value, declared.type):
+                problems.append(Problem(path, "bad_type", _wrong_type(value, declared)))
         elif declared.has_default:
             filled[name] = declared.default
         elif declared.required:

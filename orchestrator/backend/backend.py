@@ -11,6 +11,7 @@ one is noticed by the version that every commit compares, the empty one too.
 from __future__ import annotations
 
 import inspect
+import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ from orchestrator.application.events import (
     iso,
 )
 from orchestrator.application.lines import Line, of_step
+from orchestrator.application.payloads import Payloads, load, payload_limit
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus
 from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
@@ -42,6 +44,7 @@ from orchestrator.backend.isolation import copied
 from orchestrator.backend.legacy import BesideStore, LegacyMethods, committing
 from orchestrator.backend.live import LiveRecords
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
+from orchestrator.backend.payloads import MemoryPayloads, kept_inputs, payloads_of
 from orchestrator.backend.ports import Commit, Committed, LineStore, Runner, SharingStore, Store
 from orchestrator.backend.results import Pairs, carrying_results
 from orchestrator.backend.worker import Execute, InProcessWorker
@@ -81,19 +84,23 @@ class Backend(LegacyMethods):
         *,
         clock: Callable[[], int] = identifiers.now_ms,
         nonce: Callable[[], str] = identifiers.random_nonce,
+        payloads: Payloads | None = None,
     ) -> None:
         """`executor` is for an InProcessWorker of the backend's own; `poll_interval` is the longest pause
-        between two looks for results, in seconds."""
+        between two looks for results, in seconds; `payloads` keep large values, instead of the store's."""
         self._store = committing(store if store is not None else InMemoryStore())
         if not isinstance(self._store, SharingStore):
             self._store = BesideStore(self._store)
         self.commons = self._store.commons
+        self.payloads = payloads or payloads_of(self._store) or MemoryPayloads()
         self._runner = carrying_results(runner if runner is not None else InProcessRunner())
-        self.worker = (
-            InProcessWorker(self._runner, executor, clock=clock, store=self._store)
-            if executor is not None
-            else None
-        )
+        if isinstance(self._runner, InProcessRunner) and self._runner.payloads is None:
+            self._runner.payloads = self.payloads
+        self.worker: InProcessWorker | None = None
+        if executor is not None:
+            self.worker = InProcessWorker(
+                self._runner, executor, clock=clock, store=self._store, payloads=self.payloads
+            )
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change
         self._takes_event = on_state_change is not None and _takes_four(on_state_change)
@@ -126,7 +133,7 @@ class Backend(LegacyMethods):
         `webhook` is a URL, or a mapping as in a document, before whose own it comes.
         """
         loaded = self._loaded(spec)
-        filled, problems = check_inputs(loaded.spec, inputs)
+        filled, problems = check_inputs(loaded.spec, kept_inputs(inputs, self.payloads), inputs)
         if problems:
             raise InvalidSpec(problems)
         filled = copied(filled)
@@ -147,6 +154,10 @@ class Backend(LegacyMethods):
             if created is not None:
                 return created
         raise RecordExists(candidate)
+
+    def loaded(self, value: Any, what: str = "outcome") -> Any:
+        """A value of a record with what is kept of it by reference; PayloadMissing when that is gone."""
+        return load(value, self.payloads.get, payload_limit(os.environ), what)
 
     def _create(self, commit: Commit, policy: ConflictPolicy | None) -> str | None:
         """The id of what a creation came to; None when its id is taken and no policy says what then."""

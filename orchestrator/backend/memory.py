@@ -13,11 +13,13 @@ from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import RecordExists, RecordNotFound
 from orchestrator.application.events import ResultEvent
 from orchestrator.application.lines import MOST_KEPT, Line
+from orchestrator.application.payloads import Payloads
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.units import StepRecord
 from orchestrator.backend.commons import MemoryCommons
 from orchestrator.backend.identifiers import next_version, random_nonce, step_run_key
 from orchestrator.backend.isolation import copied, isolated_job, isolated_record, plain
+from orchestrator.backend.payloads import MemoryPayloads
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.backend.results import Pairs, as_pairs, work_result
 
@@ -40,6 +42,7 @@ class InMemoryStore:
     def __init__(self, nonce: Callable[[], str] = random_nonce) -> None:
         self._nonce = nonce
         self.commons = MemoryCommons()
+        self.payloads = MemoryPayloads()
         self._kept: dict[str, _Kept] = {}
         self._full_ids: dict[str, str] = {}
         self._lines: dict[str, deque[Line]] = {}
@@ -148,9 +151,13 @@ _FIELDS = tuple(
 
 
 class InProcessRunner:
-    """Jobs and results in two dictionaries, in the order of their dispatch and of their arrival."""
+    """Jobs and results in two dictionaries, in the order of their dispatch and of their arrival.
 
-    def __init__(self) -> None:
+    `payloads` are those of the backend that it serves, so that its workers have them too.
+    """
+
+    def __init__(self, payloads: Payloads | None = None) -> None:
+        self.payloads = payloads
         self._pending: dict[str, DispatchJob] = {}
         self._results: dict[str, dict[str, ResultEvent]] = {}
         self._lock = RLock()

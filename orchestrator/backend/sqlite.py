@@ -12,6 +12,7 @@ posts      id, at_ms, event                                         what executi
 places     key, workflow_execution_id, step_id, token ...           who holds or awaits a concurrency key
 shared     scope, owner, key, value                                 values beyond one execution
 roots      root, workflow_execution_id, until_ms                    starts that are not to be repeated
+payloads   id, data                                                 large values that are passed by reference
 
 Values are JSON. The file is in WAL mode with `synchronous = NORMAL`: a killed process loses nothing, a power
 failure at most the last few commits.
@@ -109,6 +110,7 @@ CREATE TABLE IF NOT EXISTS shared (
 CREATE TABLE IF NOT EXISTS roots (
     root TEXT PRIMARY KEY, workflow_execution_id TEXT NOT NULL, until_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS payloads (id TEXT PRIMARY KEY, data BLOB NOT NULL);
 """
 
 

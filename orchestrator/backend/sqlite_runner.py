@@ -20,11 +20,13 @@ from orchestrator.backend.identifiers import now_ms, step_run_key
 from orchestrator.backend.isolation import dumps
 from orchestrator.backend.results import Pairs, as_pairs, work_result
 from orchestrator.backend.sqlite import Database
+from orchestrator.backend.sqlite_payloads import SqlitePayloads
 
 
 class SqliteRunner:
     def __init__(self, path: str | Path, clock: Callable[[], int] = now_ms) -> None:
         self._db, self._clock = Database(path), clock
+        self.payloads = SqlitePayloads(self._db)
 
     def close(self) -> None:
         self._db.close()

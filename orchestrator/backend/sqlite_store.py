@@ -23,6 +23,7 @@ from orchestrator.backend.isolation import dumps
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.backend.sqlite import Database
 from orchestrator.backend.sqlite_commons import SqliteCommons
+from orchestrator.backend.sqlite_payloads import SqlitePayloads
 
 SPECS_KEPT = 64
 
@@ -31,6 +32,7 @@ class SqliteStore:
     def __init__(self, path: str | Path, nonce: Callable[[], str] = random_nonce) -> None:
         self._db, self._nonce = Database(path), nonce
         self.commons = SqliteCommons(self._db, self._spec, self._pin_spec)
+        self.payloads = SqlitePayloads(self._db)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
         self._specs_lock = Lock()
 

@@ -30,10 +30,12 @@ from orchestrator.application.events import ResultEvent, failure, iso
 from orchestrator.application.given import Given, give
 from orchestrator.application.hiding import Hiding
 from orchestrator.application.lines import Allowance, Line
+from orchestrator.application.payloads import Payloads
 from orchestrator.application.secrets import Read
 from orchestrator.awaiting import awaited
 from orchestrator.backend.identifiers import now_ms
 from orchestrator.backend.isolation import NotJson, dumps
+from orchestrator.backend.payloads import BadInputs, MemoryPayloads, kept_output, loaded_job, payloads_of
 from orchestrator.backend.ports import LineStore, Runner, Store
 from orchestrator.backend.results import carrying_results
 from orchestrator.raised import exception
@@ -55,12 +57,15 @@ class InProcessWorker:
         clock: Callable[[], int] = now_ms,
         name: str | None = None,
         store: Store | None = None,
+        payloads: Payloads | None = None,
         environment: Mapping[str, str] = os.environ,
         secrets: Read = read_secret,
     ) -> None:
-        """`store` keeps what executors say, if it keeps lines; without one it is only logged."""
+        """`store` keeps what executors say, if it keeps lines; without one it is only logged. `payloads` keep
+        large values, instead of the runner's."""
         self._runner, self._clock = carrying_results(runner), clock
-        self._execute, self._store = execute, store
+        self._execute, self._lines = execute, store if isinstance(store, LineStore) else None
+        self._payloads, self._own = payloads, MemoryPayloads()
         self._environment, self._secrets = environment, secrets
         self._name = name or os.uname().nodename
 
@@ -93,11 +98,12 @@ class InProcessWorker:
         """The output, or the failure."""
         hide: Callable[[str], str] = str
         try:
+            job = loaded_job(job, self._large)
             executor, before = self._find(job)
             named = named_by(executor, len(before) + 1)
             check_named(named, job.step_id, job.fn, job.heartbeat_s, job.source)
             given = self._given(job)
-            hide = given.texts.text
+            hide = lambda text: given.texts.text(text)  # noqa: E731
             say = self._say(job)
             offered = {
                 "heartbeat": Heartbeat(
@@ -112,9 +118,11 @@ class InProcessWorker:
                 "evaluate": evaluate,
             }
             output = awaited(executor(*before, given.inputs, **{name: offered[name] for name in named}))
-            return _checked(output, job.max_output_bytes, given.outputs), None
+            return self._checked(output, job, given.outputs), None
         except NotJson as fault:
             return None, failure("bad_output", hide(str(fault)))
+        except BadInputs as fault:
+            return None, fault.failure
         except BadConfiguration as fault:
             return None, failure("expression", str(fault))
         except (ExecutorNotFound, HeartbeatMissing, ConfigurationMissing) as fault:
@@ -126,8 +134,8 @@ class InProcessWorker:
 
     def _say(self, job: DispatchJob) -> Callable[[str], None]:
         """Keeps what the run of a job says; that it cannot be kept is no failure of the step."""
-        store, allowance = self._store, Allowance()
-        if not isinstance(store, LineStore):
+        store, allowance = self._lines, Allowance()
+        if store is None:
             return lambda text: None
 
         def say(text: str) -> None:
@@ -139,6 +147,21 @@ class InProcessWorker:
                 logger.warning("cannot keep what step %s says: %s", job.step_id, error)
 
         return say
+
+    def _checked(self, output: Any, job: DispatchJob, secrets: Hiding) -> Any:
+        """The output as JSON brings it back, without secrets; the executor may keep what it returned."""
+        if output is None:
+            return None
+        try:
+            text = dumps(output)
+            if secrets and secrets.text(text) != text:
+                text = dumps(secrets.value(json.loads(text)))
+        except NotJson as fault:
+            raise NotJson(f"the output is not JSON: {fault}") from fault
+        return json.loads(kept_output(text, job, self._large))
+
+    def _large(self) -> Payloads:
+        return self._payloads or payloads_of(self._runner) or self._own
 
     def _find(self, job: DispatchJob) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The executor of a job, and what it is given before its inputs."""
@@ -171,16 +194,3 @@ def _context_of(job: DispatchJob, started_ms: int) -> dict[str, Any]:
         idempotency_key=job.idempotency_key,
         deadline=deadline,
     )
-
-
-def _checked(output: Any, max_bytes: int, secrets: Hiding) -> Any:
-    """The output as JSON brings it back, so that the executor may keep what it returned; without secrets."""
-    if output is None:
-        return None
-    try:
-        text = dumps(output)
-    except NotJson as fault:
-        raise NotJson(f"the output is not JSON: {fault}") from fault
-    if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
-        raise NotJson(f"the output has more than {max_bytes:,} bytes: pass large data by reference")
-    return secrets.value(json.loads(text))

@@ -20,6 +20,7 @@ from orchestrator.cli.graphs import graph
 from orchestrator.cli.history import history
 from orchestrator.cli.lists import list_executions
 from orchestrator.cli.options import Target, global_connection_options
+from orchestrator.cli.payloads import payload
 from orchestrator.cli.run import run
 from orchestrator.cli.schedules import schedules
 from orchestrator.cli.services import coordinator, worker
@@ -63,7 +64,7 @@ def main() -> None:
 COMMANDS = (
     *(run, validate, convert, graph, schema, executors),
     *(register, definitions, schedules, start),
-    *(show, status, list_executions, history, watch),
+    *(show, status, list_executions, history, watch, payload),
     *(cancel, pause, unpause, signal, hold, release, retry, rerun, delete),
     *(why, doctor, health, verify, what_if, dead),
     *(coordinator, worker, completion),

@@ -5,19 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
-from orchestrator.application.decisions import Complete, Failed, Final, Halt, ended
+from orchestrator.application.decisions import Complete, Failed, Final, Halt, ended, replace_outcome
 from orchestrator.application.errors import OrchestratorError, StartRefused
 from orchestrator.application.events import ConflictPolicy, Control, ControlEvent, SignalEvent
 from orchestrator.application.lines import Line, of_step
+from orchestrator.application.payloads import Payloads
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import FINAL_WORKFLOWS, StepStatus, WorkflowStatus
 from orchestrator.application.validation import check_spec, load_spec
 from orchestrator.client.answers import ANSWER_WITHIN_S, Answers
 from orchestrator.client.control import Answered, Bulk, Controls
+from orchestrator.client.payloads import LargeValues
 from orchestrator.client.starting import Definition, Started, StartOptions, StartWriter
 from orchestrator.redis_rq.batches import batches
+from orchestrator.redis_rq.codec import loads
 from orchestrator.redis_rq.connection import BLOCK_MS, connect, translated
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.keys import Keys
@@ -48,10 +52,14 @@ class Client:
     NoAnswer when there is no coordinator.
     """
 
-    def __init__(self, redis: str | RedisClient, keys: Keys | None = None) -> None:
+    def __init__(
+        self, redis: str | RedisClient, keys: Keys | None = None, payloads: Payloads | None = None
+    ) -> None:
+        """`payloads` keep large values; by default they are where the environment says, as for workers."""
         self._redis = connect(redis) if isinstance(redis, str) else redis
         self._keys = keys or Keys()
         self.store = RedisStore(self._redis, self._keys)
+        self._large = LargeValues(self._redis, self._keys, self.store, payloads)
         self._answers = Answers(self._redis, self._keys)
         self._controls = Controls(self._redis, self._keys, self._answers)
         self._listing = Listing(self._redis, self._keys)
@@ -91,7 +99,8 @@ class Client:
         answer = self.answer(self.send_start(workflow, inputs or {}, execution_id, options), answer_within_s)
         if not answer["ok"]:
             raise StartRefused(answer["reason"], answer.get("problems", ()))
-        return Started.of(answer)
+        started = Started.of(answer)
+        return replace(started, outcome=self._large.loaded(started.outcome, "outcome"))
 
     def send_start(
         self,
@@ -101,7 +110,7 @@ class Client:
         options: StartOptions | None = None,
     ) -> str:
         """Send a start without waiting; returns its entry id, by which answer() finds what became of it."""
-        fields = StartWriter().fields(workflow, inputs, execution_id, options)
+        fields = StartWriter(self._large).fields(workflow, inputs, execution_id, options)
         with translated():
             return str(self._redis.xadd(self._keys.starts, fields))
 
@@ -115,7 +124,7 @@ class Client:
         """Send many starts, a thousand in each round trip, without waiting; returns the entry id of each."""
         workflows = list(workflows)
         ids = list(execution_ids) if execution_ids is not None else [None] * len(workflows)
-        writer, sent = StartWriter(), list[str]()
+        writer, sent = StartWriter(self._large), list[str]()
         starts = (writer.fields(*one, options) for one in zip(workflows, inputs, ids, strict=True))
         for some in batches(starts, STARTS_AT_ONCE):
             with translated(), self._redis.pipeline(transaction=False) as pipe:
@@ -218,10 +227,16 @@ class Client:
         inputs: Mapping[str, Any] | None = None,
     ) -> Answered:
         workflow_execution_id = self.store.full_id(execution_id)
-        given = None if inputs is None else dict(inputs)
+        given = None if inputs is None else self._stowed(inputs)
         event = ControlEvent(workflow_execution_id, action, step_id, reason, by, inputs=given)
         answer = self._controls.tell(event, within_s)
         return Answered(answer["status"], answer["changed"])
+
+    def _stowed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Inputs that take the place of others, with references to what they have too much of."""
+        stowed = self._large.stow(inputs)
+        self._large.put(stowed)
+        return loads(stowed.text) if stowed.payloads else dict(inputs)
 
     def _tell_all(self, action: Control, wanted: Filter, reason: str | None, by: str | None) -> Bulk:
         found = (one.workflow_execution_id for one in self._listing.all(wanted))
@@ -238,9 +253,15 @@ class Client:
         return self.record(execution_id).status
 
     def outputs(self, execution_id: str) -> dict[str, Any]:
-        """What the steps that completed have put out."""
+        """What the steps that completed have put out, with all that is kept of it by reference."""
         steps = self.record(execution_id).steps.items()
-        return {step_id: step.output for step_id, step in steps if step.status is StepStatus.COMPLETE}
+        found = {step_id: step.output for step_id, step in steps if step.status is StepStatus.COMPLETE}
+        outputs: dict[str, Any] = self._large.loaded(found, "outputs")
+        return outputs
+
+    def payload(self, payload_id: str) -> Any:
+        """A value that is kept by reference; PayloadMissing when it is not there any more."""
+        return self._large.payload(payload_id)
 
     def history(self, execution_id: str) -> list[dict[str, Any]]:
         return self.store.history(execution_id)
@@ -260,7 +281,9 @@ class Client:
         return self._listing.all(wanted or Filter())
 
     def wait(self, execution_id: str, timeout_s: float | None = None) -> Final:
-        """Wait for the end without polling; raises StillRunning when it does not come in time."""
+        """Wait for the end without polling; raises StillRunning when it does not come in time.
+
+        What is kept of the outcome by reference is loaded; PayloadMissing when it is not there any more."""
         workflow_execution_id = self.store.full_id(execution_id)
         until = None if timeout_s is None else time.monotonic() + timeout_s
         with translated(), closing(self._channel()) as channel:
@@ -269,7 +292,7 @@ class Client:
                 # Subscribed first, read second: an end between the two is seen by one of them.
                 status = self._redis.hget(self._keys.workflow(workflow_execution_id), "status")
                 if status in _FINAL and (record := self.record(workflow_execution_id)).is_final:
-                    return _end_of(record)
+                    return replace_outcome(_end_of(record), lambda one: self._large.loaded(one, "outcome"))
                 if until is not None and time.monotonic() >= until:
                     raise StillRunning(f"execution {execution_id!r} has not ended after {timeout_s:g} s")
                 left = BLOCK_MS / 1000 if until is None else min(until - time.monotonic(), BLOCK_MS / 1000)

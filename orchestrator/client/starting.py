@@ -9,7 +9,8 @@ from typing import Any
 from orchestrator.application.errors import StartRefused
 from orchestrator.application.events import ConflictPolicy
 from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec
-from orchestrator.redis_rq.codec import dumps
+from orchestrator.client.payloads import LargeValues
+from orchestrator.redis_rq.codec import dumps, loads
 
 Definition = str | Mapping[str, Any] | LoadedSpec
 """What is started: a registered name, a document, or one that was loaded."""
@@ -64,7 +65,8 @@ class StartOptions:
 class StartWriter:
     """Makes the fields of starts. What one of them has been checked for is not checked again for the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, large: LargeValues) -> None:
+        self._large = large
         self._known: dict[int, tuple[Definition, LoadedSpec, str]] = {}
 
     def fields(
@@ -74,16 +76,23 @@ class StartWriter:
         execution_id: str | None = None,
         options: StartOptions | None = None,
     ) -> dict[Any, Any]:
-        """A spec is checked here already, so that its problems come at once."""
-        fields: dict[Any, Any] = {"inputs": dumps(dict(inputs))}
-        if isinstance(workflow, str):
-            fields["workflow"] = workflow
+        """A spec is checked here already, so that its problems come at once; and so are inputs that nobody
+        can look into later."""
+        stowed = self._large.stow(inputs)
+        fields: dict[Any, Any] = {"inputs": stowed.text}
+        loaded: LoadedSpec | None = None
+        if not isinstance(workflow, str):
+            _, loaded, fields["spec"] = self._checked(workflow)
         else:
-            _, loaded, text = self._checked(workflow)
-            _, problems = check_inputs(loaded.spec, dict(inputs))
+            fields["workflow"] = workflow
+            if stowed.payloads:
+                loaded = self._large.find(workflow)
+        if loaded is not None:
+            given = loads(stowed.text) if stowed.payloads else dict(inputs)
+            _, problems = check_inputs(loaded.spec, given, dict(inputs))
             if problems:
                 raise StartRefused("\n".join(map(str, problems)), [problem.as_dict() for problem in problems])
-            fields["spec"] = text
+        self._large.put(stowed)
         if execution_id is not None:
             fields["execution_id"] = execution_id
         return fields | (options.fields() if options is not None else {})

@@ -31,10 +31,10 @@ from orchestrator.application.events import (
     TimerEvent,
     failure,
 )
+from orchestrator.application.payloads import MAX_INPUT_BYTES
 from orchestrator.redis_rq.keys import schedule_address, scheduled_name
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
-MAX_INPUT_BYTES = 1024 * 1024
 MAX_WEBHOOK_BYTES = 16 * 1024
 MAX_DEPTH = 200
 LONGEST_WINDOW_S = 366 * 86_400
@@ -199,7 +199,10 @@ def _parent(fields: Mapping[str, str]) -> Parent:
 def _inputs(fields: Mapping[str, str]) -> dict[str, Any]:
     text = fields.get("inputs", "{}")
     if len(text) > MAX_INPUT_BYTES:
-        raise InvalidEvent(f"inputs have {len(text):,} characters; at most {MAX_INPUT_BYTES:,} are accepted")
+        raise InvalidEvent(
+            f"inputs have {len(text):,} characters; at most {MAX_INPUT_BYTES:,} are accepted: start it by a"
+            " client, which passes large values by reference"
+        )
     inputs = _json("inputs", text)
     if not isinstance(inputs, dict):
         raise InvalidEvent("inputs must be a JSON object")

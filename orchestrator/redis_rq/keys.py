@@ -27,6 +27,7 @@
 <p>:kv:group:<group>          hash    the scope flow_group of a group, as JSON; expires
 <p>:groups                    hash    group -> how many of its executions are open
 <p>:idempotency:<root>        string  -> workflow_execution_id of the first start; expires
+<p>:payload:<id>              string  a large value as JSON, compressed with zlib if that pays; expires
 <p>:schedules                 hash    name -> what is known of its schedule, as JSON
 <p>:scheduled                 hash    execution_id -> the entry of its start, while it is open to its schedule
 <p>:coordinators              zset    coordinator by its last beat, in ms
@@ -155,6 +156,10 @@ class Keys:
 
     def idempotency(self, root: str) -> str:
         return f"{self.prefix}:idempotency:{root}"
+
+    def payload(self, payload_id: str) -> str:
+        """By the SHA-256 of its JSON."""
+        return f"{self.prefix}:payload:{payload_id}"
 
     @property
     def schedules(self) -> str:

@@ -16,6 +16,7 @@ from orchestrator.redis_rq.codec import event_fields, loads
 from orchestrator.redis_rq.connection import Client, clock_ms, translated
 from orchestrator.redis_rq.jobs import lease_of_job, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import item_field
 
 DAY_S = 86_400
@@ -24,6 +25,7 @@ DAY_S = 86_400
 class RqRunner:
     def __init__(self, client: Client, keys: Keys | None = None) -> None:
         self._client, self._keys = client, keys or Keys()
+        self.payloads = RedisPayloads(client, self._keys)
 
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> list[tuple[str, Any]]:
         return []

@@ -28,6 +28,7 @@ from orchestrator.redis_rq.commits import SPARE_S, CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.lines import add_lines, read_lines
+from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import created_fields, read_record
 from orchestrator.redis_rq.schedules import MOST_CONFLICTS, RedisSchedules
 from orchestrator.redis_rq.scripts import Script
@@ -64,6 +65,7 @@ class RedisStore:
         self._register = Script(client, "register")
         self._commit = Script(client, "commit", "hand_on", "run_commands")
         self.schedules = RedisSchedules(client, self._keys)
+        self.payloads = RedisPayloads(client, self._keys, retention_s + SPARE_S)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
 
     # ---- reading

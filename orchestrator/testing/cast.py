@@ -13,6 +13,7 @@ from orchestrator.application.configuration import ALLOWED_VARIABLE
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import SecretNotFound
 from orchestrator.application.events import ResultEvent
+from orchestrator.application.payloads import Payloads
 from orchestrator.application.spec import WEBHOOK, StepSpec
 from orchestrator.backend.memory import InProcessRunner
 from orchestrator.backend.worker import InProcessWorker
@@ -51,14 +52,16 @@ class Cast:
         if name not in known and name.partition("#")[0] not in known:
             raise unknown(what, name, known)
 
-    def perform(self, job: DispatchJob, clock: Callable[[], int]) -> tuple[int, ResultEvent]:
+    def perform(
+        self, job: DispatchJob, clock: Callable[[], int], payloads: Payloads
+    ) -> tuple[int, ResultEvent]:
         """Call who is to be called, as a worker does: how long that takes, and what it brings."""
         call = Call(job, clock())
         mock = next((self._mocks[n] for n in names_of(job.step_id, job.fn) if n in self._mocks), None)
         function = mock or (_post_nothing if job.step_id == WEBHOOK else self._company.find(job.fn))
         if function is None:
             raise MockMissing(job.step_id, job.fn)
-        result = _result(job, function, clock)
+        result = _result(job, function, clock, payloads)
         self.calls.append(call)
         if mock is None:
             return 0, result
@@ -78,8 +81,10 @@ def _post_nothing(inputs: dict[str, Any]) -> None:
     """Delivered."""
 
 
-def _result(job: DispatchJob, function: Function, clock: Callable[[], int]) -> ResultEvent:
-    desk = InProcessRunner()
+def _result(
+    job: DispatchJob, function: Function, clock: Callable[[], int], payloads: Payloads
+) -> ResultEvent:
+    desk = InProcessRunner(payloads)
     desk.dispatch(job.workflow_execution_id, [job])
     try:
         InProcessWorker(

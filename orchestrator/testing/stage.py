@@ -209,7 +209,7 @@ class Stage:
             self._news.append(_lost(job))
             return
         self._count(job)
-        takes_ms, result = self.cast.perform(job, self.clock)
+        takes_ms, result = self.cast.perform(job, self.clock, self.backend.payloads)
         news = _lost(job) if self.kills.strike("worker.result", [job.step_id]) else result
         if not takes_ms:
             self._news.append(news)

@@ -32,6 +32,7 @@ from orchestrator.application.calling import Heartbeat, check_named, context_of,
 from orchestrator.application.errors import BadConfiguration, OrchestratorError, Refused, Unavailable
 from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
 from orchestrator.application.given import give
+from orchestrator.application.payloads import Payloads
 from orchestrator.awaiting import awaited
 from orchestrator.logs import running
 from orchestrator.raised import exception
@@ -39,6 +40,7 @@ from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.secrets import read_secret
+from orchestrator.worker.large_values import LargeValues
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lines import Lines
 from orchestrator.worker.lookup import Executor, Executors
@@ -122,6 +124,8 @@ class Harness:
     awaited: Callable[[Any], Any] = awaited
     is_alone: bool = True
     """Whether a run that can be stopped has its process for itself."""
+    payloads: Payloads | None = None
+    """Where large values are; by default where the environment says."""
 
     def run(self, payload: Mapping[str, Any]) -> bool:
         """Run one job; False when it was superseded and nothing was published."""
@@ -166,13 +170,17 @@ class Harness:
         self, payload: Mapping[str, Any], lease: Lease, lines: Lines
     ) -> tuple[str | None, dict[str, Any] | None]:
         """The output as JSON text, or the failure."""
+        large = LargeValues(self.client, payload, self.payloads, self.give_up_after_s)
         try:
             executor = self.executors.find(payload["fn"])
             named = named_by(executor, 1)
             source = payload.get("source")
             check_named(named, payload["step"], payload["fn"], payload.get("heartbeat_s"), source)
+            inputs, missing = large.load()
+            if missing is not None:
+                return None, missing
             told = {name: payload[name] for name in ("secrets", "redact") if name in payload}
-            given = give(payload["inputs"], source, os.environ, read_secret, **told)
+            given = give(inputs, source, os.environ, read_secret, **told)
         except BadConfiguration as error:
             return None, failure("expression", str(error))
         except Refused as error:
@@ -211,7 +219,7 @@ class Harness:
             raise
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
             return None, exception(error, hide)
-        return checked(output, payload["max_output_bytes"], hide, given.outputs)
+        return checked(output, payload["max_output_bytes"], hide, given.outputs, large.stow)
 
     def _watch(
         self, payload: Mapping[str, Any], heartbeat: Heartbeat, lease: Lease

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from orchestrator.application.events import failure
 from orchestrator.application.hiding import Hiding
 from orchestrator.raised import Hide, said
 
+Stow = Callable[[str], tuple[str | None, dict[str, Any] | None]]
+"""A JSON text that is too large, with references to what it has too much of; or why that cannot be."""
+
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def checked(
-    output: Any, max_bytes: int, hide: Hide = str, secrets: Hiding | None = None
+    output: Any, max_bytes: int, hide: Hide, secrets: Hiding, stow: Stow
 ) -> tuple[str | None, dict[str, Any] | None]:
     """An output as JSON text without these secrets, or why it cannot be one."""
     try:
@@ -25,7 +29,4 @@ def checked(
         return None, failure(
             "bad_output", f"the output is not JSON: {said(error, hide)}", type(error).__name__
         )
-    if size > max_bytes:
-        message = f"the output has {size:,} bytes; limits.max_output_bytes allows {max_bytes:,}"
-        return None, failure("bad_output", f"{message}: pass large data by reference")
-    return text, None
+    return (text, None) if size <= max_bytes else stow(text)

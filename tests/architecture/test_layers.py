@@ -19,6 +19,7 @@ TRANSITIONS = "orchestrator.application.transitions"
 CONVERT = "orchestrator.convert"
 BACKEND = "orchestrator.backend"
 REDIS_RQ = "orchestrator.redis_rq"
+PAYLOADS = "orchestrator.payloads"
 AWAITING = "orchestrator.awaiting"
 RAISED = "orchestrator.raised"
 SECRETS = "orchestrator.secrets"
@@ -58,9 +59,10 @@ ROOMS = {
     SECRETS: Room(ours=frozenset({APPLICATION}), never=frozenset({TRANSITIONS})),
     BACKEND: Room(ours=frozenset({APPLICATION, AWAITING, RAISED, SECRETS}), libraries=DATA),
     REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"redis", "rq"}),
+    PAYLOADS: Room(ours=frozenset({APPLICATION, REDIS_RQ}), libraries=frozenset({"boto3", "botocore"})),
     "orchestrator.logs": Room(),
     "orchestrator.worker": Room(
-        ours=frozenset({APPLICATION, AWAITING, RAISED, REDIS_RQ, SECRETS, "orchestrator.logs"}),
+        ours=frozenset({APPLICATION, AWAITING, PAYLOADS, RAISED, REDIS_RQ, SECRETS, "orchestrator.logs"}),
         libraries=DATA | {"redis", "rq"},
         never=frozenset({TRANSITIONS}),  # a worker never decides
     ),
@@ -79,7 +81,7 @@ ROOMS = {
         ),
         libraries=DATA,
     ),
-    "orchestrator.client": Room(ours=frozenset({APPLICATION, BACKEND, REDIS_RQ}), libraries=DATA),
+    "orchestrator.client": Room(ours=frozenset({APPLICATION, BACKEND, PAYLOADS, REDIS_RQ}), libraries=DATA),
     "orchestrator.diagnosis": Room(  # it looks and tells, and writes nothing
         ours=frozenset({APPLICATION, REDIS_RQ, "orchestrator.worker.lookup"}),
         libraries=DATA | {"redis"},
@@ -108,7 +110,7 @@ ROOMS = {
         libraries=DATA,
     ),
     "orchestrator.settings": Room(
-        ours=frozenset({APPLICATION, REDIS_RQ, "orchestrator.worker"}), libraries=DATA
+        ours=frozenset({APPLICATION, PAYLOADS, REDIS_RQ, "orchestrator.worker"}), libraries=DATA
     ),
     # They wire the rooms together, and no room imports them.
     "orchestrator.embedded": Room(ours=ANYTHING, libraries=ANYTHING),

@@ -7,15 +7,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
 from fakeredis import FakeRedis, FakeServer
 
 from orchestrator.application.lines import Line
+from orchestrator.application.payloads import Payloads
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
+from orchestrator.backend.payloads import MemoryPayloads
 from orchestrator.backend.ports import Commons, Store
 from orchestrator.backend.results import ResultRunner
+from orchestrator.payloads.directory import DirectoryPayloads
+from orchestrator.payloads.s3 import S3Payloads
 from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.store import RedisStore
 from redis_server import own_redis
+from s3_server import CREDENTIALS, s3_server
 
 
 class KeepingStore(Store, Protocol):
@@ -68,11 +76,56 @@ def fakeredis_store(folder: Path) -> Iterator[KeepingStore]:
     yield RedisStore(FakeRedis(server=FakeServer(), protocol=2, decode_responses=True))
 
 
+@contextmanager
+def in_memory_payloads(folder: Path) -> Iterator[Payloads]:
+    yield MemoryPayloads()
+
+
+@contextmanager
+def sqlite_payloads(folder: Path) -> Iterator[Payloads]:
+    store = SqliteStore(folder / "orchestrator.db")
+    yield store.payloads
+    store.close()
+
+
+@contextmanager
+def redis_payloads(folder: Path) -> Iterator[Payloads]:
+    with own_redis(folder) as server:
+        yield RedisPayloads(connect(server.url), Keys())
+
+
+@contextmanager
+def fakeredis_payloads(folder: Path) -> Iterator[Payloads]:
+    yield RedisPayloads(FakeRedis(server=FakeServer(), protocol=2, decode_responses=True), Keys())
+
+
+@contextmanager
+def directory_payloads(folder: Path) -> Iterator[Payloads]:
+    yield DirectoryPayloads(folder / "payloads", ttl_s=3_600)
+
+
+@contextmanager
+def s3_payloads(folder: Path) -> Iterator[Payloads]:
+    with s3_server() as s3, pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        yield S3Payloads(s3.bucket, "some/prefix", s3.url)
+
+
 STORES: dict[str, Callable[[Path], Any]] = {
     "memory": in_memory_store,
     "sqlite": sqlite_store,
     "redis": redis_store,
     "fakeredis": fakeredis_store,
+}
+
+PAYLOADS: dict[str, Callable[[Path], Any]] = {
+    "memory": in_memory_payloads,
+    "sqlite": sqlite_payloads,
+    "redis": redis_payloads,
+    "fakeredis": fakeredis_payloads,
+    "directory": directory_payloads,
+    "s3": s3_payloads,
 }
 
 RUNNERS: dict[str, Callable[[Path], Any]] = {

@@ -220,9 +220,10 @@ def test_an_output_that_changes_while_it_is_written_is_an_error(world: World) ->
 
 def test_an_output_that_is_too_big_is_an_error_that_says_how_big(world: World) -> None:
     spec = document(step("a"), limits={"max_output_bytes": 1_000})
-    error = ended(world, lambda _: {"n": "ü" * 500}, spec).error
+    error = ended(world, lambda _: {str(n): "ü" * 40 for n in range(50)}, spec).error
     assert error["kind"] == "bad_output"
-    assert "1,008" in error["message"]
+    assert "the output of step 'a' has 4,391 bytes" in error["message"]
+    assert "allows 1,000" in error["message"]
 
 
 def test_an_output_of_exactly_the_limit_passes(world: World) -> None:

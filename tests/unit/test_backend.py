@@ -415,7 +415,7 @@ def test_an_output_may_have_so_many_bytes(text: str, fits: bool) -> None:
     assert output == ({"x": text} if fits else None)
     if error is not None:
         assert error["kind"] == "bad_output"
-        assert "19 bytes" in error["message"]
+        assert "has 20 bytes; limits.max_output_bytes allows 19" in error["message"]
 
 
 def test_an_output_is_what_json_makes_of_it() -> None:

@@ -20,13 +20,13 @@ from orchestrator.application.events import (
     StartedEvent,
     StartEvent,
 )
+from orchestrator.application.payloads import MAX_INPUT_BYTES
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import check_spec
 from orchestrator.redis_rq.codec import (
     MAX_EVENT_BYTES,
-    MAX_INPUT_BYTES,
     dumps,
     event_fields,
     loads,

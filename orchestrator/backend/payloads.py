@@ -1,0 +1,100 @@
+"""Large values in one process: who keeps them, and how a worker has them and leaves them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.errors import InvalidSpec, PayloadMissing, Problem, TooLarge
+from orchestrator.application.events import failure
+from orchestrator.application.payloads import (
+    Payloads,
+    has_references,
+    load,
+    payload_limit,
+    stow_inputs,
+    stow_output,
+)
+from orchestrator.application.spec import WEBHOOK
+from orchestrator.backend.isolation import NotJson, dumps
+
+
+@runtime_checkable
+class KeepsPayloads(Protocol):
+    """A store or a runner with a payload store of its own."""
+
+    @property
+    def payloads(self) -> Payloads | None: ...
+
+
+class MemoryPayloads:
+    """They stay as long as the process does, as all records in memory do."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    def put(self, payload_id: str, data: bytes) -> None:
+        self._kept[payload_id] = data
+
+    def get(self, payload_id: str) -> bytes | None:
+        return self._kept.get(payload_id)
+
+
+class BadInputs(Exception):
+    """Inputs of a job that cannot be loaded: `failure` says why."""
+
+    def __init__(self, kind: str, error: Exception) -> None:
+        super().__init__(str(error))
+        self.failure = failure(kind, str(error))
+
+
+def loaded_job(job: DispatchJob, payloads: Callable[[], Payloads]) -> DispatchJob:
+    """A job with all that its inputs refer to; a webhook only says that there is a large value."""
+    if job.step_id == WEBHOOK or not has_references(job.inputs):
+        return job
+    try:
+        inputs = load(job.inputs, payloads().get, payload_limit(os.environ), "inputs")
+    except PayloadMissing as error:
+        raise BadInputs("payload_missing", error) from error
+    except TooLarge as error:
+        raise BadInputs("expression", error) from error
+    return replace(job, inputs=inputs)
+
+
+def kept_inputs(inputs: dict[str, Any] | None, payloads: Payloads) -> dict[str, Any] | None:
+    """Inputs of a start with references to what they have too much of; what else is wrong with them is for
+    check_inputs() to say."""
+    try:
+        text = dumps(inputs)
+    except NotJson:
+        return inputs
+    try:
+        stowed = stow_inputs(text, payload_limit(os.environ))
+    except TooLarge as error:
+        raise InvalidSpec([Problem("inputs", "too_big", str(error))]) from error
+    if not stowed.payloads:
+        return inputs
+    stowed.put_into(payloads)
+    found: dict[str, Any] = json.loads(stowed.text)
+    return found
+
+
+def kept_output(text: str, job: DispatchJob, payloads: Callable[[], Payloads]) -> str:
+    """An output with references to what it has too much of; NotJson when it cannot be kept."""
+    if len(text) * 4 <= job.max_output_bytes:
+        return text  # a character has four bytes at the most
+    try:
+        stowed = stow_output(text, job.max_output_bytes, payload_limit(os.environ), job.step_id)
+    except TooLarge as error:
+        raise NotJson(str(error)) from error
+    if stowed.payloads:
+        stowed.put_into(payloads())
+    return stowed.text
+
+
+def payloads_of(keeper: object) -> Payloads | None:
+    return keeper.payloads if isinstance(keeper, KeepsPayloads) else None

@@ -1,0 +1,27 @@
+"""RedisPayloads: a string for each payload, which expires. None is decoded: compressed bytes are no text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.keys import Keys
+
+TTL_S = 8 * 86_400
+"""A day more than records are kept."""
+
+
+class RedisPayloads:
+    def __init__(self, client: Client, keys: Keys, ttl_s: int = TTL_S) -> None:
+        self._client, self._keys, self._ttl_s = client, keys, ttl_s
+
+    def put(self, payload_id: str, data: bytes) -> None:
+        with translated():
+            self._client.set(self._keys.payload(payload_id), data, ex=self._ttl_s)
+
+    def get(self, payload_id: str) -> bytes | None:
+        with translated():
+            found: Any = self._client.execute_command(  # type: ignore[no-untyped-call]
+                "GETEX", self._keys.payload(payload_id), "EX", self._ttl_s, NEVER_DECODE=True
+            )
+        return found if found is None else bytes(found)
