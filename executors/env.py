@@ -3,7 +3,8 @@
     ORCHESTRATOR_ENV_VARIABLES   which variables specs may read: names, or patterns such as SHOP_*,
                                  separated by commas; unset, none
 
-What it returns is an output like any other, and kept in Redis: it is for values that are no secrets.
+What it returns is an output like any other, and kept in Redis: it is for values that are no secrets. One that
+is called like a secret is hidden by the worker.
 """
 
 from __future__ import annotations

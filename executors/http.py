@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .http_connections import Connections, Line, prepare_connections
-from .http_reading import NotReadable, read_start, read_whole, understood
+from .http_reading import NotReadable, alone, read_start, read_whole, understood
 from .http_settings import HARMLESS, Call, HttpConfiguration, HttpInputs, read_call, read_url
 from .network import Guard, NotFound, Refused, host_of, look_up_aside, port_of, without
 
@@ -200,8 +200,7 @@ async def _output(call: Call, response: httpx.Response) -> dict[str, Any]:
     content = b"" if call.method == "HEAD" else await read_whole(response, call.max_bytes, host)
     body = understood(content, response.headers.get("content-type", ""), host)
     if call.returns_body:
-        [value] = body.values()
-        return value if isinstance(value, dict) else {"value": value}
+        return {"value": alone(body)}
     return {
         "status": response.status_code,
         "headers": {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers},

@@ -79,6 +79,18 @@ def understood(content: bytes, content_type: str, host: str) -> dict[str, Any]:
     return {"base64": b64encode(content).decode()}
 
 
+def alone(body: dict[str, Any]) -> Any:
+    """The content for those who take what is there, as flowtoy does: JSON, also if its type does not say so,
+    else the text, or bytes as base64."""
+    [value] = body.values()
+    if "text" not in body:
+        return value
+    try:
+        return _json(value, "")
+    except NotReadable:
+        return value
+
+
 async def _pieces(response: httpx.Response, max_bytes: int, host: str) -> AsyncIterator[bytes]:
     """The content in pieces, as far as the limit; _TooLarge if there is more."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -123,7 +135,7 @@ class _Gzip:
             raise NotReadable(f"{self._host} answers with gzip that breaks off")
 
 
-def _json(content: bytes, host: str) -> Any:
+def _json(content: bytes | str, host: str) -> Any:
     def refuse(constant: str) -> Any:
         raise ValueError(constant)
 

@@ -6,7 +6,7 @@ has some.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.application.errors import BadConfiguration, ExpressionError, VariableRefused
@@ -23,9 +23,9 @@ def variables_of(source: Mapping[str, Any] | None, environment: Mapping[str, str
     """What the configuration of a source reads of the environment; VariableRefused if it must not."""
     if source is None or not source.get("sources"):
         return {}
-    allowed = [one.strip() for one in environment.get(ALLOWED_VARIABLE, "").split(",")]
+    allowed = _allowed(environment)
     for variable in (one for variables in source["sources"].values() for one in variables):
-        if not any(_fits(variable, pattern) for pattern in allowed):
+        if not _fits(variable, allowed):
             raise VariableRefused(variable, ALLOWED_VARIABLE)
     return {
         name: {variable: environment.get(variable) for variable in variables}
@@ -33,9 +33,23 @@ def variables_of(source: Mapping[str, Any] | None, environment: Mapping[str, str
     }
 
 
-def _fits(variable: str, pattern: str) -> bool:
+def readable(environment: Mapping[str, str]) -> dict[str, str]:
+    """All that specs may read of an environment, by whatever executor."""
+    allowed = _allowed(environment)
+    return {name: value for name, value in environment.items() if _fits(name, allowed)} if allowed else {}
+
+
+def _allowed(environment: Mapping[str, str]) -> list[str]:
+    written = environment.get(ALLOWED_VARIABLE, "").split(",")
+    return [one.strip() for one in written if one.strip()]
+
+
+def _fits(variable: str, patterns: Iterable[str]) -> bool:
     """`*` stands for any characters, everything else for itself."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), variable, re.DOTALL) is not None
+    return any(
+        re.fullmatch(".*".join(map(re.escape, one.split("*"))), variable, re.DOTALL) is not None
+        for one in patterns
+    )
 
 
 def configure(source: Mapping[str, Any] | None, variables: Variables, read: Read) -> dict[str, Any]:

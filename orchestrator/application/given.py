@@ -2,7 +2,8 @@
 
     hidden                              in errors, logs and notes    in outputs
     secrets it was given                yes                          yes
-    variables that are called like one  yes                          yes
+    variables that are called like one  yes                          yes, also if its source reads none:
+                                                                     an executor may read the environment
     other variables that it reads       yes                          no: many are addresses and names
     what stands under keys that are     yes                          no: records keep values, steps need them
 
@@ -11,25 +12,36 @@ The work-horse of every step imports this: nothing heavy may be needed here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from orchestrator.application.configuration import configure, variables_of
-from orchestrator.application.hiding import Hiding
+from orchestrator.application.configuration import configure, readable, variables_of
+from orchestrator.application.hiding import NOTHING, Hiding
 from orchestrator.application.redaction import is_secret, secrets_in
 from orchestrator.application.secrets import Read, filled
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Given:
-    """Its inputs and its configuration, complete; `texts` hides from what it says, `outputs` from what it
-    returns."""
+    """Its inputs and its configuration, complete, and which values must not come back: those that are found
+    before it is called, for it may change what it is given."""
 
     inputs: dict[str, Any]
     configuration: dict[str, Any]
-    texts: Hiding
-    outputs: Hiding
+    not_said: Collection[str]
+    not_returned: Collection[str]
+
+    @cached_property
+    def texts(self) -> Hiding:
+        """Hides from what it says; most say nothing."""
+        return Hiding(self.not_said)
+
+    @cached_property
+    def outputs(self) -> Hiding:
+        """Hides from what it returns."""
+        return Hiding(self.not_returned) if self.not_returned else NOTHING
 
 
 def give(
@@ -54,9 +66,6 @@ def give(
     configuration = configure(source, variables, read_once)
     values = {name: value for of in variables.values() for name, value in of.items() if value is not None}
     named = secrets_in([complete, configuration], redact)
-    return Given(
-        complete,
-        configuration,
-        Hiding([*found.values(), *values.values(), *named]),
-        Hiding([*found.values(), *(value for name, value in values.items() if is_secret(name, redact))]),
-    )
+    private = [value for name, value in readable(environment).items() if is_secret(name, redact)]
+    not_returned = [*found.values(), *private]
+    return Given(complete, configuration, [*not_returned, *values.values(), *named], not_returned)

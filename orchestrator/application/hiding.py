@@ -125,3 +125,6 @@ def _in_base64(raw: bytes, offset: int) -> tuple[str, str]:
     written = b64encode(bytes(offset) + raw).decode()
     certain = written[(0, 2, 3)[offset] : (offset + len(raw)) * 8 // 6]
     return certain, certain.translate(str.maketrans("+/", "-_"))
+
+
+NOTHING = Hiding()

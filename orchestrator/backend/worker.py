@@ -64,7 +64,7 @@ class InProcessWorker:
         """`store` keeps what executors say, if it keeps lines; without one it is only logged. `payloads` keep
         large values, instead of the runner's."""
         self._runner, self._clock = carrying_results(runner), clock
-        self._execute, self._store = execute, store
+        self._execute, self._lines = execute, store if isinstance(store, LineStore) else None
         self._payloads, self._own = payloads, MemoryPayloads()
         self._environment, self._secrets = environment, secrets
         self._name = name or os.uname().nodename
@@ -103,7 +103,7 @@ class InProcessWorker:
             named = named_by(executor, len(before) + 1)
             check_named(named, job.step_id, job.fn, job.heartbeat_s, job.source)
             given = self._given(job)
-            hide = given.texts.text
+            hide = lambda text: given.texts.text(text)  # noqa: E731
             say = self._say(job)
             offered = {
                 "heartbeat": Heartbeat(
@@ -134,8 +134,8 @@ class InProcessWorker:
 
     def _say(self, job: DispatchJob) -> Callable[[str], None]:
         """Keeps what the run of a job says; that it cannot be kept is no failure of the step."""
-        store, allowance = self._store, Allowance()
-        if not isinstance(store, LineStore):
+        store, allowance = self._lines, Allowance()
+        if store is None:
             return lambda text: None
 
         def say(text: str) -> None:
@@ -154,7 +154,7 @@ class InProcessWorker:
             return None
         try:
             text = dumps(output)
-            if secrets.text(text) != text:
+            if secrets and secrets.text(text) != text:
                 text = dumps(secrets.value(json.loads(text)))
         except NotJson as fault:
             raise NotJson(f"the output is not JSON: {fault}") from fault

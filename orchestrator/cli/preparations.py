@@ -40,6 +40,17 @@ def load_executors(modules: tuple[str, ...]) -> None:
     logger.info("executors: %s", ", ".join(found.names) or "none; name a module with --executors")
 
 
+def prepare_payloads() -> None:
+    """What the payload store needs is loaded before any work-horse is forked, and missed before any runs."""
+    from orchestrator.application.errors import StoreError
+    from orchestrator.payloads import PayloadSettings
+
+    try:
+        PayloadSettings.from_environment(os.environ).prepare()
+    except StoreError as error:
+        raise Refusal(str(error)) from error
+
+
 def wait_for_redis(client: Client, settings: Settings, wait: Callable[[float], Any]) -> bool:
     """Wait until Redis answers and is new enough; False when `wait` was told to stop."""
     from redis.exceptions import AuthenticationError

@@ -17,6 +17,7 @@ from orchestrator.cli.preparations import (
     durability_warnings,
     load_executors,
     logger,
+    prepare_payloads,
     wait_for_redis,
 )
 from orchestrator.logs import name_process
@@ -110,6 +111,7 @@ def worker(
         hang_on(lifeline)
     memory_limit()
     load_executors(executors)
+    prepare_payloads()
     names = [
         queue
         for short in queues or ("default",)

@@ -10,20 +10,24 @@ from orchestrator.application.expressions import LITERAL, references
 from orchestrator.application.fields import ON_ERROR
 from orchestrator.application.paths import Path
 from orchestrator.application.written import WrittenDocument, WrittenStep
+from orchestrator.convert.flowtoy_providers import (
+    BODY_ALONE,
+    TYPES,
+    Provider,
+    input_of,
+    is_rendered_later,
+    is_settled,
+    payload_of,
+    place_url,
+    provider_of,
+    tell_program,
+    tell_secrets,
+)
 from orchestrator.convert.jinja import JinjaTranslator, convert_template, is_template
-from orchestrator.convert.jmespath import RESULT, convert_path
+from orchestrator.convert.jmespath import convert_path
 from orchestrator.convert.logic import Rule, as_data
 from orchestrator.convert.names import Identifiers
 from orchestrator.convert.notes import AS_TEXT, LEFT_OUT, CannotConvert, Notes
-
-TYPES = {"rest": "http"}
-"""What flowtoy calls a provider and we call otherwise."""
-
-BODY_ALONE = {"returns": "body"}
-"""What flowtoy's `rest` gives is the content of an answer; our `http` gives its status and headers too."""
-
-PAYLOAD = "payload"
-"""The input of a step that flowtoy gives its provider as one text."""
 
 WHOLE_RESULT = "the whole result is taken"
 _OLDER_INPUTS = {"type", "template", "value"}
@@ -49,6 +53,7 @@ class _Conversion:
         identifiers = Identifiers()
         self._ids = {name: identifiers.take(name) for name in dict.fromkeys(self._names) if name is not None}
         self._has_payload = False
+        self._outputs: dict[str, Rule] = {}
         self._assumed: dict[str, list[str]] = {}
 
     def document(self) -> dict[str, Any]:
@@ -73,6 +78,8 @@ class _Conversion:
                 for name, variables in self._assumed.items()
             }
             document["sources"] = {**document.get("sources", {}), **assumed}
+        if self._outputs and "outputs" not in document:
+            document["outputs"] = self._outputs
         return document
 
     def _runner(self, runner: dict[str, Any]) -> dict[str, Any]:
@@ -113,10 +120,14 @@ class _Conversion:
         if step["id"] != name:
             step["name"] = name
             self._notes.changed((*path, "name"), f"{name!r} cannot be an id", f"{step['id']} is")
+        provider = provider_of(raw.get("source"), self._sources)
         for key, value in raw.items():
             is_identity = key == "name" or (key == "id" and value == name)
             if value is not None and not is_identity:
-                step |= self._part(key, value, (*path, key))
+                step |= self._part(key, value, (*path, key), provider)
+        place_url(step, provider, path, self._notes)
+        if "output" in step:  # what flowtoy prints in the end
+            self._outputs[name] = {"var": f"steps.{step['id']}.output"}
         if missing := self._unseen(raw.get("input"), step):
             step["depends_on"] = [*step.get("depends_on", ()), *missing]
         return step
@@ -131,14 +142,15 @@ class _Conversion:
             known.update(".".join(segments[: n + 1]) for n in range(len(segments)))
         return [name for name in wanted if name not in known]
 
-    def _part(self, key: str, value: Any, path: Path) -> dict[str, Any]:
+    def _part(self, key: str, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
         match key:
             case "source":
-                return {key: self._source(value, path)}
+                return {key: self._source(value, path, provider)}
             case "input":
-                return {key: self._input(value, path)}
+                given = self._input(value, path, provider)
+                return {key: given} if given else {}
             case "output":
-                return self._output(value, path)
+                return self._output(value, path, provider)
             case "on_error":
                 return self._policy(value, path)
             case "depends_on" if isinstance(value, list):
@@ -150,14 +162,14 @@ class _Conversion:
 
     # Sources
 
-    def _source(self, source: Any, path: Path) -> Any:
+    def _source(self, source: Any, path: Path, provider: Provider) -> Any:
         if isinstance(source, str):
             return source if source in self._sources else {"type": TYPES.get(source, source)}
         if not isinstance(source, dict) or "base" not in source:
             return self._definition(source, path)
         converted = {"base": source["base"]}
         if isinstance(source.get("override"), dict) and source["override"]:
-            override = self._definition(source["override"], (*path, "override"))
+            override = self._definition(source["override"], (*path, "override"), provider)
             converted["override"] = override
             self._tell_merge(source, override, path)
         return converted
@@ -172,24 +184,39 @@ class _Conversion:
             message = "flowtoy replaces the whole configuration of the base; here they are merged"
             self._notes.changed((*path, "override"), message, f"{', '.join(kept)} of the base stay")
 
-    def _definition(self, source: Any, path: Path) -> Any:
+    def _definition(self, source: Any, path: Path, provider: Provider | None = None) -> Any:
         if not isinstance(source, dict):
             return source
+        provider = provider or provider_of(source, {})
         converted: dict[str, Any] = {}
         for key, value in source.items():
             where = (*path, key)
             if key == "type" and isinstance(value, str):
                 converted[key] = TYPES.get(value, value)
             elif key == "configuration" and isinstance(value, dict):
-                converted[key] = {
-                    name: as_data(item, (*where, name), self._notes, self._configured)
-                    for name, item in value.items()
-                }
+                converted[key] = self._configuration(provider, value, where)
             else:
                 converted[key] = as_data(value, where, self._notes, self._configured)
         if source.get("type") == "rest" and isinstance(converted.get("configuration", {}), dict):
             converted["configuration"] = {**converted.get("configuration", {}), **BODY_ALONE}
         return converted
+
+    def _configuration(self, provider: Provider, given: dict[str, Any], path: Path) -> dict[str, Any]:
+        tell_secrets(provider, given, path, self._notes)
+        made: dict[str, Any] = {}
+        for name, value in given.items():
+            where = (*path, name)
+            converting = self._configured
+            if provider.kind == "process" and name == "command":
+                tell_program(value, where, self._notes)
+                if provider.configuration.get("pass_to") == "template":
+                    converting = self._rendered_later
+            if not is_settled(provider, name, value, where, self._notes):
+                made[name] = as_data(value, where, self._notes, converting)
+        return made
+
+    def _rendered_later(self, text: str, path: Path, notes: Notes) -> Rule:
+        return text if is_rendered_later(text) else self._configured(text, path, notes)
 
     def _configured(self, text: str, path: Path, notes: Notes) -> Rule:
         return self._template(text, path, notes, self._root_of_configuration) if is_template(text) else text
@@ -217,7 +244,7 @@ class _Conversion:
 
     # Inputs and outputs
 
-    def _input(self, value: Any, path: Path) -> dict[str, Any]:
+    def _input(self, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
         if isinstance(value, dict):
             for key in ("template", "value"):
                 if (
@@ -225,16 +252,20 @@ class _Conversion:
                     and _OLDER_INPUTS.issuperset(value)
                     and (key == "template" or "type" in value)
                 ):
-                    return self._payload(value[key], (*path, key))
-            return {key: as_data(item, (*path, key), self._notes, self._given) for key, item in value.items()}
-        return self._payload(value, path)
+                    return self._payload(value[key], (*path, key), provider)
+            return input_of(provider, value, path, self._notes, self._converting)
+        return self._payload(value, path, provider)
 
-    def _payload(self, value: Any, path: Path) -> dict[str, Any]:
-        if not self._has_payload:
+    def _payload(self, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
+        made = payload_of(provider, value, path, self._notes, self._converting)
+        if made and not self._has_payload:
             message = "an input is a mapping here: what flowtoy gives a provider as a whole is its payload"
             self._notes.changed(path, message)
-        self._has_payload = True
-        return {PAYLOAD: as_data(value, path, self._notes, self._given)}
+            self._has_payload = True
+        return made
+
+    def _converting(self, value: Any, path: Path) -> Rule:
+        return as_data(value, path, self._notes, self._given)
 
     def _given(self, text: str, path: Path, notes: Notes) -> Rule:
         return self._template(text, path, notes, self._root_of_input)
@@ -260,7 +291,7 @@ class _Conversion:
             notes.changed(path, change)
         return rule
 
-    def _output(self, outputs: Any, path: Path) -> dict[str, Any]:
+    def _output(self, outputs: Any, path: Path, provider: Provider) -> dict[str, Any]:
         if not isinstance(outputs, list):
             self._notes.lost(path, "is no list, as flowtoy's outputs are", "left as it is")
             return {"output": outputs}
@@ -270,10 +301,10 @@ class _Conversion:
             if name is None:
                 self._notes.lost((*path, n), "flowtoy passes over an output without a name", LEFT_OUT)
             else:
-                converted[name] = self._extraction(entry, (*path, n))
+                converted[name] = self._extraction(entry, (*path, n), provider.result)
         return {"output": converted} if converted else {}
 
-    def _extraction(self, entry: dict[str, Any], path: Path) -> Rule:
+    def _extraction(self, entry: dict[str, Any], path: Path, result: Rule) -> Rule:
         written = entry.get("value", entry.get("path"))
         if entry.get("type") != "jmespath":
             if entry.get("type") not in (None, "raw", "json"):
@@ -281,13 +312,13 @@ class _Conversion:
             elif written is not None:
                 message = "flowtoy uses it only with the type jmespath"
                 self._notes.lost((*path, "value"), message, WHOLE_RESULT)
-            return RESULT
+            return result
         try:
-            rule, changes = convert_path(written if isinstance(written, str) else "")
+            rule, changes = convert_path(written if isinstance(written, str) else "", result)
         except CannotConvert as reason:
             message = f"this JMESPath cannot be converted: {reason}"
             self._notes.lost((*path, "value"), message, WHOLE_RESULT)
-            return RESULT
+            return result
         for change in changes:
             self._notes.changed((*path, "value"), change)
         return rule

@@ -55,10 +55,10 @@ _PROJECTIONS = (Each, Values, Slice, Where, Flatten)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def convert_path(text: str) -> tuple[Rule, list[str]]:
-    """The expression over `result` that a JMESPath means, and what is different about it."""
+def convert_path(text: str, base: Rule = RESULT) -> tuple[Rule, list[str]]:
+    """The expression over the result that a JMESPath means, and what is different about it."""
     reader = _Translation()
-    return bounded(reader.rule(parse(text), RESULT)), reader.changes
+    return bounded(reader.rule(parse(text), base)), reader.changes
 
 
 class _Translation:
@@ -74,6 +74,11 @@ class _Translation:
                 return {LITERAL: value} if isinstance(value, dict | list) else value
             case Path(inner, steps):
                 return self._path(steps, self.rule(inner, base))
+            case Pipe(left, Path(Current(), (Field("fromjson"),))):
+                self.changes.append(
+                    "fromjson is jq's, and gives null in flowtoy; here the text is read as JSON"
+                )
+                return operation("json.parse", self.rule(left, base))
             case Pipe(left, right):
                 return self.rule(right, self.rule(left, base))
             case Compare(operator, left, right):

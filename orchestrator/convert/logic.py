@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.application.expressions import LITERAL, OPERATORS, check
 from orchestrator.application.paths import Path
+from orchestrator.application.secrets import SECRET
 from orchestrator.convert.notes import AS_TEXT, CannotConvert, Notes
 
 Rule = Any
@@ -110,7 +111,7 @@ def as_data(value: Any, path: Path, notes: Notes, convert_text: Callable[[str, P
         return [as_data(item, (*path, n), notes, convert_text) for n, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    if len(value) == 1 and next(iter(value)) in (*OPERATORS, LITERAL):
+    if len(value) == 1 and next(iter(value)) in (*OPERATORS, LITERAL, SECRET):
         inner = Notes()
         converted = {key: as_data(item, path, inner, convert_text) for key, item in value.items()}
         if converted != value or inner.taken():

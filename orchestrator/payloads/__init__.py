@@ -63,6 +63,13 @@ class PayloadSettings:
             f" not {self.address[:200]!r}"
         )
 
+    def prepare(self) -> None:
+        """For all work-horses that are forked later: what takes long is done once. StoreError when a library
+        is missing."""
+        parts = urlsplit(self.address)
+        if parts.scheme == "s3":
+            _s3(parts.netloc, parts.path.strip("/"), self.s3_endpoint)
+
     def open(self, client: Client, keys: Keys) -> Payloads:
         """The store; the client and the keys are for one in Redis."""
         parts = urlsplit(self.address)

@@ -22,7 +22,7 @@ def checked(
     """An output as JSON text without these secrets, or why it cannot be one."""
     try:
         text = _encode(output)
-        if secrets.text(text) != text:
+        if secrets and secrets.text(text) != text:
             text = _encode(secrets.value(json.loads(text)))
         size = len(text.encode())
     except BaseException as error:  # an object may raise whatever it likes when it is looked at

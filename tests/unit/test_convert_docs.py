@@ -32,7 +32,9 @@ class Example(NamedTuple):
     notes: str
 
 
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+RUN = re.compile(r"^<!-- test: [^\n]* -->\n```.*?^```$", re.DOTALL | re.MULTILINE)
+"""Blocks that say how they are tested are run by tests/e2e/test_flowtoy_documents.py."""
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", RUN.sub("", PAGE), re.DOTALL | re.MULTILINE)
 COMMAND = BLOCKS[0][1]
 EXAMPLES = [
     Example(notes.partition(":")[0], before, after, notes)
@@ -91,9 +93,8 @@ def test_the_example_of_flowtoy_runs() -> None:
     def execute(fn: str, inputs: dict[str, Any], configuration: dict[str, Any]) -> dict[str, Any]:
         if fn == "http":
             assert configuration
-            return {
-                "users": [{"name": "Ada", "age": 36}, {"name": "Bob", "age": 8}, {"name": "Cid", "age": 50}]
-            }
+            users = [{"name": "Ada", "age": 36}, {"name": "Bob", "age": 8}, {"name": "Cid", "age": 50}]
+            return {"value": {"users": users}}
         return {"printed": inputs.get("payload", inputs.get("text"))}
 
     workflow = outcome(EXAMPLES[0].after, execute)

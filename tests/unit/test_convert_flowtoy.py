@@ -552,3 +552,261 @@ def test_a_converted_flow_runs_as_flowtoy_would_run_it() -> None:
     assert printed == ["Dear ADA,\nAda and Cid can have 2 rooms."]
     assert [status.value for status in workflow.step_statuses.values()] == ["complete"] * 3
     assert [note.kind for note in made.notes] == ["changed"]  # of the payload
+
+
+# ---- providers: what an executor of ours would refuse is converted, or told
+
+
+def rest(configuration: str, step_: str = "", source: str = "api") -> Converted:
+    """A flow of one step that calls a source of type rest."""
+    return converted(f"""
+sources: {{api: {{type: rest, configuration: {configuration}}}}}
+flow: [{{name: a, source: {source}, {step_}}}]
+""")
+
+
+@pytest.mark.parametrize("source", ["api", "{base: api}", "{type: rest, configuration: {url: a}}", "rest"])
+def test_outputs_of_rest_read_the_content_of_an_answer(source: str) -> None:
+    made = rest(
+        "{url: a}", 'output: [{name: all}, {name: first, type: jmespath, value: "[0].id"}]', source=source
+    )
+
+    assert made.document["steps"][0]["output"] == {
+        "all": {"var": "result.value"},
+        "first": {"var": "result.value.0.id"},
+    }
+
+
+@pytest.mark.parametrize("override", ["{type: slack}", "{type: slack, configuration: {x: 1}}"])
+def test_a_step_that_overrides_the_type_reads_what_that_gives(override: str) -> None:
+    made = rest("{}", "output: [{name: all}]", source=f"{{base: api, override: {override}}}")
+
+    assert made.document["steps"][0]["output"] == {"all": {"var": "result"}}
+
+
+def test_all_outputs_of_steps_are_outputs_of_the_document_by_the_names_of_flowtoy() -> None:
+    made = converted("""
+flow:
+  - {name: my step, source: {type: slack}, output: [{name: x}]}
+  - {name: silent, source: {type: slack}}
+""")
+
+    assert made.document["outputs"] == {"my step": {"var": "steps.my_step.output"}}
+
+
+def test_outputs_that_are_written_stay() -> None:
+    made = converted("flow: [{name: a, source: {type: slack}, output: [{name: x}]}]\noutputs: {y: 1}")
+
+    assert made.document["outputs"] == {"y": 1}
+
+
+def test_a_mapping_is_the_body_of_a_call_where_the_source_says_so() -> None:
+    made = rest("{url: a, method: POST, input_mode: body}", "input: {name: Ada, url: b}")
+
+    assert made.document["steps"][0]["input"] == {"payload": {"name": "Ada", "url": "b"}}
+    assert made.notes == ()
+
+
+def test_a_mapping_is_the_query_of_a_call_where_the_source_wants_a_parameter() -> None:
+    made = rest("{url: a, input_mode: parameter}", "input: {user: 1}")
+
+    assert made.document["steps"][0]["input"] == {"query": {"user": 1}}
+    assert lines(made) == [
+        "changed flow[0].input: each key is a parameter of its own here; "
+        "flowtoy sends the keys without their values"
+    ]
+
+
+def test_what_a_call_does_not_send_is_told() -> None:
+    made = rest("{}", "input: {url: a, user: 1}")
+    text = rest("{url: a}", "input: text")
+
+    assert made.document["steps"][0]["input"] == {"url": "a"}
+    assert lines(made) == [
+        "lost flow[0].input.user: flowtoy sends this nowhere: the source has no input_mode; left out"
+    ]
+    assert "input" not in text.document["steps"][0]
+    assert lines(text) == [
+        "lost flow[0].input: flowtoy sends this nowhere: the source has no input_mode; left out"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "becomes"),
+    [
+        ("api", {"base": "api", "override": {"configuration": {"url": "b"}}}),
+        ("{base: api}", {"base": "api", "override": {"configuration": {"url": "b"}}}),
+        (
+            "{base: api, override: {configuration: {method: PUT}}}",
+            {"base": "api", "override": {"configuration": {"method": "PUT", "url": "b"}}},
+        ),
+        ("{base: api, override: {method: PUT}}", {"base": "api", "override": {"method": "PUT", "url": "b"}}),
+        (
+            "{type: rest, configuration: {headers: {Accept: x}}}",
+            {"type": "http", "configuration": {"headers": {"Accept": "x"}, "returns": "body", "url": "b"}},
+        ),
+    ],
+)
+def test_a_url_beside_headers_of_a_source_becomes_its_own(source: str, becomes: Any) -> None:
+    made = rest("{headers: {Accept: x}}", "input: {url: b}", source=source)
+
+    assert made.document["steps"][0]["source"] == becomes
+    assert "input" not in made.document["steps"][0]
+
+
+def test_what_else_such_a_step_gives_stays_an_input() -> None:
+    made = rest("{headers: {Accept: x}}", "input: {url: b, method: PUT}")
+    without = rest("{headers: {Accept: x}}", "input: {method: PUT}")
+
+    assert made.document["steps"][0]["input"] == {"method": "PUT"}
+    assert without.document["steps"][0]["source"] == "api"
+
+
+def test_a_url_that_is_computed_beside_headers_of_a_source_is_told() -> None:
+    made = converted("""
+sources: {api: {type: rest, configuration: {headers: {Accept: x}}}}
+flow:
+  - {name: a, source: {type: slack}}
+  - {name: b, source: api, input: {url: "http://x/{{ flows.a.id }}"}}
+""")
+
+    [note] = made.notes
+    assert (note.path, note.kind) == ("flow[1].input.url", "lost")
+    assert "give it a base_url" in note.message
+
+
+def process(configuration: str, given: str) -> tuple[Any, list[str]]:
+    """What becomes of the input of a step that runs a program, and what is told."""
+    made = converted(f"""
+sources: {{run: {{type: process, configuration: {configuration}}}}}
+flow: [{{name: a, source: run, input: {given}}}]
+""")
+    return made.document["steps"][0].get("input"), lines(made)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "given", "becomes", "told"),
+    [
+        ("{}", "{command: [ls, -l], stdin: x}", {"command": ["ls", "-l"], "stdin": "x"}, ""),
+        ("{command: [ls]}", "{stdin: x}", {"stdin": "x"}, ""),
+        ("{command: [ls]}", "{command: [ls, -l, /x]}", {"args": ["-l", "/x"]}, ""),
+        (
+            "{command: [ls]}",
+            "{command: [rm, /x]}",
+            None,
+            "lost flow[0].input.command: the source has a command",
+        ),
+        ("{command: ls}", "{command: [ls]}", None, "lost flow[0].input.command: the source has a command"),
+        (
+            "{command: [ls]}",
+            "{command: [ls, a], args: [b]}",
+            {"args": ["b"]},
+            "lost flow[0].input.command: the source has a command",
+        ),
+        (
+            "{command: [ls]}",
+            "{user: 1}",
+            {"payload": {"user": 1}},
+            "changed flow[0].input: a mapping is given",
+        ),
+        (
+            "{}",
+            "{command: [ls], shell: sh}",
+            {"command": ["ls"]},
+            "lost flow[0].input.shell: a program takes",
+        ),
+        (
+            "{}",
+            "{command: [./run]}",
+            {"command": ["./run"]},
+            "lost flow[0].input.command: './run' is no name",
+        ),
+        (
+            "{}",
+            "{command: bin/run x}",
+            {"command": "bin/run x"},
+            "lost flow[0].input.command: 'bin/run' is no",
+        ),
+        ("{}", "{command: /bin/ls x}", {"command": "/bin/ls x"}, ""),
+        ("{}", '{command: "ls \'x"}', {"command": "ls 'x"}, ""),
+        ("{}", "{command: []}", {"command": []}, ""),
+    ],
+)
+def test_what_a_program_is_given(configuration: str, given: str, becomes: Any, told: str) -> None:
+    made, notes = process(configuration, given)
+
+    assert made == becomes
+    assert len(notes) == bool(told)
+    assert all(note.startswith(told) for note in notes)
+
+
+def test_the_environment_takes_no_input() -> None:
+    for given in ("text", "{vars: [A]}"):
+        made = converted(f"flow: [{{name: a, source: env, input: {given}}}]")
+
+        assert made.document["steps"] == [{"id": "a", "source": {"type": "env"}}]
+        assert lines(made) == ["lost flow[0].input: flowtoy's env takes no input; left out"]
+
+
+def command(configuration: str) -> Converted:
+    return converted(f"""
+sources: {{keys: {{type: env, configuration: {{vars: [K]}}}}}}
+flow: [{{name: a, source: {{type: process, configuration: {configuration}}}}}]
+""")
+
+
+@pytest.mark.parametrize(
+    ("word", "becomes", "told"),
+    [
+        ("{{ raw }} {{ json.a.b }}{{input.0}}", "{{ raw }} {{ json.a.b }}{{input.0}}", None),
+        ("{{ sources.keys.K }}", {"var": "sources.keys.K"}, None),
+        ("{{ json.a | upper }}", {"$literal": "{{ json.a | upper }}"}, "there is no variable json here"),
+        ("{% if json.a %}b{% endif %}", {"$literal": "{% if json.a %}b{% endif %}"}, "no variable json"),
+    ],
+)
+def test_a_template_that_the_executor_fills_in_is_left_to_it(
+    word: str, becomes: Any, told: str | None
+) -> None:
+    made = command(f'{{command: [echo, "{word}"], pass_to: template, template_strict: true}}')
+
+    configuration = made.document["steps"][0]["source"]["configuration"]
+    assert configuration == {"command": ["echo", becomes], "pass_to": "template"}
+    assert [told in note.message for note in made.notes if told] == [True] * bool(told)
+    assert bool(made.notes) == bool(told)
+
+
+def test_a_command_that_is_no_template_of_the_executor_sees_the_environment_alone() -> None:
+    made = command('{command: [echo, "{{ raw }}"], template_strict: false}')
+
+    assert [note.path for note in made.notes] == [
+        "flow[0].source.configuration.command[1]",
+        "flow[0].source.configuration.template_strict",
+    ]
+    assert not made.is_complete
+
+
+@pytest.mark.parametrize(
+    ("configuration", "places"),
+    [
+        ("{command: [curl, -u, 'me:pw'], redact_args: [2]}", ["command[2]"]),
+        ("{command: [curl, -H, 'Bearer x'], redact_patterns: [Bearer, 5]}", ["command[2]"]),
+        ("{command: [curl, '{{ sources.keys.K }}'], redact_args: [1], redact_patterns: curly}", []),
+        ("{command: curl -u me, redact_args: [2]}", []),
+        (
+            "{headers: {Authorization: x, Cookie: '', Accept: y}, tries: [{password: z}]}",
+            ["headers.Authorization", "tries[0].password"],
+        ),
+    ],
+)
+def test_a_secret_that_stands_in_the_document_is_told(configuration: str, places: list[str]) -> None:
+    made = command(configuration)
+
+    assert [note.path for note in made.notes] == [f"flow[0].source.configuration.{one}" for one in places]
+    assert all("write {secret: NAME} there" in note.instead for note in made.notes)
+    assert made.is_complete
+
+
+def test_data_that_would_be_taken_for_a_secret_is_quoted() -> None:
+    found = step("flow: [{name: a, source: {type: slack}, input: {x: {secret: y}}}]")
+
+    assert found["input"] == {"x": {"$literal": {"secret": "y"}}}

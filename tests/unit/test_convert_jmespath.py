@@ -180,12 +180,18 @@ def test_what_has_no_equal_is_refused_with_its_reason(path: str, reason: str) ->
         ("people[?active]", "the number 0 counts as false here"),
         ("a || b", "the number 0 counts as false here"),
         ("people[?name != 'x'].age", "an item without the value gives null here"),
+        ("text | fromjson", "here the text is read as JSON"),
     ],
 )
 def test_what_means_something_else_is_told(path: str, change: str) -> None:
     _, changes = convert_path(path)
 
     assert any(change in told for told in changes)
+
+
+def test_a_text_is_read_as_json_where_jq_would_do_it() -> None:
+    assert convert_path("json.text | fromjson")[0] == {"json.parse": {"var": "result.json.text"}}
+    assert convert_path("fromjson")[0] == {"var": "result.fromjson"}
 
 
 def test_a_path_of_one_meaning_has_nothing_to_tell() -> None:

@@ -236,14 +236,25 @@ def test_few_headers_are_kept_and_cookies_neither_kept_nor_sent_back() -> None:
 
 
 def test_a_source_may_want_the_content_alone() -> None:
-    replies = answering(said({"users": [1]}), said([1, 2]), Reply(200, b"hello"))
+    """It always stands under the same key, whatever it is; JSON need not say that it is JSON."""
+    replies = answering(
+        said({"users": [1]}),
+        said([1, 2]),
+        Reply(200, b"hello"),
+        Reply(200, b"[3]", {"Content-Type": "text/plain"}),
+        Reply(200, b"NaN", {"Content-Type": "text/plain"}),
+        Reply(200, b"[3]", {"Content-Type": "image/png"}),
+    )
     with site(replies) as web:
         source = {"url": web.url, "returns": "body"}
 
-        assert [call(source), call(source), call(source)] == [
+        assert [call(source)["value"] for _ in range(6)] == [
             {"users": [1]},
-            {"value": [1, 2]},
-            {"value": "hello"},
+            [1, 2],
+            "hello",
+            [3],
+            "NaN",
+            "WzNd",
         ]
 
 

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from fakeredis import FakeRedis, FakeServer
 
 from orchestrator.application.errors import StoreError, Unavailable
+from orchestrator.cli import main
+from orchestrator.cli.failures import Refusal
+from orchestrator.cli.preparations import prepare_payloads
 from orchestrator.payloads import PayloadSettings
 from orchestrator.payloads.directory import DirectoryPayloads
 from orchestrator.payloads.s3 import S3Payloads
@@ -57,6 +61,7 @@ def test_payloads_are_where_the_address_says(tmp_path: Path, monkeypatch: pytest
 
     assert (tmp_path / "a b" / "ab" / ID).read_bytes() == b"1"
     assert isinstance(opened(bucket), S3Payloads)
+    bucket.prepare()
     assert opened(bucket) is opened(bucket)
 
 
@@ -211,3 +216,13 @@ def test_without_boto3_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(StoreError, match=r"boto3 is not installed here: pip install 'rq-orchestrator\[s3\]'"):
         S3Payloads("payloads", "", "http://127.0.0.1:1")
+    monkeypatch.setenv("ORCHESTRATOR_PAYLOADS", "s3://a-bucket-that-nobody-else-names")
+    with pytest.raises(Refusal, match="boto3 is not installed here"):
+        prepare_payloads()
+
+
+def test_an_id_that_is_none_is_refused() -> None:
+    refused = CliRunner().invoke(main, ["payload", "../../etc/passwd"])
+
+    assert refused.exit_code == 2
+    assert "an id has 64 digits of 0 to 9 and a to f, not '../../etc/passwd'" in refused.output

@@ -272,6 +272,21 @@ def test_a_compensation_has_large_values_too() -> None:
     assert undone == [1_000]
 
 
+def test_a_child_has_and_gives_large_values(make: Make) -> None:
+    child = document(
+        {"id": "c", "fn": "count", "input": {"rows": {"var": "input.rows"}}},
+        outputs={"counted": {"var": "steps.c.output.counted"}, "rows": {"var": "input.rows"}},
+    )
+    spec = document(
+        A,
+        {"id": "b", "workflow": child, "input": {"rows": {"var": "steps.a.output.rows"}}},
+        {"id": "d", "fn": "count", "input": {"rows": {"var": "steps.b.output.rows"}}},
+        outputs={"child": {"var": "steps.b.output.counted"}, "after": {"var": "steps.d.output.counted"}},
+    )
+
+    assert Workflow.from_dict(spec, make()).run() == Complete({"child": 1_000, "after": 1_000})
+
+
 def test_a_webhook_tells_that_there_is_a_large_value_and_not_the_value() -> None:
     told: list[Json] = []
     spec = document(

@@ -322,6 +322,24 @@ def test_a_variable_that_a_worker_keeps_to_itself_is_not_read(allowed: str) -> N
     assert "s3cret" not in str(refused.value)
 
 
+def test_a_variable_that_is_called_like_a_secret_does_not_come_back_whoever_read_it() -> None:
+    environment = {
+        "API_TOKEN": "s3cret-token",
+        "API_USER": "ada-l",
+        "MY_TOKEN": "t0ken",
+        ALLOWED_VARIABLE: "API_*",
+    }
+
+    found = given(None, environment)
+
+    assert found.outputs.value({"said": "s3cret-token ada-l t0ken"}) == {"said": "<redacted> ada-l t0ken"}
+    assert found.texts.text("s3cret-token ada-l t0ken") == "<redacted> ada-l t0ken"
+
+
+def test_where_no_variable_may_be_read_nothing_is_hidden_for_it() -> None:
+    assert not given(None, {"API_TOKEN": "s3cret-token"}).outputs
+
+
 @pytest.mark.parametrize("allowed", ["TOKEN,USER", "*", "TOK*, *SER ", "USER,T*N"])
 def test_a_worker_allows_variables_by_name_and_by_pattern(allowed: str) -> None:
     found = given(configured(token=TOKEN), {**ENVIRONMENT, ALLOWED_VARIABLE: allowed})
