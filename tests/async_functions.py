@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -78,6 +79,12 @@ async def falls(inputs: Json) -> Json:
         case "segfault":
             ctypes.string_at(0)
     raise AssertionError(inputs)
+
+
+def dismisses(inputs: Json) -> Json:
+    """Tells its worker to stop."""
+    os.kill(os.getppid(), signal.SIGTERM)
+    return {}
 
 
 async def leaves(inputs: Json) -> Json:

@@ -42,7 +42,12 @@ socket.getaddrinfo = _look_up
 
 
 def honest(inputs: Json) -> Json:
-    return {"pid": os.getpid()}
+    return {"honest": True}
+
+
+async def honest_later(inputs: Json) -> Json:
+    await asyncio.sleep(0)
+    return {"honest": True}
 
 
 # ---- who raises

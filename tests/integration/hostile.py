@@ -1,11 +1,12 @@
-"""A coordinator and one worker of a kind, to be attacked: each attack is followed by an honest step."""
+"""A coordinator and one worker, to be attacked: after each attack the same worker must run an honest step."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ Json = dict[str, Any]
 
 STOCK, FORKING, CREW = "rq worker", "orchestrator worker", "orchestrator worker --concurrency 4"
 WORKERS = [STOCK, FORKING, CREW]
-PATIENCE_S = 60.0
-LEASE_S = "4"
+PATIENCE_S = 90.0
+MARK = "HOSTILE_MARK"
+"""The variable by which everything that a worker has forked is known again."""
 
 
 @dataclass
@@ -32,30 +34,30 @@ class System:
     redis: RedisClient
     client: Client
     folder: Path
-    worker: subprocess.Popen[bytes]
+    worker: subprocess.Popen[bytes] = field(init=False)
+    _names: Iterator[str] = field(default_factory=lambda: (f"x{n}" for n in count()))
 
-    def __post_init__(self) -> None:
-        self._names = (f"x{n}" for n in count())
+    def serve(self) -> None:
+        """Begin a worker."""
+        if self.kind == STOCK:
+            self.worker = self.processes.rq_worker()
+        else:
+            self.worker = self.processes.worker("default", *self.kind.split()[2:])
 
     def start(self, step: Json, **document: Any) -> str:
-        """Begin a workflow of this one step, `a`."""
+        """Begin a workflow of this one step, which is called `a`."""
         made = {"steps": [{"id": "a", "retry": 0, **step}], **document}
         return self.client.start(made, execution_id=next(self._names)).execution_id
 
-    def end(self, execution_id: str) -> Complete | Failed:
-        final = self.client.wait(execution_id, PATIENCE_S)
-        assert isinstance(final, Complete | Failed), (final, self.log())
-        return final
-
     def output(self, execution_id: str) -> Any:
-        """What the step returned."""
-        final = self.end(execution_id)
+        """What the step has returned."""
+        final = self.client.wait(execution_id, PATIENCE_S)
         assert isinstance(final, Complete), (final, self.log())
         return self.client.record(execution_id).steps["a"].output
 
     def error(self, execution_id: str) -> Json:
-        """Why the step failed."""
-        final = self.end(execution_id)
+        """Why the step has failed."""
+        final = self.client.wait(execution_id, PATIENCE_S)
         assert isinstance(final, Failed), (final, self.log())
         return dict(final.error)
 
@@ -65,9 +67,18 @@ class System:
     def fails(self, step: Json, **document: Any) -> Json:
         return self.error(self.start(step, **document))
 
+    def messages(self, steps: Iterable[Json]) -> list[str]:
+        """Why these fail, which are let loose at once."""
+        started = [self.start(step) for step in steps]
+        return [self.error(one)["message"] for one in started]
+
+    def lost(self, execution_id: str) -> int:
+        return self.client.record(execution_id).steps["a"].lost
+
     def still_serves(self) -> None:
-        """The same worker runs an honest step."""
-        assert "pid" in self.runs({"fn": "honest"})
+        """The same worker runs an honest step, of either sort."""
+        started = [self.start({"fn": fn}) for fn in ("honest", "honest_later")]
+        assert [self.output(one)["honest"] for one in started] == [True, True]
         assert self.worker.poll() is None, self.log()
 
     def log(self) -> str:
@@ -82,11 +93,26 @@ def attacked(kind: str, folder: Path, **environment: str) -> Iterator[System]:
     ):
         processes.coordinator()
         redis = connect(server.url)
-        yield System(kind, processes, redis, Client(redis), folder, serve(processes, kind))
+        system = System(kind, processes, redis, Client(redis), folder)
+        system.serve()
+        yield system
         redis.close()
 
 
-def serve(processes: Stack, kind: str) -> subprocess.Popen[bytes]:
-    if kind == STOCK:
-        return processes.rq_worker()
-    return processes.worker("default", *kind.split()[2:])
+def program(code: str, *arguments: str, **settings: Any) -> Json:
+    """A step that runs a program in Python."""
+    return {"fn": "process", "input": {"command": [sys.executable, "-c", code, *arguments], **settings}}
+
+
+def marked(mark: str) -> set[int]:
+    """All processes that have this among their arguments or variables, but for those that are dead."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                said = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
+            except OSError:
+                continue  # it is gone, or not ours
+            if mark.encode() in said:
+                found.add(int(entry.name))
+    return found

@@ -66,6 +66,21 @@ def test_a_worker_that_was_killed_is_replaced(system: System) -> None:
     assert isinstance(system.result("x"), Complete), system.log()
 
 
+@pytest.mark.parametrize("options", [(), ("--concurrency", "4")])
+def test_a_worker_that_one_of_its_steps_has_told_to_stop_is_replaced(
+    system: System, options: tuple[str, ...]
+) -> None:
+    pool = system.processes.worker("default", "--processes", "2", *options)
+    wait_until(lambda: workers(system) == 2, what=system.log())
+    before = children_of(pool)
+
+    system.client.start({"steps": [{"id": "a", "fn": "dismisses"}]}, execution_id="x")
+
+    assert isinstance(system.result("x"), Complete), system.log()
+    wait_until(lambda: len(set(children_of(pool)) - set(before)) == 1, what=system.log())
+    wait_until(lambda: workers(system) == 2, what=system.log())
+
+
 def test_workers_whose_parent_is_gone_finish_and_end(system: System) -> None:
     pool = system.processes.worker("default", "--processes", "2")
     wait_until(lambda: workers(system) == 2, what=system.log())

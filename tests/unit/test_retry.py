@@ -467,6 +467,16 @@ def test_a_loss_is_not_charged_to_the_retries_until_too_many_workers_are_lost() 
     assert isinstance(world.lose("a"), Failed)
 
 
+def test_a_dispatch_that_is_lost_is_revoked_since_it_may_still_run_the_last_one_too() -> None:
+    world = world_of(task("a"), limits=Limits(max_lost=1))
+    world.advance()
+
+    for _ in range(2):
+        world.lose("a")
+
+        assert [unit for unit, _ in world.last.revoked] == ["a"]
+
+
 def test_a_timeout_is_retried_with_its_delay() -> None:
     world = world_of(task("a", retry=RetrySpec(), timeout_s=5.0))
     world.advance()

@@ -1,0 +1,346 @@
+"""Executors that mean no good, under every kind of worker: none takes another step with it for good.
+
+A step that kills its process is counted, and given up; one that breaks what several share ends them all, and
+they run again. `docs/isolation.md` has the table.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.hostile import CREW, FORKING, MARK, STOCK, WORKERS, Json, System, attacked, marked
+from orchestrator.application.decisions import Complete, Failed
+from orchestrator.application.lines import LONGEST
+from processes import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ENVIRONMENT = {"ORCHESTRATOR_LEASE_S": "4", "ORCHESTRATOR_MAX_MEMORY": "1GB"}
+
+
+@pytest.fixture(scope="module", params=WORKERS)
+def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    folder = tmp_path_factory.mktemp("hostile")
+    with attacked(request.param, folder, **ENVIRONMENT, **{MARK: str(folder)}) as made:
+        yield made
+
+
+# ---- what they raise
+
+RAISED = {
+    "KeyboardInterrupt": ("KeyboardInterrupt", "now"),
+    "GeneratorExit": ("GeneratorExit", "done"),
+    "CancelledError": ("CancelledError", "no more"),
+    "SystemExit": ("SystemExit", "leaving"),
+    "mute": ("_Mute", "_Mute"),
+    "leaving": ("_Leaving", "_Leaving"),
+    "numb": ("_Numb", "_Numb"),
+    "unnamed": ("_Unnamed", "who?"),
+    "long": ("ValueError", "x" * 10_000),
+    "long name": ("X" * 200, "short"),
+    "half a pair": ("ValueError", "?"),
+    "without source": ("ZeroDivisionError", "division by zero"),
+}
+
+
+@pytest.mark.parametrize("fn", ["raises", "raises_later"])
+def test_whatever_an_executor_raises_is_a_failure_of_its_step(system: System, fn: str) -> None:
+    started = {what: system.start({"fn": fn, "input": {"what": what}}) for what in RAISED}
+    errors = {what: system.error(execution) for what, execution in started.items()}
+
+    assert {what: (error["type"], error["message"]) for what, error in errors.items()} == RAISED
+    assert {error["kind"] for error in errors.values()} == {"exception"}
+    system.still_serves()
+
+
+def test_an_exception_that_cannot_be_looked_at_is_a_failure_all_the_same(system: System) -> None:
+    error = system.fails({"fn": "raises", "input": {"what": "touchy"}})
+
+    assert (error["kind"], error["type"], error["message"]) == ("exception", "_Touchy", "_Touchy")
+    system.still_serves()
+
+
+def test_an_exception_that_never_ends_to_speak_ends_at_the_timeout(system: System) -> None:
+    error = system.fails({"fn": "raises", "input": {"what": "endless"}, "timeout": "1s"})
+
+    assert (error["kind"], error["message"]) == ("timeout", "execution timeout exceeded (1 s)")
+    system.still_serves()
+
+
+# ---- what they return
+
+RETURNED = {
+    "250 levels": "output is not JSON: it is nested deeper than 200",
+    "900 levels": "output is not JSON: it is nested deeper than 200",
+    "10,000 levels": "the output is not JSON: maximum recursion depth exceeded",
+    "itself": "the output is not JSON: Circular reference detected",
+    "furious": "the output is not JSON: do not look",
+    "mapping": "the output is not JSON: nothing in here",
+    "half a pair": "the output is not JSON: 'utf-8' codec can't encode character",
+    "not a number": "the output is not JSON: Out of range float values",
+    "large number": "the output is not JSON: Exceeds the limit (4300 digits)",
+    "generator": "the output is not JSON: Object of type generator",
+    "function": "the output is not JSON: Object of type function",
+}
+
+
+def test_what_cannot_be_kept_is_no_output(system: System) -> None:
+    started = {what: system.start({"fn": "returns", "input": {"what": what}}) for what in RETURNED}
+    errors = {what: system.error(execution) for what, execution in started.items()}
+
+    wrong = [one["message"] for what, one in errors.items() if RETURNED[what] not in one["message"]]
+    assert wrong == []
+    assert {error["kind"] for error in errors.values()} == {"bad_output"}
+    system.still_serves()
+
+
+def test_a_hundred_megabytes_are_no_output(system: System) -> None:
+    error = system.fails({"fn": "returns", "input": {"what": "100 MB"}})
+
+    assert error["kind"] == "bad_output"
+    assert "has 100,000,002 bytes" in error["message"]
+    assert "ORCHESTRATOR_PAYLOAD_MAX_BYTES" in error["message"]
+    system.still_serves()
+
+
+def test_what_lies_about_its_class_is_found_out(system: System) -> None:
+    liar = system.fails({"fn": "returns", "input": {"what": "liar"}})
+    furious = system.fails({"fn": "returns", "input": {"what": "furious at once"}})
+
+    assert "_Liar" in liar["message"]
+    assert (furious["type"], furious["message"]) == ("SystemExit", "do not look")
+    system.still_serves()
+
+
+def test_what_can_be_kept_is_kept_whatever_class_it_is_of(system: System) -> None:
+    assert system.runs({"fn": "returns", "input": {"what": "text"}}) == {"text": "as it is"}
+    assert system.runs({"fn": "returns", "input": {"what": "number"}}) == {"value": 10**4_000}
+    assert system.runs({"fn": "returns", "input": {"what": "150 levels"}})
+    system.still_serves()
+
+
+# ---- how they end
+
+DEATHS = {
+    "os._exit(3)": "exit 3",
+    "segfault": "signal 11",
+    "abort": "signal 6",
+    "overflow": "signal 11",
+    "SIGKILL": "signal 9",
+    "killpg": "signal 9",
+}
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_step_that_kills_its_process_is_counted_and_given_up(system: System, how: str) -> None:
+    execution = system.start({"fn": "dies", "input": {"how": how}}, limits={"max_lost": 1})
+    error = system.error(execution)
+
+    whose = {STOCK: "work-horse died", FORKING: f"work-horse died ({DEATHS[how]})"}
+    who = whose.get(system.kind, f"process died ({DEATHS[how]})")
+    assert (error["kind"], error["message"]) == ("lost", f"its {who} (2 workers lost with this attempt)")
+    assert system.lost(execution) == 1
+    system.still_serves()
+
+
+@pytest.mark.parametrize("how", ["os._exit(0)", "exec"])
+def test_a_step_that_leaves_as_if_all_was_well_has_been_lost_all_the_same(system: System, how: str) -> None:
+    error = system.fails({"fn": "dies", "input": {"how": how}}, limits={"max_lost": 0})
+
+    who = {STOCK: "its worker stopped beating", FORKING: "its work-horse died (exit 0)"}
+    assert error["kind"] == "lost"
+    assert who.get(system.kind, "its process died (exit 0)") in error["message"]
+    system.still_serves()
+
+
+def test_a_step_that_stands_still_is_killed_when_its_lease_has_ended(system: System) -> None:
+    error = system.fails({"fn": "dies", "input": {"how": "SIGSTOP"}}, limits={"max_lost": 0})
+
+    assert error["kind"] == "lost"
+    assert "its process died (signal 9)" in error["message"] or "stopped beating" in error["message"]
+    system.still_serves()
+
+
+def test_a_step_that_asks_its_process_to_end_hurts_nobody(system: System) -> None:
+    """A work-horse ends; a crew finishes first, and this step has but one second."""
+    error = system.fails({"fn": "dies", "input": {"how": "SIGTERM"}, "timeout": "1s"}, limits={"max_lost": 0})
+
+    assert error["kind"] == ("timeout" if system.kind == CREW else "lost")
+    system.still_serves()
+
+
+def test_a_step_that_hears_no_signal_ends_at_its_timeout(system: System) -> None:
+    error = system.fails({"fn": "ignores_signals_and_hangs", "timeout": "1s"})
+
+    if system.kind == CREW:
+        assert error["message"] == "signal only works in main thread of the main interpreter"
+    else:
+        assert (error["kind"], error["message"]) == ("timeout", "execution timeout exceeded (1 s)")
+    system.still_serves()
+
+
+# ---- what they take
+
+
+def test_a_step_that_wants_all_memory_gets_none_of_the_others(system: System) -> None:
+    error = system.fails({"fn": "hoards"})
+
+    assert (error["kind"], error["type"]) == ("exception", "MemoryError")
+    system.still_serves()
+
+
+def test_a_hundred_megabytes_may_be_printed(system: System) -> None:
+    assert system.runs({"fn": "prints"}) == {"printed": True}
+
+    system.still_serves()
+
+
+def test_of_a_hundred_megabytes_that_are_logged_little_is_kept(system: System) -> None:
+    execution = system.start({"fn": "logs"})
+    assert system.output(execution) == {"logged": True}
+
+    kept = [line.text for line in system.client.lines(execution)]
+    assert kept == 50 * [f"{'x' * LONGEST}..."]
+    system.still_serves()
+
+
+@pytest.mark.parametrize("fn", ["forks", "forks_later"])
+def test_a_step_that_forks_returns_once_and_its_copy_ends(system: System, fn: str) -> None:
+    system.still_serves()
+    wait_until(lambda: len(marked_of(system)) == usual(system), what="idle workers")
+
+    output = system.runs({"fn": fn})
+
+    assert output == {"is_parent": True}
+    wait_until(lambda: len(marked_of(system)) == usual(system), what="the copy to end")
+    system.still_serves()
+
+
+def marked_of(system: System) -> set[int]:
+    return marked(f"{MARK}={system.folder}")
+
+
+def usual(system: System) -> int:
+    """The coordinator and the worker, and the crew of one that has it."""
+    return 3 if system.kind == CREW else 2
+
+
+def test_threads_that_never_end_hold_nobody_up(system: System) -> None:
+    assert system.runs({"fn": "starts_threads"}) == {"started": True}
+
+    system.still_serves()
+
+
+# ---- what they change
+
+
+@pytest.mark.parametrize("how", ["stop", "exit", "task", "cancel"])
+def test_a_step_that_ends_its_event_loop_ends_that_of_nobody_else(system: System, how: str) -> None:
+    execution = system.start({"fn": "stops_the_loop", "input": {"how": how}})
+
+    if system.kind == CREW and how != "cancel":
+        assert system.output(execution) == {"stopped": True}
+    else:
+        types = {"stop": "RuntimeError", "exit": "SystemExit", "task": "SystemExit"}
+        assert system.error(execution)["type"] == types.get(how, "CancelledError")
+    system.still_serves()
+
+
+@pytest.mark.parametrize("what", ["streams", "writes", "shallow", "modules", "forgets", "logs no more"])
+def test_a_step_that_changes_its_process_does_not_change_the_next(system: System, what: str) -> None:
+    assert system.runs({"fn": "changes", "input": {"what": what}}) == {"changed": True}
+
+    system.still_serves()
+
+
+@pytest.mark.parametrize("what", ["closes", "closes all"])
+def test_a_step_that_closes_every_file_is_done_or_lost(system: System, what: str) -> None:
+    """A work-horse connects again to say what it has; a crew ends, with or without the result."""
+    execution = system.start({"fn": "changes", "input": {"what": what}}, limits={"max_lost": 1})
+    final = system.client.wait(execution, 60)
+
+    if system.kind == CREW and isinstance(final, Failed):
+        assert final.error["message"] == "its process died (exit 1) (2 workers lost with this attempt)"
+    else:
+        assert isinstance(final, Complete), (final, system.log())
+    system.still_serves()
+
+
+def test_a_step_that_sets_signal_handlers_is_refused_where_others_need_them(system: System) -> None:
+    execution = system.start({"fn": "changes", "input": {"what": "signals"}})
+
+    if system.kind == CREW:
+        message = system.error(execution)["message"]
+        assert message == "signal only works in main thread of the main interpreter"
+    else:
+        assert system.output(execution) == {"changed": True}
+    system.still_serves()
+
+
+def test_a_step_that_deletes_all_that_rq_knows_is_done(system: System) -> None:
+    assert system.runs({"fn": "deletes_its_job"}) == {"deleted": True}
+
+    system.still_serves()
+
+
+# ---- what only a process of its own survives
+
+SABOTAGE = {
+    "never publishes": ("lost", "its worker stopped beating"),
+    "nonsense": ("bad_output", "the result was refused: output is not JSON"),
+}
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+@pytest.mark.parametrize("what", SABOTAGE)
+def test_who_patches_our_own_code_spoils_its_own_process_and_no_other(
+    worker: str, what: str, tmp_path: Path
+) -> None:
+    """That is a work-horse, or a crew for good: then somebody has to begin that worker again."""
+    with attacked(worker, tmp_path, **ENVIRONMENT) as system:
+        error = system.fails({"fn": "changes", "input": {"what": what}}, limits={"max_lost": 0})
+
+        kind, message = SABOTAGE[what]
+        assert error["kind"] == kind
+        assert message in error["message"]
+        if worker == CREW:
+            system.worker.terminate()
+            assert system.worker.wait(30) == 0
+            system.serve()
+        system.still_serves()
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_who_kills_the_worker_has_its_result_kept(worker: str, number: int, tmp_path: Path) -> None:
+    step = killer(tmp_path, "kills_its_parent", signal=int(number))
+    with attacked(worker, tmp_path, **ENVIRONMENT) as system:
+        execution = system.start(step)
+
+        assert system.output(execution) == {"done": True}
+        assert system.lost(execution) == 0
+        assert system.worker.wait(30) in (0, -number)
+        system.serve()
+        system.still_serves()
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_who_kills_the_worker_and_itself_runs_again_elsewhere(worker: str, tmp_path: Path) -> None:
+    step = killer(tmp_path, "kills_its_parent_and_itself")
+    with attacked(worker, tmp_path, **ENVIRONMENT) as system:
+        execution = system.start(step)
+        assert system.worker.wait(30) == -signal.SIGKILL
+        system.serve()
+
+        assert system.output(execution) == {"done": True}
+        assert system.lost(execution) == 1
+        system.still_serves()
+
+
+def killer(folder: Path, fn: str, **inputs: Any) -> Json:
+    return {"fn": fn, "input": {"marker": str(folder / "killed"), **inputs}}
