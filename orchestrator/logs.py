@@ -32,6 +32,7 @@ def log_to_stderr(level: str, log_format: str, process: str) -> None:
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     handler.addFilter(OfTheRun())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.raiseExceptions = False  # whoever closes the standard error loses lines, and no steps
     name_process(process)
 
 

@@ -207,10 +207,10 @@ def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
     if unit.deadline_ms is not None and unit.deadline_ms <= draft.moment.at_ms:
         return on_timeout(draft, event.step_id)
     draft.count("lost")
+    draft.revoke(event.step_id)  # a worker that was silent may run it still
     if unit.lost >= draft.record.spec.limits.max_lost:
         message = f"{event.reason} ({unit.lost + 1} workers lost with this attempt)"
         return bring_unit(draft, event.step_id, *as_error(failure("lost", message)))
-    draft.revoke(event.step_id)
     draft.move(
         event.step_id,
         StepStatus.IN_PROGRESS,

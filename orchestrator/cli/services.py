@@ -131,7 +131,7 @@ def worker(
     else:
         from orchestrator.worker.pool import Pool
 
-        raise SystemExit(Pool(work, processes).serve())
+        raise SystemExit(Pool(work, processes, burst).serve())
 
 
 def _work_concurrently(

@@ -123,12 +123,18 @@ end
 -- RQ passes over a job without a hash, so this takes it from its queue whatever the queue's length.
 -- A job that runs keeps its hash for RQ to clean up; its lease is gone, so its result will not count, and its
 -- worker is told to stop it. Should it not hear that, the lease tells it with the next beat.
+-- Not told is a worker that is idle and takes it for its job all the same: its work-horse left with exit code 0
+-- and without a word. RQ would look for the group of that work-horse, and find and kill the worker's own.
+local function is_left(worker, token)
+  local known = redis.pcall("HMGET", "rq:worker:" .. worker, "state", "current_job")
+  return known[1] == "idle" and known[2] == token
+end
 for _ = 1, tonumber(word()) do
   local token = word()
   local job = redis.call("HMGET", "rq:job:" .. token, "status", "worker_name")
   if job[1] == "queued" then
     redis.call("DEL", "rq:job:" .. token)
-  elseif job[2] then
+  elseif job[2] and not is_left(job[2], token) then
     redis.call("PUBLISH", "rq:pubsub:" .. job[2], cjson.encode({ command = "stop-job", job_id = token }))
   end
 end

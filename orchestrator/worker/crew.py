@@ -6,7 +6,7 @@ It is the child of a supervisor (supervisor.py), which it tells of every run tha
 process dies, whoever was in it is known. One step cannot be killed without the others here. One that is to
 be stopped is asked to: a coroutine is cancelled, a function sees it by `cancelled()`. One that goes on all
 the same is stuck: the crew then takes nothing new, lets the others finish, and ends; the supervisor has
-begun another crew by then.
+begun another crew by then. A process in which a step has broken what all of them need ends at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq.connection import Client, back_off, connect, persist
 from orchestrator.redis_rq.taking import Taker
-from orchestrator.worker.harness import FromEnvironment, Harness, lease_from_environment, marks
+from orchestrator.worker.harness import Harness, executors_from_environment, lease_from_environment, marks
 from orchestrator.worker.lease import RedisClock
 from orchestrator.worker.loop import Loop, Stopper
 from orchestrator.worker.memory import limit_memory
@@ -84,7 +84,7 @@ class Crew:
         self, taker: Taker, harness: Harness, slots: int, tell: Tell, leave: threading.Event
     ) -> None:
         self._taker, self._harness, self._slots, self._tell = taker, harness, slots, tell
-        self._loop = Loop()
+        self._loop = Loop(on_broken=end_at_once)
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="step")
         self._runs: dict[str, Run] = {}
         self._ended = threading.Event()
@@ -145,13 +145,15 @@ class Crew:
         )
         try:
             harness.run(run.payload)
-        except BaseException:
-            logger.exception("this run was given up; its lease will tell", extra=marks(run.payload))
-        finally:
-            self._drop(token)
-            self._tell({"type": "ended", "token": token})
-            del self._runs[token]
-            self._ended.set()
+        except BaseException:  # which no executor can cause, unless it has broken something of ours
+            try:
+                logger.exception("this run was given up", extra=marks(run.payload))
+            finally:
+                end_at_once()
+        self._drop(token)
+        self._tell({"type": "ended", "token": token})
+        del self._runs[token]
+        self._ended.set()
 
     def _drop(self, token: str) -> None:
         try:
@@ -180,9 +182,8 @@ def be_a_crew(url: str, queues: Sequence[str], name: str, slots: int, burst: boo
     """All that the child of a supervisor does."""
     limit_memory()
     client, bare = connect(url), connect(url, decodes=False)
-    harness = Harness(
-        client, FromEnvironment(), RedisClock(client), name, lease_from_environment(), is_alone=False
-    )
+    executors = executors_from_environment()  # now, and not when a step may have changed it
+    harness = Harness(client, executors, RedisClock(client), name, lease_from_environment(), is_alone=False)
     leave = threading.Event()
     crew = Crew(Taker(bare, queues, name), harness, slots, Pipe(pipe, leave.set).tell, leave)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -193,20 +194,40 @@ def be_a_crew(url: str, queues: Sequence[str], name: str, slots: int, burst: boo
 
 
 class Pipe:
-    """The way to the supervisor. When nobody reads it, this process is an orphan: `on_orphaned` is called."""
+    """The way to the supervisor. When nobody reads it, this process is an orphan: `on_orphaned` is called.
+
+    A step may have closed it, and the connections to Redis with it; its number may be that of another file by
+    now.
+    """
 
     def __init__(self, fd: int, on_orphaned: Callable[[], Any]) -> None:
         self._fd, self._on_orphaned = fd, on_orphaned
+        self._file = _file_of(fd)
         self._lock = threading.Lock()
 
     def tell(self, said: Mapping[str, Any]) -> None:
         line = json.dumps(said).encode() + b"\n"
         try:
             with self._lock:
+                if _file_of(self._fd) != self._file:
+                    raise OSError("it is another file")
                 while line:
                     line = line[os.write(self._fd, line) :]
-        except OSError:
+        except BrokenPipeError:
             self._on_orphaned()
+        except OSError as error:
+            logger.error("the pipe to the supervisor is gone, and with it who knows what else: %s", error)
+            end_at_once()
+
+
+def _file_of(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def end_at_once() -> NoReturn:
+    """Who runs here is reported as lost by the supervisor, and runs again elsewhere."""
+    os._exit(1)
 
 
 def listen(client: Client, channel: str, crew: Crew) -> None:

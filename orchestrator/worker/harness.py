@@ -40,6 +40,7 @@ from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.secrets import read_secret
+from orchestrator.worker.copies import end_copies_of
 from orchestrator.worker.large_values import LargeValues
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
 from orchestrator.worker.lines import Lines
@@ -210,15 +211,20 @@ class Harness:
             "cancelled": lambda: lease.is_superseded or self.is_stopped(),
             "evaluate": evaluate,
         }
+        process = os.getpid()
         try:
             with self._watch(payload, heartbeat, lease), without(given.texts):
                 output = self.awaited(executor(given.inputs, **{name: offered[name] for name in named}))
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
-        except KeyboardInterrupt:
-            raise
+        except KeyboardInterrupt as error:
+            if self.stop is None:
+                raise  # there may be somebody at the keyboard
+            return None, exception(error, hide)
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
             return None, exception(error, hide)
+        finally:
+            end_copies_of(process)
         return checked(output, payload["max_output_bytes"], hide, given.outputs, large.stow)
 
     def _watch(

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.application.events import failure
 from orchestrator.application.hiding import Hiding
-from orchestrator.raised import Hide, said
+from orchestrator.raised import Hide, name_of, said
 
 Stow = Callable[[str], tuple[str | None, dict[str, Any] | None]]
 """A JSON text that is too large, with references to what it has too much of; or why that cannot be."""
@@ -25,8 +25,7 @@ def checked(
         if secrets and secrets.text(text) != text:
             text = _encode(secrets.value(json.loads(text)))
         size = len(text.encode())
-    except Exception as error:  # an object may raise whatever it likes when it is looked at
-        return None, failure(
-            "bad_output", f"the output is not JSON: {said(error, hide)}", type(error).__name__
-        )
+    except BaseException as error:  # an object may raise whatever it likes when it is looked at
+        message = f"the output is not JSON: {said(error, hide)}"
+        return None, failure("bad_output", message, name_of(error, hide))
     return (text, None) if size <= max_bytes else stow(text)

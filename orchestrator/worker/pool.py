@@ -1,5 +1,8 @@
 """Several workers under one parent, which begins them, and begins those again that died.
 
+Who ends without having been asked is begun again too, unless all is over when the queues are empty: a step
+may have told its worker to stop.
+
 The parent does nothing else and holds no connection. A worker whose parent is gone stops as if it had been
 asked to: it finishes what it runs.
 """
@@ -24,8 +27,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Pool:
-    def __init__(self, be_a_worker: Callable[[], Any], processes: int) -> None:
-        self._be_a_worker, self._processes = be_a_worker, processes
+    def __init__(self, be_a_worker: Callable[[], Any], processes: int, burst: bool) -> None:
+        self._be_a_worker, self._burst = be_a_worker, burst
         self._began_at: dict[int, float] = {}
         self._missing = processes
         self._asked = False
@@ -33,7 +36,7 @@ class Pool:
         self._reading, self._lifeline = os.pipe()
 
     def serve(self) -> int:
-        """Until SIGTERM, or until all have ended by themselves; the exit code is that of the last to fail."""
+        """Until SIGTERM, or in a burst until all have ended; the exit code is that of the last to fail."""
         for number in SIGNALS:
             signal.signal(number, self._ask)
         code = 0
@@ -61,15 +64,15 @@ class Pool:
         self._be_a_worker()
 
     def _ended(self) -> int | None:
-        """The exit code of a worker that has ended; one that fell is missed from now on."""
+        """The exit code of a worker that has ended; one that was to go on is missed from now on."""
         pid, status = os.waitpid(-1, os.WNOHANG) if self._began_at else (0, 0)
         if pid not in self._began_at:
             return None
         began_at = self._began_at.pop(pid)
         code = os.waitstatus_to_exitcode(status)
-        if code == 0 or self._asked:
+        if self._asked or (self._burst and code == 0):
             return code
-        logger.warning("worker process %d died (%d): another one begins", pid, code)
+        logger.warning("worker process %d ended (%d): another one begins", pid, code)
         self._missing += 1
         self._patience.on_death(began_at)
         return 0

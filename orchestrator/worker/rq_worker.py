@@ -2,7 +2,7 @@
 
 It is registered with RQ and seen by its tools; it differs from a stock `rq worker --serializer json` in
 four things: it runs nothing but our one function, it loads the executors before it forks, it reports a dead
-work-horse at once, and whoever asks it to stop a job stops that one or nothing.
+work-horse at once, whatever its exit code, and whoever asks it to stop a job stops that one or nothing.
 """
 
 from __future__ import annotations
@@ -84,6 +84,13 @@ class StepWorker(Worker):
         if pid:
             with suppress(ProcessLookupError):
                 os.killpg(pid, sig)
+
+    def monitor_work_horse(self, job: Job, queue: Queue) -> None:
+        """RQ believes an exit code of 0; but whoever calls os._exit(0) has left its job as it was."""
+        super().monitor_work_horse(job, queue)
+        if self.connection.hget(job.key, "status") == b"started":
+            self.handle_work_horse_killed(job, 0, 0, None)
+            self.handle_job_failure(job, queue=queue, exc_string="Work-horse left with exit code 0")
 
     def handle_work_horse_killed(self, job: Job, retpid: int, ret_val: int, rusage: Any) -> None:
         """Report the loss now; the sweep would find it in RQ's registry a moment later."""

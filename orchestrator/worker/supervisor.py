@@ -2,7 +2,8 @@
 
 It runs no step itself. It is registered with RQ, begins a crew in a process of its own, and learns through a
 pipe what that runs. When the crew dies, by whatever one of its steps did, all its runs are reported as lost
-at once, and another crew begins. When it is silent for too long it is killed, for the same.
+at once, and another crew begins. When it is silent for too long it is killed, for the same. It has a process
+group of its own: a step that kills its group does not kill its supervisor.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ BEAT_S = 5.0
 CHANGE_S = 1.0
 """How often RQ is told that a worker is busy now, or idle: not with every step."""
 TWICE_S = 1.0
+LONGEST_WORD = 1_000_000
 
 
 class Child:
@@ -44,7 +46,7 @@ class Child:
     def __init__(self, pid: int, pipe: int) -> None:
         self.pid, self.pipe = pid, pipe
         self.runs: dict[str, dict[str, Any]] = {}
-        self.is_leaving = False
+        self.is_leaving = self.is_mute = False
         self.began_at = self.heard_at = time.monotonic()
         self._rest = b""
 
@@ -53,18 +55,26 @@ class Child:
         while select.select([self.pipe], [], [], 0)[0]:
             said = os.read(self.pipe, 65_536)
             if not said:
+                self.is_mute = True
                 return
-            *lines, self._rest = (self._rest + said).split(b"\n")
-            self.heard_at = time.monotonic()
+            *lines, rest = (self._rest + said).split(b"\n")
+            self._rest = rest[-LONGEST_WORD:]
             for line in lines:
-                self._hear(json.loads(line))
+                self._hear(line)
 
-    def _hear(self, said: dict[str, Any]) -> None:
-        match said["type"]:
+    def _hear(self, line: bytes) -> None:
+        try:
+            said = json.loads(line)
+            kind, token = said["type"], said.get("token")
+        except (AttributeError, KeyError, TypeError, ValueError):
+            logger.warning("process %d wrote into its pipe what is no word of ours", self.pid)
+            return
+        self.heard_at = time.monotonic()
+        match kind:
             case "began":
-                self.runs[said["token"]] = said
+                self.runs[token] = said
             case "ended":
-                self.runs.pop(said["token"], None)
+                self.runs.pop(token, None)
             case "leaving":
                 self.is_leaving = True
 
@@ -111,6 +121,7 @@ class Supervisor:
         reading, writing = os.pipe()
 
         def be_a_child() -> None:
+            os.setpgrp()
             for one in (reading, *(other.pipe for other in self._children)):
                 os.close(one)
             self._be_a_crew(writing)
@@ -120,13 +131,15 @@ class Supervisor:
         self._children.append(Child(pid, reading))
 
     def _listen(self) -> None:
-        ready, _, _ = select.select([child.pipe for child in self._children], [], [], TICK_S)
+        heard = [child.pipe for child in self._children if not child.is_mute]
+        ready, _, _ = select.select(heard, [], [], TICK_S)
         for child in self._children:
             if child.pipe in ready:
                 child.read()
             # One that says nothing for so long holds its interpreter: its leases have ended by then.
             if time.monotonic() - child.heard_at > self._lease_s:
                 logger.warning("process %d has been silent for %g s: it is killed", child.pid, self._lease_s)
+                child.heard_at = time.monotonic()
                 with suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGKILL)
 
@@ -138,7 +151,7 @@ class Supervisor:
             child.read()
             os.close(child.pipe)
             self._children.remove(child)
-            self._is_over |= self._burst and status == 0 and not child.is_leaving
+            self._is_over |= self._burst and status == 0 and not child.is_leaving and not child.runs
             self._report(child, status)
 
     def _report(self, child: Child, status: int) -> None:
@@ -146,7 +159,8 @@ class Supervisor:
         cause = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status >> 8}"
         if status != 0:
             logger.warning("process %d died (%s), with %d steps in it", child.pid, cause, len(child.runs))
-            self._patience.on_death(child.began_at)
+            if not child.runs:  # whoever is in it is counted, and does not bring this about for ever
+                self._patience.on_death(child.began_at)
         others = len(child.runs) - 1
         reason = f"its process died ({cause})" + (f", with {others} other steps in it" if others > 0 else "")
         for run in child.runs.values():
