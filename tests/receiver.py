@@ -8,13 +8,14 @@ with receiver(500, 500) as hooks:            # two failures, then 204
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from serving import serving
 
 PATIENCE_S = 60.0
 
@@ -101,16 +102,8 @@ def receiver(
 ) -> Iterator[Receiver]:
     """A receiver that serves beside the block; with a certificate (and its key, in one file) by https."""
     server = Receiver(*answers, host=host)
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.release()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(server, certificate):
+        try:
+            yield server
+        finally:
+            server.release()

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote, urlsplit
+
+from serving import serving
 
 ACCESS_KEY, SECRET_KEY = "AKIDEXAMPLE", "a-secret-key"
 CREDENTIALS = {
@@ -44,14 +45,8 @@ def s3_server(bucket: str = "payloads") -> Iterator[S3]:
     server.daemon_threads = True
     s3 = S3(f"http://127.0.0.1:{server.server_port}", bucket)
     server.s3 = s3  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(server):
         yield s3
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

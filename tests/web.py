@@ -8,13 +8,14 @@ with site(lambda asked: Reply(200, b"[1]", {"Content-Type": "application/json"})
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from serving import serving
 
 
 @dataclass(frozen=True)
@@ -114,15 +115,5 @@ class _Handler(BaseHTTPRequestHandler):
 def site(answering: Answering, host: str = "127.0.0.1", certificate: str | None = None) -> Iterator[Site]:
     """A site that serves beside the block; with a certificate (and its key, in one file) by https."""
     server = Site(answering, host)
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(server, certificate):
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

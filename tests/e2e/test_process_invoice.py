@@ -27,6 +27,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 SPEC = load_spec((EXAMPLES / "process-invoice.yaml").read_text(encoding="utf-8"))
 SCAN = b"Invoice 1001\nVendor: Acme Ltd\nAmount: 1299.50\n"
 SMUDGED = b"Inv???? 1002\nVendor: ?c?? ??d\nAmount: 7?.??\n"
+LARGE = SCAN + 900_000 * b"."
 STEPS = ("download", "keep", "read", "extract", "insert")
 FOUND = {"row_id": 1, "vendor": "Acme Ltd", "amount": "1299.50", "confidence": 1.0}
 PATIENCE_S = 60.0
@@ -40,7 +41,7 @@ class Archive:
 
     def __call__(self, asked: Asked) -> Reply:
         assert self.may_answer.wait(PATIENCE_S)
-        scans = {"/1001.scan": SCAN, "/1002.scan": SMUDGED}
+        scans = {"/1001.scan": SCAN, "/1002.scan": SMUDGED, "/1003.scan": LARGE}
         return Reply(200, scans[asked.path], {"Content-Type": "application/octet-stream"})
 
 
@@ -149,6 +150,20 @@ def test_a_scan_that_can_hardly_be_read_becomes_no_row(url: str, tmp_path: Path)
         assert at.statuses(execution) == {**done, "extract": "filtered", "insert": "filtered"}
         assert at.runs() == {"download": 1, "keep": 1, "read": 1}
         assert at.rows() == []
+
+
+def test_a_scan_that_is_too_large_for_a_record_becomes_a_row_like_any_other(url: str, tmp_path: Path) -> None:
+    with office(url, tmp_path, "process_invoice") as at:
+        at.archive.may_answer.set()
+        at.worker()
+
+        execution = at.start("1003")
+
+        assert at.result(execution) == Complete(FOUND), at.processes.log()
+        downloaded = at.client.record(execution).steps["download"].output
+        assert downloaded is not None
+        assert "$payload" in downloaded["base64"], "it went by reference"
+        assert at.kept() == {"1003.scan": LARGE}
 
 
 def test_the_same_invoice_twice_is_two_executions_and_two_rows(url: str, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -47,7 +46,6 @@ def ending_what_was_begun(reader: Reader) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_everything_on_the_page_works(tmp_path: Path) -> None:
-    assert shutil.which("pkill"), "the page kills a work-horse with pkill, of procps"
     port = free_port()
     with reading(tmp_path, PAGE) as reader, ending_what_was_begun(reader):
         for block in blocks(TEXT):

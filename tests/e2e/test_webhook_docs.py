@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from executors import webhook as module
-from executors.webhook import webhook
 from orchestrator import Backend, Workflow
 from orchestrator.application.events import StartEvent
 from orchestrator.application.redaction import ANYWHERE, REDACTED, WORDS, redacted
@@ -24,6 +23,7 @@ from orchestrator.application.validation import load_spec
 from orchestrator.application.webhooks import read_webhook
 from orchestrator.redis_rq.codec import read_event
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.worker.lookup import built_in
 from receiver import Answer, receiver
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_the_order_posts_what_the_page_shows_signed_as_the_page_verifies_it() ->
     with receiver(Answer(503, "come back later")) as hooks:
         document = ORDER.replace("https://hooks.example.org/orders", hooks.url)
         now = [1_800_000_000_000]
-        backend = Backend({"pay": pay, "webhook": webhook}, clock=lambda: now[0])
+        backend = Backend({"pay": pay, "webhook": built_in("webhook")}, clock=lambda: now[0])
         workflow = Workflow(backend.create(document, {"order": 17}, "o-1"), backend)
         workflow.run()
         now[0] += 1_200
