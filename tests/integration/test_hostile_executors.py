@@ -251,7 +251,7 @@ def test_a_step_that_ends_its_event_loop_ends_that_of_nobody_else(system: System
     system.still_serves()
 
 
-@pytest.mark.parametrize("what", ["streams", "writes", "shallow", "modules", "forgets", "logs no more"])
+@pytest.mark.parametrize("what", ["streams", "shallow", "modules", "forgets", "logs no more"])
 def test_a_step_that_changes_its_process_does_not_change_the_next(system: System, what: str) -> None:
     assert system.runs({"fn": "changes", "input": {"what": what}}) == {"changed": True}
 
@@ -268,6 +268,15 @@ def test_a_step_that_closes_every_file_is_done_or_lost(system: System, what: str
         assert final.error["message"] == "its process died (exit 1) (2 workers lost with this attempt)"
     else:
         assert isinstance(final, Complete), (final, system.log())
+    system.still_serves()
+
+
+def test_a_step_that_writes_into_every_file_is_done_or_lost(system: System) -> None:
+    """The connections to Redis are among them, and it answers nonsense before or after the result."""
+    execution = system.start({"fn": "changes", "input": {"what": "writes"}}, limits={"max_lost": 1})
+    final = system.client.wait(execution, 60)
+
+    assert isinstance(final, Complete) or (isinstance(final, Failed) and final.error["kind"] == "lost")
     system.still_serves()
 
 
