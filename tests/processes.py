@@ -28,6 +28,15 @@ def wait_until(fact: Callable[[], object], patience_s: float = PATIENCE_S, what:
         time.sleep(0.01)
 
 
+def is_running(pid: int) -> bool:
+    """Whether there is such a process; one that has ended, and was not yet taken leave of, is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # it may also go while it is read
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
 @dataclass
 class Stack:
     """The processes around one Redis."""

@@ -21,7 +21,7 @@ from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import WorkflowStatus
 from orchestrator.application.validation import check_spec
 from orchestrator.client import Client
-from processes import wait_until
+from processes import is_running, wait_until
 from redis_server import RedisServer, own_redis, require_redis_server
 
 ROOT = Path(__file__).parents[2]
@@ -294,7 +294,7 @@ def test_nothing_outlives_a_run(terminal: Terminal, number: signal.Signals) -> N
     run.send_signal(number)
 
     assert run.wait(30) == (-number if number == signal.SIGKILL else 1)
-    wait_until(lambda: not [pid for pid in everything if is_alive(pid)], 30, "all processes are gone")
+    wait_until(lambda: not [pid for pid in everything if is_running(pid)], 30, "all processes are gone")
     wait_until(lambda: not list(terminal.temporary.iterdir()), 30, "the folder is gone")
 
 
@@ -596,14 +596,6 @@ def children_of(pid: int) -> list[int]:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that is only waiting to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def _read_all(descriptor: int) -> str:

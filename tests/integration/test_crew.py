@@ -20,7 +20,7 @@ from orchestrator.client import Client
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
-from processes import Stack, stack, wait_until
+from processes import Stack, is_running, stack, wait_until
 from redis_server import own_redis
 
 pytestmark = pytest.mark.slow
@@ -180,13 +180,6 @@ def test_a_step_that_cannot_be_stopped_ends_its_process_when_the_others_have_fin
     wait_until(lambda: not is_running(process), what=system.log())
     assert worker.poll() is None
     assert system.client.record("neighbour").steps["neighbour"].lost == 0
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 # ---- falling

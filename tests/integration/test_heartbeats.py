@@ -11,12 +11,12 @@ import pytest
 
 from coreworld import document, step
 from integration.test_harness import dispatched, harness, published
-from integration.test_timeouts import is_running, start_worker
+from integration.test_timeouts import start_worker
 from integration.world import Json, World, durable_world, wait_until
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.harness import Harness
-from processes import Stack, stack
+from processes import Stack, is_running, stack
 from processes import wait_until as wait_for
 
 KEYS = Keys()

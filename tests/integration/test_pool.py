@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from integration.test_crew import System, fan, is_running
+from integration.test_crew import System, fan
 from orchestrator.application.decisions import Complete, Failed
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
-from processes import Stack, stack, wait_until
+from processes import Stack, is_running, stack, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.rq_worker import StepWorker, connect_for_rq, make_worker
-from processes import Stack, stack, wait_until
+from processes import Stack, is_running, stack, wait_until
 
 KEYS, SOON_S = Keys(), 2.0
 WORKERS: dict[str, Callable[[Stack], subprocess.Popen[bytes]]] = {
@@ -75,13 +75,6 @@ def system(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> It
         redis = connect(redis_url)
         yield System(processes, WORKERS[request.param], redis, Client(redis), tmp_path)
         redis.close()
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def seconds_until_gone(pid: int) -> float:

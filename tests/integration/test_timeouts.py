@@ -10,16 +10,9 @@ import pytest
 
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
-from processes import Stack, stack, wait_until
+from processes import Stack, is_running, stack, wait_until
 
 KEYS = Keys()
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.slow

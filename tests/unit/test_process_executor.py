@@ -19,7 +19,7 @@ from executors.folders import ROOT_VARIABLE
 from executors.guarded import GUARD
 from executors.process import ProcessFailed, process
 from executors.settings import ENV_VARIABLES, Refused
-from processes import ROOT, wait_until
+from processes import ROOT, is_running, wait_until
 
 Json = dict[str, Any]
 PYTHON = sys.executable
@@ -68,14 +68,6 @@ def run(inputs: Json, configuration: Json | None = None, **others: Any) -> Json:
 
 def python(text: str, *args: str, **settings: Any) -> Json:
     return {"command": [PYTHON, "-c", text, *args], **settings}
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
 def noted(path: Path) -> list[int]:
@@ -468,7 +460,7 @@ def test_nothing_is_left_of_a_program_that_has_ended(tmp_path: Path) -> None:
     assert output["stdout"] == "begun\n"
     pids = noted(tmp_path / "pids")
     assert len(pids) == 5
-    assert not [pid for pid in pids if is_alive(pid)]
+    assert not [pid for pid in pids if is_running(pid)]
 
 
 def test_nothing_is_left_of_a_program_that_is_too_slow(tmp_path: Path) -> None:
@@ -476,7 +468,7 @@ def test_nothing_is_left_of_a_program_that_is_too_slow(tmp_path: Path) -> None:
 
     with pytest.raises(ProcessFailed, match=r"did not end within 0\.5 s, and was killed with all"):
         run(python(slow, str(tmp_path / "pids"), timeout=0.5))
-    assert not [pid for pid in noted(tmp_path / "pids") if is_alive(pid)]
+    assert not [pid for pid in noted(tmp_path / "pids") if is_running(pid)]
 
 
 def test_nothing_is_left_of_a_program_that_nobody_waits_for(tmp_path: Path) -> None:
@@ -485,7 +477,7 @@ def test_nothing_is_left_of_a_program_that_nobody_waits_for(tmp_path: Path) -> N
     with pytest.raises(ProcessFailed, match="did not end, and was killed with all"):
         run(python(FAMILY + "time.sleep(600)", str(pids)), cancelled=lambda: len(noted(pids)) == 5)
     assert len(noted(pids)) == 5
-    assert not [pid for pid in noted(pids) if is_alive(pid)]
+    assert not [pid for pid in noted(pids) if is_running(pid)]
 
 
 def test_nothing_is_left_when_the_executor_is_interrupted(tmp_path: Path) -> None:
@@ -502,7 +494,7 @@ def test_nothing_is_left_when_the_executor_is_interrupted(tmp_path: Path) -> Non
 
     with pytest.raises(TimeIsOver):
         run(python(FAMILY + "time.sleep(600)", str(pids)), cancelled=cancelled)
-    assert not [pid for pid in noted(pids) if is_alive(pid)]
+    assert not [pid for pid in noted(pids) if is_running(pid)]
 
 
 def test_who_starts_processes_faster_than_they_end_is_ended_too(tmp_path: Path) -> None:
@@ -518,7 +510,7 @@ signal.pause()
 """
     run(python(breeding, str(tmp_path / "pid"), timeout=60))
 
-    assert not [pid for pid in noted(tmp_path / "pid") if is_alive(pid)]
+    assert not [pid for pid in noted(tmp_path / "pid") if is_running(pid)]
 
 
 HORSE = f"""
@@ -546,7 +538,7 @@ def test_nothing_is_left_when_the_process_of_the_executor_is_killed(how: str, tm
         horse.kill()
         horse.wait()
 
-        wait_until(lambda: not [pid for pid in noted(pids) if is_alive(pid)], what="the family to be gone")
+        wait_until(lambda: not [pid for pid in noted(pids) if is_running(pid)], what="the family to be gone")
     finally:
         os.killpg(horse.pid, signal.SIGKILL) if how == "forks" else horse.kill()
         horse.wait()
@@ -564,7 +556,7 @@ time.sleep(600)
         run(python(text, str(tmp_path / "pid")))
 
     [pid] = noted(tmp_path / "pid")
-    wait_until(lambda: not is_alive(pid))
+    wait_until(lambda: not is_running(pid))
 
 
 def test_a_guard_that_its_program_stops_is_killed_and_the_program_with_it(tmp_path: Path) -> None:
@@ -580,7 +572,7 @@ time.sleep(600)
     with pytest.raises(ProcessFailed, match="did not end, and was killed"):
         run(python(text, str(pid)), cancelled=lambda: bool(noted(pid)))
 
-    wait_until(lambda: not is_alive(*noted(pid)))
+    wait_until(lambda: not is_running(*noted(pid)))
 
 
 def test_many_threads_run_programs_at_once_and_nothing_of_their_process_changes() -> None:
