@@ -21,8 +21,7 @@ from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_ar
 from orchestrator.application.expressions import LITERAL, is_expression
 from orchestrator.application.paths import Path
 from orchestrator.application.problems import kind
-
-SECRET = "secret"
+from orchestrator.application.secrets import SECRET
 
 _WORDS = (
     ((str,), "a text"),

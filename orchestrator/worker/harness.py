@@ -149,7 +149,7 @@ class Harness:
             self.client,
             clock,
             payload["leases"],
-            lease_member(*_dispatch(payload)),
+            lease_member(*dispatch_of(payload)),
             self.lease_s,
             on_first_beat=lambda: self._on_first_beat(payload, started_at, overdue),
             on_superseded=lambda: self._on_superseded(payload),
@@ -243,7 +243,7 @@ class Harness:
         lease.give_up()
         reason = f"its executor did not report for {payload['heartbeat_s']:g} s"
         logger.warning("%s: %s", _name(payload), reason, extra=marks(payload))
-        self._tell(payload, LostEvent(*_dispatch(payload), reason))
+        self._tell(payload, LostEvent(*dispatch_of(payload), reason))
         if self.stop is not None:
             self.stop()
 
@@ -261,7 +261,7 @@ class Harness:
         started_at: str,
         lines: Lines,
     ) -> None:
-        execution, step, run_id, attempt, token = _dispatch(payload)
+        execution, step, run_id, attempt, token = dispatch_of(payload)
         worker = self.worker or _worker_name()
         event = ResultEvent(execution, step, None, error, run_id, attempt, token, worker, started_at)
         fields: dict[Any, Any] = dict(event_fields(event))
@@ -278,7 +278,7 @@ class Harness:
     def _on_first_beat(self, payload: Mapping[str, Any], started_at: str, overdue: Overdue) -> None:
         """A step that takes its time: its deadline begins, and who is still running after it is stopped."""
         worker = self.worker or _worker_name()
-        self._tell(payload, StartedEvent(*_dispatch(payload), worker, started_at))
+        self._tell(payload, StartedEvent(*dispatch_of(payload), worker, started_at))
         overdue.begin()
 
     def _tell(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
@@ -320,7 +320,7 @@ class Overdue:
             self._timer.cancel()
 
 
-def _dispatch(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:
+def dispatch_of(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:
     """Which dispatch this is, in the order in which events and leases name it."""
     return payload["execution"], payload["step"], payload["run_id"], payload["attempt"], payload["token"]
 

@@ -76,8 +76,7 @@ class LargeValues:
     @property
     def _payloads(self) -> Payloads:
         if self._given is None:
-            keys = Keys(self._job["leases"].removesuffix(":leases"))
-            self._given = self._settings.open(self._client, keys)
+            self._given = self._settings.open(self._client, Keys.beside(self._job["leases"]))
         return self._given
 
     @property

@@ -22,12 +22,9 @@ from rq.exceptions import NoSuchJobError
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from orchestrator.application.errors import Unavailable
-from orchestrator.application.events import LostEvent
-from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.jobs import RUN_STEP, read_payload
-from orchestrator.worker.harness import marks
+from orchestrator.worker.losses import cause_of, report_lost
 
 logger = logging.getLogger(__name__)
 
@@ -95,24 +92,8 @@ class StepWorker(Worker):
     def handle_work_horse_killed(self, job: Job, retpid: int, ret_val: int, rusage: Any) -> None:
         """Report the loss now; the sweep would find it in RQ's registry a moment later."""
         payload = read_payload(_text(job.data))
-        if payload is None:
-            return
-        cause = f"signal {os.WTERMSIG(ret_val)}" if os.WIFSIGNALED(ret_val) else f"exit {ret_val >> 8}"
-        event = LostEvent(
-            payload["execution"],
-            payload["step"],
-            payload["run_id"],
-            payload["attempt"],
-            payload["token"],
-            f"its work-horse died ({cause})",
-        )
-        logger.warning("%s", event.reason, extra=marks(payload))
-        fields: dict[Any, Any] = dict(event_fields(event))
-        try:
-            with translated():
-                self.connection.xadd(payload["events"], fields)
-        except Unavailable as error:
-            logger.warning("cannot report it, the sweep will: %s", error, extra=marks(payload))
+        if payload is not None:
+            report_lost(self.connection, payload, f"its work-horse died ({cause_of(ret_val)})")
 
 
 def make_worker(client: Client, queues: Sequence[str], name: str | None = None) -> StepWorker:

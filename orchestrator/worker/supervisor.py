@@ -22,12 +22,9 @@ from typing import Any
 from redis.exceptions import RedisError
 from rq.worker_registration import register
 
-from orchestrator.application.errors import Unavailable
-from orchestrator.application.events import LostEvent
-from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import translated
+from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.forking import Patience, fork
-from orchestrator.worker.harness import marks
+from orchestrator.worker.losses import cause_of, report_lost
 from orchestrator.worker.rq_worker import StepWorker
 
 logger = logging.getLogger(__name__)
@@ -156,7 +153,7 @@ class Supervisor:
 
     def _report(self, child: Child, status: int) -> None:
         """Who was in a process that has died is lost."""
-        cause = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status >> 8}"
+        cause = cause_of(status)
         if status != 0:
             logger.warning("process %d died (%s), with %d steps in it", child.pid, cause, len(child.runs))
             if not child.runs:  # whoever is in it is counted, and does not bring this about for ever
@@ -164,17 +161,9 @@ class Supervisor:
         others = len(child.runs) - 1
         reason = f"its process died ({cause})" + (f", with {others} other steps in it" if others > 0 else "")
         for run in child.runs.values():
-            event = LostEvent(
-                run["execution"], run["step"], run["run_id"], run["attempt"], run["token"], reason
-            )
-            logger.warning("%s", reason, extra=marks(run))
-            fields: dict[Any, Any] = dict(event_fields(event))
-            try:
-                with translated():
-                    self._worker.connection.xadd(run["events"], fields)
-                    self._worker.connection.delete(f"rq:job:{run['token']}")
-            except Unavailable as error:
-                logger.warning("cannot report it, the sweep will: %s", error, extra=marks(run))
+            if report_lost(self._worker.connection, run, reason):
+                with suppress(RedisError):
+                    self._worker.connection.delete(Keys.rq_job(run["token"]))
 
     def _beat(self) -> None:
         """Tell RQ that this worker is alive, and whether it is busy."""
