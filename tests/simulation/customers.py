@@ -1,0 +1,214 @@
+"""Those who ask for executions, and answer the steps that wait for them.
+
+They never give up: what Redis has forgotten they ask for again. A signal, though, they send once, since two
+of them are two.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from coreworld import Json
+from language.cases import Start
+from orchestrator.application.events import ControlEvent, SignalEvent
+from orchestrator.redis_rq.codec import dumps, event_fields
+from orchestrator.redis_rq.commits import flat
+from simulation.ledger import UNHEARD, Broken
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+LONG_BEHIND = 150
+"""For so many points whoever looks at an execution that begins lets others go first: they are heard."""
+
+Heard = tuple[str, list[str]]
+"""An event that somebody has read: its stream and its fields."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What customers know: when Redis is put back, so are they, for they would ask again for what is lost.
+    `taken` are the steps that a signal has completed; `poison` says by entry what it was; `unheard` are
+    signals that nobody has acknowledged, by the execution that they were said to; `heard` are events that may
+    come again."""
+
+    early_sent: set[tuple[str, str]] = field(default_factory=set)
+    taken: set[tuple[str, str]] = field(default_factory=set)
+    waits: deque[tuple[str, str, int]] = field(default_factory=deque)
+    answered: set[tuple[str, str, int]] = field(default_factory=set)
+    poison: dict[str, str] = field(default_factory=dict)
+    unheard: dict[str, str] = field(default_factory=dict)
+    heard: list[Heard] = field(default_factory=list)
+
+    def copy(self) -> Memory:
+        return Memory(
+            set(self.early_sent),
+            set(self.taken),
+            deque(self.waits),
+            set(self.answered),
+            dict(self.poison),
+            dict(self.unheard),
+            list(self.heard),
+        )
+
+
+@dataclass(slots=True)
+class Ordered:
+    """A start that was asked for, and how often Redis had been put back by then."""
+
+    start: Start
+    fields: dict[Any, Any]
+    roll_backs: int = 0
+
+
+class Customers:
+    """`asks_again` is said when Redis was put back."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self.asks_again = world, False
+
+    def order(self) -> None:
+        """Start everything, and again what Redis has forgotten: nobody loses what is asked for again."""
+        begun: list[Ordered] = []
+        for start in self._world.case.starts:
+            self._send_early(start, 0.5)
+            self._world.scheduler.sleep(self._world.draw.choice([0, 1, 50, 300]))
+            begun.append(Ordered(start, self._fields_of(start)))
+            for _ in range(self._world.draw.choice([1, 1, 2, 3])):
+                self._send_start(begun[-1])
+        while True:
+            for one in begun:
+                self._send_early(one.start, 1.0)
+                if not self._is_known(one.start):
+                    self._ask_again(one)
+            self.asks_again = False
+            is_sure = all(self._has_begun(one.start.execution_id) for one in begun)
+            self._world.scheduler.wait(
+                lambda: bool(self._world.memory.waits) or self.asks_again, 10_000, is_idle=is_sure
+            )
+            self._answer_waits()
+
+    def _ask_again(self, one: Ordered) -> None:
+        if one.roll_backs == self._world.roll_backs:
+            raise Broken(f"I1: the start of {one.start.execution_id} was lost")
+        self._send_start(one)
+
+    def _fields_of(self, start: Start) -> Json:
+        fields: Json = {
+            "spec": dumps(self._world.case.document),
+            "inputs": dumps(start.inputs),
+            "execution_id": start.execution_id,
+            "group": start.group,
+            **({} if start.priority is None else {"priority": start.priority}),
+        }
+        way = self._world.draw.choice(["fail", "use_existing", "root"])
+        if way == "root":
+            return fields | {"idempotency_root": f"root-{start.execution_id}"}
+        return fields | {"conflict_policy": way}
+
+    def _send_start(self, one: Ordered) -> None:
+        client = self._world.line()
+        while True:
+            try:
+                one.roll_backs = self._world.roll_backs
+                client.xadd(self._world.keys.starts, one.fields)
+                return
+            except redis.exceptions.ConnectionError:
+                self._world.scheduler.sleep(300)
+
+    def _has_begun(self, execution_id: str) -> bool:
+        return bool(self._world.server.execute("EXISTS", self._world.keys.execution(execution_id)))
+
+    def _is_known(self, start: Start) -> bool:
+        starts = self._world.keys.starts
+        if self._has_begun(start.execution_id):
+            return True
+        return self._world.unread(starts) or bool(self._world.pending(starts))
+
+    def _send_early(self, start: Start, chance: float) -> None:
+        for step_id, wait in self._world.case.waits.items():
+            sent = (start.execution_id, step_id)
+            if (
+                wait.is_early
+                and sent not in self._world.memory.early_sent
+                and self._world.draw.random() < chance
+            ):
+                self._world.memory.early_sent.add(sent)
+                self._signal(start.execution_id, str(wait.signal), step_id)
+
+    def on_beginning(self, execution_id: str) -> None:
+        """Some speak in the very moment in which somebody looks whether anything was said, and are heard
+        before that one goes on."""
+        if self._has_begun(execution_id):
+            return
+        self._cancel_parent(execution_id)
+        said = (execution_id, UNHEARD)
+        if said not in self._world.memory.early_sent and self._world.draw.random() < 0.7:
+            self._world.memory.early_sent.add(said)
+            entry = self._world.say(execution_id, event_fields(SignalEvent(execution_id, UNHEARD, {})))
+            self._world.memory.unheard[execution_id] = entry
+            self._world.scheduler.fall_behind(LONG_BEHIND)
+
+    def check_unheard(self) -> None:
+        """What was acknowledged is not lost: it is kept for an execution, or with it, or that has ended."""
+        world, memory = self._world, self._world.memory
+        for execution_id, entry in list(memory.unheard.items()):
+            if world.is_answered(world.keys.events_of(execution_id), entry):
+                del memory.unheard[execution_id]
+                if not world.ledger.is_over(execution_id) and UNHEARD not in world.signals_of(execution_id):
+                    raise Broken(f"I2: what was said to {execution_id} was acknowledged and is nowhere")
+
+    def on_wait(self, weid: str, step_id: str, run_id: int) -> None:
+        if self._is_to_answer(weid, step_id):
+            self._world.memory.waits.append((weid, step_id, run_id))
+
+    def on_taken(self, weid: str, step_id: str) -> None:
+        self._world.memory.taken.add((weid, step_id))
+
+    def _cancel_parent(self, execution_id: str) -> None:
+        """Some operators change their minds in the moment in which a child begins, and say so by every
+        stream: one of them is read by somebody else."""
+        world = self._world
+        weid = world.server.execute("GET", world.keys.execution(execution_id.rsplit(":", 2)[0]))
+        is_child = ":" in execution_id and weid is not None
+        if is_child and not world.case.is_quiet and world.draw.random() < 0.5:
+            for stream in world.streams()[1:]:
+                world.execute("XADD", stream, "*", *flat(event_fields(ControlEvent(weid, "cancel", ""))))
+            world.scheduler.fall_behind(LONG_BEHIND)
+
+    def speak_late(self) -> None:
+        """Some speak to whoever has ended, and change nothing by that."""
+        for weid in sorted(self._world.ledger.status):
+            if self._world.draw.random() < 0.5:
+                self._world.say(weid, event_fields(SignalEvent(weid, "late", {})))
+
+    def _answer_waits(self) -> None:
+        while self._world.memory.waits:
+            if self._world.draw.random() < 0.5:
+                self._world.scheduler.sleep(self._world.draw.choice([1, 100, 2_000]))
+            if not self._world.memory.waits:  # Redis was put back meanwhile
+                return
+            wait = self._world.memory.waits.popleft()
+            weid, step_id, _ = wait
+            if wait not in self._world.memory.answered:
+                self._world.memory.answered.add(wait)
+                self._signal(weid, self._world.case.waits[step_id].signal or f"go_{step_id}", step_id)
+
+    def _is_to_answer(self, weid: str, step_id: str) -> bool:
+        """In a quiet case every signal is counted: what was sent early is the answer to the first wait, and
+        whoever is to time out gets none."""
+        wait = self._world.case.waits[step_id]
+        if not self._world.case.is_quiet:
+            return True
+        return wait.signal is not None and not (
+            wait.is_early and (weid, step_id) not in self._world.memory.taken
+        )
+
+    def _signal(self, execution: str, name: str, step_id: str) -> None:
+        payload = {"n": Random(f"{self._world.case.seed} {step_id}").randint(0, 9)}
+        self._world.say(execution, event_fields(SignalEvent(execution, name, payload)))

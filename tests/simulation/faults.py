@@ -1,0 +1,138 @@
+"""What goes wrong: drawn from the seed, at every point where something can.
+
+Not everything goes wrong in every simulation: which kinds do, and how often, is drawn first. What is always
+there hides what is rare, and a fault is seldom alone to blame.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import redis
+
+from simulation.line import Words
+from simulation.scheduler import Scheduler
+
+ON_THE_LINE = {
+    "kill": 0.006,
+    "lost request": 0.004,
+    "lost answer": 0.012,
+    "pause": 0.004,
+    "snapshot": 0.03,
+}
+"""How often, at each command, when it goes wrong at all."""
+NOW_AND_THEN = {
+    "kill": 2,
+    "outage": 1,
+    "roll back": 6,
+    "clock": 1,
+    "scripts": 1,
+    "double": 6,
+    "early timer": 3,
+    "dead horse": 4,
+    "poison": 1,
+    "killer": 1,
+}
+"""How often of so many, when something goes wrong elsewhere."""
+SELDOM = ("killer", "outage")
+AT_WORK = {"kill": 0.03, "pause": 0.03}
+"""How often, amid the work of an executor."""
+CRITICAL = {"LPOP": 10, "XREADGROUP": 4}
+"""How much more often something goes wrong when one of these has brought something: who has it is alone."""
+PUT_BACK = 0.02
+"""How often Redis is put back in the moment in which somebody has read what it will not remember."""
+HOLDS_A_SIGNAL = 0.25
+"""How often whoever has read a signal stands still, so that another one takes it over and both have it."""
+MOST_KILLS = 8
+MOST_FAULTS = 40
+
+
+class Faults:
+    """Those on the lines; a nemesis makes the others happen. `kinds` are those of this simulation."""
+
+    def __init__(self, scheduler: Scheduler, draw: Random, kinds: Mapping[str, bool] | None = None) -> None:
+        self._scheduler, self._draw = scheduler, draw
+        everything = sorted({*ON_THE_LINE, *NOW_AND_THEN})
+        drawn = {kind: draw.random() < (0.35 if kind in SELDOM else 0.6) for kind in everything}
+        self.kinds = drawn | {"snapshot": drawn["roll back"]} | dict(kinds or {})
+        intensity = draw.choice([0.3, 1, 2, 4])
+        self._rates = [(kind, rate * intensity) for kind, rate in ON_THE_LINE.items() if self.kinds.get(kind)]
+        self._any = sum(rate for _, rate in self._rates)
+        self._put_back_rate = PUT_BACK * intensity
+        self._at_work = {kind: rate * intensity for kind, rate in AT_WORK.items()}
+        self.counts: Counter[str] = Counter()
+        self.is_over = False
+        self.away_until_ms = 0.0
+        self.world: Any = None
+
+    def stop(self) -> None:
+        self.is_over = True
+
+    def allows(self, kind: str) -> bool:
+        return self.kinds.get(kind, False) and not self.is_over and sum(self.counts.values()) < MOST_FAULTS
+
+    def count(self, kind: str) -> None:
+        self.counts[kind] += 1
+        self.world.trace(f"fault: {kind}")
+
+    # ---- on the line
+
+    def check_line(self) -> None:
+        if self._scheduler.now_ms < self.away_until_ms:
+            raise redis.exceptions.ConnectionError("Redis is away")
+
+    def before(self, words: Words) -> None:
+        self.check_line()
+        kind = self._drawn()
+        if kind == "lost request":
+            self.count(kind)
+            raise redis.exceptions.ConnectionError("the line broke before the command")
+        if kind == "snapshot":
+            self.world.remember()
+        elif kind is not None and kind != "lost answer":
+            self._strike(kind)
+
+    def after(self, words: Words, answer: Any) -> None:
+        has_brought = answer is not None and not isinstance(answer, Exception)
+        if has_brought and words[0] == "XREADGROUP":
+            self._put_back()
+            self._hold(answer)
+        kind = self._drawn(CRITICAL.get(words[0], 1) if has_brought else 1)
+        if kind == "lost answer":
+            self.count(kind)
+            raise redis.exceptions.ConnectionError("the line broke before the answer")
+        if kind in ("kill", "pause"):
+            self._strike(kind)
+
+    def at_work(self) -> None:
+        """Somebody dies or stands still while an executor runs: longer than a lease lasts."""
+        for kind, rate in self._at_work.items():
+            if self._draw.random() < rate and self.allows(kind):
+                self._strike(kind)
+
+    def _drawn(self, weight: int = 1) -> str | None:
+        if self.is_over or self._draw.random() >= self._any * weight:
+            return None
+        [kind] = self._draw.choices([kind for kind, _ in self._rates], [rate for _, rate in self._rates])
+        return kind if self.allows(kind) and self.world.is_mortal() else None
+
+    def _put_back(self) -> None:
+        is_due = self._draw.random() < self._put_back_rate and self.allows("roll back")
+        if is_due and self.world.roll_back():
+            self.count("roll back")
+
+    def _hold(self, answer: Any) -> None:
+        has_signal = any(fields[:2] == ["type", "signal"] for _, entries in answer for _, fields in entries)
+        if has_signal and self._draw.random() < HOLDS_A_SIGNAL and self.allows("pause"):
+            self._strike("pause")
+
+    def _strike(self, kind: str) -> None:
+        if kind == "pause":
+            self.count(kind)
+            self._scheduler.pause(self._scheduler.current.process, self._draw.choice([2_000, 8_000, 45_000]))
+        elif self.counts["kill"] < MOST_KILLS:
+            self.count(kind)
+            self.world.kill(self._scheduler.current.process)

@@ -1,0 +1,201 @@
+"""Somebody who means the world ill: all that goes wrong and is not on a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from orchestrator.application.events import Control, ControlEvent
+from orchestrator.redis_rq.codec import event_fields
+from orchestrator.redis_rq.keys import Keys
+from simulation.customers import Heard
+from simulation.faults import MOST_KILLS, NOW_AND_THEN
+from simulation.world import World
+
+CONTROLS: tuple[Control, ...] = ("pause", "unpause", "hold", "hold", "release", "cancel")
+
+MOST_REOPENED = 2
+LONGEST_WAIT_MS = 3_000
+
+
+class Nemesis:
+    def __init__(self, world: World) -> None:
+        self._world, self._draw = world, Random(world.draw.random())
+        self._acts: dict[str, Callable[[], bool]] = {
+            "kill": self._kill,
+            "outage": self._outage,
+            "roll back": self._roll_back,
+            "clock": self._clock,
+            "scripts": self._scripts,
+            "double": self._double,
+            "early timer": self._early_timer,
+            "dead horse": self._dead_horse,
+            "poison": self._poison,
+            "killer": self._killer,
+        }
+
+    def plague(self) -> None:
+        """Until it is over, something every now and then."""
+        world, draw = self._world, self._draw
+        while True:
+            world.scheduler.sleep(draw.choice([5, 50, 400, 1_000, 5_000]))
+            if world.faults.is_over:
+                return
+            [kind] = draw.choices(list(NOW_AND_THEN), list(NOW_AND_THEN.values()))
+            if world.faults.allows(kind) and self._acts[kind]():
+                world.faults.count(kind)
+            if not world.case.is_quiet and draw.random() < 0.3:
+                self._control()
+
+    # ---- processes and Redis
+
+    def _kill(self) -> bool:
+        if self._world.faults.counts["kill"] >= MOST_KILLS:
+            return False
+        self._world.kill(self._draw.choice(self._world.mortals))
+        return True
+
+    def _outage(self) -> bool:
+        world = self._world
+        world.faults.away_until_ms = world.scheduler.now_ms + self._draw.choice([50, 1_000, 10_000, 45_000])
+        world.server.forget_scripts()
+        return True
+
+    def _roll_back(self) -> bool:
+        world = self._world
+        world.faults.away_until_ms = world.scheduler.now_ms + self._draw.choice([0, 0, 0, 50, 2_000])
+        return world.roll_back()
+
+    def _clock(self) -> bool:
+        """The clock of Redis is set; not so far that what is to wait for hours would not."""
+        jump_ms = self._world.jump_ms + self._draw.choice([-30_000, -2_000, 2_000, 30_000, 120_000])
+        if not -60_000 <= jump_ms <= 300_000:
+            return False
+        self._world.ledger.look_at_clock()
+        self._world.jump_ms = jump_ms
+        return True
+
+    def _scripts(self) -> bool:
+        self._world.server.forget_scripts()
+        return True
+
+    # ---- messages
+
+    def _double(self) -> bool:
+        """What was said before is said again, however long ago: best of all what could be taken for the word
+        of somebody else."""
+        world, draw = self._world, self._draw
+        found: dict[str, list[Heard]] = {}
+        for one in world.memory.heard:
+            kind = "superseded" if self._is_superseded(one) else one[1][1]
+            found.setdefault(kind, []).append(one)
+        if not found:
+            return False
+        kind = "superseded" if "superseded" in found else draw.choice(sorted(found))
+        stream, fields = draw.choice(found[kind])
+        world.execute("XADD", stream, "*", *fields)
+        return True
+
+    def _is_superseded(self, heard: Heard) -> bool:
+        """Whether it is a result of a dispatch in whose place another one is out."""
+        said = _named(heard[1])
+        if said["type"] != "result":
+            return False
+        name = f"item:{said['step'].replace('#', ':')}" if "#" in said["step"] else f"step:{said['step']}"
+        text = self._world.server.execute("HGET", self._world.keys.workflow(said["execution"]), name)
+        unit = json.loads(text or "{}")
+        is_out = unit.get("status") == "in_progress" and unit.get("token") is not None
+        return is_out and unit["token"] != said.get("token")
+
+    def _early_timer(self) -> bool:
+        """A timer is a hint, and may come at any time."""
+        world = self._world
+        timers = world.server.execute("ZRANGE", world.keys.timers, "0", "-1")
+        if not timers:
+            return False
+        kind, execution, step, token = self._draw.choice(timers).split("|")
+        world.say(execution, {"type": kind, "execution": execution, "step": step, "token": token})
+        return True
+
+    def _dead_horse(self) -> bool:
+        """A work-horse dies, and its worker lives to note that its job has failed, as RQ's does; or that is
+        only believed, since its worker is dead, and it goes on. Most work takes no time, so somebody has to
+        lie in wait for it."""
+        world = self._world
+        world.scheduler.wait(lambda: bool(self._running()), LONGEST_WAIT_MS)
+        running = self._running()
+        if not running or not world.faults.allows("dead horse"):
+            return False
+        token, process = self._draw.choice(running)
+        origin = world.server.execute("HGET", Keys.rq_job(token), "origin")
+        if origin is not None:
+            world.server.execute("ZADD", Keys.rq_failed(origin), "1", token)
+        if self._draw.random() < 0.5:
+            world.kill(process)
+        return True
+
+    def _running(self) -> list[tuple[str, str]]:
+        return sorted(run for run in self._world.running if run[1] in self._world.mortals)
+
+    def _poison(self) -> bool:
+        keys = self._world.keys
+        kind, stream, fields = self._draw.choice(
+            [
+                ("nonsense", keys.events(0), {"type": "nonsense"}),
+                ("half a result", keys.events(1), {"type": "result", "execution": "x", "output": "{"}),
+                ("no spec", keys.starts, {"execution_id": "nobody", "spec": "steps: ["}),
+                ("no such workflow", keys.starts, {"execution_id": "nobody", "workflow": "unheard-of"}),
+            ]
+        )
+        self._send(kind, stream, fields)
+        return True
+
+    def _killer(self) -> bool:
+        """A start that kills whoever handles it."""
+        if "killer" in self._world.memory.poison.values():
+            return False
+        fields = {"execution_id": f"killer-{self._world.case.seed}", "spec": "steps: [{id: a}]"}
+        self._send("killer", self._world.keys.starts, fields)
+        return True
+
+    def _send(self, kind: str, stream: str, fields: dict[str, str]) -> None:
+        words = [word for pair in fields.items() for word in pair]
+        entry = self._world.execute("XADD", stream, "*", *words)
+        self._world.memory.poison[f"{stream} {entry}"] = kind
+
+    # ---- operators, who are not ill-meaning, but there
+
+    def _control(self) -> None:
+        world, draw = self._world, self._draw
+        if not world.ledger.open:
+            self._reopen()
+            return
+        weid = draw.choice(sorted(world.ledger.open))
+        action, step_id = draw.choice(CONTROLS), ""
+        if action in ("hold", "release"):
+            fields = world.server.execute("HKEYS", world.keys.workflow(weid))
+            step_id = draw.choice([name[5:] for name in fields if name.startswith("step:")])
+        world.say(weid, event_fields(ControlEvent(weid, action, step_id)))
+
+    def _reopen(self) -> None:
+        """What has ended is retried, or run again from one of its steps."""
+        world, draw = self._world, self._draw
+        ended = [
+            one
+            for one in world.loaded()
+            if one.parent is None and one.compensated is None and one.status != "halted"
+        ]
+        if not ended or len(world.ledger.reopened) >= MOST_REOPENED:
+            return
+        record = draw.choice(sorted(ended, key=lambda one: one.execution_id))
+        weid = record.workflow_execution_id
+        action: Control = "rerun" if record.status == "complete" else draw.choice(["retry", "rerun"])
+        step_id = draw.choice(record.graph.order) if action == "rerun" else ""
+        world.ledger.reopened.add(weid)
+        world.say(weid, event_fields(ControlEvent(weid, action, step_id)))
+
+
+def _named(fields: list[Any]) -> dict[str, str]:
+    return dict(zip(fields[::2], fields[1::2], strict=True))

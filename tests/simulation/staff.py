@@ -1,0 +1,185 @@
+"""Those who work in a simulated world: coordinators and workers, the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+
+from coreworld import Json
+from orchestrator.application.errors import Unavailable
+from orchestrator.backend import Backend
+from orchestrator.coordinator import Coordinator, Pace
+from orchestrator.redis_rq.codec import dumps
+from orchestrator.redis_rq.events import RedisEventLog
+from orchestrator.redis_rq.jobs import read_job, read_payload
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.runner import RqRunner
+from orchestrator.redis_rq.store import RedisStore
+from orchestrator.redis_rq.taking import Done, Station, Taker
+from orchestrator.worker.harness import Harness
+from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
+from orchestrator.worker.lines import Lines
+from simulation.ledger import OF_TOKEN
+from simulation.line import LineClient
+from simulation.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+MOST_DELIVERIES = 12
+"""More than usual, since more goes wrong than usual: what kills nobody must not be taken for what kills."""
+TAKES_MS = (*(0,) * 20, *(10, 300) * 4, *(1_500, 6_000, 40_000) * 2)
+"""How long executors take: most no time, some longer than a lease."""
+
+
+class Staff:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    # ---- coordinators
+
+    def coordinate(self, name: str) -> None:
+        client = self._world.line()
+        store = RedisStore(client, self._world.keys)
+        log = RedisEventLog(client, name, self._world.keys)
+        backend = Backend(
+            store=store,
+            runner=RqRunner(client, self._world.keys),
+            clock=self._world.redis_ms,
+            nonce=self._world.nonce,
+        )
+        draw = self._world.draw
+        is_hasty = draw.random() < 0.3  # it takes over what another one is still busy with
+        pace = Pace(
+            batch=draw.choice([1, 3, 50]),
+            jobs_per_commit=draw.choice([1, 2, 500]),
+            block_ms=1_000,
+            tend_every_s=1.0,
+            reclaim_every_s=0.05 if is_hasty else 2.0,
+            reclaim_after_ms=1 if is_hasty else Pace().reclaim_after_ms,
+            trim_every_s=draw.choice([0.05, 0.05, 5.0, 30.0]),
+            most_deliveries=MOST_DELIVERIES,
+        )
+        Coordinator(backend, log, store, pace, self._world.nonce).run(Never(self._world.scheduler))
+
+    # ---- workers
+
+    def work(self, name: str) -> None:
+        if self._world.draw.random() < 0.5:
+            self._work_as_rq_does(name)
+        else:
+            self._work_as_a_work_horse(name)
+
+    def _work_as_rq_does(self, name: str) -> None:
+        """A job is popped, then read, then begun, and whoever runs it publishes what it brought."""
+        client, bare = self._world.line(), self._world.line(decodes=False)
+        while True:
+            try:
+                token = self._popped(bare)
+                data: Any = None if token is None else bare.hget(Keys.rq_job(token), "data")
+                payload = None if data is None else read_payload(data)
+                if token is not None and payload is not None:
+                    self._run(name, client, payload, is_leased=False)
+                    bare.delete(Keys.rq_job(token))
+            except (Unavailable, RedisError):
+                self._world.scheduler.sleep(500)
+                continue
+            if token is None:
+                self._rest()
+
+    def _popped(self, bare: LineClient) -> str | None:
+        """As by one BLPOP of all queues: those that are empty are passed over without asking."""
+        for queue in map(Keys.rq_queue, self._world.queues):
+            token: Any = bare.lpop(queue) if self._world.server.execute("EXISTS", queue) else None
+            if token is not None:
+                return str(token.decode())
+        return None
+
+    def _work_as_a_work_horse(self, name: str) -> None:
+        """What a step brought is handed in when the next one is taken."""
+        client, keys = self._world.line(), self._world.keys
+        clock, station = RedisClock(client), Station(name, self._world.queues, keys)
+        taker = Taker(
+            self._world.line(decodes=False), station, lambda: clock.now_ms() + round(LEASE_S * 1000)
+        )
+        done: list[Done] = []
+        while True:
+            try:
+                taken = taker.take(1, done=done)
+            except Unavailable:
+                clock.forget()
+                self._world.scheduler.sleep(500)
+                continue
+            done = []
+            for token, payload in taken:
+                assert payload is not None, f"{token} is not one of our jobs"
+                done = [self._run(name, client, payload, is_leased=True)]
+            if not taken:
+                self._rest()
+
+    def _rest(self) -> None:
+        self._world.scheduler.wait(self._world.when_changed(self._world.has_jobs), 60_000, is_idle=True)
+
+    def _run(self, name: str, client: LineClient, payload: Json, is_leased: bool) -> Done:
+        brought = [Done(payload["token"])]
+        harness = SimulatedHarness(
+            client,
+            NoExecutors(),
+            worker=f"{name}{OF_TOKEN}{payload['token']}",
+            stop=self._world.kill_whoever_runs if self._world.draw.random() < 0.5 else None,
+            is_alone=False,
+            hand_in=(lambda job, event: brought.append(Done(job["token"], job["events"], event)))
+            if is_leased
+            else None,
+            executes=self._execute,
+        )
+        run = (payload["token"], self._world.scheduler.current.process)
+        self._world.running.add(run)  # when Redis was put back, two may run the same job
+        try:
+            harness.run(payload, is_leased=is_leased)
+        finally:
+            self._world.running.remove(run)
+        return brought[-1]
+
+    def _execute(self, payload: Json) -> tuple[Json | None, Json | None]:
+        self._world.scheduler.sleep(self._world.draw.choice(TAKES_MS))
+        self._world.faults.at_work()
+        self._world.executed[payload["token"]] += 1
+        return self._world.case.executes(read_job(payload, "default"))
+
+
+class Never:
+    """The signal to stop that never comes."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, timeout: float) -> bool:
+        self._scheduler.sleep(timeout * 1000)
+        return False
+
+
+class NoExecutors:
+    def find(self, fn: str) -> Any:
+        raise AssertionError("nothing is looked up here")
+
+
+def _nothing(payload: Json) -> tuple[Json | None, Json | None]:
+    return None, None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedHarness(Harness):
+    """The real one, but for what is called: the result follows from the case."""
+
+    executes: Callable[[Json], tuple[Json | None, Json | None]] = _nothing
+
+    def _call(self, payload: Mapping[str, Any], lease: Lease, lines: Lines) -> tuple[str | None, Json | None]:
+        output, error = self.executes(dict(payload))
+        return None if output is None else dumps(output), error

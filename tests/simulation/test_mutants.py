@@ -1,0 +1,19 @@
+"""A simulation that cannot tell when a fence is missing is worth nothing: each mutant is noticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.mutants import MUTANTS
+from simulation.test_simulation import played
+
+SEEDS = 100
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_missing_fence_is_noticed_within_a_hundred_seeds(name: str) -> None:
+    found = played("--mutant", name, "--seeds", str(SEEDS))
+
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.stdout.startswith("seed ")

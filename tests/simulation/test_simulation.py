@@ -1,0 +1,105 @@
+"""Simulations: whatever goes wrong, every execution ends as it should, and nothing is left.
+
+A seed that fails prints its document, what happened, and the command that plays it again. More of them, and
+all mutants, are played by `scripts/simulate`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulation.command import main
+from simulation.faults import NOW_AND_THEN, ON_THE_LINE
+from simulation.simulation import Stage
+from simulation.small_redis import SmallRedis
+from simulation.surroundings import TIMED
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = 1_000
+CHUNK = 125
+
+
+def played(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    """In a process of its own: there it is not slowed down by the measuring of coverage."""
+    command = [sys.executable, "-m", "simulation.command", *arguments]
+    given = environment(hash_seed)
+    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=600)
+
+
+def environment(hash_seed: str = "0") -> dict[str, str]:
+    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": hash_seed}
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_whatever_goes_wrong_every_execution_ends_as_it_should(first: int) -> None:
+    found = played("--from", str(first), "--seeds", str(CHUNK), "--json")
+
+    assert found.returncode == 0, found.stdout + found.stderr
+    report = json.loads(found.stdout)
+    assert report["seeds"] == CHUNK
+    assert report["executions"] >= CHUNK
+
+
+@pytest.mark.timeout(700)
+def test_over_a_redis_that_others_wrote_nothing_else_happens() -> None:
+    found = played("--seeds", "25", "--level", "redis")
+
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_every_kind_of_fault_happens() -> None:
+    report = json.loads(played("--seeds", "60", "--json").stdout)
+
+    wanted = {*ON_THE_LINE, *NOW_AND_THEN} - {"snapshot"}  # which is what a roll-back goes back to
+    assert {kind for kind in wanted if not report["faults"].get(kind)} == set()
+    assert report["counters"]["stale"] > 0
+    assert report["counters"]["lost"] > 0
+
+
+@pytest.mark.parametrize("seed", [5, 29, 275])
+def test_the_same_seed_is_the_same_story_whatever_the_order_of_hashes(seed: int) -> None:
+    told = [
+        played("--from", str(seed), "--seeds", "1", "--story", hash_seed=hash_seed).stdout
+        for hash_seed in ("1", "2")
+    ]
+
+    assert told[0] == told[1]
+    assert "commit" in told[0]
+
+
+def test_nobody_under_simulation_looks_at_a_real_clock() -> None:
+    elsewhere = {"orchestrator.backend.identifiers", "orchestrator.worker.watch", "orchestrator.workflow"}
+    asked = "import sys, time, simulation.simulation\nprint(*(name for name, module in sys.modules.items()"
+    asked += " if name.startswith('orchestrator') and getattr(module, 'time', None) is time))"
+    named = subprocess.run(
+        [sys.executable, "-c", asked], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert set(named.stdout.split()) - elsewhere == {*TIMED}
+
+
+def test_another_seed_is_another_story() -> None:
+    stories = [Stage(seed, SmallRedis) for seed in (5, 6)]
+    for stage in stories:
+        stage.play()
+
+    assert stories[0].world.traced != stories[1].world.traced
+
+
+def test_a_failure_says_which_seed_it_was_and_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    found = played("--mutant", "split dispatch", "--seeds", "100")
+    again = int(found.stdout.partition("seed ")[2].partition(":")[0])
+
+    assert found.returncode == 0, "the mutant is noticed"
+    assert main(["--mutant", "split dispatch", "--from", str(again), "--seeds", "1", "--whole"]) == 0
+    shown = capsys.readouterr().out
+    assert '{"steps":' in shown
+    assert "commit" in shown
+    assert f"again: scripts/simulate --from {again} --seeds 1 --level memory" in shown

@@ -1,0 +1,360 @@
+"""The world of one simulation: coordinators, workers, customers, and somebody who means them ill.
+
+Coordinators are the real ones, over the real store and event log; so is the lease and the publishing of the
+harness. What they talk to is a Redis in this process, and all of them take turns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from language.cases import Case
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.coordinator import Pace
+from orchestrator.redis_rq.commits import flat
+from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.store import RedisStore
+from simulation.customers import Customers, Memory
+from simulation.faults import Faults
+from simulation.ledger import Broken, Ledger
+from simulation.line import Line, LineClient, Words
+from simulation.scheduler import EPOCH_MS, Scheduler
+from simulation.surroundings import checked_once
+
+WRITTEN = 1
+"""What commit.lua says of a decision that it has written."""
+REPEATABLE = ("result", "started", "lost", "deadline", "retry", "wake", "timeout", "slot", "continue")
+"""Events that may come twice. A signal that comes twice was said twice, and a control too."""
+QUEUES = ("default", "fast", "slow")
+PARTITIONS = 2
+SHOWN = 400
+"""How many of the last things that happened are shown of a simulation that went wrong."""
+
+
+class Server(Protocol):
+    """A Redis whose state can be put back."""
+
+    def execute(self, *words: Any) -> Any: ...
+
+    def copy(self) -> Any: ...
+
+    def restore(self, kept: Any) -> None: ...
+
+    def forget_scripts(self) -> None: ...
+
+    def is_behind(self, stream: str, group: str) -> bool: ...
+
+    def pending_ms(self, stream: str, group: str) -> list[int]: ...
+
+    def is_answered(self, stream: str, group: str, entry: str) -> bool: ...
+
+
+class World:
+    def __init__(
+        self,
+        case: Case,
+        scheduler: Scheduler,
+        faults: Faults,
+        make_server: Callable[[Callable[[], int]], Server],
+    ) -> None:
+        self.case, self.scheduler, self.faults = case, scheduler, faults
+        self.draw: Random = scheduler.draw
+        self.keys = Keys(partitions=PARTITIONS)
+        self.queues = [queue for name in QUEUES for queue in self.keys.queues(name)]
+        self._queued = [Keys.rq_queue(queue) for queue in self.queues]
+        self._left = [f"{self.keys.dispatched}{queue}" for queue in self.queues]
+        self._left += map(Keys.rq_failed, self.queues)
+        self.jump_ms = 0
+        self.server = make_server(self.redis_ms)
+        self.memory = Memory()
+        self.customers = customers = Customers(self)
+        self._later: dict[str, dict[str, str]] = {}
+        self.ledger = Ledger(self.redis_ms, customers.on_wait, customers.on_taken, self._fields_now)
+        self.executed: Counter[str] = Counter()
+        self.running: set[tuple[str, str]] = set()
+        self._kept: tuple[Any, Memory] | None = None
+        self._skews: dict[str, int] = {}
+        self._processes: dict[str, tuple[str, Callable[[str], None]]] = {}
+        self._traced: deque[str] = deque(maxlen=SHOWN)
+        self._names, self._begun, self._changes = 0, 0, 0
+        self.roll_backs = 0
+        faults.world = self
+        scheduler.next_due_ms = self._next_due_ms
+        self.client = LineClient.on(QuietLine(self))  # type: ignore[arg-type]
+        self.store = RedisStore(self.client, self.keys)
+        for name, document in case.registered.items():
+            self.store.register(name, checked_once(document))
+
+    # ---- time and traces
+
+    def redis_ms(self) -> int:
+        return int(self.scheduler.now_ms) + self.jump_ms
+
+    def skew_ms(self) -> int:
+        """How wrong the clock of whoever runs is."""
+        return self._skews.get(self.scheduler.current.process, 0)
+
+    def trace(self, what: str) -> None:
+        at_s = (self.scheduler.now_ms - EPOCH_MS) / 1000
+        who = self.scheduler._current.name if self.scheduler._current is not None else "-"
+        self._traced.append(f"{at_s:10.3f} {who:14} {what}")
+
+    @property
+    def traced(self) -> list[str]:
+        return list(self._traced)
+
+    # ---- Redis
+
+    def execute(self, *words: Any) -> Any:
+        """Every command of everybody; the ledger sees what became of records."""
+        answer = self._executed(*words)
+        if self.memory.unheard and words[0] in ("EVALSHA", "XACK"):
+            self.customers.check_unheard()
+        return answer
+
+    def _executed(self, *words: Any) -> Any:
+        self._changes += words[0] in ("EVALSHA", "XADD")
+        if words[0] == "LRANGE" and words[1].startswith(self.keys.signals("")):
+            self.customers.on_beginning(words[1].removeprefix(self.keys.signals("")))
+        if str(words[0]).upper() != "EVALSHA" or words[7:8] != (self.keys.workflow(""),):
+            answer = self.server.execute(*words)
+            self._trace_command(words, answer)
+            return answer
+        records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[8:])]
+        known = {weid: self._fields(self.keys.workflow(weid)) for weid in records}
+        kept = {weid: [] if known[weid] else self._kept_signals(weid.partition("#")[2]) for weid in records}
+        answer = self.server.execute(*words)
+        self._later = dict(known)
+        for weid, result in zip(records, answer, strict=True):
+            before = known[weid]
+            if result == WRITTEN:
+                self._later.pop(weid, None)
+                known[weid] = self._fields(self.keys.workflow(weid))
+            self._note(weid, before, known[weid], kept[weid], result)
+        return answer
+
+    def _fields_now(self, weid: str) -> dict[str, str]:
+        """A record as a decision found it: one of the same call that was judged later has changed since."""
+        return self._later.get(weid) or self._fields(self.keys.workflow(weid))
+
+    def _note(
+        self, weid: str, before: dict[str, str], after: dict[str, str], kept: list[str], result: int
+    ) -> None:
+        self.trace(f"commit {weid.partition('#')[2]} -> {result}{_moves(before, after)}")
+        if before != after:
+            try:
+                self.ledger.note(weid, before, after, kept)
+            except Exception as error:  # ours, and not the coordinator's to survive
+                raise Broken(f"the ledger itself: {error!r}") from error
+
+    def when_changed(self, fact: Callable[[], bool]) -> Callable[[], bool]:
+        """A fact that only what is written can change: not asked again before."""
+        seen = -1
+
+        def asked() -> bool:
+            nonlocal seen
+            if seen == self._changes:
+                return False
+            seen = self._changes
+            return fact()
+
+        return asked
+
+    def _trace_command(self, words: Words, answer: Any) -> None:
+        name = str(words[0]).upper()
+        if name == "XADD":
+            said = {
+                str(k): str(v)[:60] for k, v in zip(words[3::2], words[4::2], strict=False) if k != "spec"
+            }
+            self.trace(f"XADD {words[1]} {answer} {said}")
+        elif name in ("XREADGROUP", "XCLAIM") and answer:
+            self.trace(f"{name} {json.dumps(answer)[:300]}")
+        if name == "XREADGROUP":
+            self._hear(answer or ())
+
+    def _hear(self, answer: Iterable[tuple[str, Any]]) -> None:
+        for stream, entries in answer:
+            for entry, fields in entries:
+                is_repeatable = fields[0] == "type" and fields[1] in REPEATABLE
+                if is_repeatable and f"{stream} {entry}" not in self.memory.poison:
+                    self.memory.heard.append((stream, fields))
+                if "execution_id" in fields[::2]:
+                    self.customers.on_beginning(fields[fields.index("execution_id") + 1])
+
+    def _fields(self, key: str) -> dict[str, str]:
+        found = self.server.execute("HGETALL", key)
+        return dict(zip(found[::2], found[1::2], strict=True))
+
+    def _kept_signals(self, execution_id: str) -> list[str]:
+        """The names of those that wait for an execution to begin."""
+        kept = self.server.execute("LRANGE", self.keys.signals(execution_id), "0", "-1")
+        return [json.loads(text)["name"] for text in kept]
+
+    def signals_of(self, execution_id: str) -> list[str]:
+        """The names of those that wait for an execution to begin, and of those that it has."""
+        ask = self.server.execute
+        weid = ask("GET", self.keys.execution(execution_id))
+        text = None if weid is None else ask("HGET", self.keys.workflow(weid), "signals")
+        return self._kept_signals(execution_id) + [one["name"] for one in json.loads(text or "[]")]
+
+    def records(self) -> dict[str, dict[str, str]]:
+        prefix = self.keys.workflow("")
+        found = self.server.execute("SCAN", "0", "MATCH", f"{prefix}*", "COUNT", "100000")[1]
+        return {key.removeprefix(prefix): self._fields(key) for key in found}
+
+    def loaded(self) -> list[WorkflowRecord]:
+        found = self.store.load_many(sorted(self.ledger.status))
+        return [record for record in found if isinstance(record, WorkflowRecord)]
+
+    def streams(self) -> list[str]:
+        return [self.keys.starts, *map(self.keys.events, range(PARTITIONS))]
+
+    def unread(self, stream: str) -> bool:
+        """Whether it has entries that nobody has read."""
+        return self.server.is_behind(stream, GROUP)
+
+    def pending(self, stream: str) -> list[int]:
+        """Since when entries are with somebody who has not answered them, in ms."""
+        return self.server.pending_ms(stream, GROUP)
+
+    def is_answered(self, stream: str, entry: str) -> bool:
+        """Whether it was read and acknowledged."""
+        return self.server.is_answered(stream, GROUP, entry)
+
+    def has_jobs(self) -> bool:
+        return bool(self.server.execute("EXISTS", *self._queued))
+
+    def news(self, words: Words) -> Callable[[], bool]:
+        """Whether there is something to read for whoever has asked with these words."""
+        given = [word.decode() if isinstance(word, bytes) else str(word) for word in words]
+        at = given.index("STREAMS") + 1
+        streams = given[at : at + (len(given) - at) // 2]
+        return self.when_changed(lambda: any(self.unread(stream) for stream in streams))
+
+    def _next_due_ms(self) -> float | None:
+        """When there will be something to do for whoever looks; None when there is now."""
+        ask = self.server.execute
+        if any(self.unread(stream) for stream in self.streams()):
+            return None
+        if ask("EXISTS", *self._left):
+            return None
+        due = [ask("ZRANGE", key, "0", "0", "WITHSCORES") for key in (self.keys.timers, self.keys.leases)]
+        found = [float(one[1]) - self.jump_ms for one in due if one]
+        idle_ms = [one for stream in self.streams() for one in self.pending(stream)]
+        found += [self.scheduler.now_ms + Pace().reclaim_after_ms - max(idle_ms)] if idle_ms else []
+        return min(found, default=float("inf"))
+
+    # ---- what Redis forgets
+
+    def remember(self) -> None:
+        self._kept = self.server.copy(), self.memory.copy()
+
+    def roll_back(self) -> bool:
+        """A failover to a replica that was behind, or a lost tail of the AOF; False if none is known."""
+        if self._kept is None:
+            return False
+        self.roll_backs += 1
+        self.server.restore(self._kept[0])
+        self.memory = self._kept[1].copy()
+        self.server.forget_scripts()
+        self._changes += 1
+        self.ledger.reload(self.records())
+        self.customers.asks_again = True
+        return True
+
+    # ---- processes
+
+    def is_mortal(self) -> bool:
+        return self.scheduler.current.process in self._processes
+
+    @property
+    def mortals(self) -> list[str]:
+        return sorted(self._processes)
+
+    def hire(self, kind: str, act: Callable[[str], None]) -> None:
+        """Somebody who does this, under a name of its own."""
+        self._names += 1
+        self._begin(f"{kind}{self._names}", act, self.draw.choice([0, 0, 200, 1_000]))
+
+    def _begin(self, name: str, act: Callable[[str], None], in_ms: float) -> None:
+        self._begun += 1
+        process = f"{name}/{self._begun}"
+        self._processes[process] = (name, act)
+        self._skews[process] = self.draw.choice([0, 0, -120_000, 120_000])
+        self.scheduler.spawn(process, lambda: act(name), process, in_ms)
+
+    def kill(self, process: str) -> None:
+        """It dies at once; somebody starts it again, under the same name or another."""
+        if process not in self._processes:
+            return
+        name, act = self._processes.pop(process)
+        self.trace(f"killed: {process}")
+        if self.draw.random() < 0.5:
+            self._names += 1
+            name = f"{name.rstrip('0123456789')}{self._names}"
+        self._begin(name, act, self.draw.choice([0, 500, 3_000, 15_000]))
+        self.scheduler.kill(process)
+
+    def kill_whoever_runs(self) -> None:
+        self.kill(self.scheduler.current.process)
+
+    # ---- for whoever works here
+
+    def nonce(self) -> str:
+        return f"{self.draw.getrandbits(64):016x}"
+
+    def line(self, decodes: bool = True) -> LineClient:
+        return LineClient.on(Line(self.scheduler, self, self.faults), decodes)
+
+    def say(self, execution: str, fields: Mapping[str, str]) -> str:
+        """Put an event on its stream, without a line that could break."""
+        return str(self.execute("XADD", self.keys.events_of(execution), "*", *flat(fields)))
+
+
+class QuietLine:
+    """For whoever looks on: nothing goes wrong, and nobody takes a turn."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def send(self, commands: list[Words]) -> list[Any]:
+        line = Line(_Nobody(), self._world.server, _Nobody())  # type: ignore[arg-type]
+        return line.send(commands)
+
+
+class _Nobody:
+    def point(self) -> None: ...
+
+    def check_line(self) -> None: ...
+
+    def before(self, words: Words) -> None: ...
+
+    def after(self, words: Words, answer: Any) -> None: ...
+
+
+def _records(args: Sequence[Any]) -> list[str]:
+    """The records that a call of commit.lua writes to."""
+    at = 3 + 2 * int(args[2])
+    at += 1 + 3 * int(args[at])
+    found = []
+    while at < len(args):
+        found.append(str(args[at + 2 + 2 * int(args[at + 1])]))
+        at += 1 + int(args[at])
+    return found
+
+
+def _moves(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What a commit has moved, for the trace."""
+    found = [f"{before.get('status')}>{after.get('status')}"]
+    for name, text in after.items():
+        if name.startswith(("step:", "item:")) and before.get(name) != text:
+            was, now = json.loads(before.get(name, "{}")), json.loads(text)
+            token = "" if now.get("token") is None else f" {now['token'][:6]}"
+            found.append(
+                f"{name[5:]} {was.get('status')}>{now['status']} r{now['run_id']}a{now['attempt']}{token}"
+            )
+    return f" {'; '.join(found)}"
