@@ -1,0 +1,59 @@
+"""Schedules of the torture: each was registered days ago by its own account, so that its slots have come.
+
+A schedule that is kept already goes on where it was when it is registered again: `register` first writes one
+whose next slot is days ago, if nobody has written it, and then registers its document. So it may be repeated
+until it is answered, and every slot must begin exactly one execution, however often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from orchestrator.application.schedules import Schedule, execution_id_of
+from orchestrator.application.validation import check_spec
+from orchestrator.redis_rq.codec import dumps
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.store import RedisStore
+from torture.kinds import Json, Kind
+
+KEYS = Keys()
+DAY_MS = 86_400_000
+
+
+@dataclass(slots=True)
+class Timetable:
+    """One schedule with slots in the past, a day apart; the next that comes is a day away or nearly so."""
+
+    name: str
+    kind: Kind
+    first_ms: int
+    count: int
+
+    @property
+    def execution_ids(self) -> list[str]:
+        return [execution_id_of(self.name, self.first_ms + n * DAY_MS) for n in range(self.count)]
+
+    @property
+    def overlap(self) -> str:
+        return str(self.document["schedule"]["overlap"])
+
+    @property
+    def document(self) -> Json:
+        minutes = self.first_ms // 60_000
+        times = {"cron": f"{minutes % 60} {minutes // 60 % 24} * * *", "catch_up": "all"}
+        return {**self.kind.document, "schedule": {**self.kind.document["schedule"], **times}}
+
+    def register(self, client: Client) -> None:
+        loaded = check_spec(self.document)
+        assert loaded.spec.schedule is not None
+        begun = Schedule(self.name, **asdict(loaded.spec.schedule), next_ms=self.first_ms)
+        with translated():
+            client.hsetnx(KEYS.schedules, self.name, dumps(begun.as_dict()))
+        RedisStore(client, KEYS).register(self.name, loaded)
+
+
+def timetable(name: str, kind: Kind, count: int, now_ms: int) -> Timetable:
+    """With its last slot in the last minutes; that is on time or missed, and starts in either case."""
+    last_ms = now_ms // 60_000 * 60_000 - 60_000
+    return Timetable(name, kind, last_ms - (count - 1) * DAY_MS, count)
