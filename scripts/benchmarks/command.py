@@ -1,0 +1,140 @@
+"""The command scripts/bench: which measurements there are, at which size, and in which order.
+
+A round has every measurement once; rounds repeat them, so that what the machine does meanwhile meets all of
+them. What was measured is written after each, so that a run that is ended early is not lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from scripts.benchmarks.coordinating import alone, starts
+from scripts.benchmarks.growth import beside_open_executions, growth
+from scripts.benchmarks.in_memory import in_memory
+from scripts.benchmarks.measuring import Run
+from scripts.benchmarks.memory import memory
+from scripts.benchmarks.peers import peers
+from scripts.benchmarks.processes import STOCK
+from scripts.benchmarks.reports import WORKLOADS, report
+from scripts.benchmarks.results import Results
+from scripts.benchmarks.workflows import JOBS, cold, through_processes, two, yardstick
+
+Measurement = Callable[[], list[Run]]
+USUAL = {
+    "chain": 200,
+    "fan": 500,
+    "many": 500,
+    "two": 500,
+    "cold": 1,
+    "alone": 2_000,
+    "starts": 10_000,
+    "memory": 1_000,
+    "in_memory": 500,
+    "growth": 10_000,
+    "open": 100_000,
+}
+OTHERS: dict[str, Callable[[int], list[Run]]] = {
+    "two": two,
+    "cold": lambda _: [cold()],
+    "alone": lambda size: [alone(size)],
+    "starts": starts,
+    "memory": lambda size: [memory(size)],
+    "in_memory": in_memory,
+    "growth": growth,
+    "open": beside_open_executions,
+}
+
+
+def measurements(sizes: dict[str, int], jobs: int | None, aof: bool) -> Iterator[tuple[str, Measurement]]:
+    """Of one round, by name; what goes through processes comes beside the yardstick."""
+    through = [(name, size) for name, size in sizes.items() if name in WORKLOADS]
+    if through:
+        for kind, usual in JOBS.items():
+            yield f"rq {kind}", partial(yardstick, kind, jobs or usual)
+        yield "workflows", partial(through_processes, through)
+        if aof:
+            yield "workflows with an append-only file", partial(through_processes, through, aof=True)
+        many = [(name, size) for name, size in through if name == "many"]
+        if many:
+            yield "many by rq worker", partial(through_processes, many, STOCK)
+    for name, measure in OTHERS.items():
+        if name in sizes:
+            yield name, partial(measure, sizes[name])
+
+
+def measure(results: Results, number: int, name: str, take: Measurement) -> None:
+    began = time.monotonic()
+    try:
+        results.runs += take()
+    except Exception as error:  # the others still mean something
+        results.failures.append(f"{name}, round {number}: {type(error).__name__}: {error}")
+    print(f"round {number}: {name}, {time.monotonic() - began:.1f} s", file=sys.stderr)
+
+
+def machine() -> dict[str, str]:
+    redis = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True).stdout
+    return {
+        "Python": platform.python_version(),
+        "redis-server": redis.partition("v=")[2].split()[0],
+        "rq": version("rq"),
+        "redis-py": version("redis"),
+        "processors": str(os.cpu_count()),
+    }
+
+
+def size_of(word: str) -> tuple[str, int]:
+    name, _, size = word.partition("=")
+    if name not in USUAL:
+        raise argparse.ArgumentTypeError(f"no measurement {name!r}; there are {', '.join(USUAL)}")
+    if size and not (size.isdecimal() and int(size)):
+        raise argparse.ArgumentTypeError(f"the size of {name} is a number above 0, not {size!r}")
+    return name, int(size) if size else USUAL[name]
+
+
+def options(description: str = "") -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("measurements", nargs="*", type=size_of, metavar="NAME[=SIZE]")
+    parser.add_argument("--runs", type=int, default=5, help="how many rounds; 5 unless given")
+    parser.add_argument("--jobs", type=int, help="of the yardstick, instead of 2,000 and 200")
+    parser.add_argument("--aof", action="store_true", help="workflows with an append-only file too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep what was measured")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="print what was kept there")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="of the side-by-side benchmark")
+    return parser
+
+
+def main(description: str, words: Sequence[str] | None = None) -> int:
+    arguments = options(description).parse_args(words)
+    if arguments.report is not None:
+        print(report(Results.read(arguments.report)))
+        return 0
+    logging.disable(logging.CRITICAL)  # the price of a log is that of where it goes
+    sizes, results = dict(arguments.measurements) or USUAL, Results(machine())
+
+    def keep() -> None:
+        if arguments.json is not None:
+            results.write(arguments.json)
+
+    for number in range(1, arguments.runs + 1):
+        for name, take in measurements(sizes, arguments.jobs, arguments.aof):
+            measure(results, number, name, take)
+            keep()
+    if arguments.peers is not None:
+        plan = {name: sizes.get(name, USUAL[name]) for name in WORKLOADS}
+        for row in peers(arguments.peers, plan, arguments.runs):
+            results.peers.append(row)
+            keep()
+    print(report(results))
+    return 1 if results.failures else 0

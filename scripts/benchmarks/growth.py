@@ -1,0 +1,95 @@
+"""Whether a step costs more in a larger workflow, or beside more open executions.
+
+Everything is done in this process: a coordinator, and the work-horse of `orchestrator worker`, which take
+turns. Small workflows are run several times, so that times mean something.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.taking import Station, Taker
+from orchestrator.worker.harness import Harness
+from orchestrator.worker.lease import RedisClock
+from orchestrator.worker.lookup import Executors
+from orchestrator.worker.wear import Recycling, Wear
+from orchestrator.worker.work_horse import WorkHorse
+from scripts.benchmarks.documents import DIAMOND, PARKED, chain, fan
+from scripts.benchmarks.functions import inc, total
+from scripts.benchmarks.measuring import Run, Wrong, metered, tallied
+from scripts.benchmarks.processes import Server, started
+from scripts.benchmarks.rig import Rig
+
+SMALL = 100
+REPEATED = 5
+DIAMONDS = 250
+STARTS_AT_ONCE = 5_000
+LEASE_MS = 60_000
+
+
+def growth(size: int) -> list[Run]:
+    """Chains and fans of a hundred steps, and of this many."""
+    return [_workflow(shape, each) for shape in ("chain", "fan") for each in (SMALL, size)]
+
+
+def _workflow(shape: str, size: int) -> Run:
+    times = REPEATED if size == SMALL else 1
+    document = {"chain": chain, "fan": fan}[shape](size)
+    with started() as fleet:
+        rig, horse = Rig(fleet.server), _work_horse(fleet.server)
+        run = Run(f"growth: {shape}", size, "in one process", times * len(document["steps"]))
+        for n in range(-1, times):  # the first is not measured
+            counted = run if n >= 0 else Run.nobody()
+            rig.producer.send_start(document if n >= 0 else chain(SMALL), {})
+            with tallied(counted, rig.redis, rig.others):
+                rig.coordinate(counted)
+                while rig.redis.llen(rig.keys.rq_queue(rig.keys.queue("default"))):
+                    rig.others["llen"] += 1
+                    with metered(counted, "worker"):
+                        horse.serve(burst=True)
+                    rig.coordinate(counted)
+                with metered(counted, "coordinator"):
+                    rig.log.tend()
+        ended = rig.redis.zcard(rig.keys.index("complete"))
+        if ended != times + 1:
+            raise Wrong(f"{ended} of {times + 1} executions have ended")
+    return run
+
+
+def _work_horse(server: Server) -> WorkHorse:
+    client, bare = connect(server.url), connect(server.url, decodes=False)
+    clock, keys = RedisClock(client), Keys()
+    station = Station("bench", [keys.queue("default")], keys)
+    taker = Taker(bare, station, lambda: clock.now_ms() + LEASE_MS)
+    harness = Harness(client, Executors(mapping={"inc": inc, "total": total}), clock, "bench")
+    return WorkHorse(taker, harness, Wear(Recycling(after_steps=10**9)), threading.Event())
+
+
+def beside_open_executions(count: int) -> list[Run]:
+    """Diamonds while a hundred executions are open, and while so many are; one look at all leases, timers and
+    queues is counted with them."""
+    return [_beside(SMALL), _beside(count)]
+
+
+def _beside(count: int) -> Run:
+    with started() as fleet:
+        rig = Rig(fleet.server)
+        rig.producer.register("diamond", DIAMOND)
+        rig.producer.register("parked", PARKED)
+        for first in range(0, count, STARTS_AT_ONCE):
+            rig.start_many("parked", min(STARTS_AT_ONCE, count - first), f"p{first}-")
+            rig.coordinate(Run.nobody())
+        rig.start_many("diamond", DIAMONDS, "warm")
+        rig.settle(Run.nobody())
+        rig.log.tend()
+        rig.start_many("diamond", DIAMONDS, "d")
+        run = Run("open", count, "coordinator", 4 * DIAMONDS)
+        rig.settle(run)
+        with tallied(run, rig.redis), metered(run, "coordinator"):
+            rig.log.tend()
+        found = rig.redis.zcard(rig.keys.index("in_progress"))
+        if found != count:
+            raise Wrong(f"{found} of {count} executions are open")
+    return run

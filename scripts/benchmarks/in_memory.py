@@ -1,0 +1,73 @@
+"""Workflows in one process, without Redis: `Workflow.run()`, beside runfox, whose documents it runs too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from orchestrator import Backend, Workflow
+from scripts.benchmarks.documents import Document, chain, n_of
+from scripts.benchmarks.functions import inc
+from scripts.benchmarks.measuring import Run, Wrong
+
+Start = Callable[[Document, dict[str, Any]], Any]
+"""Makes a workflow of a document and its inputs; it has run() with an outcome."""
+SMALL, LARGE = 100, 1_000
+FUNCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = {
+    **dict.fromkeys(("a", "b", "c", "inc"), inc),
+    "d": lambda inputs: {"n": inputs["b"] + inputs["c"]},
+}
+DIAMOND: Document = {
+    "steps": [
+        {"op": "a", "input": {"n": {"var": "input.n"}}},
+        {"op": "b", "depends_on": ["a"], "input": {"n": n_of("a")}},
+        {"op": "c", "depends_on": ["a"], "input": {"n": n_of("a")}},
+        {"op": "d", "depends_on": ["b", "c"], "input": {"b": n_of("b"), "c": n_of("c")}},
+    ],
+    "outputs": {"n": n_of("d")},
+}
+"""In words that both understand."""
+
+
+def in_memory(diamonds: int) -> list[Run]:
+    """Diamonds one after the other, by us and by runfox if it is installed; and chains, by us."""
+    ways: dict[str, Start] = {"Workflow.run()": _ours()}
+    if find_spec("runfox") is not None:
+        ways["runfox"] = _runfox()
+    runs = []
+    for system, start in ways.items():
+        run = Run("in memory: many", diamonds, system, 4 * diamonds)
+        documents = [DIAMOND] * diamonds
+        if system == "runfox":  # its ids have seconds, and repeat themselves within one document
+            documents = [DIAMOND | {"name": f"diamond{n}"} for n in range(diamonds)]
+        _time(run, [(start, one, {"n": n}, 2 * n + 4) for n, one in enumerate(documents)])
+        runs.append(run)
+    for size in (SMALL, LARGE):
+        run = Run("in memory: chain", size, "Workflow.run()", LARGE)
+        _time(run, [(_ours(), chain(size), {}, size)] * (LARGE // size))
+        runs.append(run)
+    return runs
+
+
+def _time(run: Run, cases: list[tuple[Start, Document, dict[str, Any], int]]) -> None:
+    cpu, began = time.process_time(), time.perf_counter()
+    for start, document, inputs, wanted in cases:
+        outcome = start(document, inputs).run().outcome
+        if outcome != {"n": wanted}:
+            raise Wrong(f"{run.workload} of {run.size} by {run.system} came to {outcome}")
+    run.seconds = time.perf_counter() - began
+    run.cpu_s = {"process": time.process_time() - cpu}
+
+
+def _ours() -> Start:
+    backend = Backend(FUNCTIONS)
+    return lambda document, inputs: Workflow.from_dict(document, backend, inputs=inputs)
+
+
+def _runfox() -> Start:
+    import runfox
+
+    backend = runfox.Backend(executor=lambda op, inputs: FUNCTIONS[op](inputs))
+    return lambda document, inputs: runfox.Workflow.from_dict(document, backend, inputs=inputs)
