@@ -1,0 +1,66 @@
+"""The page about security: its commands are run, and what it says of tests, users and limits is so."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from guarded_redis import USERS
+from orchestrator.application.limits import DEFAULT_LIMITS
+from orchestrator.application.waits import MOST_SIGNALS
+from orchestrator.redis_rq.codec import LONGEST_NAME, MAX_EVENT_BYTES
+from orchestrator.redis_rq.jobs import MAX_DATA_BYTES
+from orchestrator.worker.step_job import FIELDS, StepJob
+from processes import ROOT
+from redis_server import own_redis
+
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_the_files_of_users_are_put_together_as_it_says_and_redis_takes_them(tmp_path: Path) -> None:
+    [command] = [text for _, text in BLOCKS if text.startswith("for file in docs/acl")]
+    words = ["bash", "-euc", command.replace("> users.acl", "")]
+    made = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    passwords = re.findall(r">([0-9a-f]{64})", made)
+    assert len(set(passwords)) == len(passwords) == len(USERS), "nobody knows that of another"
+    users = tmp_path / "users.acl"
+    users.write_text("user default on nopass ~* &* +@all\n")
+    with own_redis(tmp_path, "--aclfile", str(users)) as server:
+        users.write_text(f"{made}user admin on nopass ~* &* +@all\n")
+        with server.client() as client:
+            client.acl_load()
+        with server.client(username="admin", password="", decode_responses=True) as admin:
+            assert set(admin.acl_users()) == {*USERS, "default", "admin"}
+
+
+def test_every_block_is_run_by_a_test_or_is_shown_in_one() -> None:
+    tested = ("for file in docs/acl", "openssl req", "rediss://")  # the last two by integration/test_tls.py
+    shown = ("rq worker --serializer json --job-class", "redis-server --")
+    assert [text for _, text in BLOCKS if not text.startswith(tested + shown)] == []
+    [command] = [text for _, text in BLOCKS if text.startswith("rq worker")]
+    assert f"{StepJob.__module__}.{StepJob.__qualname__}" in command
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"{DEFAULT_LIMITS.max_bytes >> 20} MiB, {DEFAULT_LIMITS.max_nodes:,} nodes",
+        f"of an event also {MAX_EVENT_BYTES >> 20} MiB",
+        f"{MOST_SIGNALS:,} kept for an execution",
+        f"`by`, ... | {LONGEST_NAME:,} characters",
+        f"job | {MAX_DATA_BYTES >> 20} MiB unpacked",
+        f"takes {len(FIELDS)} fields of a job",
+    ],
+)
+def test_what_it_says_of_limits_is_so(said: str) -> None:
+    assert said in PAGE
+
+
+def test_the_tests_that_it_names_are_there() -> None:
+    named = re.findall(r"tests/[\w/]+\.py", PAGE)
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
