@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.application.changes import Changes
-from orchestrator.application.events import ControlEvent, SignalEvent
+from orchestrator.application.events import ControlEvent, SignalEvent, SlotEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.backend.ports import Commit, Delivery
 
@@ -78,7 +78,8 @@ def commit_of(
     answers: Mapping[str, dict[str, Any]] | None = None,
 ) -> Commit:
     """Results are fenced by their tokens; a signal would count twice if two coordinators held it, and so
-    would the word of an operator."""
-    once = [one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent)]
+    would the word of an operator. That a place was given is so only in a Redis that remembers having said it:
+    one that was put back has perhaps another holder."""
+    once = [one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent | SlotEvent)]
     events = [delivery.ref for delivery in deliveries]
     return Commit(record, changes, events=events, once=once, answers=dict(answers or {}))

@@ -12,6 +12,11 @@ to think of:
 
 A commit that finds the record changed is decided again on the new one. An event that cannot be understood,
 or that has failed its handler too often, goes to the dead letters and blocks nobody.
+
+An event that kills whoever handles it must be found among those that were read with it. What is taken over
+for the first time is handled as any batch; what comes again after that is claimed and handled alone, so
+that only the one that kills is delivered once more by its victim. A coordinator that is merely slow keeps
+what it has read: between two batches it renews the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from orchestrator.application.beginnings import UnknownWorkflow
 from orchestrator.application.changes import Changes
@@ -53,9 +58,11 @@ from orchestrator.application.transitions import decide, fail_workflow
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.conflicts import Conflict, settle_conflict
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
-from orchestrator.cases import Case, commit_of, marks, told
+from orchestrator.cases import Case, commit_of, marks
+from orchestrator.chores import Chore
+from orchestrator.refusals import Refusals
 from orchestrator.schedules import Schedules
-from orchestrator.starts import Starts, existing
+from orchestrator.starts import Named, Starts, existing
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +79,8 @@ class Pace:
     tend_every_s: float = 0.5
     reclaim_every_s: float = 1.0
     reclaim_after_ms: int = 5_000
+    reclaim_for_s: float = 1.0
+    renew_every_s: float = 1.0
     trim_every_s: float = 10.0
     most_deliveries: int = 5
     most_conflicts: int = 20
@@ -87,7 +96,7 @@ class Coordinator:
         nonce: Callable[[], str] = lambda: secrets.token_hex(8),
         routes: Routes | None = None,
     ) -> None:
-        self._backend, self._log = backend, log
+        self._backend, self._log, self._refusals = backend, log, Refusals(log)
         self._pace, self._nonce = pace or Pace(), nonce
         self._starts = Starts(backend, log, definitions, routes or Routes(), self._pace.jobs_per_commit)
         self._schedules = Schedules(definitions.schedules, log)
@@ -96,11 +105,13 @@ class Coordinator:
             Chore(self._pace.reclaim_every_s, self._reclaim),
             Chore(self._pace.trim_every_s, self._log.trim),
         ]
+        self._is_told_to_stop: Callable[[], bool] = lambda: False
 
     # ---- the loop
 
     def run(self, stop: StopSignal) -> None:
         """Serve until told to stop; what was read by then is finished, the rest is left to others."""
+        self._is_told_to_stop = stop.is_set
         is_fresh, pause = True, FIRST_PAUSE_S
         while not stop.is_set():
             try:
@@ -118,12 +129,24 @@ class Coordinator:
         self._end()
 
     def turn(self) -> int:
-        """Do what is due, then handle one batch; returns how many events it had."""
+        """Do what is due, then handle what has come; returns how many events it were."""
         for chore in self._chores:
             chore.do_if_due()
         deliveries = self._log.read(self._pace.batch, self._pace.block_ms)
-        self.handle(deliveries)
+        self._handle_all(deliveries)
         return len(deliveries)
+
+    def _handle_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Every stream may bring a batch. Between two of them we say that we live and are still at the rest:
+        others would take us for dead, and do our work besides their own."""
+        batch, renew_every_s = self._pace.batch, self._pace.renew_every_s
+        renewed = time.monotonic()
+        for at in range(0, len(deliveries), batch):
+            if time.monotonic() - renewed >= renew_every_s:
+                self._log.tend()
+                self._log.renew(deliveries[at:], round(renew_every_s * 1000))
+                renewed = time.monotonic()
+            self.handle(deliveries[at : at + batch])
 
     def begin(self) -> None:
         """After a start or an outage nothing that we remember is sure: begin with what we had read."""
@@ -141,17 +164,21 @@ class Coordinator:
     def _reclaim(self) -> None:
         self._take_up(self._log.reclaim(self._pace.reclaim_after_ms, self._pace.batch))
 
-    def _take_up(self, deliveries: Iterable[Delivery]) -> None:
-        """Events of a coordinator that died, one by one: one of them may be what killed it."""
-        for delivery in deliveries:
-            self.handle([delivery])
+    def _take_up(self, batches: Iterable[Sequence[Delivery]]) -> None:
+        """Events of a coordinator that died, for a while: new ones wait behind them. What is left was claimed
+        by nobody yet, and comes when it is looked for again."""
+        until = time.monotonic() + self._pace.reclaim_for_s
+        for batch in batches:
+            self.handle(batch)
+            if self._is_told_to_stop() or time.monotonic() >= until:
+                return
 
     # ---- one batch
 
     def handle(self, deliveries: Sequence[Delivery]) -> None:
         """Decide upon every event of a batch and commit it all in one round trip; conflicts go again."""
         starts, others = self._understood(deliveries)
-        cases = [case for delivery in starts if (case := self._start(delivery)) is not None]
+        cases = self._begun(starts)
         if cases and any(isinstance(one.event, SignalEvent | ControlEvent) for one in others):
             self._settle(cases)  # somebody may mean an execution that begins in this very batch
             cases = []
@@ -164,6 +191,8 @@ class Coordinator:
             if not conflicts:
                 return
             cases = self._decide({case.execution: case.deliveries for case in conflicts})
+            for case in cases:  # each that is decided again counts once, when it is written
+                case.commit.changes.counted["conflicts"] = 1
         # Left unacknowledged on purpose: whoever reclaims these events begins afresh.
         logger.warning("%d executions kept changing under us", len(cases))
 
@@ -175,7 +204,7 @@ class Coordinator:
             if delivery.deliveries > self._pace.most_deliveries:
                 self._bury(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
             elif delivery.event is None:
-                self._reject(delivery, delivery.problem or "not understood")
+                self._refusals.reject(delivery, delivery.problem or "not understood")
             elif isinstance(delivery.event, ScheduleEvent):
                 self._schedules.handle(delivery)
             else:
@@ -203,18 +232,20 @@ class Coordinator:
                 return self._backend.find(wanted)
             except RecordNotFound as error:
                 if isinstance(event, ControlEvent):
-                    self._refuse(delivery, str(error))
+                    self._refusals.refuse(delivery, str(error))
                     return None
                 if self._log.keep_signal(delivery):
                     return None
         return None
 
     def _commit_all(self, cases: Sequence[Case]) -> list[Case]:
-        """Commit together; what cannot be written is found one by one, and harms nobody else."""
+        """Commit together; returns those that met another writer and must be decided again. What cannot be
+        written is found one by one, and harms nobody else; what was written is not sent again, whatever comes
+        of the answers to the others."""
         if not cases:
             return []
         try:
-            return self._commit(cases)
+            results = self._backend.commit([case.commit for case in cases])
         except Unavailable:
             raise
         except Exception as error:
@@ -223,18 +254,31 @@ class Coordinator:
             logger.exception("cannot commit", extra={"execution": cases[0].execution})
             self._give_up(cases[0], f"internal error: {type(error).__name__}: {error}")
             return []
+        answered = zip(cases, results, strict=True)
+        return [case for case, result in answered if self._is_to_be_decided_again(case, result)]
+
+    def _is_to_be_decided_again(self, case: Case, result: Committed) -> bool:
+        try:
+            return self._follow(case, result)
+        except Unavailable:
+            raise
+        except Exception as error:
+            logger.exception("cannot follow up on a commit", extra={"execution": case.execution})
+            if result is not Committed.YES:
+                self._give_up(case, f"internal error: {type(error).__name__}: {error}")
+            return False
 
     def _give_up(self, case: Case, reason: str) -> None:
         """An event whose decision cannot be written is dead; its execution fails rather than hangs."""
         for delivery in case.deliveries:
-            self._reject(delivery, reason)
+            self._refusals.reject(delivery, reason)
         if not case.commit.creates:
             self._fail(case.execution, reason, case.deliveries[-1])
 
     def _bury(self, delivery: Delivery, reason: str) -> None:
         """An event that nobody survives is dead; what somebody outside said is missed by nobody, but an
         execution that waits for it fails rather than hangs."""
-        self._reject(delivery, reason)
+        self._refusals.reject(delivery, reason)
         if isinstance(delivery.event, ResultEvent | LostEvent | TimerEvent | SlotEvent | ContinueEvent):
             self._fail(delivery.event.workflow_execution_id, reason, delivery)
 
@@ -252,39 +296,35 @@ class Coordinator:
         except Exception:
             logger.exception("cannot even fail", extra={"execution": workflow_execution_id})
 
-    def _commit(self, cases: Sequence[Case]) -> list[Case]:
-        """Commit in one round trip; returns those that met another writer and must be decided again."""
-        conflicts = []
-        results = self._backend.commit([case.commit for case in cases])
-        for case, result in zip(cases, results, strict=True):
-            match result:
-                case Committed.YES:
-                    case.log()
-                    for delivery, reason in case.refused:
-                        self._refuse(delivery, reason)
-                case Committed.CONFLICT if not case.commit.creates:
-                    conflicts.append(case)
-                case Committed.GONE if len(case.deliveries) > 1:
-                    for delivery in case.deliveries:  # whoever is still pending counts by itself
-                        self.handle([delivery])
-                case Committed.GONE:
-                    logger.info("answered by another coordinator", extra=marks(case.deliveries[0]))
-                case Committed.EXISTS if case.commit.record.schedule is not None:
-                    self._log.drop(case.deliveries[0])  # it is the execution of that very slot
-                case Committed.EXISTS | Committed.CONFLICT:
-                    self._settle_conflict(case)
-                case Committed.AGAIN:
-                    self.handle(case.deliveries)
-                case Committed.ORPHAN:
-                    self._log.drop(case.deliveries[0])
-                case Committed.REPEATED:
-                    self._repeat(case)
-                case Committed.FORGED:
-                    reason = (
-                        "another document has the same workflow_id: change the spec, for instance its name"
-                    )
-                    self._reject(case.deliveries[0], reason)
-        return conflicts
+    def _follow(self, case: Case, result: Committed) -> bool:
+        """Do what the answer to a commit asks for; True when another writer was first, and it must be decided
+        again."""
+        match result:
+            case Committed.YES:
+                case.log()
+                for delivery, reason in case.refused:
+                    self._refusals.refuse(delivery, reason)
+            case Committed.CONFLICT if not case.commit.creates:
+                return True
+            case Committed.GONE if len(case.deliveries) > 1:
+                for delivery in case.deliveries:  # whoever is still pending counts by itself
+                    self.handle([delivery])
+            case Committed.GONE:
+                logger.info("answered by another coordinator", extra=marks(case.deliveries[0]))
+            case Committed.EXISTS if case.commit.record.schedule is not None:
+                self._log.drop(case.deliveries[0])  # it is the execution of that very slot
+            case Committed.EXISTS | Committed.CONFLICT:
+                self._settle_conflict(case)
+            case Committed.AGAIN:
+                self._settle(self._begun(case.deliveries, has_signals=True))
+            case Committed.ORPHAN:
+                self._log.drop(case.deliveries[0])
+            case Committed.REPEATED:
+                self._repeat(case)
+            case Committed.FORGED:
+                reason = "another document has the same workflow_id: change the spec, for instance its name"
+                self._refusals.reject(case.deliveries[0], reason)
+        return False
 
     def _decide(self, folded: dict[str, list[Delivery]]) -> list[Case]:
         cases = []
@@ -292,7 +332,7 @@ class Coordinator:
         for workflow_execution_id, deliveries in folded.items():
             record = records[workflow_execution_id]
             if isinstance(record, StoreError):
-                dismiss = self._refuse if isinstance(record, RecordNotFound) else self._reject
+                dismiss = self._refusals.miss if isinstance(record, RecordNotFound) else self._refusals.reject
                 for delivery in deliveries:
                     dismiss(delivery, str(record))
             else:
@@ -335,21 +375,27 @@ class Coordinator:
 
     # ---- starts
 
-    def _start(self, delivery: Delivery) -> Case | None:
+    def _begun(self, deliveries: Sequence[Delivery], has_signals: bool = False) -> list[Case]:
+        named = self._starts.named_by(deliveries)
+        cases = (self._start(delivery, named, has_signals) for delivery in deliveries)
+        return [case for case in cases if case is not None]
+
+    def _start(self, delivery: Delivery, named: Named, has_signals: bool) -> Case | None:
         try:
-            return Case(self._starts.creation(delivery, self._moment(delivery)), [delivery])
+            commit = self._starts.creation(delivery, self._moment(delivery), named, has_signals)
+            return Case(commit, [delivery])
         except Unavailable:
             raise
         except InvalidSpec as error:
             details = [problem.as_dict() for problem in error.problems]
-            self._reject(
+            self._refusals.reject(
                 delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details}
             )
         except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError) as error:
-            self._reject(delivery, str(error))
+            self._refusals.reject(delivery, str(error))
         except Exception as error:
             logger.exception("cannot start", extra=marks(delivery))
-            self._reject(delivery, f"internal error: {type(error).__name__}: {error}")
+            self._refusals.reject(delivery, f"internal error: {type(error).__name__}: {error}")
         return None
 
     def _repeat(self, case: Case) -> None:
@@ -369,7 +415,7 @@ class Coordinator:
                 raise Conflict(case.commit.record.execution_id, ", and it keeps changing hands: start again")
             settled = settle_conflict(self._backend, case.commit, policy, self._moment(delivery))
         except Conflict as error:
-            self._reject(delivery, str(error))
+            self._refusals.reject(delivery, str(error))
             return
         if isinstance(settled, WorkflowRecord):
             self._log.answer(delivery, existing(settled))
@@ -379,22 +425,6 @@ class Coordinator:
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)
 
-    def _refuse(self, delivery: Delivery, reason: str) -> None:
-        """What cannot be done; a parent that cancels its child does not mind whether it could be, and whoever
-        waits for an answer has it: nobody else need look into it."""
-        if isinstance(delivery.event, ControlEvent) and delivery.event.is_of_parent:
-            self._log.drop(delivery)
-        elif delivery.reply is not None:
-            logger.info("refused: %s", reason[:500], extra=marks(delivery))
-            self._log.answer(delivery, {"ok": False, "reason": reason})
-        else:
-            self._reject(delivery, reason)
-
-    def _reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
-        words = told(reason, answer or {})
-        logger.warning("rejected from %s: %s", delivery.ref.stream, words[:500], extra=marks(delivery))
-        self._log.reject(delivery, reason, answer)
-
 
 class StopSignal(Protocol):
     """As threading.Event."""
@@ -402,17 +432,3 @@ class StopSignal(Protocol):
     def is_set(self) -> bool: ...
 
     def wait(self, timeout: float) -> bool: ...
-
-
-class Chore:
-    """Something done every so often, between batches."""
-
-    def __init__(self, every_s: float, do: Callable[[], object]) -> None:
-        self._every_s, self._do = every_s, do
-        self._due = 0.0
-
-    def do_if_due(self) -> None:
-        now = time.monotonic()
-        if now >= self._due:
-            self._due = now + self._every_s
-            self._do()

@@ -78,7 +78,9 @@ def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> 
     """A coordinator on its Redis ports."""
     keys = settings.keys
     store = RedisStore(client, keys, settings.retention_s, settings.tags)
-    log = RedisEventLog(client, consumer, keys, settings.grace_ms, settings.retention_s)
+    log = RedisEventLog(
+        client, consumer, keys, settings.grace_ms, settings.retention_s, max_queued=settings.max_queued
+    )
     backend = Backend(store=store, runner=RqRunner(client, keys))
     return Coordinator(backend, log, definitions=store, routes=settings.tags)
 

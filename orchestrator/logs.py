@@ -136,7 +136,8 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record.msg, record.args = _message(record), None  # words that do not fit together are no error here
-        return str(hidden(super().format(record)))
+        lines = str(hidden(super().format(record))).split("\n")
+        return "\n".join(map(_readable, lines))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         words = [f"{name}={_word(value)}" for name, value in fields_of(record).items()]
@@ -174,6 +175,16 @@ def _plain(value: Any) -> Any:
         return json.loads(json.dumps(value, default=_said, allow_nan=False))
     except Exception:  # endless, deep, too long a number, or with keys that are no texts
         return _said(value)
+
+
+def _readable(line: str) -> str:
+    """What others wrote is read on a terminal, and not obeyed by it."""
+    if line.isprintable():
+        return line
+    return "".join(
+        char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
+        for char in line
+    )
 
 
 def _said(value: Any) -> str:

@@ -12,7 +12,8 @@ from orchestrator.application.errors import StoreError
 from orchestrator.application.routes import SETTING, Routes
 from orchestrator.application.spec import ID_RULE, is_id
 from orchestrator.payloads import PayloadSettings
-from orchestrator.redis_rq.events import GRACE_MS
+from orchestrator.redis_rq.backlog import MAX_BACKLOG
+from orchestrator.redis_rq.events import GRACE_MS, MAX_QUEUED
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RETENTION_S
 from orchestrator.worker.lease import LEASE_S
@@ -32,6 +33,8 @@ class Settings:
     grace_ms: int = GRACE_MS
     retention_s: int = RETENTION_S
     tags: Routes = field(default_factory=Routes)
+    max_backlog: int = MAX_BACKLOG
+    max_queued: int = MAX_QUEUED
 
     @property
     def keys(self) -> Keys:
@@ -54,6 +57,8 @@ class Settings:
             grace_ms=_number("GRACE_MS", read("GRACE_MS", str(default.grace_ms)), int),
             retention_s=_number("RETENTION_S", read("RETENTION_S", str(default.retention_s)), int),
             tags=_tags(read("TAGS", "")),
+            max_backlog=_number("MAX_BACKLOG", read("MAX_BACKLOG", str(default.max_backlog)), int),
+            max_queued=_number("MAX_QUEUED", read("MAX_QUEUED", str(default.max_queued)), int),
         )
 
 

@@ -7,11 +7,12 @@ coordinator commits, and answers what is refused.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
 from orchestrator.application.beginnings import UnknownWorkflow, child_spec, new_record
-from orchestrator.application.errors import InvalidEvent, InvalidSpec
+from orchestrator.application.errors import InvalidEvent, InvalidSpec, Unavailable
 from orchestrator.application.events import Moment, Parent, StartEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.routes import Routes
@@ -22,6 +23,8 @@ from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Definitions, Delivery, EventLog
 
 Answer = dict[str, Any]
+Named = Mapping[str, str | None]
+"""Names of workflows, and the workflow_id that is registered under each, if any."""
 
 
 class Starts:
@@ -37,18 +40,34 @@ class Starts:
         self._routes, self._jobs_per_commit = routes, jobs_per_commit
         self._specs = SpecCache()
 
-    def creation(self, delivery: Delivery, moment: Moment) -> Commit:
+    def named_by(self, deliveries: Sequence[Delivery]) -> Named:
+        """The registered workflows that some starts name, looked up at once."""
+        events = (cast("StartEvent", delivery.event) for delivery in deliveries)
+        names = list({event.workflow: None for event in events if event.workflow is not None})
+        try:
+            return dict(zip(names, self._definitions.named(names), strict=True)) if names else {}
+        except Unavailable:
+            raise
+        except Exception:  # each is asked for by itself then: it must not harm the others
+            return {}
+
+    def creation(self, delivery: Delivery, moment: Moment, named: Named, has_signals: bool = False) -> Commit:
         """The commit that creates what a start asks for. Raises InvalidEvent, InvalidSpec, UnknownWorkflow,
-        NoRoute or StoreError when there is nothing that could be created."""
+        NoRoute or StoreError when there is nothing that could be created.
+
+        Few executions have signals before they begin: without `has_signals` none are looked for, and the
+        store says when there are some (AGAIN).
+        """
         event = cast("StartEvent", delivery.event)
-        loaded = self._spec_of(event)
+        loaded = self._spec_of(event, named)
         self._routes.queues(loaded.spec)
         inputs, problems = check_inputs(loaded.spec, event.inputs)
         if problems:
             raise InvalidSpec(problems)
         execution_id = event.execution_id or execution_id_of(delivery)
         record = new_record(loaded, execution_id, inputs, event, moment)
-        record.signals = self._log.kept_signals(execution_id)
+        if has_signals:
+            record.signals = self._log.kept_signals(execution_id)
         self._backend.look_around([record])
         if record.parent is None:
             record.shared["global"] = {}  # what is there is of another that had this id
@@ -60,7 +79,7 @@ class Starts:
             commit.root = (event.idempotency_root, event.idempotency_window_s)
         return commit
 
-    def _spec_of(self, event: StartEvent) -> LoadedSpec:
+    def _spec_of(self, event: StartEvent, named: Named) -> LoadedSpec:
         if event.spec is not None:
             return self._specs.load(event.spec)
         name = event.workflow or ""
@@ -69,10 +88,10 @@ class Starts:
             if child.loaded is not None:
                 return child.loaded
             name = child.name or ""
-        try:
-            return self._definitions.definition(name)
-        except KeyError:
-            raise UnknownWorkflow(name) from None
+        workflow_id = named[name] if name in named else self._definitions.named([name])[0]
+        if workflow_id is None:
+            raise UnknownWorkflow(name)
+        return self._definitions.spec(workflow_id)
 
     def _child_of(self, parent: Parent) -> ChildSpec:
         """Anybody can send what looks like the word of a parent, and name whatever they like."""

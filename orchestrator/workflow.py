@@ -29,11 +29,12 @@ from orchestrator.application.decisions import (
     Pending,
     replace_outcome,
 )
+from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import ControlEvent, ResultEvent, SignalEvent, StepEvent, iso
 from orchestrator.application.lines import Line
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.transitions import StepResult, advance, decide, on_step_result
+from orchestrator.application.transitions import StepResult, advance, decide, nobody_waits, on_step_result
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.isolation import isolated_decision, plain
 from orchestrator.backend.results import as_results, work_result
@@ -111,9 +112,16 @@ class Workflow:
             family.turn()
 
     def signal(self, name: str, payload: Any = None) -> None:
-        """Say something to the execution: the step that waits for it has it, or one that will."""
+        """Say something to the execution: the step that waits for it has it, or one that will. InvalidEvent
+        when it has ended."""
         event = SignalEvent(self.id, name, plain(payload))
-        Family(self.backend).decide(self.id, lambda _: [event])
+
+        def unless_ended(record: WorkflowRecord) -> list[StepEvent]:
+            if record.is_final:
+                raise InvalidEvent(nobody_waits(record, record.status))
+            return [event]
+
+        Family(self.backend).decide(self.id, unless_ended)
 
     def cancel(self, reason: str | None = None, by: str | None = None) -> None:
         """End the execution, and its children; InvalidEvent when it has ended otherwise."""

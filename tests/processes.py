@@ -61,6 +61,10 @@ class Stack:
         rq = (sys.executable, "-m", "rq.cli", "worker", "--url", self.url, "--serializer", "json")
         return self._spawn(*rq, "--worker-class", worker_class, "--worker-ttl", "30", *names)
 
+    def module(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """A module of the tests that is a program."""
+        return self._spawn(sys.executable, "-m", name, *arguments)
+
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -77,6 +81,19 @@ class Stack:
     def kill_horse(self, process: subprocess.Popen[bytes]) -> bool:
         horse = self.horse_of(process)
         return horse is not None and self.kill_pid(horse)
+
+    def freeze(self, process: subprocess.Popen[bytes]) -> None:
+        """A worker, and the process in which it runs steps, if it has one now."""
+        process.send_signal(signal.SIGSTOP)
+        horse = self.horse_of(process)
+        if horse is not None:
+            os.kill(horse, signal.SIGSTOP)
+
+    def kill_with_horse(self, process: subprocess.Popen[bytes]) -> None:
+        horse = self.horse_of(process)
+        self.kill(process)
+        if horse is not None:
+            self.kill_pid(horse)
 
     def kill_pid(self, pid: int) -> bool:
         """Kill a child of one of our processes; False when it has just ended."""

@@ -68,7 +68,13 @@ class RedisServer:
             *self.arguments,
         ]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                restore_signals=False,  # a file that may not grow is an error, not the end: see outages.py
+            )
         self._wait_until_it_answers()
 
     def stop(self) -> None:

@@ -385,6 +385,7 @@ def check_readiness(record: WorkflowRecord) -> None:
     assert (kept.open, kept.active, kept.in_flight) == (made.open, made.active, made.in_flight)
     assert kept.waiting == made.waiting
     assert kept.timed == made.timed
+    assert kept.due == made.due
     assert kept.agenda == sorted(set(kept.agenda))
     assert kept.candidates == sorted(set(kept.candidates))
     if not record.is_final:

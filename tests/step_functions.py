@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,14 @@ def busy(inputs: dict[str, Any]) -> dict[str, Any]:
     Path(inputs["pid_file"]).write_text(str(os.getpid()))
     while True:
         sum(range(1_000))
+
+
+def stubborn(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Leaves its pid behind and goes on for ever, whatever is raised in it."""
+    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    while True:
+        with suppress(Exception):
+            sum(range(1_000))
 
 
 def stuck(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -146,3 +155,8 @@ def many_rows(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def sum_of_rows(inputs: dict[str, Any]) -> dict[str, Any]:
     return {"sum": sum(row["id"] for row in inputs["rows"]), "count": len(inputs["rows"])}
+
+
+def talks(inputs: dict[str, Any], log: Callable[..., None]) -> dict[str, Any]:
+    log("good morning")
+    return {}

@@ -37,31 +37,22 @@ def advance_draft(draft: Draft, limit: int | None) -> Decision:
 def _advance(draft: Draft, limit: int | None) -> Decision:
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
-    if _is_open(draft) and workflow_has_place(draft):
-        while _is_open(draft) and (_judge(draft) or _dispatch(draft, limit)):
+    if draft.is_open and workflow_has_place(draft):
+        while draft.is_open and (_judge(draft) or _dispatch(draft, limit)):
             pass
-        if _is_open(draft) and not draft.changes.jobs:
+        if draft.is_open and not draft.changes.jobs:
             _finish(draft)
-    if _is_compensating(draft):
+    if draft.status is WorkflowStatus.COMPENSATING:
         return go_on_compensating(draft)
     if draft.is_final:
         return ending_of(draft)
     return Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
 
 
-def _is_open(draft: Draft) -> bool:
-    """Whether steps can still be run: it has not come to its end, nor to undoing what was done."""
-    return not draft.is_final and not _is_compensating(draft)
-
-
-def _is_compensating(draft: Draft) -> bool:
-    return draft.status is WorkflowStatus.COMPENSATING
-
-
 def _judge(draft: Draft) -> bool:
     """Take every step on the agenda through its gates; False when there was none."""
     judged = False
-    while _is_open(draft) and (step_id := draft.next_to_judge()) is not None:
+    while draft.is_open and (step_id := draft.next_to_judge()) is not None:
         judged = True
         if pass_gates(draft, step_id):
             draft.propose(step_id)
@@ -86,10 +77,10 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
         if passed and is_eligible(draft, step_id):
             _prepare(draft, step_id, ready)
         skip_dead_ends(draft)
-        if not _is_open(draft):
+        if not draft.is_open:
             return False
     for step_id, step, resolved in ready:
-        if not _is_open(draft):
+        if not draft.is_open:
             return False
         if draft.step(step_id) is not step:
             continue
@@ -128,12 +119,12 @@ def _nests_too_deep(draft: Draft, step_id: str) -> bool:
 
 def _room(draft: Draft, limit: int | None) -> int | None:
     """How many dispatches are still allowed: by this commit, and by the workflow's max_workers."""
-    rooms = []
-    if limit is not None:
-        rooms.append(limit - draft.claims)
-    if draft.record.spec.max_workers is not None:
-        rooms.append(draft.record.spec.max_workers - draft.in_flight)
-    return min(rooms, default=None)
+    most = draft.record.spec.max_workers
+    by_commit = None if limit is None else limit - draft.claims
+    if most is None:
+        return by_commit
+    by_workflow = most - draft.in_flight
+    return by_workflow if by_commit is None else min(by_commit, by_workflow)
 
 
 def _has_more(draft: Draft, limit: int | None) -> bool:
@@ -167,7 +158,7 @@ def _map(draft: Draft, step_id: str, items: list[Any] | None, room: int | None) 
     if draft.step(step_id).items is not None:
         fill_map(draft, step_id, room)
     skip_dead_ends(draft)
-    if _is_open(draft) and draft.step(step_id).awaits_dispatch:
+    if draft.is_open and draft.step(step_id).awaits_dispatch:
         draft.propose(step_id)
 
 

@@ -26,8 +26,14 @@ class Agenda:
             self._changes.added.add(position)
             heappush(self._heap, position)
 
+    def discard(self, position: int) -> None:
+        """It is not to be taken any more, whether it was or not."""
+        self._changes.added.discard(position)
+        self._changes.taken.add(position)
+
     def take(self) -> int | None:
         """The lowest position; None when there is none left."""
+        self._pass_over_discarded()
         kept, at = self._kept, self._at
         if self._heap and (at >= len(kept) or self._heap[0] <= kept[at]):
             position = heappop(self._heap)
@@ -41,3 +47,10 @@ class Agenda:
             return None
         self._changes.taken.add(position)
         return position
+
+    def _pass_over_discarded(self) -> None:
+        added, taken = self._changes.added, self._changes.taken
+        while self._heap and self._heap[0] not in added:
+            heappop(self._heap)
+        while self._at < len(self._kept) and (at := self._kept[self._at]) in taken and at not in added:
+            self._at += 1

@@ -6,7 +6,7 @@ And what is right, but probably not meant: the warnings.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from orchestrator.application.errors import Problem
@@ -21,15 +21,15 @@ from orchestrator.application.written_filters import WrittenFilter
 # Steps ------------------------------------------------------------------------------------------------------
 
 
-def check_kind(raw: Mapping[str, Any], refused: Iterable[str], path: Path, report: Report) -> None:
-    """Each step is one thing; a key that this release refuses is taken for one that says which."""
+def check_kind(raw: Mapping[str, Any], path: Path, report: Report) -> None:
+    """Each step is one thing."""
     token = next((key for key in ("op", "fn", "type") if raw.get(key) is not None), None)
     others = [key for key in ("source", *KINDS) if raw.get(key) is not None]
     found = others if token is None else [token, *others]
     if len(found) > 1:
         message = f"a step is one thing: keep one of {', '.join(found[:-1])} and {found[-1]}"
         report.add(path, "many_kinds", message)
-    elif not found and not {"source", *KINDS} & set(refused):
+    elif not found:
         message = "a step needs an op or fn: the name of its executor"
         report.add(path, "no_token", message)
     elif len(others) == 1 and others[0] != "source":

@@ -12,7 +12,6 @@ from orchestrator.application.draft import Draft
 from orchestrator.application.endings import end_workflow
 from orchestrator.application.events import TimerEvent, failure
 from orchestrator.application.gates import wake
-from orchestrator.application.maps import is_item, item_is_due
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.timers import Timer, timers_of
 from orchestrator.application.units import StepRecord
@@ -31,8 +30,6 @@ def on_timer(draft: Draft, event: TimerEvent, unit: StepRecord | None) -> StepRe
     match event.kind:
         case "retry":
             draft.amend(event.step_id, not_before_ms=None)
-            if is_item(event.step_id):
-                item_is_due(draft, event.step_id)
             return None
         case "wake":
             wake(draft, event.step_id)

@@ -18,7 +18,7 @@ from orchestrator.application.agenda import Agenda
 from orchestrator.application.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.context import Context, StateView
 from orchestrator.application.events import ControlEvent, Moment, Post
-from orchestrator.application.readiness import ReadinessChanges
+from orchestrator.application.readiness import PositionChanges, ReadinessChanges
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.redaction import redacted
 from orchestrator.application.spec import UNDO, WEBHOOK, WEBHOOK_STEP, StepSpec
@@ -33,6 +33,8 @@ from orchestrator.application.states import (
 from orchestrator.application.timers import Timer, timers_of
 from orchestrator.application.units import Slot, StepRecord
 
+_CLOSED = FINAL_WORKFLOWS | {WorkflowStatus.COMPENSATING}
+
 
 class Draft:
     """`dead_ends` are parent and child of edges that may keep the child from ever running; `judged` are the
@@ -41,6 +43,7 @@ class Draft:
 
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
+        self.status: WorkflowStatus = record.status
         self.changes = Changes(at_ms=moment.at_ms)
         self._steps, self._readiness = self.changes.steps, ReadinessChanges()
         self.changes.readiness = self._readiness
@@ -50,17 +53,18 @@ class Draft:
         self.tokens = self.claims = self.logged = 0
         self._agenda = Agenda(record.readiness.agenda, self._readiness.agenda)
         self._candidates = Agenda(record.readiness.candidates, self._readiness.candidates)
+        self._due: dict[str, Agenda] = {}
 
     # ---- reading
 
     @property
-    def status(self) -> WorkflowStatus:
-        status: WorkflowStatus = self.changes.fields.get("status", self.record.status)
-        return status
-
-    @property
     def is_final(self) -> bool:
         return self.status in FINAL_WORKFLOWS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether steps can still be run: it has not come to its end, nor to undoing what was done."""
+        return self.status not in _CLOSED
 
     @property
     def outcome(self) -> Any:
@@ -171,7 +175,7 @@ class Draft:
             changes["slot"] = None  # whoever ends, or waits for another attempt, makes room
         if status is StepStatus.COMPLETE and "#" not in unit and self.spec(unit).compensate is not None:
             changes["completion"] = self._next_completion()
-        after = replace(before, status=status, **changes)
+        after = before.changed(status=status, **changes)
         self._put(unit, before, after)
         self._note_move(unit, before.status, after)
 
@@ -183,7 +187,7 @@ class Draft:
         last_run = max(before.run_id, self.drop_items(step_id))
         after = StepRecord(run_id=last_run + 1, round=before.round + 1, dispatches=before.dispatches)
         if before.held is not None:
-            after = replace(after, status=StepStatus.ON_HOLD, held=StepStatus.READY.value)
+            after = after.changed(status=StepStatus.ON_HOLD, held=StepStatus.READY.value)
         self.revive(step_id, after)
 
     def revive(self, unit: str, after: StepRecord) -> None:
@@ -197,7 +201,7 @@ class Draft:
     def amend(self, unit: str, **changes: Any) -> None:
         """Change what is known of a unit without moving it."""
         before = self.known(unit)
-        self._put(unit, before, replace(before, **changes))
+        self._put(unit, before, before.changed(**changes))
 
     def add_item(self, unit: str, item: StepRecord) -> None:
         self.changes.items[unit] = item
@@ -209,7 +213,7 @@ class Draft:
             unit = f"{step_id}#{n}"
             item = self.known(unit)
             self.revoke(unit)
-            self._put(unit, item, replace(item, token=None, deadline_ms=None, not_before_ms=None))
+            self._put(unit, item, StepRecord())
             self.changes.items[unit] = None
             last_run = max(last_run, item.run_id)
         return last_run
@@ -276,6 +280,7 @@ class Draft:
 
     def move_workflow(self, status: WorkflowStatus, **fields: Any) -> None:
         check_workflow_move(self.status, status)
+        self.status = status
         self.changes.fields.update(status=status, **fields)
         error = fields.get("error")
         self.note(workflow=status.value, **({"error": self._shown(error)} if error else {}))
@@ -313,6 +318,18 @@ class Draft:
         position = self._candidates.take()
         return None if position is None else self.graph.order[position]
 
+    def next_due(self, step_id: str) -> int:
+        """The first item of a map that is to be dispatched again; there must be one."""
+        n = self._due_items(step_id).take()
+        assert n is not None, f"{step_id} has no item that is due"
+        return n
+
+    def _due_items(self, step_id: str) -> Agenda:
+        if step_id not in self._due:
+            changes = self._readiness.due.setdefault(step_id, PositionChanges())
+            self._due[step_id] = Agenda(self.record.readiness.due.get(step_id, []), changes)
+        return self._due[step_id]
+
     # ---- what follows from a change
 
     def known(self, unit: str) -> StepRecord:
@@ -323,6 +340,8 @@ class Draft:
     def _put(self, unit: str, before: StepRecord, after: StepRecord) -> None:
         if "#" in unit:
             self.changes.items[unit] = after
+            if before.is_due is not after.is_due:
+                self._count_due(unit, after.is_due)
         else:
             self._steps[unit] = after
             self._readiness.active += after.is_active - before.is_active
@@ -336,6 +355,15 @@ class Draft:
         if before.has_timer or after.has_timer:
             self._readiness.timed[unit] = after.has_timer
             self._rearm(unit, before, after)
+
+    def _count_due(self, unit: str, is_due: bool) -> None:
+        """Items that are to be dispatched again follow from the record; their map counts them."""
+        step_id, _, n = unit.partition("#")
+        counts = self.step(step_id).items if n.isdecimal() else None
+        if counts is not None:
+            items = self._due_items(step_id)
+            (items.add if is_due else items.discard)(int(n))
+            self.amend(step_id, items=replace(counts, due=counts.due + (1 if is_due else -1)))
 
     def _recount(self, step_id: str, before: StepStatus, after: StepStatus) -> None:
         """Keep the counters in step, and put on the agenda whom this move concerns."""

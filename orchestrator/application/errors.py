@@ -15,6 +15,7 @@ OrchestratorError
 │   └── VariableRefused    a configuration reads a variable that its worker keeps to itself
 ├── NoRoute                no queue serves the tags of a step; its start is refused
 ├── StartRefused           the coordinator answered a start with a refusal
+├── Busy                   too many starts wait already; nothing was sent, try later
 ├── TooLarge               a value is too large to be passed, by reference too
 ├── PayloadMissing         a value that is kept by reference is not in the payload store any more
 └── StoreError
@@ -163,6 +164,20 @@ class StartRefused(OrchestratorError):
     def __init__(self, reason: str, problems: Iterable[dict[str, Any]] = ()) -> None:
         super().__init__(reason)
         self.reason, self.problems = reason, tuple(problems)
+
+
+class Busy(OrchestratorError):
+    """Too many starts wait for coordinators. `sent` are the entry ids of those that went before."""
+
+    exit_code = 7
+
+    def __init__(self, waiting: int, most: int, sent: Sequence[str] = ()) -> None:
+        super().__init__(
+            f"busy: {waiting:,} starts wait for coordinators, and no more than {most:,} may"
+            f" (ORCHESTRATOR_MAX_BACKLOG); {len(sent) or 'nothing'} {'were' if sent else 'was'} sent."
+            " Try later, or start more coordinators and workers: orchestrator doctor says which"
+        )
+        self.waiting, self.most, self.sent = waiting, most, tuple(sent)
 
 
 class TooLarge(OrchestratorError):

@@ -156,11 +156,13 @@ def _check_items(record: WorkflowRecord, step_id: str) -> Iterator[str]:
 
 
 def _check_order(counts: ItemCounts, items: list[StepRecord]) -> Iterator[str]:
-    """Whatever can be dispatched is due, or stands behind the next one that never was."""
-    counted = sorted({*counts.due, *range(counts.next, counts.count)})
-    waiting = [n for n, item in enumerate(items) if item.awaits_dispatch]
-    if counted != waiting:
-        yield f"due are the items {counted}, and {waiting} by their records"
+    """Whatever can be dispatched is due and counted, or the next one that never was, or stands behind it."""
+    due = sum(1 for item in items if item.is_due)
+    if counts.due != due:
+        yield f"due is {counts.due}, and {due} by its items"
+    following = next((n for n, item in enumerate(items) if item.status is S.READY), counts.count)
+    if counts.next != following:
+        yield f"next is {counts.next}, and {following} by its items"
 
 
 def _is_item(unit: str) -> bool:

@@ -85,11 +85,18 @@ def _take_item(draft: Draft, step_id: str) -> int | None:
     if counts is None or not counts.has_more:
         return None
     if counts.due:
-        n, taken = counts.due[0], replace(counts, due=counts.due[1:], out=counts.out + 1)
+        n, following = draft.next_due(step_id), counts.next
     else:
-        n, taken = counts.next, replace(counts, next=counts.next + 1, out=counts.out + 1)
-    draft.amend(step_id, items=taken)
+        n, following = counts.next, _first_ready(draft, step_id, counts.next + 1, counts.count)
+    draft.amend(step_id, items=replace(counts, next=following, out=counts.out + 1))
     return n
+
+
+def _first_ready(draft: Draft, step_id: str, start: int, count: int) -> int:
+    """The first item from `start` on that is to be dispatched: the very next one, unless the map was opened
+    again and has some that had completed before."""
+    ready = (n for n in range(start, count) if draft.known(f"{step_id}#{n}").status is StepStatus.READY)
+    return next(ready, count)
 
 
 def _inputs(draft: Draft, step_id: str, unit: str) -> dict[str, Any]:
@@ -118,26 +125,15 @@ def on_item(
     delay_ms = next_delay_ms(draft, unit, error) if error is not None else None
     if delay_ms is not None:
         pending = try_again(draft, unit, delay_ms)
-        _count(draft, unit, out=-1)
-        if not delay_ms:
-            item_is_due(draft, unit)
-        _close_if_over(draft, unit.partition("#")[0])
+        item_goes_again(draft, unit)
         return pending
     return _settle_item(draft, unit, output, error)
 
 
-def item_is_due(draft: Draft, unit: str) -> None:
-    """An item may be dispatched again: its delay is over, or its worker was lost."""
-    step_id, _, n = unit.partition("#")
-    counts = draft.step(step_id).items
-    assert counts is not None
-    draft.amend(step_id, items=replace(counts, due=tuple(sorted({*counts.due, int(n)}))))
-
-
 def item_goes_again(draft: Draft, unit: str) -> None:
-    """An item in progress is to be dispatched once more: its worker was lost, or its loop goes round."""
+    """An item is not in progress any more, and is to be dispatched once more: it failed, its worker was lost,
+    or its loop goes round."""
     _count(draft, unit, out=-1)
-    item_is_due(draft, unit)
     _close_if_over(draft, unit.partition("#")[0])
 
 

@@ -175,10 +175,9 @@ def _joined(parts: Mapping[str, str]) -> str:
 
 def check_size(inputs: Mapping[str, Any], step: str, most: int) -> None:
     """ExpressionError when the inputs of a step are too large to be carried, whatever they were made of."""
-    text = _measure(inputs)
-    if len(text) * 4 <= most:
-        return  # a character has four bytes at the most
-    size = len(text.encode())
+    if len(repr(inputs)) * 6 <= most:
+        return  # so many bytes has a character at the most, when it is escaped
+    size = len(_measure(inputs).encode())
     if size > most:
         raise ExpressionError(
             f"the inputs of step {step!r} have {size:,} bytes; at most {most:,} can be carried: pass large"

@@ -21,6 +21,7 @@ class ReadinessChanges:
     candidates: PositionChanges = field(default_factory=lambda: PositionChanges())
     waiting: dict[str, bool] = field(default_factory=dict)
     timed: dict[str, bool] = field(default_factory=dict)
+    due: dict[str, PositionChanges] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ class Readiness:
     candidates  those it has judged and not dispatched, for want of capacity
     waiting     the steps that wait for a signal
     timed       the units that have a time to wait for
+    due         for each map that has some, the items that are to be dispatched again, in order
     """
 
     unmet: dict[str, int]
@@ -51,6 +53,7 @@ class Readiness:
     candidates: list[int] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
     timed: set[str] = field(default_factory=set)
+    due: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -71,7 +74,14 @@ class Readiness:
         in_flight = sum(1 for unit in units.values() if unit.token is not None)
         timed = {name for name, unit in units.items() if unit.has_timer}
         waiting = {step_id for step_id, step in steps.items() if step.status is StepStatus.WAITING}
-        return cls(unmet, len(steps) - len(final), active, in_flight, agenda, waiting=waiting, timed=timed)
+        due: dict[str, list[int]] = {}
+        for name, item in (items or {}).items():
+            step_id, _, n = name.partition("#")
+            if n.isdecimal() and item.is_due:
+                insort(due.setdefault(step_id, []), int(n))
+        return cls(
+            unmet, len(steps) - len(final), active, in_flight, agenda, waiting=waiting, timed=timed, due=due
+        )
 
     def apply(self, changes: ReadinessChanges) -> None:
         self.unmet.update(changes.unmet)
@@ -84,6 +94,10 @@ class Readiness:
             (self.waiting.add if waits else self.waiting.discard)(step_id)
         for unit, has_timer in changes.timed.items():
             (self.timed.add if has_timer else self.timed.discard)(unit)
+        for step_id, positions in changes.due.items():
+            self.due[step_id] = _edited(self.due.get(step_id, []), positions)
+            if not self.due[step_id]:
+                del self.due[step_id]
 
 
 def _edited(positions: list[int], changes: PositionChanges) -> list[int]:

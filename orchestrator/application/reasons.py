@@ -318,16 +318,16 @@ def _map(look: _Look, counts: ItemCounts) -> list[Reason]:
         f"{look.subject}: {counts.settled} of {counts.count} items have ended{errors}; {counts.out} are out"
     )
     found = [look.reason(Code.ITEMS, words)]
-    waits = len(counts.due) + counts.count - counts.next
+    names = [f"{look.unit}#{n}" for n in range(counts.count)]
+    waits = sum(1 for name in names if look.record.items[name].awaits_dispatch)
     if counts.fatal:
         found = [look.reason(Code.ITEMS, f"{words}, and after a failed one no other is dispatched")]
     elif waits:
-        first = counts.due[0] if counts.due else counts.next
+        first = look.record.readiness.due.get(look.unit, [counts.next])[0]
         item = _Look.at(look.record, f"{look.unit}#{first}", look.now_ms)
         what = "item" if waits == 1 else "items"
         kept = _held_back(item, f"{waits} more {what} of {look.subject} could run")
         found.append(look.reason(Code(kept.code), kept.words, advice=kept.advice))
-    names = (f"{look.unit}#{n}" for n in range(counts.count))
     active = [name for name in names if _is_under_way(look.record.items[name])]
     for name in active[:ITEMS_SHOWN]:
         found += about(look.record, name, look.now_ms)

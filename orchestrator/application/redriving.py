@@ -69,7 +69,7 @@ def _revive(draft: Draft, steps: list[str]) -> None:
     for step_id in steps:
         counts = draft.step(step_id).items
         if counts is not None and _goes_on(draft, step_id, counts):
-            draft.revive(step_id, replace(_again(draft, step_id), items=replace(counts, out=0)))
+            draft.revive(step_id, _again(draft, step_id).changed(items=replace(counts, out=0)))
         else:
             draft.revive(step_id, _again(draft, step_id, draft.drop_items(step_id)))
 
@@ -82,7 +82,7 @@ def _again(draft: Draft, unit: str, last_run: int = 0) -> StepRecord:
     )
     if draft.spec(unit).loop is None:
         return after
-    return replace(after, iteration=before.iteration, loop_value=before.loop_value)
+    return after.changed(iteration=before.iteration, loop_value=before.loop_value)
 
 
 def _goes_on(draft: Draft, step_id: str, counts: ItemCounts) -> bool:
@@ -98,17 +98,11 @@ def resume_map(draft: Draft, step_id: str) -> None:
     Not before: what stands above it, or a condition, may yet keep it from running."""
     counts = draft.step(step_id).items
     assert counts is not None, "a map that goes on has items"
-    undone = []
-    for n in range(counts.count):
-        item = draft.known(f"{step_id}#{n}")
-        if item.status is not StepStatus.COMPLETE:
-            draft.revive(f"{step_id}#{n}", replace(_again(draft, f"{step_id}#{n}"), value=item.value))
-            undone.append(n)
-    left = ItemCounts(
-        counts.count,
-        next=counts.count,
-        due=tuple(undone),
-        settled=counts.count - len(undone),
-        most=counts.most,
-    )
+    undone = [
+        n for n in range(counts.count) if draft.known(f"{step_id}#{n}").status is not StepStatus.COMPLETE
+    ]
+    for unit in (f"{step_id}#{n}" for n in undone):
+        draft.revive(unit, _again(draft, unit).changed(value=draft.known(unit).value))
+    settled = counts.count - len(undone)
+    left = ItemCounts(counts.count, next=undone[0], settled=settled, most=counts.most)
     draft.move(step_id, StepStatus.IN_PROGRESS, items=left, dispatched_at=draft.moment.iso)

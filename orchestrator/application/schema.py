@@ -53,10 +53,6 @@ def schema() -> dict[str, Any]:
     root = WrittenDocument.model_json_schema(by_alias=True)
     parts: dict[str, Any] = root.pop("$defs")
     step = parts["WrittenStep"]
-    levels = {"document": root, "defaults": parts["WrittenDefaults"], "step": step}
-    for name in language.NOT_YET:
-        level, key = name.split(".")
-        del levels[level]["properties"][key]
     for name, part in {"Workflow": root, **parts}.items():
         part["title"] = name.removeprefix(_PREFIX)
         part["patternProperties"] = {"^x-": True}

@@ -17,16 +17,6 @@ from orchestrator.application.secrets import Place
 if TYPE_CHECKING:
     from orchestrator.application.validation import LoadedSpec
 
-NOT_YET = frozenset(
-    {
-        "document.retention",
-    }
-)
-"""Keys of the language that this release refuses: take a line away when its key has arrived.
-
-The models know them all the same. It is looked up each time: a test may put another set in its place.
-"""
-
 UNDO = "undo"
 """`<step>#undo` is the compensation of a step, as `<step>#<n>` is an item of a map."""
 

@@ -62,13 +62,14 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
 WORKFLOW_MOVES: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
     W.PENDING: frozenset(W) - {W.PENDING},
     W.IN_PROGRESS: frozenset(W) - {W.PENDING, W.IN_PROGRESS},
-    W.PAUSED: frozenset(W) - {W.PENDING, W.PAUSED},
+    W.PAUSED: frozenset(W) - {W.PENDING, W.PAUSED, W.COMPLETE},
     W.COMPENSATING: frozenset({W.FAILED, W.CANCELLED}),
     W.COMPLETE: frozenset({W.IN_PROGRESS}),
     W.HALTED: frozenset(),
     W.FAILED: frozenset({W.IN_PROGRESS}),
     W.CANCELLED: frozenset({W.IN_PROGRESS}),
 }
+"""The same for a workflow. One that is paused does not advance, so that it completes when it goes on."""
 
 
 def check_step_move(step_id: str, before: StepStatus, after: StepStatus) -> None:

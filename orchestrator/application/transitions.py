@@ -49,7 +49,7 @@ from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.retries import NEVER_RETRIED
 from orchestrator.application.slots import on_slot
 from orchestrator.application.spec import WEBHOOK
-from orchestrator.application.states import StepStatus
+from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.units import StepRecord
 from orchestrator.application.waits import on_signal
 from orchestrator.application.webhooks import tend_webhook
@@ -107,14 +107,17 @@ def _answered(draft: Draft, event: ControlEvent | SignalEvent) -> dict[str, Any]
     """Take in what somebody outside wants, and say whether anything came of it."""
     if isinstance(event, SignalEvent) and draft.is_final:
         _apply(draft, event)
-        workflow = draft.record.workflow_execution_id
-        reason = f"nobody waits for a signal: workflow {workflow!r} is {draft.status}"
-        return {"ok": False, "reason": reason}
+        return {"ok": False, "reason": nobody_waits(draft.record, draft.status)}
     before, signals = len(draft.changes.history), len(draft.signals)
     _apply(draft, event)
     if isinstance(event, SignalEvent):
         return {"ok": True, "kept": len(draft.signals) > signals}
     return {"ok": True, "changed": len(draft.changes.history) > before or draft.changes.deletes}
+
+
+def nobody_waits(record: WorkflowRecord, status: WorkflowStatus) -> str:
+    """Why an execution that has ended refuses a signal."""
+    return f"nobody waits for a signal: workflow {record.workflow_execution_id!r} is {status}"
 
 
 def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment) -> Changes:

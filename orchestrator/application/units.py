@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 from orchestrator.application.states import ACTIVE_STEPS, FINAL_STEPS, StepStatus
@@ -11,16 +12,18 @@ from orchestrator.application.states import ACTIVE_STEPS, FINAL_STEPS, StepStatu
 S = StepStatus
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepRecord:
-    """One step of one execution, or one item of a map.
+    """One step of one execution, or one item of a map. It is never changed: `changed` makes another one.
+    Nothing is made as often, and one that Python itself froze would take ten times as long to make.
 
     `run_id` counts every reset and re-dispatch from 0, `attempt` the executions since the last reset from
     1, `round` the resets by `set` or rerun, `lost` the workers that died with this attempt, `iteration` how
     often a loop said again. `value` is an item of a map, or the case a switch took. `child` is the execution
     id of a child, `slot` the place under a concurrency key, `held` the status that a hold interrupted, and
-    `completion` says which of the steps that can be compensated was the how-manieth to complete. Times are
-    ISO 8601 in UTC; what a timer compares is in milliseconds.
+    `completion` says which of the steps that can be compensated was the how-manieth to complete. `unknown` is
+    what a newer release has written and this one does not know: it is kept. Times are ISO 8601 in UTC; what a
+    timer compares is in milliseconds.
     """
 
     status: StepStatus = S.READY
@@ -48,6 +51,14 @@ class StepRecord:
     slot: Slot | None = None
     held: str | None = None
     completion: int | None = None
+    unknown: Mapping[str, Any] | None = None
+
+    def changed(self, **changes: Any) -> StepRecord:
+        """This one, but for these fields."""
+        values = list(_values(self))
+        for name, value in changes.items():
+            values[_POSITIONS[name]] = value
+        return StepRecord(*values)
 
     @property
     def start_time(self) -> str | None:
@@ -85,29 +96,38 @@ class StepRecord:
         return self.status is S.READY
 
     @property
+    def is_due(self) -> bool:
+        """Of an item: it is to be dispatched again, since its delay is over, or its worker was lost."""
+        return self.status is not S.READY and self.awaits_dispatch
+
+    @property
     def has_timer(self) -> bool:
         return not (self.deadline_ms is None and self.not_before_ms is None and self.wake_at_ms is None)
 
     def as_dict(self) -> dict[str, Any]:
         """What is stored: the status and the counters, and whatever differs from a step that never ran."""
         stored: dict[str, Any] = {"status": self.status.value, "run_id": self.run_id, "attempt": self.attempt}
-        for name, default in _STEP_DEFAULTS:
-            value = getattr(self, name)
-            if value != default or type(value) is not type(default):
+        for (name, default), value in zip(_STEP_DEFAULTS, _stored_values(self), strict=True):
+            if value is not default and (value != default or type(value) is not type(default)):
                 stored[name] = value
         for name in _PARTS:
             part = getattr(self, name)
             if part is not None:
                 stored[name] = asdict(part)
+        if self.unknown is not None:
+            stored.update(self.unknown)
         return stored
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> StepRecord:
         known = {name: stored[name] for name, _ in _STEP_DEFAULTS if name in stored}
+        if len(known) + 1 < len(stored):
+            names = stored.keys() - known.keys() - {"status"}
+            known["unknown"] = {name: stored[name] for name in sorted(names)}
         if "items" in known:
-            known["items"] = ItemCounts(**{**known["items"], "due": tuple(known["items"]["due"])})
+            known["items"] = ItemCounts(**_counts(known["items"]))
         if "slot" in known:
-            known["slot"] = Slot(**known["slot"])
+            known["slot"] = Slot(**_only(_SLOT_NAMES, known["slot"]))
         return cls(status=StepStatus(stored["status"]), **known)
 
 
@@ -123,12 +143,13 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class ItemCounts:
-    """How far a map is: `next` is the first item never dispatched, `due` are items to dispatch again, `out`
-    those in progress, `settled` those that ended. After a fatal item none is dispatched any more."""
+    """How far a map is: `next` is the first item never dispatched, `due` how many are to be dispatched again,
+    `out` how many are in progress, `settled` how many have ended. After a fatal item none is dispatched any
+    more. Which items are due is in their own records: a list of them here would be written with each."""
 
     count: int
     next: int = 0
-    due: tuple[int, ...] = ()
+    due: int = 0
     out: int = 0
     settled: int = 0
     errors: int = 0
@@ -146,5 +167,21 @@ class ItemCounts:
         return self.settled == self.count or (self.fatal and not self.out)
 
 
+_NAMES = tuple(f.name for f in fields(StepRecord))
+_POSITIONS = {name: position for position, name in enumerate(_NAMES)}
+_values = attrgetter(*_NAMES)
 _PARTS = ("items", "slot")
-_STEP_DEFAULTS = tuple((f.name, f.default) for f in fields(StepRecord) if f.name != "status")
+_STEP_DEFAULTS = tuple((f.name, f.default) for f in fields(StepRecord) if f.name not in ("status", "unknown"))
+_stored_values = attrgetter(*(name for name, _ in _STEP_DEFAULTS))
+_COUNT_NAMES, _SLOT_NAMES = ([f.name for f in fields(part)] for part in (ItemCounts, Slot))
+
+
+def _counts(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Once the items that were due were listed; they say so themselves too, and are only counted now."""
+    counts = _only(_COUNT_NAMES, stored)
+    due = counts.get("due", 0)
+    return {**counts, "due": len(due) if isinstance(due, list) else due}
+
+
+def _only(names: Sequence[str], stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: stored[name] for name in names if name in stored}

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from types import UnionType
 from typing import Any
 
-from orchestrator.application import spec as language
 from orchestrator.application.checks import (
     check_join,
     check_kind,
@@ -141,16 +139,10 @@ class _Walk:
     def __init__(self, data: dict[str, Any], report: Report, nesting: _Nesting) -> None:
         self._data, self._report, self._text = data, report, canonical(data)
         self._has_secrets = f'"{SECRET}":' in self._text  # few documents: the others are not searched
-        self._refused = _not_yet(language.NOT_YET)
-        document = self._supported(data, "document", ())
-        if isinstance(document.get("defaults"), dict):
-            defaults = self._supported(document["defaults"], "defaults", ("defaults",))
-            document = {**document, "defaults": defaults}
-        self._key = "flow" if "flow" in document else "steps"
+        self._key = "flow" if "flow" in data else "steps"
         if self._key == "flow":
-            refuse_templates(document, report)
-        self._document = document
-        self._header = parse(WrittenDocument, {**document, "steps": [], "flow": None}, (), report)
+            refuse_templates(data, report)
+        self._header = parse(WrittenDocument, {**data, "steps": [], "flow": None}, (), report)
         self._defaults = self._settled_defaults()
         self._limits = self._header.limits.settled() if self._header.limits else Limits()
         self._nesting = nesting.lowered(self._limits)
@@ -178,7 +170,7 @@ class _Walk:
                 check_settled(step, kv_scopes, path, report)
                 if not faults:
                     check_join(step, path, graph, report)
-        check_values(self._document.get("outputs"), ("outputs",), report)
+        check_values(self._data.get("outputs"), ("outputs",), report)
         if header.concurrency is not None and isinstance(header.concurrency.key, dict):
             check_rule(header.concurrency.key, ("concurrency", "key"), report)
 
@@ -202,17 +194,6 @@ class _Walk:
         )
         return LoadedSpec(spec, graph, self._data, content_hash(self._text), is_sharing="kv" in self._text)
 
-    def _supported(self, raw: dict[str, Any], level: str, path: Path) -> dict[str, Any]:
-        """Without the keys of the language that this release refuses."""
-        refused = self._refused[level]
-        if refused.isdisjoint(raw):
-            return raw
-        for key in raw:
-            if key in refused:
-                message = f"{key!r} belongs to the language but is not supported by this release"
-                self._report.add((*path, key), "unknown_key", message)
-        return {key: value for key, value in raw.items() if key not in refused}
-
     def _settled_defaults(self) -> Defaults:
         header = self._header
         defaults = header.defaults.settled() if header.defaults else Defaults()
@@ -225,7 +206,7 @@ class _Walk:
         return replace(defaults, on_error=policy)
 
     def _settled_sources(self) -> Sources:
-        written = self._document.get("sources")
+        written = self._data.get("sources")
         names = written if isinstance(written, dict) else {}
         for name in names:
             if not is_id(name):
@@ -245,26 +226,24 @@ class _Walk:
             if not isinstance(raw, dict):
                 self._report.add(path, "bad_type", f"a step must be a mapping, not {kind(raw)}")
                 continue
-            supported = self._supported(raw, "step", path)
-            model = PlainStep if _PLAIN_KEYS.issuperset(supported) else WrittenStep
-            written = parse(model, supported, path, self._report)
+            model = PlainStep if _PLAIN_KEYS.issuperset(raw) else WrittenStep
+            written = parse(model, raw, path, self._report)
             if not written.token or model is WrittenStep:
-                check_kind(supported, raw.keys() - supported.keys(), path, self._report)
+                check_kind(raw, path, self._report)
             step_id = self._identified(written, raw, path, taken)
             if step_id is None:
-                walked[n] = supported, written, None
+                walked[n] = raw, written, None
                 continue
             taken[step_id] = n
-            found = self._found(written, supported, path) if isinstance(written, WrittenStep) else {}
+            found = self._found(written, raw, path) if isinstance(written, WrittenStep) else {}
             step = written.settled(step_id, self._defaults, found)
-            walked[n] = supported, written, _with_secrets(step) if self._has_secrets else step
+            walked[n] = raw, written, _with_secrets(step) if self._has_secrets else step
         return walked
 
     def _listed(self) -> list[Any]:
-        report, document, key = self._report, self._document, self._key
+        report, document, key = self._report, self._data, self._key
         if key not in document:
-            if "flow" not in self._data:
-                report.add(("steps",), "bad_type", "a workflow needs a list of steps; it may be empty")
+            report.add(("steps",), "bad_type", "a workflow needs a list of steps; it may be empty")
             return []
         if key == "flow" and "steps" in document:
             report.add(("flow",), "bad_type", "is another word for steps, which is there too; keep one")
@@ -337,16 +316,6 @@ def _with_secrets(step: StepSpec) -> StepSpec:
 
 
 _PLAIN_KEYS = frozenset(PlainStep.key_names())
-
-
-@lru_cache(maxsize=8)
-def _not_yet(names: frozenset[str]) -> dict[str, frozenset[str]]:
-    """The keys of NOT_YET by where they belong."""
-    pairs = [name.split(".") for name in names]
-    return {
-        level: frozenset(key for where, key in pairs if where == level)
-        for level in ("document", "defaults", "step")
-    }
 
 
 # Inputs -----------------------------------------------------------------------------------------------------

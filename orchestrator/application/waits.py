@@ -6,8 +6,12 @@ from typing import Any
 
 from orchestrator.application.attempts import StepResult, as_error, bring, reshaped
 from orchestrator.application.draft import Draft
+from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import failure
 from orchestrator.application.states import StepStatus
+
+MOST_SIGNALS = 1_000
+"""So many signals are kept for one execution: a record holds them whole."""
 
 
 def begin_wait(draft: Draft, step_id: str) -> None:
@@ -39,6 +43,8 @@ def on_signal(draft: Draft, name: str, payload: Any) -> StepResult:
         spec = draft.spec(step_id).wait
         if spec is not None and name in spec.signals:
             return _complete(draft, step_id, name, payload)
+    if len(draft.signals) >= MOST_SIGNALS:
+        raise too_many_signals(draft.record.execution_id)
     draft.keep_signals([*draft.signals, {"name": name, "payload": payload}])
     draft.note(signal=name)
     return None
@@ -66,3 +72,9 @@ def _complete(draft: Draft, step_id: str, name: str, payload: Any) -> StepResult
 
 def _bring(draft: Draft, step_id: str, raw: dict[str, Any]) -> StepResult:
     return bring(draft, step_id, *reshaped(draft, step_id, raw))
+
+
+def too_many_signals(execution_id: str) -> InvalidEvent:
+    return InvalidEvent(
+        f"{MOST_SIGNALS:,} signals are kept for {execution_id!r}, and nobody takes them: no more are kept"
+    )

@@ -4,7 +4,8 @@ fail                the start is refused
 use_existing        the execution that is there is the answer, if it is one of the same workflow
 terminate_existing  it is cancelled if it has not ended, and the new one takes its place
 
-A child has its id from its parent's, and takes the place of what a parent of that id has left behind.
+A child has its id from its parent's, and takes the place of what a parent of that id has left behind. One
+that its parent asks for a second time, because the event was doubled, is there already.
 """
 
 from __future__ import annotations
@@ -59,8 +60,11 @@ def settle_conflict(
             there = records.checkout(weid)
             if policy == "use_existing":
                 return _existing(there, commit)
-            if parent is not None and not _is_left_over(there, parent):
-                raise Conflict(execution_id, "")
+            if parent is not None:
+                if _is_that_child(there, parent):
+                    return there
+                if not _is_left_over(there, parent):
+                    raise Conflict(execution_id, "")
             return replace(commit, replaces=_ended(records, there, moment))
         except RecordNotFound:
             continue  # deleted under our eyes; unless somebody has broken it
@@ -71,6 +75,14 @@ def _existing(there: WorkflowRecord, commit: Commit) -> WorkflowRecord:
     if there.workflow_id != commit.record.workflow_id:
         raise Conflict(there.execution_id, f", of another workflow: {there.workflow_id}")
     return there
+
+
+def _is_that_child(there: WorkflowRecord, parent: dict[str, Any]) -> bool:
+    """Whether the execution in the way of a child is the child of that very dispatch."""
+    former = there.parent
+    return former is not None and all(
+        former[name] == parent[name] for name in ("execution", "step_id", "token")
+    )
 
 
 def _is_left_over(there: WorkflowRecord, parent: dict[str, Any]) -> bool:

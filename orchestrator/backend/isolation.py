@@ -63,7 +63,7 @@ def _isolated_step(step: StepRecord, copy: Copy) -> StepRecord:
     values = {name: getattr(step, name) for name in ("output", "error", "value", "loop_value")}
     if all(value is None for value in values.values()):
         return step  # frozen, and nothing else in it can be changed
-    return replace(step, **{name: copy(value) for name, value in values.items()})
+    return step.changed(**{name: copy(value) for name, value in values.items()})
 
 
 def isolated_job(job: DispatchJob) -> DispatchJob:

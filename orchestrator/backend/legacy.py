@@ -104,7 +104,7 @@ class LegacyMethods:
 
 
 def _put(backend: Host, record: WorkflowRecord, step_id: str, **changes: Any) -> None:
-    record.steps[step_id] = replace(record.steps[step_id], **changes)
+    record.steps[step_id] = record.steps[step_id].changed(**changes)
     backend.write(record)
 
 

@@ -95,8 +95,8 @@ class Definitions(Protocol):
 
     def register(self, name: str, loaded: LoadedSpec) -> None: ...
 
-    def definition(self, name: str) -> LoadedSpec:
-        """Raises KeyError for an unknown name."""
+    def named(self, names: Sequence[str]) -> list[str | None]:
+        """The workflow_ids that are registered under names, or None, in one round trip."""
         ...
 
     def spec(self, workflow_id: str) -> LoadedSpec:
@@ -218,14 +218,19 @@ class EventLog(Protocol):
         """New events; waits up to `block_ms` for the first of them."""
         ...
 
-    def unfinished(self, count: int) -> Iterable[Delivery]:
-        """What this coordinator has read and not acknowledged, each when its turn has come; `count` are
-        looked up at a time."""
+    def unfinished(self, count: int) -> Iterable[list[Delivery]]:
+        """What this coordinator has read and not acknowledged, as `reclaim` brings it; `count` are looked up
+        at a time."""
         ...
 
-    def reclaim(self, min_idle_ms: int, count: int) -> Iterable[Delivery]:
-        """Take over what another coordinator read long ago and never acknowledged, each when its turn has
-        come; of every stream `count` at the most."""
+    def reclaim(self, min_idle_ms: int, count: int) -> Iterable[list[Delivery]]:
+        """Take over what another coordinator read long ago and never acknowledged, up to `count` at a time
+        and each when its turn has come; what may have killed whoever handled it comes alone."""
+        ...
+
+    def renew(self, deliveries: Sequence[Delivery], min_idle_ms: int) -> None:
+        """Say that we are still at these events; those that were read or taken over less than `min_idle_ms`
+        ago are left as they are."""
         ...
 
     def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:

@@ -50,7 +50,7 @@ def check_step(raw: dict[str, Any], path: Path) -> None:
     report = Report(raw, (), check_data(raw, path))
     report.raise_if_any()
     parse(WrittenStep, raw, path, report)
-    check_kind(raw, (), path, report)
+    check_kind(raw, path, report)
     report.raise_if_any()
 
 

@@ -49,10 +49,14 @@ def execution_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return _items(found, incomplete)
 
 
+def registered_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    found = _answer(ctx, lambda glances: [(name, "registered") for name in glances.names()])
+    return _items(found, incomplete)
+
+
 def workflow_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Registered workflows, and files: those first, since bash forgets what it has heard before them."""
-    found = _answer(ctx, lambda glances: [(name, "registered") for name in glances.names()])
-    return [CompletionItem(incomplete, type="file"), *_items(found, incomplete)]
+    return [CompletionItem(incomplete, type="file"), *registered_names(ctx, param, incomplete)]
 
 
 def anything(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -62,6 +66,8 @@ def anything(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 execution_argument = click.argument("execution_id", metavar="ID", shell_complete=execution_ids)
 """The execution that a command is about."""
+name_argument = click.argument("name", shell_complete=registered_names)
+"""The registered workflow that a command is about."""
 
 
 def _items(found: Pairs, incomplete: str) -> list[CompletionItem]:

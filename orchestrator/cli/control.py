@@ -23,6 +23,7 @@ from orchestrator.cli.options import (
     pass_target,
     read_document,
 )
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.client import Answered, Bulk, Client, Filter
@@ -157,10 +158,10 @@ def hold(target: Target, execution_id: str, step: str, by: str | None, as_json: 
     """Keep a step where it is until it is released; one that is in progress cannot be held."""
     client = target.client()
 
-    def say(answered: Answered) -> str:
+    def words(answered: Answered) -> str:
         return f"step {step!r} is {'' if answered.changed else 'already '}on hold"
 
-    tell_each([execution_id], lambda one: client.hold(one, step, by), as_json, say)
+    tell_each([execution_id], lambda one: client.hold(one, step, by), as_json, words)
 
 
 @click.command()
@@ -205,15 +206,17 @@ def signal(target: Target, execution_id: str, name: str, payload: str, as_json: 
     if as_json:
         click.echo(json.dumps({"execution_id": execution_id, "signal": name, "kept": not was_awaited}))
     elif was_awaited:
-        click.echo(f"{execution_id}: a step has taken the signal {name!r}")
+        say(f"{execution_id}: a step has taken the signal {name!r}")
     else:
-        click.echo(f"{execution_id}: no step waits for the signal {name!r} yet; it is kept")
+        say(f"{execution_id}: no step waits for the signal {name!r} yet; it is kept")
 
 
 def ids_or_filter(ids: tuple[str, ...], wanted: Filter | None) -> bool:
     """Whether executions were named; they are named or filtered, never both."""
     if bool(ids) == (wanted is not None):
-        raise click.UsageError("name executions, or say which by --status, --name, --group, --label, --since")
+        raise click.UsageError(
+            "name executions, or say which by --status, --name, --group, --label, --since, --until"
+        )
     return bool(ids)
 
 
@@ -221,7 +224,7 @@ def tell_each(
     ids: tuple[str, ...] | list[str],
     tell: Callable[[str], Answered],
     as_json: bool,
-    say: Callable[[Answered], str] | None = None,
+    words: Callable[[Answered], str] | None = None,
 ) -> None:
     """Tell one after the other; one that refuses does not keep the others from hearing. Where nobody answers
     the others are not told either, and what was done before is said."""
@@ -237,19 +240,19 @@ def tell_each(
             exit_code = NO_ANSWER if isinstance(error, NoAnswer) else INVALID
             rows.append({"execution_id": one, "ok": False, "reason": str(error)})
             if not as_json:
-                click.echo(f"{one}: {error}", err=True)
+                say(f"{one}: {error}", err=True)
             if exit_code == NO_ANSWER:
                 break
             continue
         rows.append({"execution_id": one, "ok": True, "status": answered.status, "changed": answered.changed})
         if not as_json:
-            click.echo(f"{one}: {(say or _say)(answered)}")
+            say(f"{one}: {(words or _words)(answered)}")
     if as_json:
         click.echo(json.dumps(rows if len(ids) > 1 else rows[0], ensure_ascii=False))
     raise click.exceptions.Exit(exit_code)
 
 
-def _say(answered: Answered) -> str:
+def _words(answered: Answered) -> str:
     return ("" if answered.changed else "already ") + answered.status.replace("_", " ")
 
 
@@ -273,5 +276,5 @@ def _in_bulk(
         click.echo(json.dumps({"done": bulk.done, "refused": bulk.refused}, ensure_ascii=False))
         return
     for one, reason in bulk.refused.items():
-        click.echo(f"{one}: {reason}", err=True)
+        say(f"{one}: {reason}", err=True)
     click.echo(f"{len(bulk.done)} followed, {len(bulk.refused)} refused")

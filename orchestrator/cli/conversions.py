@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.options import json_option, read_document
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.convert import Converted
@@ -50,7 +51,7 @@ def convert(file: str, dialect: str | None, output: str | None, force: bool, as_
     _write(_printed(converted) if as_json else converted.text, output, force)
     if not as_json:
         for note in converted.notes:
-            click.echo(f"{file}: {note}{' (warning)' if note.kind == 'changed' else ''}", err=True)
+            say(f"{file}: {note}{' (warning)' if note.kind == 'changed' else ''}", err=True)
     if not converted.is_complete:
         raise click.exceptions.Exit(INCOMPLETE)
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+from orchestrator.cli.saying import say
+from orchestrator.cli.tables import one_line
 from orchestrator.cli.verify import connected
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def list_letters(target: Target, limit: int, reason: str, as_json: bool) -> None
             click.echo(json.dumps([_as_data(letters, letter) for letter in found]))
             return
         for letter in found:
-            click.echo("  ".join((letter.entry, _what(letter), _short(_visible(letter)[0]))))
+            say(one_line("  ".join((letter.entry, _what(letter), _short(_visible(letter)[0])))))
         if not found:
             click.echo("there are no dead letters" + (" with such a reason" if reason else ""), err=True)
 
@@ -65,12 +67,10 @@ def show(target: Target, entry: str, as_json: bool) -> None:
             return
         problem = letters.problem(letter)
         reason, fields = _visible(letter)
-        click.echo(f"entry   {letter.entry}\nreason  {reason}\nevent   {letter.source} of {letter.stream}")
+        say(f"entry   {letter.entry}\nreason  {reason}\nevent   {letter.source} of {letter.stream}")
         for name, value in fields.items():
-            click.echo(f"  {name}: {value}")
-        click.echo(
-            f"cannot be sent again: {problem}" if problem else f"orchestrator dead replay {letter.entry}"
-        )
+            say(f"  {name}: {value}")
+        say(f"cannot be sent again: {problem}" if problem else f"orchestrator dead replay {letter.entry}")
 
 
 @dead.command()
@@ -94,9 +94,9 @@ def replay(target: Target, entries: tuple[str, ...], takes_all: bool, reason: st
             problem = problem if problem or sent else "somebody else has taken it"
             said.append({"entry": letter.entry, "stream": letter.stream, "sent": sent, "problem": problem})
             if not as_json and sent:
-                click.echo(f"{letter.entry} was sent again as {sent} of {letter.stream}")
+                say(f"{letter.entry} was sent again as {sent} of {letter.stream}")
             elif not as_json:
-                click.echo(f"{letter.entry} cannot be sent again: {problem}", err=True)
+                say(f"{letter.entry} cannot be sent again: {problem}", err=True)
     if as_json:
         click.echo(json.dumps(said))
     raise click.exceptions.Exit(REFUSED if any(one["problem"] for one in said) else 0)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.cli.completion import name_argument
 from orchestrator.cli.failures import Refusal
 from orchestrator.cli.options import Target, check_url, connection_options, json_option, pass_target
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.registry import Definition
@@ -23,7 +25,7 @@ def definitions(ctx: click.Context, as_json: bool) -> None:
     """Show what is registered, and which versions still have open executions."""
     if ctx.invoked_subcommand is not None:
         if as_json:
-            raise click.UsageError("write --json behind show: it belongs to the document then")
+            raise click.UsageError("write --json behind show or remove: it belongs to that then")
         return
     found = _found(ctx.ensure_object(Target))
     if as_json:
@@ -31,11 +33,11 @@ def definitions(ctx: click.Context, as_json: bool) -> None:
     elif not found:
         click.echo("no workflow is registered")
     else:
-        click.echo("\n".join(line for one in found for line in _lines(one)))
+        say("\n".join(line for one in found for line in _lines(one)))
 
 
 @definitions.command()
-@click.argument("name")
+@name_argument
 @json_option
 @connection_options
 @pass_target
@@ -54,16 +56,20 @@ def show(target: Target, name: str, as_json: bool) -> None:
 
 
 @definitions.command()
-@click.argument("name")
+@name_argument
+@json_option
 @connection_options
 @pass_target
-def remove(target: Target, name: str) -> None:
+def remove(target: Target, name: str, as_json: bool) -> None:
     """Forget NAME and its schedule. Executions that have begun go on: they keep their document."""
     try:
         target.client().store.unregister(name)
     except KeyError:
         raise _unknown(name) from None
-    click.echo(f"{name} is no longer registered")
+    if as_json:
+        click.echo(json.dumps({"name": name, "registered": False}, ensure_ascii=False))
+    else:
+        say(f"{name} is no longer registered")
 
 
 def _found(target: Target) -> list[Definition]:

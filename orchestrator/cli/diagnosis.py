@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli.completion import execution_argument
 from orchestrator.cli.failures import INVALID
 from orchestrator.cli.options import (
     Target,
@@ -16,7 +17,9 @@ from orchestrator.cli.options import (
     connection_options,
     json_option,
     pass_target,
+    read_ms,
 )
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.application.reasons import Reason
@@ -28,7 +31,7 @@ REASONS_SHOWN = 60
 
 
 @click.command()
-@click.argument("execution_id", metavar="ID")
+@execution_argument
 @click.argument("step", required=False, default="")
 @json_option
 @connection_options
@@ -43,7 +46,10 @@ def why(target: Target, execution_id: str, step: str, as_json: bool) -> None:
 
     settings, client = _connected(target)
     found = why(client, settings.keys, execution_id, step)
-    click.echo(_as_json(found.as_dict()) if as_json else "\n".join(_why_lines(found)))
+    if as_json:
+        click.echo(_as_json(found.as_dict()))
+    else:
+        say("\n".join(_why_lines(found)))
     if found.is_unknown:
         raise click.exceptions.Exit(INVALID)
 
@@ -72,24 +78,15 @@ def doctor(target: Target, strict: bool, as_json: bool) -> None:
         ]
         click.echo(_as_json({"ok": is_well, "checks": listed}))
     else:
-        click.echo("\n".join(_check_lines(checks)))
+        say("\n".join(_check_lines(checks)))
     raise click.exceptions.Exit(0 if is_well else 1)
-
-
-def _max_age(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    from orchestrator.application.durations import parse_ms
-
-    try:
-        return parse_ms(int(value) if value.isdigit() else value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
 
 
 @click.command()
 @click.argument("process", type=click.Choice(("coordinator", "worker", "redis")), default="coordinator")
 @click.option("--name", metavar="NAME", help="Only the one of this name, or of the names that begin with it.")
 @click.option("--any", "anywhere", is_flag=True, help="Those of every host, not only of this one.")
-@click.option("--max-age", metavar="TIME", default="10s", show_default=True, callback=_max_age)
+@click.option("--max-age", metavar="TIME", default="10s", show_default=True, callback=read_ms)
 @json_option
 @connection_options
 @pass_target
@@ -105,7 +102,10 @@ def health(
     settings, client = _connected(target)
     whose = Whose(None if anywhere else socket.gethostname(), name)
     found = health(client, settings.keys, process, whose, max_age)
-    click.echo(_as_json(found.as_dict()) if as_json else found.words)
+    if as_json:
+        click.echo(_as_json(found.as_dict()))
+    else:
+        say(found.words)
     raise click.exceptions.Exit(0 if found.is_healthy else 1)
 
 

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 import click
 
 from orchestrator.cli.options import Target, without_password
+from orchestrator.cli.saying import harmless
 
 INVALID = 2
 EXIT_CODES = {"complete": 0, "halted": 3, "failed": 4, "cancelled": 5}
@@ -20,11 +21,20 @@ class Failure(click.ClickException):
 
     exit_code = 1
 
+    def format_message(self) -> str:
+        return harmless(self.message)
+
 
 class Refusal(Failure):
     """What the user asked for cannot be done: an invalid spec, a wrong name."""
 
     exit_code = INVALID
+
+
+class TooBusy(Failure):
+    """Nothing is wrong, and it may be tried again later."""
+
+    exit_code = 7
 
 
 def no_such_step(execution_id: str, step: str, known: Sequence[str]) -> Refusal:
@@ -44,8 +54,13 @@ def explained(error: Exception, target: Target) -> Failure | None:
             return Refusal(f"the start was refused: {error}")
         case errors.RecordNotFound():
             return Refusal(f"{error}; it may have expired, or live under another --prefix")
+        case errors.Busy():
+            return TooBusy(str(error))
         case errors.Unavailable():
             return _no_redis(error, target)
+        case UnicodeEncodeError(reason="surrogates not allowed"):  # how Python reads bytes that are no UTF-8
+            word = error.object[max(error.start - 20, 0) : error.end + 20]
+            return Refusal(f"{word!r} is not UTF-8 text: what is told to Redis has to be")
     if type(error).__name__ in _USERS_OWN or getattr(error, "exit_code", None) == INVALID:
         return Refusal(str(error))
     if isinstance(error, errors.OrchestratorError):

@@ -6,11 +6,13 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from orchestrator.cli.said import Entry, among
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.application.lines import Line
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOK_EVERY_S = 0.25
-TRY_AGAIN_S = 0.5
 INTERRUPTED = 130
 """What shells say of a command that ^C has ended."""
 
@@ -47,8 +48,9 @@ def follow(
     said changes nothing. An outage is waited for, and told once."""
     from orchestrator.application.errors import Unavailable
     from orchestrator.application.states import FINAL_WORKFLOWS
+    from orchestrator.redis_rq.connection import back_off
 
-    seen, is_away = "", False
+    seen, is_away, pauses = "", False, back_off()
     while True:
         try:
             with glances.end_of(workflow_execution_id) as end:
@@ -69,8 +71,9 @@ def follow(
         except Unavailable as error:
             if not is_away:
                 say(f"Redis is away, waiting for it: {str(error).removeprefix('Redis: ')}")
+                pauses = back_off()
             is_away = True
-            time.sleep(TRY_AGAIN_S)
+            time.sleep(next(pauses))
 
 
 class Listener:
@@ -99,14 +102,11 @@ def follow_history(glances: Glances, workflow_execution_id: str, has_lines: bool
     def newer() -> list[Entry]:
         return [json.loads(text) for text in glances.history(workflow_execution_id, told)]
 
-    def say(remark: str) -> None:
-        click.echo(remark, err=True)
-
     def listen() -> None:
         if has_lines:
             listener.listen()
 
-    for found in follow(glances, workflow_execution_id, newer, say, listen):
+    for found in follow(glances, workflow_execution_id, newer, partial(say, err=True), listen):
         told += len(found or ())
         yield from among(found or (), listener.heard())
 

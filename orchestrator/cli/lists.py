@@ -10,6 +10,7 @@ import click
 from orchestrator.application.redaction import redacted
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.client import Client, Filter, Page, Summary
@@ -47,7 +48,7 @@ def list_executions(
     ]
     echo_table(columns, [_row(one) for one in page.executions])
     if page.cursor is not None:
-        click.echo(f"More: --cursor '{page.cursor}'", err=True)
+        say(f"More: --cursor '{page.cursor}'", err=True)
 
 
 def _filled(client: Client, wanted: Filter | None, limit: int, cursor: str | None) -> Page:

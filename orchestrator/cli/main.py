@@ -56,7 +56,7 @@ def main() -> None:
     """Durable workflows, written as data, on Redis and RQ.
 
     Exit codes: 0 complete, 2 wrong usage or invalid spec, 3 halted, 4 failed, 5 cancelled, 6 converted in
-    part, 1 anything else.
+    part, 7 busy, try later, 1 anything else.
     """
 
 

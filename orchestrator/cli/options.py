@@ -45,7 +45,7 @@ class Target:
 
         settings = self.settings()
         check_url(settings.redis_url)
-        return Client(settings.redis_url, settings.keys)
+        return Client(settings.redis_url, settings.keys, max_backlog=settings.max_backlog)
 
 
 pass_target = click.make_pass_decorator(Target, ensure=True)
@@ -73,7 +73,7 @@ def _connection_options(command: F, from_environment: bool) -> F:
         expose_value=False,
         callback=remember,
         envvar="ORCHESTRATOR_REDIS_URL" if from_environment else None,
-        help="redis://, rediss:// or unix://; or ORCHESTRATOR_REDIS_URL.",
+        help="redis://, rediss://, unix:// or redis+sentinel://; or ORCHESTRATOR_REDIS_URL.",
     )
     prefix = click.option(
         "--prefix",
@@ -87,9 +87,10 @@ def _connection_options(command: F, from_environment: bool) -> F:
 
 
 def check_url(url: str) -> None:
-    if not url.startswith(("redis://", "rediss://", "unix://")):
+    if not re.match(r"rediss?://|unix://|rediss?\+sentinel://([^@/]*@)?[^/?]+/[^/?]+", url):
         raise click.UsageError(
-            f"{without_password(url)!r} is no Redis URL: write redis://HOST:6379/0, rediss://... or unix:///path"
+            f"{without_password(url)!r} is no Redis URL: write redis://HOST:6379/0, rediss://..., unix:///path"
+            " or redis+sentinel://HOST:26379,HOST:26379/SERVICE/0"
         )
 
 
@@ -142,6 +143,21 @@ def _read_labels(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     return labels
 
 
+def read_ms(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    """A duration as documents have it, in ms: 30s, 5m, or whole seconds."""
+    from orchestrator.application.durations import parse_ms
+
+    try:
+        return parse_ms(int(value) if value.isdecimal() else value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def _read_window(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """In seconds; how many they may be is the coordinator's business."""
+    return None if value is None else read_ms(ctx, param, value) // 1_000
+
+
 def labels_option(text: str) -> Callable[[F], F]:
     """--label KEY=VALUE, as often as wanted; the command gets a mapping."""
     return click.option("--label", metavar="KEY=VALUE", multiple=True, callback=_read_labels, help=text)
@@ -158,16 +174,27 @@ def start_options(command: F) -> F:
         group: str | None,
         priority: int | None,
         idempotency_root: str | None,
+        idempotency_window: int | None,
         webhook: str | None,
         **others: Any,
     ) -> Any:
         from orchestrator.client import StartOptions
 
-        options = StartOptions(on_conflict, label, group, priority, idempotency_root, webhook=webhook)
+        if idempotency_window is not None and idempotency_root is None:
+            raise click.UsageError("--idempotency-window belongs to an --idempotency-root")
+        options = StartOptions(
+            on_conflict, label, group, priority, idempotency_root, idempotency_window, webhook
+        )
         return command(*args, options=options, **others)
 
     for option in (
         click.option("--webhook", metavar="URL", help="Whom to tell of its end, instead of the document's."),
+        click.option(
+            "--idempotency-window",
+            metavar="TIME",
+            callback=_read_window,
+            help="How long that is remembered: 1s and more (24h).",
+        ),
         click.option("--idempotency-root", metavar="NAME", help="Start once a day at most under this name."),
         click.option(
             "--priority", type=click.IntRange(1, 5), help="For steps that have none of their own; 1 is first."
@@ -227,7 +254,8 @@ def add_current_directory() -> None:
 
 
 def without_password(url: str) -> str:
-    return re.sub(r"//[^@/]*@", "//***@", url)
+    """Of a socket it stands behind the path: unix://user@/run/redis.sock?password=..."""
+    return re.sub(r"([?&]\w*password=)[^&]*", r"\1***", re.sub(r"//[^@/]*@", "//***@", url))
 
 
 def _no_constant(name: str) -> Any:

@@ -52,17 +52,24 @@ def prepare_payloads() -> None:
 
 
 def wait_for_redis(client: Client, settings: Settings, wait: Callable[[float], Any]) -> bool:
-    """Wait until Redis answers and is new enough; False when `wait` was told to stop."""
+    """Wait until Redis answers, is new enough and takes writes; False when `wait` was told to stop."""
     from redis.exceptions import AuthenticationError
 
     from orchestrator.application.errors import Unavailable
-    from orchestrator.redis_rq.connection import MINIMUM_REDIS, back_off, redis_version, translated
+    from orchestrator.redis_rq.connection import (
+        MINIMUM_REDIS,
+        back_off,
+        check_writable,
+        redis_version,
+        translated,
+    )
 
     place = without_password(settings.redis_url)
     for tries, pause in enumerate(back_off()):
         try:
             with translated():
                 version = redis_version(client)
+            check_writable(client, settings.keys.leases)
             break
         except Unavailable as error:
             if isinstance(error.__cause__, AuthenticationError):
@@ -78,9 +85,17 @@ def wait_for_redis(client: Client, settings: Settings, wait: Callable[[float], A
 
 
 def durability_warnings(client: Client) -> list[str]:
-    """What is wrong with the configuration of this Redis, and what to do."""
-    persistence: Any = client.info("persistence")
-    memory: Any = client.info("memory")
+    """What is wrong with the configuration of this Redis, and what to do; nothing, should it have gone again:
+    whoever serves waits for it."""
+    from orchestrator.application.errors import Unavailable
+    from orchestrator.redis_rq.connection import translated
+
+    try:
+        with translated():
+            persistence: Any = client.info("persistence")
+            memory: Any = client.info("memory")
+    except Unavailable:
+        return []
     warnings = []
     if not persistence.get("aof_enabled"):
         warnings.append(
@@ -106,12 +121,12 @@ class OneOutage(logging.Filter):
         self._last = -math.inf
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from redis.exceptions import ConnectionError, TimeoutError
+        from orchestrator.redis_rq.connection import passes
 
         words = record.getMessage()
         cause = record.exc_info[1] if record.exc_info else None
         told = "could not connect to Redis" in words or "Redis connection timeout" in words
-        if not told and not isinstance(cause, ConnectionError | TimeoutError):
+        if not told and not passes(cause):
             return True
         is_new = record.created - self._last > self.FORGET_AFTER_S
         self._last = record.created

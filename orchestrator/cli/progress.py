@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from orchestrator.cli.report import error_line, seconds, words
-from orchestrator.cli.tables import is_coloured, painted
+from orchestrator.cli.tables import is_coloured, one_line, painted
 from orchestrator.cli.values import visible
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class PlainProgress:
         self._stream, self._seen = stream, 0
 
     def say(self, line: str, child: str = "") -> None:
-        print(_of(child, line), file=self._stream, flush=True)
+        print(one_line(_of(child, line)), file=self._stream, flush=True)
 
     def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
         entries = list(history)
@@ -69,7 +69,7 @@ class LiveProgress:
         with self._lock:
             lines = self._drawn
             self._draw([])
-            self._stream.write(f"{_of(child, line)}\n")
+            self._stream.write(f"{one_line(_of(child, line))}\n")
             self._draw(lines)
 
     def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
@@ -93,7 +93,7 @@ class LiveProgress:
         title = f"{record.spec.name or 'workflow'} {record.execution_id}: {words(record.status.value)}"
         elapsed = seconds(time.monotonic() - self._began)
         width = max((len(step_id) for step_id, _ in steps), default=0)
-        lines = [f"{title}, {final} of {len(record.steps)} steps, {elapsed}"[: columns - 1]]
+        lines = [one_line(f"{title}, {final} of {len(record.steps)} steps, {elapsed}")[: columns - 1]]
         return lines + [self._step_line(step_id, width, step, columns) for step_id, step in steps]
 
     def _step_line(self, step_id: str, width: int, step: StepRecord, columns: int) -> str:

@@ -26,6 +26,7 @@ from orchestrator.cli.options import (
     start_options,
 )
 from orchestrator.cli.progress import Progress, progress_on
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.application.record import WorkflowRecord
@@ -101,9 +102,12 @@ def run(
         except Interrupted as error:
             raise Failure(_what_is_left(error, started, target)) from None
         held = report.as_redis_holds_it(record, stack.redis, target.settings().keys) if show_redis else ""
-    click.echo(report.as_json(record) if as_json else report.summary(record))
+    if as_json:
+        click.echo(report.as_json(record))
+    else:
+        say(report.summary(record))
     if held:
-        click.echo(held, err=as_json)
+        say(held, err=as_json)
     if (record.error or {}).get("type") == "ExecutorNotFound":
         click.echo("Name the module that defines it with --executors MODULE.", err=True)
     raise click.exceptions.Exit(EXIT_CODES[record.status.value])
@@ -185,15 +189,17 @@ def _stack(
 
 def _start(stack: Stack, entry_id: str) -> Started:
     """Wait for the answer to a start for as long as everything is still coming up."""
-    from orchestrator.application.errors import StartRefused
-    from orchestrator.client import NoAnswer, Started
+    from orchestrator.application.errors import StartRefused, Unavailable
+    from orchestrator.client import Forgotten, NoAnswer, Started
 
     deadline = time.monotonic() + COMES_UP_WITHIN_S
     while True:
         stack.check()
         try:
             answer = stack.client.answer(entry_id, 0.25)
-        except NoAnswer:
+        except Forgotten:
+            raise
+        except (NoAnswer, Unavailable):
             if time.monotonic() > deadline:
                 raise
             continue

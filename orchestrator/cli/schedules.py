@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli.completion import name_argument
 from orchestrator.cli.failures import Refusal
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.application.schedules import Schedule
@@ -24,7 +26,7 @@ def schedules(ctx: click.Context, as_json: bool) -> None:
     """Show when registered workflows start by themselves; pause and unpause them."""
     if ctx.invoked_subcommand is not None:
         if as_json:
-            raise click.UsageError("--json is for the list of schedules, not for what changes one")
+            raise click.UsageError("write --json behind pause or unpause: it belongs to that then")
         return
     found = ctx.ensure_object(Target).client().store.schedules.all()
     if as_json:
@@ -32,29 +34,38 @@ def schedules(ctx: click.Context, as_json: bool) -> None:
     elif not found:
         click.echo("no registered workflow has a schedule")
     else:
-        click.echo("\n\n".join("\n".join(_lines(one)) for one in found))
+        say("\n\n".join("\n".join(_lines(one)) for one in found))
 
 
 @schedules.command()
-@click.argument("name")
+@name_argument
+@json_option
 @connection_options
 @pass_target
-def pause(target: Target, name: str) -> None:
+def pause(target: Target, name: str, as_json: bool) -> None:
     """Start nothing more by the schedule NAME until it is unpaused; what runs goes on."""
     if not target.client().store.schedules.pause(name):
         raise _unknown(name)
-    click.echo(f"{name} is paused")
+    _told(name, "is paused", as_json, is_paused=True)
 
 
 @schedules.command()
-@click.argument("name")
+@name_argument
+@json_option
 @connection_options
 @pass_target
-def unpause(target: Target, name: str) -> None:
+def unpause(target: Target, name: str, as_json: bool) -> None:
     """Let the schedule NAME go on; its catch_up says what becomes of the slots that have passed meanwhile."""
     if not target.client().store.schedules.unpause(name):
         raise _unknown(name)
-    click.echo(f"{name} goes on")
+    _told(name, "goes on", as_json, is_paused=False)
+
+
+def _told(name: str, words: str, as_json: bool, *, is_paused: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"name": name, "paused": is_paused}, ensure_ascii=False))
+    else:
+        say(f"{name} {words}")
 
 
 def _unknown(name: str) -> Refusal:

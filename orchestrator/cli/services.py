@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import gc
 import signal
 import threading
 from contextlib import suppress
@@ -24,9 +24,14 @@ from orchestrator.logs import name_process
 
 if TYPE_CHECKING:
     from orchestrator.settings import Settings
+    from orchestrator.worker.wear import Recycling
 
 lifeline_option = click.option("--lifeline", type=int, hidden=True)
 """A pipe whose other end is held by an `orchestrator run`: when it closes, we end at once."""
+
+COLLECT_AFTER = 50_000
+"""Of a coordinator: how many objects it makes before garbage is looked for. Hardly any of it is in circles,
+and to look through all records that it keeps takes an eighth of its time at Python's own pace."""
 
 
 @click.command()
@@ -58,7 +63,10 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
         for warning in durability_warnings(client):
             logger.warning(warning)
     logger.info("coordinator %s serves %r", name, settings.prefix)
-    make_coordinator(client, name, settings).run(stop)
+    serving = make_coordinator(client, name, settings)
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
+    serving.run(stop)
     logger.info("coordinator %s has stopped", name)
 
 
@@ -80,6 +88,22 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
     show_default=True,
     help="So many workers, started and watched over by this one.",
 )
+@click.option(
+    "--recycle-after",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1_000,
+    show_default=True,
+    help="Replace the process that runs the steps after so many; with 1, each has a process of its own.",
+)
+@click.option(
+    "--recycle-above",
+    metavar="MB",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    help="Replace it too when it has grown by so many megabytes.",
+)
 @log_options("info")
 @lifeline_option
 @connection_options
@@ -91,17 +115,20 @@ def worker(
     burst: bool,
     concurrency: int | None,
     processes: int,
+    recycle_after: int,
+    recycle_above: int,
     log: LogOptions,
     lifeline: int | None,
 ) -> None:
     """Run steps from QUEUEs ("default" unless named) until SIGTERM; a step that runs is finished first.
 
-    It is an RQ worker, seen by `rq info`; the queue "default" is RQ's queue "orchestrator.default". Every
-    step runs in a process of its own, which can be killed without any harm to others; with --concurrency
-    several share one.
+    It is an RQ worker, seen by `rq info`; the queue "default" is RQ's queue "orchestrator.default". Steps run
+    one after the other in a process beside this one, which is killed with a step that must end, and replaced;
+    with --concurrency several run in it at once.
     """
     from orchestrator.embedded import hang_on, process_name
     from orchestrator.worker.memory import memory_limit
+    from orchestrator.worker.wear import Recycling
 
     name = process_name()
     begin_log(log, name)
@@ -110,6 +137,7 @@ def worker(
     if lifeline is not None:
         hang_on(lifeline)
     memory_limit()
+    recycling = Recycling(recycle_after, recycle_above << 20)
     load_executors(executors)
     prepare_payloads()
     names = [
@@ -121,10 +149,7 @@ def worker(
     def work() -> None:
         own_name = name if processes == 1 else process_name()
         name_process(own_name)
-        if concurrency is None:
-            _work_on(settings, names, burst, own_name)
-        else:
-            _work_concurrently(settings, names, burst, own_name, concurrency)
+        _serve(settings, names, burst, own_name, concurrency, recycling)
 
     if processes == 1:
         work()
@@ -134,60 +159,47 @@ def worker(
         raise SystemExit(Pool(work, processes, burst).serve())
 
 
-def _work_concurrently(
-    settings: Settings, queues: list[str], burst: bool, name: str, concurrency: int
+def _serve(
+    settings: Settings,
+    queues: list[str],
+    burst: bool,
+    name: str,
+    concurrency: int | None,
+    recycling: Recycling,
 ) -> None:
+    """One worker: its supervisor is this process."""
     from functools import partial
 
+    from redis.exceptions import RedisError
+
     from orchestrator.redis_rq.connection import connect
+    from orchestrator.redis_rq.taking import Station, Taker
     from orchestrator.worker.crew import be_a_crew
     from orchestrator.worker.harness import lease_from_environment
     from orchestrator.worker.rq_worker import connect_for_rq, make_worker
     from orchestrator.worker.supervisor import Supervisor
+    from orchestrator.worker.work_horse import be_a_work_horse
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
-    wait_for_redis(connect(settings.redis_url), settings, threading.Event().wait)
-    made = make_worker(connect_for_rq(settings.redis_url), queues, name)
-    logger.info("worker %s serves %s, %d steps at once", name, ", ".join(queues), concurrency)
-    crew = partial(be_a_crew, settings.redis_url, queues, name, concurrency, burst)
-    Supervisor(made, crew, burst, lease_from_environment()).serve()
-    logger.info("worker %s has stopped", name)
-
-
-def _work_on(settings: Settings, queues: list[str], burst: bool, name: str) -> None:
-    """Work until told to stop. RQ ends its worker when Redis goes away: then wait, and make a new one."""
-    from redis.exceptions import RedisError
-    from rq.exceptions import StopRequested
-
-    from orchestrator.embedded import process_name
-    from orchestrator.redis_rq.connection import connect
-    from orchestrator.worker.rq_worker import connect_for_rq, make_worker
-
-    checking = connect(settings.redis_url)
-    while True:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _leave)  # while it works, RQ's own handlers are in place
+    url, made = settings.redis_url, None
+    checking = connect(url)
+    while made is None:
         wait_for_redis(checking, settings, threading.Event().wait)
-        with suppress(RedisError, StopRequested):
-            made = make_worker(connect_for_rq(settings.redis_url), queues, name)
-            made.max_connection_wait_time = 2.0
-            logger.info("worker %s serves %s", made.name, ", ".join(queues))
-            try:
-                made.work(burst=burst, logging_level=_level_of_rq())
-                if burst:
-                    return
-            finally:
-                if made._shutdown_requested_date is not None:
-                    logger.info("worker %s has stopped", made.name)
-                    raise SystemExit(0)
-        name = process_name()  # RQ may take the one before for alive
-        name_process(name)
-
-
-def _level_of_rq() -> str:
-    """RQ says five lines about a job that the harness sums up in one: only who debugs wants them."""
-    return "DEBUG" if logger.isEnabledFor(logging.DEBUG) else "WARNING"
+        with suppress(RedisError):  # it may have gone again; who serves waits for it by himself
+            made = make_worker(connect_for_rq(url), queues, name)
+    station = Station(name, queues, settings.keys, is_single=concurrency is None)
+    if concurrency is None:
+        logger.info("worker %s serves %s", name, ", ".join(queues))
+        child = partial(be_a_work_horse, url, station, burst, recycling)
+        taker = Taker(connect(url, decodes=False), station, lambda: 0)
+        supervisor = Supervisor(made, child, burst, lease_from_environment(), taker)
+    else:
+        logger.info("worker %s serves %s, %d steps at once", name, ", ".join(queues), concurrency)
+        child = partial(be_a_crew, url, station, concurrency, burst)
+        supervisor = Supervisor(made, child, burst, lease_from_environment())
+    supervisor.serve()
+    logger.info("worker %s has stopped", name)
 
 
 def _leave(*_: object) -> None:

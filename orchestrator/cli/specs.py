@@ -19,6 +19,7 @@ from orchestrator.cli.options import (
     read_spec,
     write_text,
 )
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.worker.catalogue import Catalogue
@@ -46,7 +47,7 @@ def validate(
         click.echo(json.dumps(reports, indent=2))
     else:
         for report in reports:
-            click.echo("\n".join(_lines(report)))
+            say("\n".join(_lines(report)))
     if not all(report["valid"] for report in reports):
         raise click.exceptions.Exit(INVALID)
 
@@ -119,9 +120,10 @@ def schema(output: str | None) -> None:
 @click.command()
 @files_argument
 @click.option("--name", help="What to register it as; the document's own name unless given.")
+@json_option
 @connection_options
 @pass_target
-def register(target: Target, files: tuple[str, ...], name: str | None) -> None:
+def register(target: Target, files: tuple[str, ...], name: str | None, as_json: bool) -> None:
     """Keep the workflow in FILE under a name, so that `start NAME` and producers find it.
 
     Several files are one document, merged from left to right.
@@ -132,4 +134,7 @@ def register(target: Target, files: tuple[str, ...], name: str | None) -> None:
         written = " + ".join(files)
         raise click.UsageError(f"{written} has no name of its own: give it one, or say --name NAME")
     workflow_id = target.client().register(name, loaded.document)
-    click.echo(f"{name} is now {workflow_id}")
+    if as_json:
+        click.echo(json.dumps({"name": name, "workflow_id": workflow_id}, ensure_ascii=False))
+    else:
+        say(f"{name} is now {workflow_id}")

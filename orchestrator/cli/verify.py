@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli.completion import execution_ids
 from orchestrator.cli.options import Target, check_url, connection_options, json_option, pass_target
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.connection import Client
@@ -21,7 +23,7 @@ LEFT = 1
 
 
 @click.command()
-@click.argument("execution_id", metavar="[ID]", required=False)
+@click.argument("execution_id", metavar="[ID]", required=False, shell_complete=execution_ids)
 @click.option(
     "--repair", is_flag=True, help="Put right what lies beside the records; these stay as they are."
 )
@@ -44,8 +46,8 @@ def verify(target: Target, execution_id: str | None, repair: bool, as_json: bool
         click.echo(json.dumps(_as_data(report)))
     else:
         for found in report.found:
-            click.echo(_line(found))
-        click.echo(_summary(report))
+            say(_line(found))
+        say(_summary(report))
     raise click.exceptions.Exit(LEFT if report.left else 0)
 
 

@@ -6,17 +6,20 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli import report
 from orchestrator.cli.completion import execution_argument
 from orchestrator.cli.failures import EXIT_CODES
 from orchestrator.cli.following import Listener, follow, follow_history, glances_at, left_running
 from orchestrator.cli.history import happened
 from orchestrator.cli.live import screen_on
-from orchestrator.cli.options import Target, connection_options, pass_target
+from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.overview import result, title
+from orchestrator.cli.saying import say
 from orchestrator.cli.tables import one_line
 from orchestrator.cli.values import visible
 
@@ -28,27 +31,41 @@ if TYPE_CHECKING:
 
 @click.command()
 @execution_argument
+@json_option
 @connection_options
 @pass_target
-def watch(target: Target, execution_id: str) -> None:
+def watch(target: Target, execution_id: str, as_json: bool) -> None:
     """Show how an execution goes, until it has ended.
 
     On a terminal its steps are drawn over and over, below what their executors say; into a pipe goes a line
-    for each change, and each that an executor says. ^C leaves the execution running. The exit code is that of
-    `run`, and 130 after ^C.
+    for each change, and each that an executor says. With --json nothing is shown before the end, and then
+    what `run --json` prints. ^C leaves the execution running. The exit code is that of `run`, and 130 after
+    ^C.
     """
     glances, client = glances_at(target), target.client()
     record = client.record(execution_id)
     with left_running(record.execution_id):
         clock = _clock(glances)
-        if sys.stdout.isatty():
+        if as_json:
+            record = _in_silence(client, glances, record)
+        elif sys.stdout.isatty():
             record = _on_terminal(client, glances, record, clock)
         else:
             record = _into_pipe(client, glances, record)
             click.echo(one_line(title(record, clock())))
-    for line in result(record):
-        click.echo(one_line(line))
+    if as_json:
+        click.echo(report.as_json(record))
+    else:
+        for line in result(record):
+            click.echo(one_line(line))
     raise click.exceptions.Exit(EXIT_CODES.get(record.status.value, 0))
+
+
+def _in_silence(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
+    name = record.workflow_execution_id
+    for _ in follow(glances, name, lambda: None, partial(say, err=True)):
+        pass
+    return client.record(name)
 
 
 def _on_terminal(
@@ -66,12 +83,14 @@ def _on_terminal(
 
 
 def _into_pipe(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
+    from orchestrator.redis_rq.connection import persist
+
     name, began = record.workflow_execution_id, datetime.fromisoformat(record.created_at)
     for entry in follow_history(glances, name):
         line = change(visible(record, entry), began)
         if line is not None:
             click.echo(one_line(line))
-    return client.record(name)
+    return persist(lambda: client.record(name))
 
 
 def change(entry: Mapping[str, Any], began: datetime) -> str | None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.cli.completion import execution_argument
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_spec
+from orchestrator.cli.saying import say
 
 if TYPE_CHECKING:
     from orchestrator.whatif import Differences
@@ -17,7 +19,7 @@ DIFFERENT = 1
 
 
 @click.command("what-if")
-@click.argument("execution_id", metavar="ID")
+@execution_argument
 @click.option(
     "--spec",
     "files",
@@ -38,7 +40,10 @@ def what_if(target: Target, execution_id: str, files: tuple[str, ...], as_json: 
     from orchestrator.whatif import what_if as differences_of
 
     found = differences_of(target.client().record(execution_id), read_spec(*files))
-    click.echo(json.dumps({**asdict(found), "same": found.is_same}) if as_json else _lines(found))
+    if as_json:
+        click.echo(json.dumps({**asdict(found), "same": found.is_same}))
+    else:
+        say(_lines(found))
     raise click.exceptions.Exit(0 if found.is_same else DIFFERENT)
 
 

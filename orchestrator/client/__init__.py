@@ -1,6 +1,6 @@
 """The client: what an application calls to start workflows, to steer and to follow them."""
 
-from orchestrator.client.answers import NoAnswer
+from orchestrator.client.answers import Forgotten, NoAnswer
 from orchestrator.client.client import Client, ExecutionFailed, StillRunning
 from orchestrator.client.control import Answered, Bulk, ControlRefused
 from orchestrator.client.starting import Started, StartOptions
@@ -13,6 +13,7 @@ __all__ = [
     "ControlRefused",
     "ExecutionFailed",
     "Filter",
+    "Forgotten",
     "NoAnswer",
     "Page",
     "StartOptions",

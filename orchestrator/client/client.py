@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -9,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.application.decisions import Complete, Failed, Final, Halt, ended, replace_outcome
-from orchestrator.application.errors import OrchestratorError, StartRefused
+from orchestrator.application.errors import Busy, OrchestratorError, RecordNotFound, StartRefused
 from orchestrator.application.events import ConflictPolicy, Control, ControlEvent, SignalEvent
 from orchestrator.application.lines import Line, of_step
 from orchestrator.application.payloads import Payloads
@@ -20,13 +21,16 @@ from orchestrator.client.answers import ANSWER_WITHIN_S, Answers
 from orchestrator.client.control import Answered, Bulk, Controls
 from orchestrator.client.payloads import LargeValues
 from orchestrator.client.starting import Definition, Started, StartOptions, StartWriter
+from orchestrator.redis_rq.backlog import MAX_BACKLOG, Backlog
 from orchestrator.redis_rq.batches import batches
 from orchestrator.redis_rq.codec import loads
-from orchestrator.redis_rq.connection import BLOCK_MS, connect, translated
+from orchestrator.redis_rq.connection import BLOCK_MS, connect, persist, translated
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.listing import Filter, Listing, Page, Summary
 from orchestrator.redis_rq.store import RedisStore
+
+logger = logging.getLogger(__name__)
 
 STARTS_AT_ONCE = 1_000
 
@@ -53,13 +57,19 @@ class Client:
     """
 
     def __init__(
-        self, redis: str | RedisClient, keys: Keys | None = None, payloads: Payloads | None = None
+        self,
+        redis: str | RedisClient,
+        keys: Keys | None = None,
+        payloads: Payloads | None = None,
+        max_backlog: int = MAX_BACKLOG,
     ) -> None:
-        """`payloads` keep large values; by default they are where the environment says, as for workers."""
+        """`payloads` keep large values; by default they are where the environment says, as for workers.
+        While `max_backlog` starts wait for coordinators, no more are sent."""
         self._redis = connect(redis) if isinstance(redis, str) else redis
         self._keys = keys or Keys()
         self.store = RedisStore(self._redis, self._keys)
         self._large = LargeValues(self._redis, self._keys, self.store, payloads)
+        self._backlog = Backlog(self._redis, self._keys, max_backlog)
         self._answers = Answers(self._redis, self._keys)
         self._controls = Controls(self._redis, self._keys, self._answers)
         self._listing = Listing(self._redis, self._keys)
@@ -89,7 +99,8 @@ class Client:
     ) -> Started:
         """Start a registered name, a spec as a mapping or a loaded one, and wait until it is accepted.
 
-        Raises StartRefused when the coordinator says no, and NoAnswer when none is there. Under a root of
+        Raises StartRefused when the coordinator says no, NoAnswer when none is there, and Busy when too many
+        starts wait already. Under a root of
         idempotency that was used within its window (a day), and under an execution id that is taken with the
         conflict policy `use_existing`, it gives the execution that is there.
         """
@@ -111,6 +122,7 @@ class Client:
     ) -> str:
         """Send a start without waiting; returns its entry id, by which answer() finds what became of it."""
         fields = StartWriter(self._large).fields(workflow, inputs, execution_id, options)
+        self._backlog.check()
         with translated():
             return str(self._redis.xadd(self._keys.starts, fields))
 
@@ -121,12 +133,18 @@ class Client:
         execution_ids: Iterable[str | None] | None = None,
         options: StartOptions | None = None,
     ) -> list[str]:
-        """Send many starts, a thousand in each round trip, without waiting; returns the entry id of each."""
+        """Send many starts, a thousand in each round trip, without waiting; returns the entry id of each.
+
+        Raises Busy when too many wait already; it says which were sent before."""
         workflows = list(workflows)
         ids = list(execution_ids) if execution_ids is not None else [None] * len(workflows)
         writer, sent = StartWriter(self._large), list[str]()
         starts = (writer.fields(*one, options) for one in zip(workflows, inputs, ids, strict=True))
         for some in batches(starts, STARTS_AT_ONCE):
+            try:
+                self._backlog.check(asks_now=True)
+            except Busy as error:
+                raise Busy(error.waiting, error.most, sent) from None
             with translated(), self._redis.pipeline(transaction=False) as pipe:
                 for fields in some:
                     pipe.xadd(self._keys.starts, fields)
@@ -281,19 +299,33 @@ class Client:
         return self._listing.all(wanted or Filter())
 
     def wait(self, execution_id: str, timeout_s: float | None = None) -> Final:
-        """Wait for the end without polling; raises StillRunning when it does not come in time.
+        """Wait for the end without polling; raises StillRunning when it does not come in time, and
+        RecordNotFound when there is no such execution, or none any more.
 
-        What is kept of the outcome by reference is loaded; PayloadMissing when it is not there any more."""
-        workflow_execution_id = self.store.full_id(execution_id)
+        A Redis that goes away meanwhile is waited for; Unavailable when it is not back in time. What is kept
+        of the outcome by reference is loaded; PayloadMissing when it is not there any more."""
+        full_id = self.store.full_id(execution_id)
         until = None if timeout_s is None else time.monotonic() + timeout_s
+        return persist(
+            lambda: self._wait(full_id, until, timeout_s or 0),
+            timeout_s,
+            on_wait=lambda error: logger.warning(
+                "%s is waited for through an outage: %s", execution_id, error
+            ),
+        )
+
+    def _wait(self, workflow_execution_id: str, until: float | None, timeout_s: float) -> Final:
         with translated(), closing(self._channel()) as channel:
             channel.subscribe(self._keys.done(workflow_execution_id))
             while True:
                 # Subscribed first, read second: an end between the two is seen by one of them.
                 status = self._redis.hget(self._keys.workflow(workflow_execution_id), "status")
+                if status is None:  # deleted, expired, or lost with the last writes of a Redis that died
+                    raise RecordNotFound(workflow_execution_id)
                 if status in _FINAL and (record := self.record(workflow_execution_id)).is_final:
                     return replace_outcome(_end_of(record), lambda one: self._large.loaded(one, "outcome"))
                 if until is not None and time.monotonic() >= until:
+                    execution_id = workflow_execution_id.partition("#")[2]
                     raise StillRunning(f"execution {execution_id!r} has not ended after {timeout_s:g} s")
                 left = BLOCK_MS / 1000 if until is None else min(until - time.monotonic(), BLOCK_MS / 1000)
                 channel.get_message(timeout=max(left, 0.01))

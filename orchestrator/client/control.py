@@ -53,7 +53,7 @@ class Controls:
     def tell(self, event: ControlEvent | SignalEvent, within_s: float) -> Mapping[str, Any]:
         """Send one, and wait for its answer; ControlRefused when that is a no."""
         [(entry_id, reply)] = self._send([event])
-        answer = self._answers.wait(reply, within_s, entry_id)
+        answer = self._answers.wait(reply, within_s, entry_id, self._stream(event))
         if not answer["ok"]:
             raise ControlRefused(answer["reason"])
         return answer
@@ -69,7 +69,7 @@ class Controls:
         bulk = Bulk()
         for some in batches(events, AT_ONCE):
             for event, (entry_id, reply) in zip(some, self._send(some), strict=True):
-                answer = self._answers.wait(reply, within_s, entry_id)
+                answer = self._answers.wait(reply, within_s, entry_id, self._stream(event))
                 if answer["ok"]:
                     bulk.done.append(event.workflow_execution_id)
                 else:

@@ -17,6 +17,7 @@ from typing import Any
 
 from orchestrator.application.document import scan_document
 from orchestrator.application.errors import InvalidSpec, OrchestratorError, Problem
+from orchestrator.application.limits import fault_of
 from orchestrator.application.rendering import render_yaml
 from orchestrator.application.validation import check_spec
 from orchestrator.convert.flow8 import convert_flow8, looks_like_flow8
@@ -62,10 +63,19 @@ def convert(text: str, dialect: str | None = None) -> Converted:
     notes = Notes()
     for problem in problems:
         notes.lost(problem.path, problem.message, "read as null" if problem.code == "not_json" else "")
-    document = _CONVERTERS[dialect](source.data, notes)
+    document = _CONVERTERS[dialect](_readable(source.data) if problems else source.data, notes)
     _check(document, notes)
     is_same = document == source.data and not problems
     return Converted(document, text if is_same else _written(document), notes.taken())
+
+
+def _readable(value: Any) -> Any:
+    """Without what is no JSON: a note says that it is read as null. No document is deeper than its limit."""
+    if isinstance(value, dict):
+        return {key: _readable(item) for key, item in value.items() if fault_of(key) is None}
+    if isinstance(value, list):
+        return [_readable(item) for item in value]
+    return value if fault_of(value) is None else None
 
 
 def _detected(data: dict[str, Any], text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.application.durations import parse_ms
 from orchestrator.application.fields import ON_ERROR
 from orchestrator.application.paths import Path
 from orchestrator.convert.flow8_values import convert_filters, convert_value, duration, object_id, whole
@@ -144,6 +145,8 @@ class _Flowlets:
         try:
             written = None if timeout is None else duration(timeout)
             step |= {"timeout": written} if written else {}
+            if written and not isinstance(timeout, str) and parse_ms(written) < 1000:
+                self._notes.changed(path, f"a plain number is nanoseconds: this one is {written}")
         except CannotConvert as reason:
             self._notes.lost(path, str(reason), "the default of five minutes")
         retry, path = fields.take("retry", "retry_policy")

@@ -9,9 +9,11 @@ from typing import Any
 
 from orchestrator.application.reasons import Reason
 from orchestrator.application.wording import in_words, listed
+from orchestrator.diagnosis.dispatches import worker_command
 from orchestrator.diagnosis.findings import Finding, Sight
 from orchestrator.redis_rq.connection import translated
 from orchestrator.redis_rq.inspection import Stream
+from orchestrator.redis_rq.rq_workers import rq_queues
 
 LETTERS_READ = 1_000
 _ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}")
@@ -40,8 +42,21 @@ def _start_waits(sight: Sight, execution_id: str) -> list[Reason]:
             age = in_words(sight.now - int(entry_id.partition("-")[0]))
             words = f"its start waits in {stream.name} as {entry_id}, since {age}"
             coordinators = sight.about_coordinators(execution_id, starts=stream is starts)
-            return [Reason(Finding.START_WAITS, words), *coordinators]
+            held = _intake_is_held(sight) if stream is starts else []
+            return [Reason(Finding.START_WAITS, words), *held, *coordinators]
     return []
+
+
+def _intake_is_held(sight: Sight) -> list[Reason]:
+    """Coordinators begin nothing while too many jobs wait for workers."""
+    with translated():
+        full: Any = sight.client.get(sight.keys.full)
+    if full is None:
+        return []
+    words = f"coordinators take no starts: {full} jobs wait for workers (ORCHESTRATOR_MAX_QUEUED)"
+    deepest = max(rq_queues(sight), key=lambda queue: queue.depth)
+    command = worker_command(sight, deepest.name)
+    return [Reason(Finding.FULL, f"{words}, most of them in {deepest.name}", advice=f"start more: {command}")]
 
 
 def _waiting_start(sight: Sight, stream: Stream, execution_id: str, is_child: bool) -> str | None:

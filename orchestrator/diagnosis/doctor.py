@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from redis.exceptions import NoPermissionError
+
 from orchestrator.application.errors import StoreError
 from orchestrator.diagnosis.checks import Check, problem
 from orchestrator.diagnosis.findings import Sight
@@ -45,6 +47,9 @@ def examine(client: Client, keys: Keys, executors: Sequence[str] = ()) -> list[C
     sight = Sight(client, keys)
     try:
         return [*check_server(client), *check_traffic(sight), *check_holdings(sight, executors)]
+    except NoPermissionError as error:
+        advice = "give it the rights of a reader, see docs/security.md; ACL LOG names the command and the key"
+        return [problem("redis", f"this user lacks a permission: {error}", advice)]
     except StoreError as error:
         cause = str(error).removeprefix("Redis: ")
         advice = "start it, or name another with --redis-url or ORCHESTRATOR_REDIS_URL"

@@ -37,6 +37,7 @@ class Finding(StrEnum):
     LAG = "lag"
     START_WAITS = "start_waits"
     START_REFUSED = "start_refused"
+    FULL = "full"
     SIGNALS_KEPT = "signals_kept"
     RECORD_GONE = "record_gone"
 

@@ -35,7 +35,7 @@ def _dead(sight: Sight) -> Check:
     reason = str(letter.get("reason", "")).partition("\n")[0][:200]
     found = f"{total}, the newest {in_words(age_ms)} ago: {reason}"
     if age_ms < FRESH_MS:
-        advice = f"redis-cli XREVRANGE {sight.keys.dead} + - COUNT 10 shows what was refused, and why"
+        advice = "orchestrator dead list shows what was refused, and why; dead replay sends it again"
         return warning("dead_letters", found, advice)
     return well("dead_letters", found)
 

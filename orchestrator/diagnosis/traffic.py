@@ -13,6 +13,7 @@ from orchestrator.diagnosis.findings import Sight
 from orchestrator.redis_rq.connection import translated
 from orchestrator.redis_rq.inspection import Stream, answers
 from orchestrator.redis_rq.rq_workers import RqQueue, rq_queues
+from orchestrator.redis_rq.under_way import all_streams
 
 BEHIND_MS, FAR_BEHIND_MS = 5_000, 60_000
 OVERDUE_MS = 10_000
@@ -73,9 +74,9 @@ def _lengths(streams: Sequence[Stream]) -> Check:
 
 
 def _partitions(sight: Sight) -> Check:
-    """Streams beyond the setting: whoever wrote there has another one than we."""
-    keys = sight.keys
-    beyond = range(keys.partitions, max(HIGHEST_PARTITION, keys.partitions))
+    """Streams beyond all that coordinators read: whoever wrote there has a higher setting than they."""
+    keys, read = sight.keys, len(all_streams(sight.client, sight.keys)) - 1
+    beyond = range(read, max(HIGHEST_PARTITION, read))
     with translated(), sight.client.pipeline(transaction=False) as pipe:
         for n in beyond:
             pipe.xlen(keys.events(n))
@@ -87,7 +88,9 @@ def _partitions(sight: Sight) -> Check:
     setting = f"ORCHESTRATOR_PARTITIONS is {keys.partitions} here"
     if waiting:
         names = listed(f"{stream.name} ({stream.waiting})" for stream in waiting)
-        advice = "give all processes the same ORCHESTRATOR_PARTITIONS: who has a lower one does not read them"
+        advice = (
+            "give ORCHESTRATOR_PARTITIONS of whoever wrote there to a coordinator too: then all read them"
+        )
         return problem("partitions", f"{setting}, but events wait in {names}", advice)
     return well("partitions", setting)
 
@@ -124,6 +127,12 @@ def _workers(sight: Sight, queues: Sequence[RqQueue]) -> Check:
 
 def _queues(sight: Sight, queues: Sequence[RqQueue]) -> Check:
     depth = sum(queue.depth for queue in queues)
+    with translated():
+        full: Any = sight.client.get(sight.keys.full)
+    if full is not None:
+        worst = max(queues, key=lambda queue: queue.depth)
+        found = f"{full} jobs wait for workers: coordinators take no starts"
+        return problem("queues", found, f"start more workers: {worker_command(sight, worst.name)}")
     old = [(_age_ms(sight, queue), queue) for queue in queues if queue.depth]
     if not old:
         return well("queues", "no job waits")

@@ -9,8 +9,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, cast, get_args
+
+import orjson
 
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.events import (
@@ -38,23 +41,51 @@ MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_WEBHOOK_BYTES = 16 * 1024
 MAX_DEPTH = 200
 LONGEST_WINDOW_S = 366 * 86_400
-LONGEST_REMARK = 1_000
+LONGEST_NAME = 1_000
+MAX_SIGNAL_BYTES = MAX_INPUT_BYTES
 MOST_LABELS, LONGEST_LABEL = 16, 256
 EXECUTION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 LABEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
+LONG_NUMBER = re.compile(r"\d{18}")
+"""What may be a whole number of more than 64 bits, which orjson reads as a float."""
+
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
 def dumps(value: Any) -> str:
+    """By orjson, which takes a tenth of the time. What it would not write as the standard library does is
+    left to that: a null may be a number that is none, and some values are no JSON at all."""
+    try:
+        text = orjson.dumps(value, option=_STRICT)
+    except orjson.JSONEncodeError:
+        return canonical(value)
+    return canonical(value) if b"null" in text else text.decode()
+
+
+def frame(value: Any) -> str:
+    """What we have made ourselves, where a null is a null; values of others go into it as `part`."""
+    return orjson.dumps(value, option=_STRICT).decode()
+
+
+def part(value: Any) -> orjson.Fragment:
+    return orjson.Fragment(dumps(value))
+
+
+def canonical(value: Any) -> str:
+    """Always the same text for the same value: for what is compared as a text."""
     return _encoder.encode(value)
 
 
 def loads(text: str) -> Any:
     """What JSON can write too: ValueError for an endless number, or half a surrogate pair."""
+    if LONG_NUMBER.search(text) is None:
+        with suppress(orjson.JSONDecodeError):  # the standard library says better what is wrong
+            return orjson.loads(text)
     value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     if "\\u" in text:
-        dumps(value).encode()
+        canonical(value).encode()
     return value
 
 
@@ -113,7 +144,7 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
             "a start names a registered 'workflow' or carries a 'spec': exactly one of the two"
         )
     return StartEvent(
-        workflow=fields.get("workflow"),
+        workflow=_optional(fields, "workflow"),
         spec=fields.get("spec"),
         inputs=_inputs(fields),
         execution_id=_execution_id(fields),
@@ -125,7 +156,7 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
         idempotency_window_s=_within(fields, "idempotency_window_s", 1, LONGEST_WINDOW_S)
         if "idempotency_window_s" in fields
         else IDEMPOTENCY_WINDOW_S,
-        schedule=fields.get("schedule"),
+        schedule=_optional(fields, "schedule"),
         webhook=_webhook(fields),
     )
 
@@ -257,7 +288,7 @@ def _dispatch(fields: Mapping[str, str], execution: str = "workflow_execution_id
 
 
 def _worker(fields: Mapping[str, str]) -> dict[str, Any]:
-    return {"worker": fields.get("worker"), "started_at": fields.get("started_at")}
+    return {name: _optional(fields, name) for name in ("worker", "started_at")}
 
 
 def _read_control(fields: Mapping[str, str]) -> ControlEvent:
@@ -268,10 +299,10 @@ def _read_control(fields: Mapping[str, str]) -> ControlEvent:
     return ControlEvent(
         _text(fields, "execution"),
         cast(Control, action),
-        fields.get("step", ""),
-        _remark(fields, "reason"),
-        _remark(fields, "by"),
-        parent_token=fields.get("parent"),
+        _optional(fields, "step") or "",
+        _optional(fields, "reason"),
+        _optional(fields, "by"),
+        parent_token=_optional(fields, "parent"),
         inputs=_corrected_inputs(fields, action),
     )
 
@@ -284,24 +315,24 @@ def _corrected_inputs(fields: Mapping[str, str], action: str) -> dict[str, Any] 
     return _inputs(fields)
 
 
-def _remark(fields: Mapping[str, str], name: str) -> str | None:
-    """Words for people. They are written down with every step that they concern, so they must be few."""
-    value = fields.get(name)
-    if value is not None and len(value) > LONGEST_REMARK:
-        raise InvalidEvent(
-            f"field {name!r} has {len(value):,} characters; at most {LONGEST_REMARK:,} are accepted"
-        )
-    return value
-
-
 _CONTROLS = get_args(Control)
 _POLICIES = get_args(ConflictPolicy)
 
 
 def _read_signal(fields: Mapping[str, str]) -> SignalEvent:
     _name(fields, "reply")
-    payload = _json("payload", fields.get("payload", "null"))
+    text = fields.get("payload", "null")
+    if len(text) > MAX_SIGNAL_BYTES:
+        raise InvalidEvent(
+            f"payload has {len(text):,} characters; at most {MAX_SIGNAL_BYTES:,} are accepted:"
+            " pass large data by reference"
+        )
+    payload = _json("payload", text)
     return SignalEvent(_text(fields, "execution"), _text(fields, "name"), payload)
+
+
+def _read_lost(fields: Mapping[str, str]) -> LostEvent:
+    return LostEvent(**_dispatch(fields), reason=_short("reason", fields.get("reason", "lost")))
 
 
 def _timer_reader(kind: str) -> Callable[[Mapping[str, str]], TimerEvent]:
@@ -313,7 +344,7 @@ def _timer_reader(kind: str) -> Callable[[Mapping[str, str]], TimerEvent]:
 _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "result": _read_result,
     "started": lambda fields: StartedEvent(**_dispatch(fields), **_worker(fields)),
-    "lost": lambda fields: LostEvent(**_dispatch(fields), reason=fields.get("reason", "lost")),
+    "lost": _read_lost,
     "signal": _read_signal,
     "timeout": lambda fields: TimerEvent("timeout", _text(fields, "execution"), "", ""),
     **{kind: _timer_reader(kind) for kind in ("deadline", "retry", "wake")},
@@ -322,7 +353,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "control": _read_control,
     "schedule": lambda fields: ScheduleEvent(scheduled_name(_text(fields, "execution"))),
     "slot": lambda fields: SlotEvent(
-        _text(fields, "execution"), fields.get("step", ""), _text(fields, "token")
+        _text(fields, "execution"), _optional(fields, "step") or "", _text(fields, "token")
     ),
 }
 
@@ -397,6 +428,20 @@ def _text(fields: Mapping[str, str], name: str) -> str:
     value = fields.get(name)
     if not value:
         raise InvalidEvent(f"field {name!r} is missing")
+    return _short(name, value)
+
+
+def _optional(fields: Mapping[str, str], name: str) -> str | None:
+    value = fields.get(name)
+    return None if value is None else _short(name, value)
+
+
+def _short(name: str, value: str) -> str:
+    """Names become parts of keys and members, and are written down with every step that they concern."""
+    if len(value) > LONGEST_NAME:
+        raise InvalidEvent(
+            f"field {name!r} has {len(value):,} characters; at most {LONGEST_NAME:,} are accepted"
+        )
     return value
 
 

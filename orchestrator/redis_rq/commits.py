@@ -1,11 +1,13 @@
-"""A commit as the words of commit.lua: all that one decision writes, in one place.
+"""Commits as the words of commit.lua: all that a decision writes, in one place.
 
 The script checks versions and events, writes the jobs, and then runs plain commands; which ones is said here.
+Some of them are for keys that most decisions write to: those are gathered, and run once for a whole batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.events import Post, ScheduleEvent, StartEvent
@@ -16,8 +18,8 @@ from orchestrator.application.timers import Timer
 from orchestrator.application.validation import LoadedSpec
 from orchestrator.backend.commons import owner_of
 from orchestrator.backend.ports import Commit
-from orchestrator.redis_rq.codec import dumps, event_fields
-from orchestrator.redis_rq.indexes import ended_member, lasting_indexes, score_of
+from orchestrator.redis_rq.codec import canonical, dumps, event_fields
+from orchestrator.redis_rq.indexes import ended_member, ended_place, lasting_indexes, score_of
 from orchestrator.redis_rq.jobs import job_words, lease_of
 from orchestrator.redis_rq.keys import GROUP, Keys, place_member, schedule_address, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
@@ -25,12 +27,14 @@ from orchestrator.redis_rq.scripts import Call
 
 ANSWER_S = 3_600
 SPARE_S = 86_400
-"""By how much keys may outlive their retention: coordinators drop them in time, this is for want of any."""
+"""By how much what executions share may outlive the retention of the last of them."""
 DOCUMENTS_KEPT = 256
 WORDS_PER_COMMAND = 2_000
 """Lua's stack bounds how many words one command may have inside a script."""
-
-JOBS_PER_COMMAND = WORDS_PER_COMMAND // 2
+WORDS_PER_CALL = 20_000
+"""After so many the next commits go into a call of their own: while a script runs, nobody else is served."""
+LOOKED_UP = 1_000
+"""How many entries of a stream are asked for at once, to see whether they are pending."""
 
 Command = list[str | int | float]
 
@@ -38,30 +42,49 @@ Command = list[str | int | float]
 class CommitWords:
     def __init__(self, keys: Keys, retention_s: int, routes: Routes) -> None:
         self._keys, self._retention_s, self._routes = keys, retention_s, routes
-        self._term_s = retention_s + SPARE_S
         self._documents: dict[str, str] = {}
 
-    def of(self, commit: Commit, version: str) -> Call:
-        """The words of commit.lua, in its order."""
+    def calls(self, commits: Sequence[Commit], versions: Sequence[str]) -> Iterator[Call]:
+        """The calls of commit.lua that write these, each with as many of them as it may hold up others."""
+        specs, once, words = dict[str, LoadedSpec](), dict[str, list[str]](), Command()
+        for commit, version in zip(commits, versions, strict=True):
+            if len(words) >= WORDS_PER_CALL:
+                yield self._call(specs, once, words)
+                specs, once, words = {}, {}, []
+            for ref in commit.once:
+                once.setdefault(ref.stream, []).append(ref.entry_id)
+            if commit.creates:
+                specs.setdefault(commit.record.workflow_id, commit.record.loaded)
+            own = self.of(
+                commit, version, list(specs).index(commit.record.workflow_id) + 1 if commit.creates else 0
+            )
+            words.append(len(own))
+            words += own
+        if words:
+            yield self._call(specs, once, words)
+
+    def _call(self, specs: Mapping[str, LoadedSpec], once: Mapping[str, list[str]], words: Command) -> Call:
+        keys = self._keys
+        args: Command = [GROUP, LOOKED_UP, len(specs)]
+        for workflow_id, loaded in specs.items():
+            args += [keys.spec(workflow_id), self._document(loaded)]
+        args.append(len(once))
+        for stream, ids in once.items():
+            args += [stream, min(ids, key=_place), max(ids, key=_place)]
+        args += words
+        return [keys.leases, keys.sequences, keys.counters, keys.dispatched, keys.workflow("")], args
+
+    def of(self, commit: Commit, version: str, spec: int = 0) -> Command:
+        """The words of one commit, in the order of commit.lua; a new execution has this one of the specs."""
         record, changes, keys = commit.record, commit.changes, self._keys
-        spec = keys.spec(record.workflow_id)
         args: Command = [len(commit.once)]
         for ref in commit.once:
-            args += [ref.stream, GROUP, ref.entry_id]
-        if commit.creates:
-            args += [1, keys.execution(record.execution_id), spec, self._document(record.loaded)]
-            args += [keys.signals(record.execution_id), len(record.signals)]
-            args += self._conditions(commit)
-            args += self._replaced_words(commit.replaces)
-            may_find_values = record.loaded.is_sharing or commit.replaces is not None
-            is_root = record.parent is None
-            args.append(keys.shared("global", record.execution_id) if is_root and may_find_values else "")
-        else:
-            args.append(0)
-        args.append(record.version)
+            args += [ref.stream, ref.entry_id]
+        args += [keys.workflow(record.workflow_execution_id), record.version]
+        args += self._beginning(commit, spec) if commit.creates else [0]
         groups = _by_queue(changes.jobs, keys, self._routes)
         args.append(len(groups))
-        for queue, jobs in groups:
+        for queue, jobs in groups.items():
             args += [queue, len(jobs)]
             for job in jobs:
                 args += job_words(job, keys)
@@ -69,12 +92,26 @@ class CommitWords:
         args += self._root_words(commit)
         args += self._shared_words(commit)
         args += self._slot_words(commit)
-        args += self._end_words(commit, spec) if _ends(commit) else [0]
+        args += self._end_words(commit) if _ends(commit) else [0]
         for command in self._commands(commit, version):
             args.append(len(command))
             args += command
-        record_key = keys.workflow(record.workflow_execution_id)
-        return [record_key, keys.leases, keys.sequences, keys.dispatched, keys.counters], args
+        args.append(0)
+        for command in self._gathered(commit):
+            args.append(len(command))
+            args += command
+        return args
+
+    def _beginning(self, commit: Commit, spec: int) -> Command:
+        keys, record = self._keys, commit.record
+        words: Command = [1, keys.execution(record.execution_id), record.workflow_execution_id, spec]
+        words += [keys.signals(record.execution_id), len(record.signals)]
+        words += self._conditions(commit)
+        words += self._replaced_words(commit.replaces)
+        may_find_values = record.loaded.is_sharing or commit.replaces is not None
+        is_root = record.parent is None
+        words.append(keys.shared("global", record.execution_id) if is_root and may_find_values else "")
+        return words
 
     def _conditions(self, commit: Commit) -> Command:
         """What else must be so for an execution to begin: a parent that waits, a root that is free."""
@@ -86,7 +123,7 @@ class CommitWords:
         if root is None:
             return [*words, 0]
         name, window_s = root
-        return [*words, 1, keys.idempotency(name), window_s, commit.record.workflow_execution_id]
+        return [*words, 1, keys.idempotency(name), window_s]
 
     def _replaced_words(self, replaced: WorkflowRecord | None) -> Command:
         if replaced is None:
@@ -117,16 +154,16 @@ class CommitWords:
             words += [int(one.is_wanted), keys.places(slot.key), keys.line(slot.key), member]
         return words
 
-    def _end_words(self, commit: Commit, spec: str) -> Command:
+    def _end_words(self, commit: Commit) -> Command:
         """What an execution leaves behind when it ends, and when that goes."""
         keys, record = self._keys, commit.record
-        group = record.group or ""
+        group, retention_s = record.group or "", retention_of(record, self._retention_s)
         return [
             1,
-            spec,
-            self._term_s,
-            self._retention_s,
-            keys.shared("global", record.root),
+            keys.spec(record.workflow_id),
+            retention_s + SPARE_S,
+            retention_s,
+            keys.shared("global", record.root) if _may_leave_values(record) else "",
             keys.execution(record.root) if record.parent is not None else "",
             keys.groups,
             group,
@@ -138,11 +175,11 @@ class CommitWords:
         if loaded.workflow_id not in self._documents:
             if len(self._documents) >= DOCUMENTS_KEPT:
                 self._documents.clear()
-            self._documents[loaded.workflow_id] = dumps(loaded.document)
+            self._documents[loaded.workflow_id] = canonical(loaded.document)
         return self._documents[loaded.workflow_id]
 
     def _commands(self, commit: Commit, version: str) -> list[Command]:
-        """Everything of a commit that is a plain command, for commit.lua to run after its checks."""
+        """What a commit writes to keys of its own, as plain commands."""
         record, changes, keys = commit.record, commit.changes, self._keys
         weid = record.workflow_execution_id
         commands: list[Command] = []
@@ -152,6 +189,7 @@ class CommitWords:
             commands += self._removal(commit.replaces)
         if changes.deletes:
             commands += self._removal(record)
+            commands.append(["DEL", keys.execution(record.execution_id)])
             if record.parent is None:
                 commands.append(["DEL", keys.shared("global", record.execution_id)])
         elif writes(commit):
@@ -161,66 +199,67 @@ class CommitWords:
         commands += _chunked(["HDEL", keys.workflow(weid)], dropped_fields(changes))
         if changes.history and not changes.deletes:
             commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
-        if commit.creates:
-            commands.append(["SET", keys.execution(record.execution_id), weid])
-            score = score_of(record)
-            commands += (["ZADD", index, score, weid] for index in lasting_indexes(record, keys))
-            if record.group is not None:
-                commands.append(["HINCRBY", keys.groups, record.group, 1])
-                commands.append(["PERSIST", keys.shared("flow_group", record.group)])
-        commands += self._releases(commit)
-        commands += _chunked(["ZREM", keys.timers], [_member(weid, timer) for timer in changes.disarmed])
-        for timer in changes.timers:
-            commands.append(["ZADD", keys.timers, timer.due_ms, _member(weid, timer)])
-        if commit.creates or ("status" in changes.fields and not changes.deletes):
-            commands += self._status_moves(commit)
+        if commit.creates and record.group is not None:
+            commands.append(["HINCRBY", keys.groups, record.group, 1])
+            commands.append(["PERSIST", keys.shared("flow_group", record.group)])
         if changes.more:
             commands.append(["XADD", keys.events_of(weid), "*", "type", "continue", "execution", weid])
         for post in changes.posts:
             commands.append(["XADD", keys.events_of(_addressee(post)), "*", *flat(event_fields(post))])
-        for name, count in changes.counted.items():
-            commands.append(["HINCRBY", keys.counters, name, count])
-        for name, answer in commit.answers.items():
-            commands += answer_commands(keys.answer(name), answer)
-        for stream, ids in _by_stream(commit).items():
-            commands += _chunked(["XACK", stream, GROUP], ids)
-        return commands
-
-    def _releases(self, commit: Commit) -> list[Command]:
-        """Dispatches that ended: their leases go."""
-        weid = commit.record.workflow_execution_id
-        ended = [
-            (unit, step)
-            for unit, step in (*commit.changes.settled, *commit.changes.revoked)
-            if step.child is None
-        ]
-        return _chunked(["ZREM", self._keys.leases], [lease_of(weid, unit, step) for unit, step in ended])
-
-    def _status_moves(self, commit: Commit) -> list[Command]:
-        """The indexes follow the status; an execution that ends gets its term, and who waits hears of it."""
-        record, keys, weid = commit.record, self._keys, commit.record.workflow_execution_id
-        status = commit.changes.fields.get("status", record.status)
-        commands: list[Command] = []
-        if not commit.creates:
-            commands.append(["ZREM", keys.index(record.status), weid])
-        commands.append(["ZADD", keys.index(status), score_of(record), weid])
-        kept = (*_own(record, keys), keys.execution(record.execution_id))
-        if status in FINAL_WORKFLOWS:
-            commands += (["EXPIRE", key, self._term_s] for key in kept)
-            commands.append(["ZADD", keys.ended, commit.changes.at_ms, ended_member(record, keys)])
-            commands.append(["PUBLISH", keys.done(weid), status])
+        if _ends(commit):
+            commands.append(["PUBLISH", keys.done(weid), changes.fields["status"]])
             if record.schedule is not None:
                 commands.append(hint_to(record.schedule, keys))
+            if record.parent is not None:  # by which `verify` sees of a child that it has ended
+                term_s = retention_of(record, self._retention_s) + SPARE_S
+                commands.append(["EXPIRE", keys.execution(record.execution_id), term_s])
+        for name, answer in commit.answers.items():
+            commands += answer_commands(keys.answer(name), answer)
         return commands
 
+    def _gathered(self, commit: Commit) -> list[Command]:
+        """What a commit writes to keys that others of the same call write to as well."""
+        record, changes, keys = commit.record, commit.changes, self._keys
+        weid = record.workflow_execution_id
+        ended = [*changes.settled, *changes.revoked]
+        leases = [lease_of(weid, unit, step) for unit, step in ended if step.child is None]
+        commands: list[Command] = [["ZREM", keys.leases, *leases]] if leases else []
+        if changes.disarmings:
+            commands.append(["ZREM", keys.timers, *(_member(weid, timer) for timer in changes.disarmed)])
+        for timer in changes.timers:
+            commands.append(["ZADD", keys.timers, timer.due_ms, _member(weid, timer)])
+        if not changes.deletes:
+            commands += self._index_moves(commit)
+        for name, count in changes.counted.items():
+            commands.append(["HINCRBY", keys.counters, name, count])
+        for stream, ids in _by_stream(commit).items():
+            commands.append(["XACK", stream, *ids])
+        return commands
+
+    def _index_moves(self, commit: Commit) -> Iterator[Command]:
+        """The indexes follow the status; an execution that ends stands where it waits for being dropped."""
+        record, keys, weid = commit.record, self._keys, commit.record.workflow_execution_id
+        status, score = commit.changes.fields.get("status", record.status), score_of(record)
+        if commit.creates:
+            for index in lasting_indexes(record, keys):
+                yield ["ZADD", index, score, weid]
+        elif "status" in commit.changes.fields:
+            yield ["ZREM", keys.index(record.status), weid]
+        else:
+            return
+        yield ["ZADD", keys.index(status), score, weid]
+        if status in FINAL_WORKFLOWS:
+            place, ended_ms = ended_place(record, keys, commit.changes.at_ms)
+            yield ["ZADD", place, ended_ms, ended_member(record, keys)]
+
     def _reopening(self, record: WorkflowRecord) -> list[Command]:
-        """An execution that had ended counts again, and nothing that it needs has a term. It may end in the
-        same commit: then it gets a new one."""
+        """An execution that had ended counts again, and nothing that it needs has a term; its own keys may
+        have one that was given by an earlier release."""
         keys, spec = self._keys, self._keys.spec(record.workflow_id)
         kept = [*_own(record, keys), keys.execution(record.execution_id), spec]
         kept.append(keys.shared("global", record.root))
         commands: list[Command] = [["HINCRBY", spec, "executions", 1]]
-        commands.append(["ZREM", keys.ended, ended_member(record, keys)])
+        commands.append(["ZREM", ended_place(record, keys, 0)[0], ended_member(record, keys)])
         if record.group is not None:
             kept.append(keys.shared("flow_group", record.group))
             commands.append(["HINCRBY", keys.groups, record.group, 1])
@@ -228,12 +267,12 @@ class CommitWords:
         return commands
 
     def _removal(self, record: WorkflowRecord) -> list[Command]:
-        """All that is kept of an execution that has ended, but for its global values: who takes its place
-        has begun with none, and may have written some by now."""
+        """All that is kept of an execution that has ended, but for its name and its global values: who takes
+        its place has the one by now, and has begun with none of the others."""
         keys, weid = self._keys, record.workflow_execution_id
-        gone = (*_own(record, keys), keys.execution(record.execution_id))
         indexes = [keys.index(record.status), *lasting_indexes(record, keys)]
-        commands: list[Command] = [["DEL", *gone], ["ZREM", keys.ended, ended_member(record, keys)]]
+        place, _ = ended_place(record, keys, 0)
+        commands: list[Command] = [["DEL", *_own(record, keys)], ["ZREM", place, ended_member(record, keys)]]
         commands += (["ZREM", index, weid] for index in indexes)
         return commands
 
@@ -242,6 +281,12 @@ def _own(record: WorkflowRecord, keys: Keys) -> tuple[str, str, str]:
     """The keys that carry the id of an execution."""
     weid = record.workflow_execution_id
     return keys.workflow(weid), keys.history(weid), keys.lines(weid)
+
+
+def retention_of(record: WorkflowRecord, default_s: int) -> int:
+    """For how long an execution is kept after its end, in s: its document may say."""
+    own_s = record.spec.retention_s
+    return default_s if own_s is None else math.ceil(own_s)
 
 
 def hint_to(schedule: str, keys: Keys) -> Command:
@@ -275,6 +320,12 @@ def writes(commit: Commit) -> bool:
     return commit.creates or not commit.changes.is_empty
 
 
+def _may_leave_values(record: WorkflowRecord) -> bool:
+    """Whether there may be global values when an execution ends: its own, its children's, or its root's."""
+    is_of_family = record.parent is not None or any(step.child is not None for step in record.spec.steps)
+    return record.loaded.is_sharing or is_of_family
+
+
 def _ends(commit: Commit) -> bool:
     """Whether an execution comes to its end by this: one that had ended was opened again before."""
     return commit.changes.fields.get("status") in FINAL_WORKFLOWS
@@ -285,17 +336,18 @@ def _chunked(head: Command, words: Sequence[str | int]) -> list[Command]:
     return [[*head, *words[at : at + WORDS_PER_COMMAND]] for at in range(0, len(words), WORDS_PER_COMMAND)]
 
 
-def _by_queue(jobs: Sequence[DispatchJob], keys: Keys, routes: Routes) -> list[tuple[str, list[DispatchJob]]]:
-    """Jobs by queue, in order, in groups that fit into one command of the script."""
+def _by_queue(jobs: Sequence[DispatchJob], keys: Keys, routes: Routes) -> dict[str, list[DispatchJob]]:
+    """Jobs by queue, in order."""
     queues: dict[str, list[DispatchJob]] = {}
     for job in jobs:
         queue = routes.queue_of(job.tags, job.queue, job.step_id)
         queues.setdefault(keys.queue(queue, job.priority), []).append(job)
-    return [
-        (queue, found[at : at + JOBS_PER_COMMAND])
-        for queue, found in queues.items()
-        for at in range(0, len(found), JOBS_PER_COMMAND)
-    ]
+    return queues
+
+
+def _place(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, number = entry_id.partition("-")
+    return int(milliseconds), int(number)
 
 
 def _by_stream(commit: Commit) -> dict[str, list[str | int]]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
 
 from orchestrator.application.errors import StoreError, Unavailable
+from orchestrator.redis_rq.sentinels import names_sentinels, pool_like, primary_of
 
 SOCKET_TIMEOUT_S = 10.0
 BLOCK_MS = 1_000
@@ -32,24 +34,48 @@ UNREACHABLE = (
     redis.exceptions.BusyLoadingError,
     redis.exceptions.ReadOnlyError,
     redis.exceptions.OutOfMemoryError,
+    redis.exceptions.NoScriptError,
 )
-"""What passes by itself: no server, a full one, one that is loading or has become a replica."""
+"""What passes by itself: no server, a full one, one that is loading, has become a replica or keeps forgetting
+the scripts that it is sent."""
 
 
 def connect(url: str, *, decodes: bool = True) -> Client:
-    """A client for this URL: redis://, rediss:// or unix://. Its replies are text, or else bytes."""
-    return redis.Redis.from_url(url, **{**_options(), "decode_responses": decodes})
+    """A client for this URL. Its replies are text, or else bytes."""
+    return client_of(url, **{**_options(), "decode_responses": decodes})
+
+
+def client_of(url: str, **options: Any) -> Client:
+    """A client for redis://, rediss:// or unix://, or for the primary that sentinels name."""
+    return primary_of(url, **options) if names_sentinels(url) else redis.Redis.from_url(url, **options)
+
+
+_OF_A_POOL = (
+    "retry",
+    "parser_class",
+    "driver_info",
+    "maint_notifications",
+    "oss_cluster",
+    "connection_pool",
+    "orig_",
+    "himport",
+)
+"""How the options of a connection begin that its client or its pool has put there for itself: how it tries
+again, and on TCP that it listens to announcements of maintenance, which needs another protocol than ours."""
 
 
 def connect_like(other: Client) -> Client:
     """A client of ours for the server that somebody else's client talks to."""
-    kwargs = dict(other.connection_pool.connection_kwargs)
-    for name in ("retry", "retry_on_error", "retry_on_timeout", "parser_class", "driver_info"):
-        kwargs.pop(name, None)
-    pool = redis.ConnectionPool(
-        connection_class=other.connection_pool.connection_class, **{**kwargs, **_options()}
+    pool = other.connection_pool
+    kwargs = {
+        name: value for name, value in pool.connection_kwargs.items() if not name.startswith(_OF_A_POOL)
+    }
+    options = {**kwargs, **_options()}
+    if isinstance(pool, SentinelConnectionPool):
+        return redis.Redis(connection_pool=pool_like(pool, **options))
+    return redis.Redis(
+        connection_pool=redis.ConnectionPool(connection_class=pool.connection_class, **options)
     )
-    return redis.Redis(connection_pool=pool)
 
 
 def _options() -> dict[str, Any]:
@@ -71,22 +97,33 @@ def translated() -> Iterator[None]:
         yield
     except redis.exceptions.AuthenticationError as error:
         raise StoreError(f"Redis does not let us in: {error}") from error  # waiting would not help
-    except UNREACHABLE as error:
-        raise Unavailable(f"Redis: {error}") from error
-    except redis.exceptions.ResponseError as error:
-        if _passes(str(error)):
-            raise Unavailable(f"Redis: {error}") from error
+    except redis.exceptions.RedisError as error:
+        if passes(error):
+            # Of sentinels that were asked in vain, redis-py shows all that it knows of each.
+            raise Unavailable(f"Redis: {str(error).partition(' : <redis')[0]}") from error
         raise
 
 
-_PASSING = ("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "UNBLOCKED")
+_PASSING = ("OOM ", "READONLY ", "LOADING ", "MISCONF ", "NOREPLICAS ", "MASTERDOWN ", "BUSY ", "UNBLOCKED ")
 
 
-def _passes(message: str) -> bool:
-    """Whether an answer of Redis is about its own state; 6.2 wraps those from inside a script."""
-    if message.startswith("Error running script"):
-        return any(f": -{code} " in message for code in _PASSING)
+def passes(error: BaseException | None) -> bool:
+    """Whether this is about the state that Redis is in, and not about what it was asked."""
+    if isinstance(error, UNREACHABLE):
+        return True
+    if not isinstance(error, redis.exceptions.ResponseError):
+        return False
+    message = str(error)
+    if message.startswith("Error running script"):  # 6.2 wraps what comes from inside of one
+        return any(f": -{code}" in message for code in _PASSING)
     return message.startswith(_PASSING)
+
+
+def check_writable(client: Client, key: str) -> None:
+    """Raise Unavailable unless Redis takes writes now: one that is full, or that has become a replica,
+    answers whoever only asks. `key` is that of a sorted set; nothing is written."""
+    with translated(), suppress(redis.exceptions.NoPermissionError):
+        client.zadd(key, {"": 0}, xx=True)
 
 
 def redis_version(client: Client) -> tuple[int, ...]:

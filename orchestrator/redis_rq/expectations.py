@@ -9,7 +9,7 @@ from orchestrator.application.events import milliseconds
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.timers import Timer, timers_of
 from orchestrator.application.units import Slot, StepRecord
-from orchestrator.redis_rq.indexes import ended_member, lasting_indexes, score_of
+from orchestrator.redis_rq.indexes import ended_member, ended_place, lasting_indexes, score_of
 from orchestrator.redis_rq.jobs import lease_of
 from orchestrator.redis_rq.keys import Keys, place_member, timer_member
 
@@ -20,7 +20,8 @@ def expected_indexes(record: WorkflowRecord, keys: Keys) -> dict[tuple[str, str]
     indexes = [keys.index(record.status), *lasting_indexes(record, keys)]
     expected = dict.fromkeys([(index, weid) for index in indexes], score_of(record))
     if record.is_final and record.ended_at is not None:
-        expected[keys.ended, ended_member(record, keys)] = milliseconds(record.ended_at)
+        place, score = ended_place(record, keys, milliseconds(record.ended_at))
+        expected[place, ended_member(record, keys)] = score
     return expected
 
 

@@ -34,6 +34,13 @@ def lasting_indexes(record: WorkflowRecord, keys: Keys) -> Iterator[str]:
         yield keys.index_of_label(name, value)
 
 
+def ended_place(record: WorkflowRecord, keys: Keys, ended_ms: int) -> tuple[str, int]:
+    """Where an execution that has ended waits for the end of its retention, and under which score: by its own
+    retention it goes at a time that is known, else as long after its end as coordinators are told."""
+    own_s = record.spec.retention_s
+    return (keys.ended, ended_ms) if own_s is None else (keys.leaving, ended_ms + round(own_s * 1000))
+
+
 def ended_member(record: WorkflowRecord, keys: Keys) -> str:
     """An execution among those that have ended: enough to take it from every index, without any other key.
     The record may be gone by then."""

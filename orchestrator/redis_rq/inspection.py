@@ -16,6 +16,7 @@ import redis
 from orchestrator.redis_rq.connection import Client, clock_ms, translated
 from orchestrator.redis_rq.events import DEAD_AFTER_MS
 from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.under_way import all_streams
 
 COUNTED_UNREAD = 1_000
 """Where Redis cannot tell how many entries nobody has read, no more than these are counted."""
@@ -91,9 +92,8 @@ class Inspection:
 
     def streams(self, names: Sequence[str] | None = None) -> list[Stream]:
         """The streams as our group sees them: of the starts, then of the events."""
-        keys = self.keys
         if names is None:
-            names = [keys.starts, *map(keys.events, range(keys.partitions))]
+            names = all_streams(self.client, self.keys)
         with self.client.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.xlen(name)

@@ -21,6 +21,7 @@ from orchestrator.redis_rq.commits import SPARE_S
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.probes import Claim, Damage, Probe, Probes, damage
+from orchestrator.redis_rq.schedule_timers import ScheduleTimers
 from orchestrator.redis_rq.scripts import Call, Script
 from orchestrator.redis_rq.store import RETENTION_S, RedisStore
 from orchestrator.redis_rq.under_way import are_under_way
@@ -91,7 +92,7 @@ class Inspector:
         self._client, self._keys, self._retention_s = client, keys or Keys(), retention_s
         self._repairs = repairs
         self._store = RedisStore(client, self._keys, retention_s)
-        self._probes = Probes(self._keys, retention_s)
+        self._probes = Probes(self._keys)
         self._look, self._repair = Script(client, "look"), Script(client, "repair", "hand_on")
         self._counts = Script(client, "counts")
         self._report, self._open = Report(), Counter[tuple[str, str]]()
@@ -117,6 +118,7 @@ class Inspector:
                 self._examine([_Case(weid) for weid in dict.fromkeys(batch)])
             for claims in batches(self._all_claims(), BATCH):
                 self._examine_claims(claims)
+            self._examine_schedules()
             self._compare_counts()
         return self._report
 
@@ -139,6 +141,7 @@ class Inspector:
         yield from self._claims(keys.timers)
         yield from self._claims(keys.leases)
         yield from self._claims(keys.ended)
+        yield from self._claims(keys.leaving)
         for pattern in ("concurrency:held:*", "concurrency:line:*", "index:*"):
             for key in self._scan(f"{keys.prefix}:{pattern}"):
                 yield from self._claims(key)
@@ -150,7 +153,7 @@ class Inspector:
             return
         for member, _ in self._client.zscan_iter(key, match=pattern, count=SCANNED_AT_ONCE):
             if key == self._keys.timers and member.startswith("schedule|"):
-                continue  # of no execution
+                continue  # of no execution: ScheduleTimers asks about those
             yield Claim(key, member, _owner(key, member, self._keys))
 
     def _examine_claims(self, claims: Iterable[Claim]) -> None:
@@ -160,6 +163,12 @@ class Inspector:
         self._examine([_Case(weid, found, is_whole=False) for weid, found in by_execution.items()])
 
     # ---- examining
+
+    def _examine_schedules(self) -> None:
+        timers = ScheduleTimers(self._client, self._keys)
+        for name, finding in timers.findings().items():
+            is_repaired = self._repairs and timers.repair(name)
+            self._report.found.append(Found("", finding, is_repaired))
 
     def _examine(self, cases: Sequence[_Case]) -> None:
         """Ask, ask once more where something was wrong, and report what was wrong both times."""
@@ -298,7 +307,7 @@ def _owner(key: str, member: str, keys: Keys) -> str:
         return parts[1] if len(parts) == 4 else ""
     if key == keys.leases:
         return parts[0] if len(parts) == 5 else ""
-    if key == keys.ended:
+    if key in (keys.ended, keys.leaving):
         return parts[0] if len(parts) > 1 else ""
     if key.startswith((keys.places(""), keys.line(""))):
         return parts[2] if len(parts) == 5 else ""

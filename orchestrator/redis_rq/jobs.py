@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.payloads import MAX_JOB_BYTES
 from orchestrator.application.units import StepRecord
-from orchestrator.redis_rq.codec import dumps, loads
+from orchestrator.redis_rq.codec import frame, loads, part
 from orchestrator.redis_rq.keys import Keys, lease_member
 
 RUN_STEP = "orchestrator.worker.harness.run_step"
 """The one function that our jobs call."""
+
+MAX_DATA_BYTES = 4 * MAX_JOB_BYTES
+"""What a job may become when it is unpacked: far more than the inputs of a step may have."""
 
 TIMEOUT_MARGIN_S = 30
 """RQ's own timeout is the last line: the deadline in the record comes first."""
@@ -24,7 +30,7 @@ def job_words(job: DispatchJob, keys: Keys) -> list[str | int]:
     return [
         job.token,
         lease_of_job(job),
-        dumps([RUN_STEP, None, [payload(job, keys)], {}]),
+        frame([RUN_STEP, None, [{**payload(job, keys), "inputs": part(job.inputs)}], {}]),
         timeout,
         f"step {job.step_id} of {job.workflow_execution_id}",
         job.dispatched_at,
@@ -61,14 +67,64 @@ def payload(job: DispatchJob, keys: Keys) -> dict[str, Any]:
     return found
 
 
-def read_payload(data: str) -> dict[str, Any] | None:
-    """The payload in the data of an RQ job; None when the job is not one of ours."""
+def read_payload(data: str | bytes) -> dict[str, Any] | None:
+    """The payload in the data of an RQ job; None when the job is not one of ours. Anybody who can write to
+    Redis can write a job: whoever runs one may rely on what it has, and of which type."""
     try:
-        function, _, args, _ = loads(data)
-        found = args[0]
-        return found if function == RUN_STEP and isinstance(found, dict) else None
-    except (ValueError, TypeError, IndexError):
+        function, instance, [found], named = loads(unpacked(data).decode())
+        is_ours = (function, instance, named) == (RUN_STEP, None, {}) and _is_complete(found)
+    except (ValueError, TypeError, RecursionError):
         return None
+    return found if is_ours else None
+
+
+def unpacked(data: str | bytes) -> bytes:
+    """The data of a job as JSON: RQ compresses it when it saves a job. ValueError for what is no list, or
+    becomes too large."""
+    plain = data.encode() if isinstance(data, str) else data
+    if plain[:1] != b"[":
+        unpacker = zlib.decompressobj()
+        try:
+            plain = unpacker.decompress(plain, MAX_DATA_BYTES)
+        except zlib.error as error:
+            raise ValueError("neither a JSON list nor one that was compressed") from error
+        if plain[:1] != b"[" or unpacker.unconsumed_tail:
+            raise ValueError(f"not a JSON list of at most {MAX_DATA_BYTES:,} bytes")
+    return plain
+
+
+_NUMBER = (int, float)
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "execution": (str,),
+    "step": (str,),
+    "fn": (str,),
+    "inputs": (dict,),
+    "run_id": (int,),
+    "attempt": (int,),
+    "round": (int,),
+    "iteration": (int, NoneType),
+    "key": (str,),
+    "token": (str,),
+    "timeout_s": (*_NUMBER, NoneType),
+    "max_output_bytes": (int,),
+    "events": (str,),
+    "leases": (str,),
+}
+_TYPES_OF_OPTIONS: Mapping[str, tuple[type, ...]] = {
+    "heartbeat_s": _NUMBER,
+    "source": (dict,),
+    "secrets": (list,),
+    "redact": (list,),
+}
+
+
+def _is_complete(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and found.keys() >= _TYPES.keys()
+        and all(isinstance(found[name], types) for name, types in _TYPES.items())
+        and all(isinstance(found.get(name, types[0]()), types) for name, types in _TYPES_OF_OPTIONS.items())
+    )
 
 
 def read_job(found: Mapping[str, Any], queue: str) -> DispatchJob:

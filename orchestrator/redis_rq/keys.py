@@ -21,6 +21,7 @@
 <p>:index:group:<group>       zset    the same by group
 <p>:index:label:<key>=<value> zset    the same by label
 <p>:ended                     zset    executions that have ended, by the time of that, in ms; see ended_member
+<p>:leaving                   zset    the same of those with a retention of their own, by when they go
 <p>:concurrency:held:<key>    zset    who has a place under a concurrency key; score = since, in ms
 <p>:concurrency:line:<key>    zset    who waits for one, in order
 <p>:kv:global:<execution_id>  hash    the global scope of an execution and its children, as JSON; expires
@@ -31,8 +32,11 @@
 <p>:schedules                 hash    name -> what is known of its schedule, as JSON
 <p>:scheduled                 hash    execution_id -> the entry of its start, while it is open to its schedule
 <p>:coordinators              zset    coordinator by its last beat, in ms
+<p>:partitions                string  the largest number of event streams that was ever used
+<p>:full                      string  how many jobs wait, while that are too many to begin executions; expires
 <p>:sequences                 hash    queue -> how many jobs were ever put on it
-<p>:counters                  hash    stale, late, lost, dead; not_shared: values that could not be written
+<p>:counters                  hash    stale, late, lost, dead; not_shared: values that could not be written;
+                                      conflicts: decisions made again, as another coordinator was first
 <p>:done:<wf_exec_id>         channel the status an execution ended with
 
 rq:job:<token>, rq:queue:<p>.<queue>, rq:queues, rq:failed:<p>.<queue>: RQ's own, written only by our
@@ -64,6 +68,10 @@ class Keys:
 
     def events(self, partition: int) -> str:
         return f"{self.prefix}:events:{partition}"
+
+    def streams(self, partitions: int) -> list[str]:
+        """What coordinators read: the starts, and so many streams of events."""
+        return [self.starts, *map(self.events, range(partitions))]
 
     def events_of(self, workflow_execution_id: str) -> str:
         return self.events(self.partition_of(workflow_execution_id))
@@ -140,6 +148,10 @@ class Keys:
     def ended(self) -> str:
         return f"{self.prefix}:ended"
 
+    @property
+    def leaving(self) -> str:
+        return f"{self.prefix}:leaving"
+
     def places(self, key: str) -> str:
         return f"{self.prefix}:concurrency:held:{key}"
 
@@ -172,6 +184,14 @@ class Keys:
     @property
     def coordinators(self) -> str:
         return f"{self.prefix}:coordinators"
+
+    @property
+    def most_partitions(self) -> str:
+        return f"{self.prefix}:partitions"
+
+    @property
+    def full(self) -> str:
+        return f"{self.prefix}:full"
 
     @property
     def sequences(self) -> str:

@@ -17,10 +17,10 @@ _SCRIPT = files(__package__).joinpath("lines.lua").read_text()
 
 def add_lines(pipe: Any, keys: Keys, workflow_execution_id: str, lines: Sequence[Line]) -> None:
     """Put into a pipeline what writes lines; the script is sent whole, since a pipeline cannot ask for it."""
-    own = (keys.lines(workflow_execution_id), keys.workflow(workflow_execution_id))
+    own, record = keys.lines(workflow_execution_id), keys.workflow(workflow_execution_id)
     for run, said in groupby(lines, lambda one: (one.step, one.run_id, one.attempt)):
         words = [word for one in said for word in (one.at, one.text)]
-        pipe.eval(_SCRIPT, 2, *own, MOST_KEPT, *run, *words)
+        pipe.eval(_SCRIPT, 1, own, record, MOST_KEPT, *run, *words)
 
 
 def read_lines(

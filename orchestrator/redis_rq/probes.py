@@ -17,7 +17,7 @@ from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.states import WorkflowStatus
 from orchestrator.application.units import StepRecord
 from orchestrator.redis_rq.codec import loads
-from orchestrator.redis_rq.commits import SPARE_S, Command, flat
+from orchestrator.redis_rq.commits import Command, flat
 from orchestrator.redis_rq.expectations import (
     Place,
     expected_indexes,
@@ -67,8 +67,8 @@ def damage(
 class Probes:
     """The probes of records, and of what claims to belong to them."""
 
-    def __init__(self, keys: Keys, retention_s: int) -> None:
-        self._keys, self._term_s = keys, retention_s + SPARE_S
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
 
     def of(self, record: WorkflowRecord, queues: Sequence[str]) -> Iterator[Probe]:
         """`queues` are all that there are, by the names that RQ has for them."""
@@ -114,33 +114,30 @@ class Probes:
 
         def judge(found: list[Any]) -> Iterator[Damage]:
             if found[0] is None:
-                term: list[Command] = [["EXPIRE", key, self._term_s]] if record.is_final else []
-                yield damage("pointer", key, "it is missing", ["SET", key, weid], *term)
+                yield damage("pointer", key, "it is missing", ["SET", key, weid])
             elif found[0] != weid:
                 yield damage("pointer", key, f"it names {found[0]}")
 
         return Probe([["GET", key]], judge)
 
     def _terms(self, record: WorkflowRecord) -> Iterator[Probe]:
-        """An execution that has ended is kept for its retention, and any other for as long as it takes."""
+        """An execution that has not ended is kept for as long as it takes. One that has is dropped by the
+        coordinators, when it has stood among the ended ones for its retention."""
         weid, keys = record.workflow_execution_id, self._keys
         own = [
             keys.workflow(weid),
             keys.history(weid),
             keys.lines(weid),
             keys.execution(record.execution_id),
+            keys.spec(record.workflow_id),
         ]
 
         def judge(key: str, ttl_s: int | None) -> Iterator[Damage]:
-            if record.is_final and ttl_s == -1:
-                term: Command = ["EXPIRE", key, self._term_s]
-                yield damage("term", key, "it would be kept for ever, and the execution has ended", term)
-            elif not record.is_final and ttl_s is not None and ttl_s >= 0:
-                yield damage(
-                    "term", key, "it would expire, and the execution has not ended", ["PERSIST", key]
-                )
+            if ttl_s is not None and ttl_s >= 0:
+                words = "it would expire, and the execution has not ended"
+                yield damage("term", key, words, ["PERSIST", key])
 
-        for key in own if record.is_final else [*own, keys.spec(record.workflow_id)]:
+        for key in () if record.is_final else own:
             yield Probe([["TTL", key]], lambda found, key=key: judge(key, found[0]))  # type: ignore[misc]
 
     def _timers(self, record: WorkflowRecord) -> Iterator[Probe]:

@@ -31,7 +31,7 @@ class RedisSchedules:
 
     def find(self, name: str) -> KeptSchedule | None:
         text, now_ms = self._look(name)
-        return KeptSchedule(_read(name, text), text, now_ms) if text else None
+        return KeptSchedule(read_schedule(name, text), text, now_ms) if text else None
 
     def _look(self, name: str) -> tuple[str, int]:
         """A schedule as it is kept, "" for none, and the clock that schedules go by."""
@@ -45,7 +45,7 @@ class RedisSchedules:
         """Every schedule, by name."""
         with translated():
             found: dict[str, str] = self._client.hgetall(self._keys.schedules)  # type: ignore[assignment]
-        return [_read(name, text) for name, text in sorted(found.items())]
+        return [read_schedule(name, text) for name, text in sorted(found.items())]
 
     def still_open(self, execution_ids: Sequence[str]) -> set[str]:
         if not execution_ids:
@@ -106,7 +106,7 @@ class RedisSchedules:
         return [text, dumps(after.as_dict()), member, "" if due_ms is None else due_ms]
 
 
-def _read(name: str, text: str) -> Schedule:
+def read_schedule(name: str, text: str) -> Schedule:
     try:
         return Schedule.from_dict(loads(text))
     except (ValueError, LookupError, TypeError, RecursionError) as error:
@@ -118,6 +118,6 @@ def _read(name: str, text: str) -> Schedule:
 def _read_if_possible(name: str, text: str) -> Schedule | None:
     """What somebody broke does not keep its workflow from being registered anew."""
     try:
-        return _read(name, text) if text else None
+        return read_schedule(name, text) if text else None
     except StoreError:
         return None

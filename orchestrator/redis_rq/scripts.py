@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -13,6 +14,9 @@ from orchestrator.redis_rq.connection import Client
 Call = tuple[Sequence[str], Sequence[Any]]
 """The keys and the arguments of one call."""
 
+TIMES_SENT = 3
+"""A server may forget a script between being sent it and being asked to run it: it has just restarted."""
+
 
 class Script:
     """A script by its name, with the functions that it shares with others before it; sent whole only when the
@@ -20,8 +24,7 @@ class Script:
 
     def __init__(self, client: Client, name: str, *shared: str) -> None:
         self._client = client
-        folder = files(__package__)
-        self._text = "".join(folder.joinpath(f"{one}.lua").read_text() for one in (*shared, name))
+        self._text = "".join(text_of(one) for one in (*shared, name))
         self._sha = ""
 
     def __call__(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -30,8 +33,10 @@ class Script:
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """All calls in one round trip; each is atomic by itself. The first error is raised after all ran."""
         results = self._send(calls)
-        unknown = [at for at, result in enumerate(results) if _is_unknown(result)]
-        if unknown:
+        for _ in range(TIMES_SENT):
+            unknown = [at for at, result in enumerate(results) if _is_unknown(result)]
+            if not unknown:
+                break
             self._sha = str(self._client.script_load(self._text))
             again = self._send([calls[at] for at in unknown])
             for at, result in zip(unknown, again, strict=True):
@@ -42,10 +47,22 @@ class Script:
     def _send(self, calls: Sequence[Call]) -> list[Any]:
         if not self._sha:
             self._sha = str(self._client.script_load(self._text))
+        if len(calls) == 1:  # without a pipeline, which takes longer than the rest of a short call
+            [(keys, args)] = calls
+            try:
+                return [self._client.evalsha(self._sha, len(keys), *keys, *args)]
+            except redis.exceptions.NoScriptError as error:
+                return [error]
         with self._client.pipeline(transaction=False) as pipe:
             for keys, args in calls:
                 pipe.evalsha(self._sha, len(keys), *keys, *args)
             return list(pipe.execute(raise_on_error=False))
+
+
+@cache
+def text_of(name: str) -> str:
+    """A script as it is written; read once, as every store has its own."""
+    return files(__package__).joinpath(f"{name}.lua").read_text()
 
 
 def _is_unknown(result: Any) -> bool:

@@ -23,7 +23,7 @@ from orchestrator.application.routes import Routes
 from orchestrator.application.spec import ScheduleSpec
 from orchestrator.application.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
-from orchestrator.redis_rq.codec import dumps, loads
+from orchestrator.redis_rq.codec import canonical, loads
 from orchestrator.redis_rq.commits import SPARE_S, CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
@@ -63,7 +63,7 @@ class RedisStore:
         self._retention_s = retention_s
         self._words = CommitWords(self._keys, retention_s, routes or Routes())
         self._register = Script(client, "register")
-        self._commit = Script(client, "commit", "hand_on", "run_commands")
+        self._commit = Script(client, "commit", "hand_on")
         self.schedules = RedisSchedules(client, self._keys)
         self.payloads = RedisPayloads(client, self._keys, retention_s + SPARE_S)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
@@ -123,9 +123,15 @@ class RedisStore:
         except Unavailable:
             raise
         except _UNREADABLE as error:
+            if not self._is_there(workflow_execution_id):  # Redis was put back between record and spec
+                return RecordNotFound(workflow_execution_id)
             return StoreError(
                 f"the record of {workflow_execution_id!r} cannot be read: {type(error).__name__}: {error}"
             )
+
+    def _is_there(self, workflow_execution_id: str) -> bool:
+        with translated():
+            return bool(self._client.exists(self._keys.workflow(workflow_execution_id)))
 
     def spec(self, workflow_id: str) -> LoadedSpec:
         """The spec an execution is pinned to; read once, then kept, since its content never changes."""
@@ -177,7 +183,7 @@ class RedisStore:
 
     def register(self, name: str, loaded: LoadedSpec) -> None:
         """Keep a spec under a name; its schedule begins, goes on or ends with that."""
-        if not self._put(name, loaded.workflow_id, dumps(loaded.document), loaded.spec.schedule):
+        if not self._put(name, loaded.workflow_id, canonical(loaded.document), loaded.spec.schedule):
             raise StoreError(f"another document has the workflow_id {loaded.workflow_id!r}: change the spec")
 
     def unregister(self, name: str) -> None:
@@ -207,6 +213,11 @@ class RedisStore:
             raise KeyError(name)
         return self.spec(str(workflow_id))
 
+    def named(self, names: Sequence[str]) -> list[str | None]:
+        with translated():
+            found: list[str | None] = self._client.hmget(self._keys.definitions, names)  # type: ignore[assignment]
+        return found
+
     def definitions(self) -> dict[str, str]:
         with translated():
             found: dict[str, str] = self._client.hgetall(self._keys.definitions)  # type: ignore[assignment]
@@ -227,7 +238,7 @@ class RedisStore:
             pipe.delete(key)
             fields: dict[Any, Any] = {**created_fields(record), "version": record.version}
             pipe.hset(key, mapping=fields)
-            pipe.hsetnx(self._keys.spec(record.workflow_id), "document", dumps(record.loaded.document))
+            pipe.hsetnx(self._keys.spec(record.workflow_id), "document", canonical(record.loaded.document))
             pipe.set(self._keys.execution(record.execution_id), record.workflow_execution_id)
             if is_new and not record.is_final:
                 pipe.hincrby(self._keys.spec(record.workflow_id), "executions", 1)
@@ -239,9 +250,9 @@ class RedisStore:
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         """All commits in one round trip; each is written whole or not at all."""
         versions = [_next_version(commit.record.version) for commit in commits]
-        calls = [self._words.of(commit, version) for commit, version in zip(commits, versions, strict=True)]
+        calls = list(self._words.calls(commits, versions))
         with translated():
-            results = [_STATUS[result] for result in self._commit.run(calls)]
+            results = [_STATUS[result] for answers in self._commit.run(calls) for result in answers]
         for commit, version, result in zip(commits, versions, results, strict=True):
             if result is Committed.YES and writes(commit):
                 commit.record.version = version

@@ -3,11 +3,13 @@
 --
 -- KEYS[1] the leases   KEYS[2] the timers   KEYS[3] the sequences of the queues   KEYS[4] the coordinators
 -- KEYS[5] the prefix of the keys that hold what is dispatched and not started, one for each queue
+-- KEYS[6] the largest number of event streams that was ever used
 -- ARGV[1] prefix of the event streams, e.g. "orchestrator:events:"   ARGV[2] how many of them
 -- ARGV[3] the grace in ms   ARGV[4] how many entries of each kind to look at, at the most
 -- ARGV[5] the name of this coordinator   ARGV[6] after how many ms without a beat a coordinator is dead
 -- ARGV[7] 1 to judge leases, 0 while those who hold them have had no time to beat
--- Returns how many events were raised, then the names of the coordinators that are alive, in order.
+-- Returns how many events were raised, how many jobs wait in all queues, how many event streams there are,
+-- then the names of the coordinators that are alive, in order.
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local grace, most = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -53,7 +55,10 @@ local function head_of(queue)
   end
 end
 
-local queues = redis.call("HKEYS", KEYS[3])
+local queues, waiting = redis.call("HKEYS", KEYS[3]), 0
+for _, queue in ipairs(queues) do
+  waiting = waiting + (ask("LLEN", "rq:queue:" .. queue) or 0)
+end
 if ARGV[7] == "1" then
   local due = redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", now, "WITHSCORES", "LIMIT", 0, most)
   for i = 1, #due, 2 do
@@ -108,7 +113,14 @@ end
 
 redis.call("ZADD", KEYS[4], now, ARGV[5])
 redis.call("ZREMRANGEBYSCORE", KEYS[4], "-inf", now - ARGV[6])
-local answer = { tostring(raised) }
+
+-- Whoever was dispatched while there were more streams names one of those: they are read for ever.
+local streams = tonumber(redis.call("GET", KEYS[6]) or "") or 0
+if streams < tonumber(ARGV[2]) then
+  redis.call("SET", KEYS[6], ARGV[2])
+  streams = tonumber(ARGV[2])
+end
+local answer = { tostring(raised), tostring(waiting), tostring(streams) }
 local alive = redis.call("ZRANGE", KEYS[4], 0, -1)
 table.sort(alive)
 for _, name in ipairs(alive) do

@@ -1,61 +1,132 @@
-"""Jobs taken from RQ queues by a worker that runs several at once.
+"""Jobs that a worker of ours takes from RQ queues, and what it has done handed in, in few round trips.
 
-A job that was taken and that nobody begins, because its worker died right here, has left its queue: the
-sweep finds that, and it is dispatched again.
+A job that is taken is leased in the same moment, so nobody else need be asked whether it is still wanted. One
+that was taken and that nobody begins, because its worker died right here, is found by its lease, or by the
+parent of that worker: RQ's key of the worker says what it has.
 """
 
 from __future__ import annotations
 
 import time
-import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.scripts import Script
 
+LOOK_S = 1.0
+"""How often a worker looks whether RQ's workers are suspended."""
+
+Job = tuple[str, dict[str, Any] | None]
+"""A token and its payload, which is None if the job is not one of ours."""
+
+
+class Done(NamedTuple):
+    """A job that is done, and the event that says so, if there is one to say."""
+
+    token: str
+    stream: str = ""
+    event: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """For whom jobs are taken: an RQ worker by its name, and its queues, the most urgent first."""
+
+    worker: str
+    queues: Sequence[str]
+    keys: Keys
+    is_single: bool = True
+    """Whether it runs one job at a time; its key says which."""
+
+    @property
+    def key(self) -> str:
+        return f"rq:worker:{self.worker}"
+
 
 class Taker:
     """Takes for one worker, on a client that does not decode replies: RQ may have compressed a job's data."""
 
-    def __init__(self, client: Client, queues: Sequence[str], worker: str) -> None:
-        self._client, self._worker = client, worker
-        self._queues = [Keys.rq_queue(queue) for queue in queues]
+    def __init__(self, client: Client, station: Station, lease_until_ms: Callable[[], int]) -> None:
+        self._client, self._station, self._lease_until_ms = client, station, lease_until_ms
+        self._queues = [Keys.rq_queue(queue) for queue in station.queues]
+        self._script_keys = [station.key, *self._queues]
         self._script = Script(client, "take")
+        self._look_at, self._is_unsure = 0.0, False
 
-    def take(self, most: int, wait_s: float = 0.0) -> list[tuple[str, dict[str, Any] | None]]:
-        """Up to so many jobs, each as its token and its payload, which is None if the job is not one of ours.
-        When there is none, the first that comes within `wait_s`; none while RQ's workers are suspended."""
-        with translated():
-            found = self._run(most)
-            if found is None:
-                time.sleep(wait_s)
-            if found is None or found or not wait_s:
-                return _read(found or [])
-            popped: Any = self._client.blpop(self._queues, timeout=wait_s)
-            return _read(self._run(most, popped[1]) or []) if popped else []
+    def take(self, most: int, wait_s: float = 0.0, done: Sequence[Done] = ()) -> list[Job]:
+        """Hand in what is done, and take up to so many jobs. When there is none, the first
+        that comes within `wait_s`; none while RQ's workers are suspended.
 
-    def _run(self, most: int, *tokens: bytes) -> list[bytes] | None:
+        Who cannot know whether it was done, because Redis is away, calls again with the same: what is handed
+        in twice counts once, and what was taken is given again.
+        """
+        try:
+            with translated():
+                found = self._run(most, done)
+                if found is None:
+                    time.sleep(wait_s)
+                if not (found is None or found) and most and wait_s:
+                    popped: Any = self._client.blpop(self._queues, timeout=wait_s)
+                    found = self._run(most, (), popped[1]) if popped else []
+        except Unavailable:
+            self._is_unsure = True
+            raise
+        self._is_unsure = False
+        return _read(found or [])
+
+    def _run(self, most: int, done: Sequence[Done], *tokens: bytes) -> list[bytes] | None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        found: list[bytes] | None = self._script(self._queues, [most, self._worker, now, *tokens])
+        looks = time.monotonic() >= self._look_at
+        args: list[Any] = [most, self._station.worker, now, self._lease_until_ms(), int(looks)]
+        args += [int(self._is_unsure), int(self._station.is_single), self._station.keys.leases, len(done)]
+        for token, stream, event in done:
+            args += [token, stream, 2 * len(event)]
+            for pair in event.items():
+                args += pair
+        found: list[bytes] | None = self._script(self._script_keys, [*args, *tokens])
+        if looks and found is not None:
+            self._look_at = time.monotonic() + LOOK_S
         return found
 
-    def drop(self, token: str) -> None:
-        """A job that is done with leaves nothing behind."""
+    def hand_in(self, done: Done) -> None:
+        """What is done by itself: a job that is done with leaves nothing behind."""
+        with translated(), self._client.pipeline(transaction=True) as pipe:
+            if done.event:
+                pipe.xadd(done.stream, dict[Any, Any](done.event))
+            pipe.delete(Keys.rq_job(done.token))
+            pipe.execute()
+
+    # ---- for a parent that outlives the worker
+
+    def current(self) -> Job | None:
+        """What the worker has taken and not handed in."""
+        token, data, _ = self._current()
+        return None if data is None else (token, read_payload(data))
+
+    def is_superseded(self) -> bool:
+        """Whether the worker has a job that nobody waits for any more."""
+        _, data, lease = self._current()
         with translated():
-            self._client.delete(Keys.rq_job(token))
+            return data is not None and self._client.zscore(self._station.keys.leases, lease) is None
+
+    def _current(self) -> tuple[str, bytes | None, bytes]:
+        """Its token, its data if there is any, and its lease."""
+        with translated():
+            token: Any = self._client.hget(self._station.key, "current_step")
+            if token is None:
+                return "", None, b""
+            key = Keys.rq_job(token.decode())
+            job: Any = self._client.hmget(key, "data", "lease", "worker_name")
+        is_its_own = job[2] == self._station.worker.encode()
+        return token.decode(), job[0] if is_its_own else None, job[1] or b""
 
 
-def _read(found: list[bytes]) -> list[tuple[str, dict[str, Any] | None]]:
+def _read(found: list[bytes]) -> list[Job]:
     pairs = zip(found[0::2], found[1::2], strict=True)
-    return [(token.decode(errors="replace"), read_payload(_text(data))) for token, data in pairs]
-
-
-def _text(data: bytes) -> str:
-    with suppress(zlib.error):
-        data = zlib.decompress(data)
-    return data.decode(errors="replace")
+    return [(token.decode(errors="replace"), read_payload(data)) for token, data in pairs]

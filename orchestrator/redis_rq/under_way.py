@@ -19,10 +19,26 @@ Question = Callable[[Fields], bool]
 def are_under_way(client: Client, keys: Keys, questions: Sequence[Question]) -> list[bool]:
     """Of each question, whether there is an event under way that answers to it, in any of the streams."""
     found = [False] * len(questions)
-    for partition in range(keys.partitions):
+    for stream in all_streams(client, keys)[1:]:
         with translated():
-            _look_through(client, keys.events(partition), questions, found)
+            _look_through(client, stream, questions, found)
     return found
+
+
+def all_streams(client: Client, keys: Keys) -> list[str]:
+    """The starts, and every stream of events that coordinators read: as many as there ever were."""
+    with translated():
+        known: Any = client.get(keys.most_partitions)
+    return keys.streams(max(keys.partitions, int(known or 0)))
+
+
+def is_kept(client: Client, stream: str, entry_id: str) -> bool:
+    """Whether an entry is in its stream. Who may only write there is not told, and believes that it is."""
+    try:
+        with translated():
+            return bool(client.xrange(stream, entry_id, entry_id))
+    except ResponseError:
+        return True
 
 
 def _look_through(client: Client, stream: str, questions: Sequence[Question], found: list[bool]) -> None:

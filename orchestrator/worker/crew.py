@@ -11,24 +11,23 @@ begun another crew by then. A process in which a step has broken what all of the
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq.connection import Client, back_off, connect, persist
-from orchestrator.redis_rq.taking import Taker
+from orchestrator.redis_rq.connection import back_off, connect, persist
+from orchestrator.redis_rq.taking import Done, Station, Taker
+from orchestrator.worker.commands import listen
 from orchestrator.worker.harness import Harness, executors_from_environment, lease_from_environment, marks
-from orchestrator.worker.lease import RedisClock
+from orchestrator.worker.lease import Beats, RedisClock
 from orchestrator.worker.loop import Loop, Stopper
 from orchestrator.worker.memory import limit_memory
+from orchestrator.worker.pipes import Pipes, end_at_once
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +124,7 @@ class Crew:
         for token, payload in jobs:
             if payload is None:
                 logger.warning("job %s is no step of ours: it is dropped", token)
-                self._drop(token)
+                self._hand_in(Done(token))
             else:
                 self._begin(token, payload)
         return len(jobs)
@@ -137,29 +136,38 @@ class Crew:
         self._threads.submit(self._run, token, run)
 
     def _run(self, token: str, run: Run) -> None:
+        done = [Done(token)]
         harness = replace(
             self._harness,
             stop=run.stop,
             is_stopped=lambda: run.is_stopped,
             awaited=lambda returned: self._loop.awaited(returned, run.stops_by),
+            hand_in=lambda payload, event: done.append(Done(token, payload["events"], event)),
         )
         try:
-            harness.run(run.payload)
+            harness.run(run.payload, is_leased=True)
         except BaseException:  # which no executor can cause, unless it has broken something of ours
             try:
                 logger.exception("this run was given up", extra=marks(run.payload))
             finally:
                 end_at_once()
-        self._drop(token)
+        self._hand_in(done[-1])
         self._tell({"type": "ended", "token": token})
         del self._runs[token]
         self._ended.set()
 
-    def _drop(self, token: str) -> None:
+    def _hand_in(self, done: Done) -> None:
+        """What a run has brought is kept for an hour while Redis is away; what brought nothing is found when
+        its lease ends."""
+
+        def on_wait(error: Exception) -> None:
+            logger.warning("cannot hand in job %s yet: %s", done.token, error)
+
+        give_up_after_s = self._harness.give_up_after_s if done.event else DROP_WITHIN_S
         try:
-            persist(lambda: self._taker.drop(token), DROP_WITHIN_S)
+            persist(lambda: self._taker.hand_in(done), give_up_after_s, on_wait)
         except Unavailable as error:
-            logger.warning("cannot drop job %s: %s", token, error)
+            logger.warning("job %s is given up: %s", done.token, error)
 
     def _leave(self) -> None:
         """Take nothing new, and wait for those who will end."""
@@ -178,76 +186,15 @@ class Crew:
         return list(self._runs.values())
 
 
-def be_a_crew(url: str, queues: Sequence[str], name: str, slots: int, burst: bool, pipe: int) -> None:
+def be_a_crew(url: str, station: Station, slots: int, burst: bool, pipes: Pipes) -> None:
     """All that the child of a supervisor does."""
     limit_memory()
     client, bare = connect(url), connect(url, decodes=False)
+    clock, lease_s, leave = RedisClock(client), lease_from_environment(), threading.Event()
+    pipes.on_end(leave.set)
     executors = executors_from_environment()  # now, and not when a step may have changed it
-    harness = Harness(client, executors, RedisClock(client), name, lease_from_environment(), is_alone=False)
-    leave = threading.Event()
-    crew = Crew(Taker(bare, queues, name), harness, slots, Pipe(pipe, leave.set).tell, leave)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: leave.set())
-    channel = f"rq:pubsub:{name}"
-    threading.Thread(target=listen, args=[bare, channel, crew], name="commands", daemon=True).start()
+    harness = Harness(client, executors, clock, station.worker, lease_s, is_alone=False, beats=Beats())
+    taker = Taker(bare, station, lambda: clock.now_ms() + round(lease_s * 1000))
+    crew = Crew(taker, harness, slots, pipes.tell, leave)
+    listen(bare, station.worker, crew.stop)
     crew.serve(burst)
-
-
-class Pipe:
-    """The way to the supervisor. When nobody reads it, this process is an orphan: `on_orphaned` is called.
-
-    A step may have closed it, and the connections to Redis with it; its number may be that of another file by
-    now.
-    """
-
-    def __init__(self, fd: int, on_orphaned: Callable[[], Any]) -> None:
-        self._fd, self._on_orphaned = fd, on_orphaned
-        self._file = _file_of(fd)
-        self._lock = threading.Lock()
-
-    def tell(self, said: Mapping[str, Any]) -> None:
-        line = json.dumps(said).encode() + b"\n"
-        try:
-            with self._lock:
-                if _file_of(self._fd) != self._file:
-                    raise OSError("it is another file")
-                while line:
-                    line = line[os.write(self._fd, line) :]
-        except BrokenPipeError:
-            self._on_orphaned()
-        except OSError as error:
-            logger.error("the pipe to the supervisor is gone, and with it who knows what else: %s", error)
-            end_at_once()
-
-
-def _file_of(fd: int) -> tuple[int, int]:
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino
-
-
-def end_at_once() -> NoReturn:
-    """Who runs here is reported as lost by the supervisor, and runs again elsewhere."""
-    os._exit(1)
-
-
-def listen(client: Client, channel: str, crew: Crew) -> None:
-    """Obey RQ's commands to this worker, for ever: stop a job, shut down."""
-    for pause in back_off():
-        try:
-            with client.pubsub(ignore_subscribe_messages=True) as pubsub:  # type: ignore[no-untyped-call]
-                pubsub.subscribe(channel)
-                while True:
-                    message = pubsub.get_message(timeout=WAIT_S)
-                    if message is not None:
-                        _obey(message["data"], crew)
-        except Exception as error:  # whatever it is, the leases tell too, only later
-            logger.debug("cannot hear commands: %s", error)
-            time.sleep(pause)
-
-
-def _obey(data: Any, crew: Crew) -> None:
-    command = json.loads(data)
-    if command.get("command") == "stop-job":
-        crew.stop(str(command.get("job_id")))
-    elif command.get("command") == "shutdown":
-        os.kill(os.getppid(), signal.SIGTERM)

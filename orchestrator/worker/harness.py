@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.secrets import read_secret
 from orchestrator.worker.copies import end_copies_of
 from orchestrator.worker.large_values import LargeValues
-from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
+from orchestrator.worker.lease import LEASE_S, Beats, Lease, RedisClock
 from orchestrator.worker.lines import Lines
 from orchestrator.worker.lookup import Executor, Executors
 from orchestrator.worker.memory import limit_memory
@@ -127,9 +127,14 @@ class Harness:
     """Whether a run that can be stopped has its process for itself."""
     payloads: Payloads | None = None
     """Where large values are; by default where the environment says."""
+    beats: Beats = field(default_factory=Beats)
+    hand_in: Callable[[Mapping[str, Any], Mapping[str, str]], None] | None = None
+    """Takes the event that a run ends with, to publish it. By default it is published here, and so it is when
+    there is still something to write before it."""
 
-    def run(self, payload: Mapping[str, Any]) -> bool:
-        """Run one job; False when it was superseded and nothing was published."""
+    def run(self, payload: Mapping[str, Any], *, is_leased: bool = False) -> bool:
+        """Run one job, whose lease whoever took it may have taken already; False when it was superseded and
+        nothing was published."""
         run, began = marks(payload), time.monotonic()
         told = {**run, "fn": payload["fn"]}
 
@@ -140,9 +145,9 @@ class Harness:
         # A work-horse, which can be stopped, runs nothing else: what its threads log is of this run too.
         with running(run, alone=self.is_alone and self.stop is not None):
             logger.info("started", extra=told)
-            return self._run(payload, log_end)
+            return self._run(payload, log_end, is_leased)
 
-    def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None]) -> bool:
+    def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None], is_leased: bool) -> bool:
         started_at, overdue = iso(_now_ms()), Overdue(payload["timeout_s"], self.stop)
         clock = self.clock or RedisClock(self.client)
         lease = Lease(
@@ -153,8 +158,9 @@ class Harness:
             self.lease_s,
             on_first_beat=lambda: self._on_first_beat(payload, started_at, overdue),
             on_superseded=lambda: self._on_superseded(payload),
+            beats=self.beats,
         )
-        if not persist(lease.begin, self.give_up_after_s):
+        if not (is_leased or persist(lease.begin, self.give_up_after_s)):
             log_end("superseded")
             return False
         with lease, overdue, Lines(self.client, clock, payload) as lines:
@@ -267,6 +273,9 @@ class Harness:
         fields: dict[Any, Any] = dict(event_fields(event))
         if output is not None:
             fields["output"] = output
+        if self.hand_in is not None and lines.end():
+            self.hand_in(payload, fields)
+            return
         persist(
             lambda: lines.send(payload["events"], fields),
             self.give_up_after_s,
@@ -303,13 +312,13 @@ class Overdue:
     """Stops a run that outlives its timeout, if it can be stopped; only for as long as the block lasts."""
 
     def __init__(self, timeout_s: float | None, stop: Callable[[], None] | None) -> None:
+        self._timeout_s, self._stop = timeout_s, stop
         self._timer: threading.Timer | None = None
-        if timeout_s is not None and stop is not None:
-            self._timer = threading.Timer(timeout_s + OVERDUE_S, stop)
-            self._timer.daemon = True
 
     def begin(self) -> None:
-        if self._timer is not None:
+        if self._timeout_s is not None and self._stop is not None:
+            self._timer = threading.Timer(self._timeout_s + OVERDUE_S, self._stop)
+            self._timer.name, self._timer.daemon = "overdue", True
             self._timer.start()
 
     def __enter__(self) -> Overdue:

@@ -54,8 +54,7 @@ class Lines:
 
     def send(self, stream: str, fields: dict[Any, Any]) -> None:
         """Send the last event of the run, and what nobody has written yet before it, in one round trip."""
-        self._end()
-        if not self._waiting:
+        if self.end():
             self._client.xadd(stream, fields)
             return
         with self._client.pipeline(transaction=False) as pipe:
@@ -70,21 +69,22 @@ class Lines:
             self._give_up(refused)
         self._waiting = []
 
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Whoever could not send a last event has spoken all the same."""
-        self._end()
-        if self._waiting:
-            self._write()
-
-    def _end(self) -> None:
+    def end(self) -> bool:
+        """Nothing is said any more; whether all of it is written."""
         with self._lock:
             self._is_over = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(SOCKET_TIMEOUT_S)
+        return not self._waiting
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whoever could not send a last event has spoken all the same."""
+        if not self.end():
+            self._write()
 
     def _write_on(self) -> None:
         while not self._is_over:

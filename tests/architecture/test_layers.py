@@ -66,6 +66,10 @@ ROOMS = {
         libraries=DATA | {"redis", "rq"},
         never=frozenset({TRANSITIONS}),  # a worker never decides
     ),
+    "orchestrator.chores": Room(),
+    "orchestrator.refusals": Room(
+        ours=frozenset({APPLICATION, BACKEND, "orchestrator.cases"}), libraries=DATA
+    ),
     "orchestrator.cases": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.starts": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
     "orchestrator.schedules": Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA),
@@ -75,6 +79,8 @@ ROOMS = {
                 APPLICATION,
                 BACKEND,
                 "orchestrator.cases",
+                "orchestrator.chores",
+                "orchestrator.refusals",
                 "orchestrator.schedules",
                 "orchestrator.starts",
             }

@@ -84,6 +84,7 @@ def test_rq_is_pinned_to_its_major_version(pyproject: dict[str, Any]) -> None:
     assert re.fullmatch(r"rq>=2\.\d+,<3", rq)
 
 
+@pytest.mark.timeout(600)
 def test_every_module_can_be_imported_first_and_without_a_warning() -> None:
     names = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -68,7 +68,7 @@ def test_items_come_back_as_they_were(store: KeepingStore) -> None:
             StepStatus.IN_PROGRESS, token="t-1", dispatches=2, deadline_ms=5, iteration=4, value=[]
         ),
     }
-    counts = ItemCounts(3, next=3, due=(0, 1), out=1, settled=0, errors=0, fatal=True, most=7)
+    counts = ItemCounts(3, next=3, due=2, out=1, settled=0, errors=0, fatal=True, most=7)
     step = StepRecord(StepStatus.IN_PROGRESS, round=2, items=counts)
     one = created(store, record())
 
@@ -276,7 +276,7 @@ def test_signals_that_are_loaded_belong_to_the_caller(store: KeepingStore) -> No
 
 
 def test_write_keeps_items_signals_and_deadline(store: KeepingStore) -> None:
-    one = record(a=mapped(2, next=1, due=(0,)))
+    one = record(a=mapped(2, next=1, due=1))
     one.items = {"a#0": StepRecord(StepStatus.RETRY, value=1), "a#1": StepRecord(value=2)}
     one.signals, one.deadline_ms = [{"name": "go", "payload": [1]}], 99
 

@@ -64,6 +64,20 @@ def ended(found: Result) -> tuple[int, str, str]:
     return found.exit_code, found.stdout, found.stderr
 
 
+# ---- a start under a root
+
+
+def test_a_root_is_remembered_for_as_long_as_its_window(console: Console, tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text(json.dumps(WAIT))
+    started = ["start", "order.json", "--idempotency-root", "r", "--idempotency-window", "90m"]
+
+    first, second = console.json(*started), console.json(*started)
+
+    assert (first["execution_id"], second["existing"]) == (second["execution_id"], True)
+    ttl = int(console.world.client.ttl(console.world.keys.idempotency("r")))
+    assert 80 * 60 < ttl <= 90 * 60
+
+
 # ---- what is followed
 
 

@@ -16,7 +16,7 @@ TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_everything_on_the_page_about_the_command_line_works(tmp_path: Path) -> None:
     with reading(tmp_path, PAGE) as reader:
         for block in blocks(TEXT):

@@ -20,8 +20,9 @@ from redis_server import own_redis
 
 Json = dict[str, Any]
 
-STOCK, FORKING, CREW = "rq worker", "orchestrator worker", "orchestrator worker --concurrency 4"
-WORKERS = [STOCK, FORKING, CREW]
+STOCK, WARM, CREW = "rq worker", "orchestrator worker", "orchestrator worker --concurrency 4"
+WORKERS = [STOCK, WARM, CREW]
+FRESH = "orchestrator worker --recycle-after 1"
 PATIENCE_S = 90.0
 MARK = "HOSTILE_MARK"
 """The variable by which everything that a worker has forked is known again."""

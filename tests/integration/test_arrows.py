@@ -215,18 +215,18 @@ def test_a_killed_work_horse_is_noticed_within_two_seconds(
         assert (told["run_id"], told["attempt"], told["lost"], told["dispatches"]) == (1, 1, 1, 2)
 
 
-def test_a_lost_worker_host_is_noticed_by_its_lease(redis: Client, redis_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("worker", WORKERS)
+def test_a_lost_worker_host_is_noticed_by_its_lease(
+    worker: str, redis: Client, redis_url: str, tmp_path: Path
+) -> None:
     slow = {"steps": [{"id": "s", "fn": "slow_add", "input": {"a": 1, "b": 2, "seconds": 30}}]}
     with stack(redis_url, "step_functions", tmp_path, ORCHESTRATOR_LEASE_S="2") as world:
         world.coordinator()
-        process = world.rq_worker()
+        process = WORKERS[worker](world)
         redis.xadd(KEYS.starts, {"spec": json.dumps(slow), "execution_id": "slow"})
         wait_until(lambda: world.horse_of(process), what=world.log())
         wait_until(lambda: not any(score % 1 for _, score in leases(redis)), what="the step to begin")
-        horse = world.horse_of(process)
-        world.kill(process)
-        assert horse is not None
-        assert world.kill_pid(horse)
+        world.kill_with_horse(process)
 
         wait_until(lambda: redis.hget(KEYS.counters, "lost") == "1", 30, world.log())
         assert redis.llen(QUEUE) == 1

@@ -264,6 +264,32 @@ def test_the_start_of_a_child_that_two_coordinators_hold_makes_one(world: World)
     assert left(world) == {}
 
 
+@pytest.mark.parametrize("when", ["in one batch", "while it runs", "when it has ended", "after its parent"])
+def test_a_child_that_is_asked_for_twice_is_neither_two_nor_refused(world: World, when: str) -> None:
+    """As if the event had been doubled on its way: its parent must not hear that it was refused."""
+    one, two = serving(world, "one", "two")
+    weid = begin(world, one)
+    [start] = of_type(taken(world), "child")
+    if when == "in one batch":
+        world.send(start.ref.stream, start.fields)
+        one.handle([start, *taken(world)])
+    else:
+        one.handle([start])
+    if when == "when it has ended":
+        world.work()
+        one.handle(taken(world))
+    if when == "after its parent":
+        world.settle(one)
+    if when != "in one batch":
+        world.send(start.ref.stream, start.fields)
+    world.settle(two, one)
+
+    assert executions(world) == ["p", "p:kid:0"]
+    assert world.moves(weid, "complete") == ["kid"]
+    assert world.record(weid).outcome == {"kid": {"n": 1}}
+    assert left(world) == {}
+
+
 @pytest.mark.parametrize("same", [True, False], ids=["in one batch", "by another coordinator"])
 def test_the_end_of_a_child_counts_once(world: World, same: bool) -> None:
     one, two = serving(world, "one", "two")

@@ -11,7 +11,7 @@ from coreworld import document, step, when
 from integration.world import World, calls, in_thread, running, wait_until
 from orchestrator.application.decisions import Complete, Failed, Halt
 from orchestrator.application.errors import InvalidSpec, RecordNotFound, StartRefused
-from orchestrator.client import Client, NoAnswer, Started, StillRunning
+from orchestrator.client import Client, Forgotten, NoAnswer, Started, StillRunning
 from orchestrator.coordinator import Coordinator
 
 ONE = document(step("a", input={"n": {"var": "input.n"}}), outputs={"n": {"var": "steps.a.output.n"}})
@@ -196,6 +196,28 @@ def test_what_does_not_end_in_time_is_still_running(world: World) -> None:
         client(world).wait(weid, timeout_s=0.05)
 
 
+def test_nobody_waits_for_what_is_not_there_or_not_any_more(real_world: World) -> None:
+    world = real_world
+    one = world.coordinator()
+    weid = world.begin(one, ONE, inputs={"n": 1})
+    with pytest.raises(RecordNotFound, match="no execution has the id 'cafe#gone'"):
+        client(world).wait("cafe#gone")
+
+    channel = world.keys.done(weid)
+    found: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            client(world).wait(weid)
+        except RecordNotFound as error:
+            found.append(error)
+
+    with in_thread(wait):
+        wait_until(lambda: dict(world.client.pubsub_numsub(channel)).get(channel))
+        world.client.delete(world.keys.workflow(weid))
+    assert [str(error) for error in found] == [f"no execution has the id {weid!r}"]
+
+
 def test_waiting_asks_redis_about_once_a_second(real_world: World) -> None:
     world = real_world
     weid = world.begin(world.coordinator(), ONE, inputs={"n": 1})
@@ -228,3 +250,34 @@ def test_waiting_for_an_answer_does_not_spin(world: World, monkeypatch: pytest.M
 
     # BLMOVE of fakeredis does not wait: then it is asked every 10 ms, and not as often as possible.
     assert len(asked) <= (0.3 / 0.01 + 2 if world.is_fake else 3)
+
+
+# ---- what Redis has lost
+
+
+def test_a_start_that_redis_has_lost_is_not_waited_for(world: World) -> None:
+    entry = client(world).send_start(ONE, {"n": 1})
+    world.client.flushall()
+
+    with pytest.raises(Forgotten, match="send it again") as raised:
+        client(world).answer(entry, within_s=0.05)
+
+    assert raised.value.entry_id == entry
+
+
+def test_a_start_that_waits_in_its_stream_is_not_called_lost(world: World) -> None:
+    entry = client(world).send_start(ONE, {"n": 1})
+
+    with pytest.raises(NoAnswer, match=f"waits in the stream as {entry}") as raised:
+        client(world).answer(entry, within_s=0.05)
+
+    assert not isinstance(raised.value, Forgotten)
+
+
+def test_an_execution_that_goes_while_somebody_waits_for_it_is_not_waited_for(world: World) -> None:
+    one = world.coordinator("one")
+    weid = world.begin(one, ONE, inputs={"n": 1})
+    world.client.delete(world.keys.workflow(weid))
+
+    with pytest.raises(RecordNotFound):
+        client(world).wait(weid, timeout_s=5)

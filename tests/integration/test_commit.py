@@ -11,6 +11,7 @@ from rq import Queue, SimpleWorker
 from rq.serializers import JSONSerializer
 
 from coreworld import document, step, when
+from integration.specs_on_redis import IT, coordinators
 from integration.world import (
     Json,
     Proxy,
@@ -25,13 +26,15 @@ from integration.world import (
     written,
 )
 from orchestrator.application.changes import Changes
-from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.application.validation import check_spec
+from orchestrator.application.errors import OrchestratorError, RecordNotFound, Unavailable
+from orchestrator.application.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.redis_rq.commits import SPARE_S
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import GROUP
+from orchestrator.redis_rq.store import RedisStore
 from redis_server import RedisServer
+from specworld import task
 
 ONE = document(step("a"))
 TWO = document(step("a"), step("b", after="a"))
@@ -369,24 +372,25 @@ def test_the_indexes_follow_the_status(world: World) -> None:
     assert in_indexes(world) == {"complete": [weid]}
 
 
-def test_an_execution_that_ends_expires_with_all_its_keys(world: World) -> None:
+def test_an_execution_that_ends_is_listed_to_be_dropped_and_its_spec_gets_a_term(world: World) -> None:
     record = written(world.store, creation(ONE))
     weid = record.workflow_execution_id
     own = [world.keys.workflow(weid), world.keys.history(weid), world.keys.execution("x1")]
-    assert [world.client.ttl(key) for key in own] == [-1, -1, -1]
+    assert not world.is_leaving(weid)
 
     written(world.store, decision(record, result(record, "a")))
 
-    for key in [*own, world.keys.spec(record.workflow_id)]:
-        spare = int(world.client.ttl(key)) - world.retention_s
-        assert SPARE_S - 5 <= spare <= SPARE_S, key
+    assert world.is_leaving(weid)
+    assert [world.client.ttl(key) for key in own] == [-1, -1, -1], "coordinators drop it, nobody else"
+    spare = int(world.client.ttl(world.keys.spec(record.workflow_id))) - world.retention_s
+    assert SPARE_S - 5 <= spare <= SPARE_S
 
 
-def test_an_execution_that_ends_as_it_starts_expires_too(world: World) -> None:
+def test_an_execution_that_ends_as_it_starts_is_listed_to_be_dropped_too(world: World) -> None:
     record = written(world.store, creation(document(step("a", input={"x": {"/": [1, 0]}}))))
 
     assert world.record("x1").status == "failed"
-    assert int(world.client.ttl(world.keys.workflow(record.workflow_execution_id))) > 0
+    assert world.is_leaving(record.workflow_execution_id)
     assert int(world.client.ttl(world.keys.spec(record.workflow_id))) > 0
 
 
@@ -554,6 +558,32 @@ def test_a_server_that_forgot_its_scripts_is_told_them_again(world: World) -> No
     assert len(world.waiting()) == 3
 
 
+@pytest.mark.parametrize(("times", "is_written"), [(2, True), (1_000, False)])
+def test_a_server_that_forgets_a_script_while_it_is_told_is_told_again_and_then_waited_for(
+    world: World, times: int, is_written: bool
+) -> None:
+    store, told = world.store_on(world.client), list[str]()
+    script_load = world.client.script_load
+
+    def load_and_forget(text: str) -> str:
+        told.append(text)
+        sha = str(script_load(text))
+        if len(told) <= times:
+            world.client.script_flush()
+        return sha
+
+    world.client.script_load = load_and_forget  # type: ignore[assignment,method-assign]
+
+    if is_written:
+        assert commit(store, creation(ONE, "x1")) == [Committed.YES]
+    else:
+        with pytest.raises(Unavailable, match="No matching script"):
+            commit(store, creation(ONE, "x1"))
+
+    assert len(world.waiting()) == int(is_written)
+    assert len(told) <= 4
+
+
 def test_a_commit_whose_reply_was_lost_happened_once(
     real_world: World, proxy: Proxy, proxied: Client
 ) -> None:
@@ -675,3 +705,21 @@ def test_a_halting_branch_ends_everything_in_one_commit(world: World) -> None:
     found = world.record("x1")
     assert (found.status, found.outcome) == ("halted", {"why": "enough"})
     assert (world.leases(), world.timers()) == ({}, {})
+
+
+def test_an_execution_that_redis_forgets_while_it_is_loaded_is_not_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record was read, and its spec is gone with it: that is no record which cannot be read."""
+    [one] = coordinators(world, task("a"))
+    weid = world.begin(one, IT)
+    store = RedisStore(world.client, world.keys)
+    spec = store.spec
+
+    def forgotten(workflow_id: str) -> LoadedSpec:
+        world.client.delete(world.keys.workflow(weid), world.keys.spec(workflow_id))
+        return spec(workflow_id)
+
+    monkeypatch.setattr(store, "spec", forgotten)
+
+    assert isinstance(store.load_many([weid])[0], RecordNotFound)

@@ -82,7 +82,7 @@ def test_what_was_done_is_undone_newest_first_and_one_at_a_time(world: World, ho
 
     assert jobs(world) == ["pay#undo"]
     assert world.client.zscore(world.keys.index("compensating"), weid)
-    assert world.client.ttl(world.keys.workflow(weid)) == -1
+    assert not world.is_leaving(weid)
     world.work(EXECUTORS, most=1)
     decide_all(world, one)
     [payload] = world.payloads()
@@ -92,7 +92,7 @@ def test_what_was_done_is_undone_newest_first_and_one_at_a_time(world: World, ho
     record = world.record(weid)
     assert (record.status, record.compensated) == (how, True)
     assert undone(world, weid) == ["pay#undo", "book#undo"]
-    assert world.client.ttl(world.keys.workflow(weid)) > 0
+    assert world.is_leaving(weid)
     assert left(world) == {}
 
 

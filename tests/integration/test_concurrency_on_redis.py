@@ -30,6 +30,7 @@ from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.transitions import decide
 from orchestrator.coordinator import Coordinator
 from orchestrator.redis_rq.connection import Client
+from orchestrator.redis_rq.keys import GROUP
 
 KEY = {"var": "input.key"}
 
@@ -112,6 +113,27 @@ def test_a_larger_limit_further_back_in_line_does_not_overtake(world: World) -> 
     world.work(most=1)
     decide_all(world, one)
     assert sorted(running(world)) == ["x1", "x2"], "x1 has the only place of its limit, and x2 one of three"
+    world.settle(one)
+    assert left(world) == {}
+
+
+@pytest.mark.parametrize("spec", [limited(1), whole(1)], ids=["step", "workflow"])
+def test_a_place_that_redis_has_forgotten_to_give_is_not_taken(world: World, spec: Json) -> None:
+    """A coordinator has read that somebody has the place; Redis is put back to when another one had it."""
+    [one] = serving(world)
+    begin(world, one, spec, "x0", "x1")
+    [_, _, waiting, step_id, token] = members(world, "line")["k"][0].split("|")
+    fields = {"type": "slot", "execution": waiting, "step": step_id, "token": token}
+    entry = world.send(world.keys.events_of(waiting), fields)
+    read = one._log.read(10, 0)
+    world.client.xack(world.keys.events_of(waiting), GROUP, entry)
+    world.client.xdel(world.keys.events_of(waiting), entry)
+
+    one.handle(read)
+
+    assert [delivery.ref.entry_id for delivery in read] == [entry]
+    assert running(world) == ["x0"]
+    assert names_of(members(world, "held")["k"]) == ["x0"]
     world.settle(one)
     assert left(world) == {}
 

@@ -22,9 +22,10 @@ from integration.families import (
     turns_with_a_lost_reply,
 )
 from integration.world import Json, Proxy, World, result_fields, running
+from orchestrator.application.errors import StartRefused
 from orchestrator.application.validation import check_spec
 from orchestrator.backend.backend import Backend
-from orchestrator.client import Client
+from orchestrator.client import Client, Started
 from orchestrator.redis_rq.connection import Client as RedisClient
 
 N = {"n": {"var": "input.n"}}
@@ -355,11 +356,10 @@ def test_of_two_coordinators_that_replace_at_once_each_has_its_turn(world: World
     world.begin(one, ONE, inputs={"n": 0}, execution_id="x")
     entries = [start(world, n=1), start(world, TWO, n=2)]
     first, second = taken(world)
-    decided = [(one, one._start(first)), (two, two._start(second))]  # both before either has committed
+    decided = [(one, one._begun([first])), (two, two._begun([second]))]  # both before either has committed
 
-    for coordinator, case in decided:
-        assert case is not None
-        coordinator._settle([case])
+    for coordinator, cases in decided:
+        coordinator._settle(cases)
     world.settle(one, two)
 
     assert all(world.answer(entry)["ok"] for entry in entries)
@@ -394,7 +394,7 @@ def test_places_that_change_hands_in_a_storm(world: World, seed: int) -> None:
     assert left(world).keys() <= {"dead"}
 
 
-@pytest.mark.parametrize("way", ["use_existing", "terminate_existing", "idempotency root"])
+@pytest.mark.parametrize("way", ["fail", "use_existing", "terminate_existing", "idempotency root"])
 def test_fifty_producers_and_two_coordinators_at_once_make_one_execution(real_world: World, way: str) -> None:
     world = real_world
     clients = [Client(world.connect()) for _ in range(10)]
@@ -404,19 +404,25 @@ def test_fifty_producers_and_two_coordinators_at_once_make_one_execution(real_wo
         client, inputs = clients[n % 10], {"n": n}
         if way == "idempotency root":
             return client.start(ONE, inputs, f"x{n}", 30, idempotency_root="r")
-        return client.start(ONE, inputs, "x", 30, conflict_policy=way)  # type: ignore[arg-type]
+        try:
+            return client.start(ONE, inputs, "x", 30, conflict_policy=way)  # type: ignore[arg-type]
+        except StartRefused as error:
+            return str(error)
 
     with running(made[0]), running(made[1]), ThreadPoolExecutor(50) as pool:
-        started = list(pool.map(produce, range(50)))
+        answers = list(pool.map(produce, range(50)))
     world.settle(world.coordinator("three"))
 
     [name] = executions(world)
+    refused = ["an execution with the id 'x' already exists"] * (49 if way == "fail" else 0)
+    assert [one for one in answers if isinstance(one, str)] == refused
+    started = [one for one in answers if isinstance(one, Started)]
     assert {one.execution_id for one in started} == {name}
     assert sum(not one.existing for one in started) == (50 if way == "terminate_existing" else 1)
     record = world.record(name)
     assert (record.status, record.outcome) == ("complete", record.inputs)
     assert open_executions(world, ONE) == 0
-    assert left(world) == {}
+    assert left(world).keys() == ({"dead"} if way == "fail" else set())
 
 
 # ---- whoever dies on the way

@@ -15,7 +15,6 @@ from integration.world import Json, Proxy, World, result_fields
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.states import StepStatus
 from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq.commits import SPARE_S
 from orchestrator.redis_rq.connection import Client
 
 TWO = document(step("a"), step("b", after="a"))
@@ -93,7 +92,7 @@ def test_a_cancel_takes_what_waits_from_its_queue_and_fences_what_runs(world: Wo
     one.turn()
     assert world.counter("late") == 1
     assert world.record(weid).state == {}
-    assert 0 < world.client.ttl(world.keys.workflow(weid)) <= world.retention_s + SPARE_S
+    assert world.is_leaving(weid)
     assert left(world) == {}
 
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,12 +16,13 @@ import orchestrator.coordinator
 import orchestrator.starts
 from coreworld import document, step
 from integration.world import Json, World, calls, durable_world, result_fields, running, wait_until
-from orchestrator.application.errors import Unavailable
+from orchestrator.application.errors import StoreError, Unavailable
 from orchestrator.application.events import StartedEvent
 from orchestrator.application.transitions import decide
 from orchestrator.application.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery
 from orchestrator.redis_rq.store import RedisStore
+from orchestrator.refusals import Refusals
 
 ONE = document(step("a"))
 TWO = document(step("a"), step("b", after="a"))
@@ -193,6 +194,17 @@ def test_two_coordinators_that_alternate_lose_no_update(world: World) -> None:
     assert len(record.state) == 21
     assert sorted(world.moves(weid, "complete")) == sorted(record.steps)
     assert world.pending() == []
+    assert world.counter("conflicts") == turns - 2, (
+        "each found it changed by the other, but for the first time"
+    )
+
+
+def test_one_coordinator_alone_meets_no_conflict(world: World) -> None:
+    one = world.coordinator()
+    world.begin(one, DIAMOND)
+    world.settle(one)
+
+    assert world.counter("conflicts") == 0
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -214,7 +226,8 @@ def test_every_event_handled_by_several_and_again_takes_each_step_once(
         held = held if again else []
     held += world.log("c0").read(100, 0)
     coordinators[0].handle(held)
-    coordinators[0].handle(list(world.log("c0").unfinished(100)))
+    for batch in world.log("c0").unfinished(100):
+        coordinators[0].handle(batch)
 
     assert world.status(weid) == "complete"
     assert sorted(world.moves(weid, "complete")) == ["a", "b", "c", "d"]
@@ -353,6 +366,48 @@ def test_a_start_that_cannot_be_written_is_refused_and_nothing_else(
     assert world.answer(good)["ok"] is True
     assert "RuntimeError: a defect" in world.answer(bad)["reason"]
     assert world.pending() == []
+
+
+def test_what_was_written_is_not_sent_again_when_the_answer_to_another_cannot_be_followed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis may have gone back meanwhile: sent again, it would be dispatched under the same token."""
+    commit, sent = RedisStore.commit, list[int]()
+
+    def noted(store: RedisStore, commits: Sequence[Commit]) -> list[Committed]:
+        sent.append(len(commits))
+        return commit(store, commits)
+
+    def torn(*_: Any) -> NoReturn:
+        raise StoreError("the spec is gone from Redis")
+
+    one = world.coordinator()
+    first, second = (world.start(ONE, execution_id="x", conflict_policy="use_existing") for _ in range(2))
+    monkeypatch.setattr(RedisStore, "commit", noted)
+    monkeypatch.setattr(orchestrator.coordinator, "settle_conflict", torn)
+    one.turn()
+
+    assert sent == [2]
+    assert world.answer(first)["ok"] is True
+    assert "gone from Redis" in world.answer(second)["reason"]
+    assert len(world.waiting()) == 1
+
+
+def test_a_refusal_that_cannot_be_written_harms_nothing_that_was(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> NoReturn:
+        raise StoreError("no")
+
+    one = world.coordinator()
+    weid = world.begin(one, ONE)
+    [payload] = world.payloads()
+    world.send(world.keys.events_of(weid), {**result_fields(payload), "step": "nobody"})
+    monkeypatch.setattr(Refusals, "refuse", refuse)
+    one.turn()
+
+    assert world.status(weid) == "in_progress"
+    assert len(world.pending()) == 1, "it comes again"
 
 
 def test_an_execution_that_cannot_even_be_failed_does_not_end_the_coordinator(
@@ -690,7 +745,7 @@ def calls_per_step(world: World, spec: Json, count: int) -> tuple[float, str]:
 
 
 @pytest.mark.parametrize(
-    ("spec", "count", "most"), [(DIAMOND, 25, 19.2), (fan(99), 1, 5.7)], ids=["diamond", "fan"]
+    ("spec", "count", "most"), [(DIAMOND, 25, 19.3), (fan(99), 1, 5.7)], ids=["diamond", "fan"]
 )
 def test_what_a_step_costs_in_redis_calls(real_world: World, spec: Json, count: int, most: float) -> None:
     figure, said = calls_per_step(real_world, spec, count)

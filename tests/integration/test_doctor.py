@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -319,17 +318,17 @@ def test_a_stream_that_nobody_trims_is_a_warning(world: World, monkeypatch: pyte
     assert checked(world, "streams").level is Level.OK
 
 
-def test_events_beyond_the_partitions_of_this_setting_are_a_problem(world: World) -> None:
+def test_events_beyond_the_partitions_that_coordinators_read_are_a_problem(world: World) -> None:
     world.coordinator()
-    world.send(world.keys.events(6), {"type": "continue"})
+    world.send(world.keys.events(9), {"type": "continue"})
 
     check = checked(world, "partitions", keys=Keys(partitions=4))
 
     assert (check.level, check.found) == (
         Level.PROBLEM,
-        "ORCHESTRATOR_PARTITIONS is 4 here, but events wait in orchestrator:events:6 (1)",
+        "ORCHESTRATOR_PARTITIONS is 4 here, but events wait in orchestrator:events:9 (1)",
     )
-    assert checked(world, "partitions").level is Level.OK
+    assert checked(world, "partitions", keys=Keys(partitions=10)).level is Level.OK
 
 
 def test_a_key_of_another_type_where_a_stream_should_be_stops_nobody(world: World) -> None:
@@ -564,11 +563,11 @@ def test_a_system_that_runs_is_well_and_a_killed_worker_is_missed(
         wait_until(lambda: checked(world, "workers").found.startswith("2 serve"), what=processes.log())
         wait_until(is_well, what=str(examine(client, world.keys)))
         for worker in workers:
-            worker.send_signal(signal.SIGSTOP)
+            processes.freeze(worker)
         world.start(document(step("nothing")), execution_id="x1")
         wait_until(lambda: checked(world, "queues").found.startswith("1 jobs"), what=processes.log())
         for worker in workers:
-            processes.kill(worker)
+            processes.kill_with_horse(worker)
 
         wait_until(lambda: checked(world, "workers").level is Level.PROBLEM)
     world.close()

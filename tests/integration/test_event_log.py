@@ -322,7 +322,7 @@ def test_every_take_over_counts_as_a_delivery(world: World) -> None:
     seen = []
     for _ in range(3):
         world.age_pending(5_000)
-        seen += [delivery.deliveries for delivery in world.log("one").reclaim(5_000, 10)]
+        seen += [delivery.deliveries for [delivery] in world.log("one").reclaim(5_000, 10)]
     assert seen == [2, 3, 4]
 
 
@@ -367,10 +367,10 @@ def test_an_event_that_kills_its_coordinators_does_not_take_those_behind_it_alon
 ) -> None:
     start = Coordinator._start
 
-    def killed(one: Coordinator, delivery: Delivery) -> Any:
+    def killed(one: Coordinator, delivery: Delivery, *rest: Any) -> Any:
         if delivery.fields.get("execution_id") == "poison":
             raise SystemExit("as if by the out-of-memory killer")
-        return start(one, delivery)
+        return start(one, delivery, *rest)
 
     monkeypatch.setattr(Coordinator, "_start", killed)
     before, poison, *behind = (
@@ -479,6 +479,32 @@ def test_redis_flushed_between_reading_and_committing_is_no_end(world: World) ->
     assert world.answer(entry)["ok"] is True
     assert world.waiting() == [payload["token"] for payload in world.payloads()]
     assert len(world.waiting()) == 1, "what was flushed is gone, and nothing of it comes back"
+
+
+def test_redis_flushed_before_a_coordinator_looks_for_what_it_had_read_is_no_end(real_world: World) -> None:
+    world = real_world  # fakeredis has other words for a group of a stream that is gone
+    log = world.log("one")
+    log.open()
+    world.client.flushall()
+
+    assert list(log.unfinished(10)) == []
+    assert log.read(10, 0) == []
+    world.start(ONE)
+    assert len(log.read(10, 0)) == 1
+
+
+def test_redis_flushed_while_events_are_taken_over_is_no_end(world: World) -> None:
+    log = world.log("one")
+    log.open()
+    world.start(ONE)
+    world.start(ONE)
+    assert len(log.read(10, 0)) == 2
+
+    taken = log.unfinished(10)
+    next(taken)
+    world.client.flushall()
+
+    assert list(taken) == []
 
 
 def test_a_flushed_redis_without_any_stream_is_opened_again(real_world: World) -> None:

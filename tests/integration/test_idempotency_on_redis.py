@@ -227,9 +227,9 @@ def test_two_coordinators_with_a_start_each_make_one_execution(world: World) -> 
     entries = [start(world, "x0"), start(world, "x1")]
     first, second = taken(world)
 
-    decided = [[one._start(first)], [two._start(second)]]  # both before either has committed
+    decided = [one._begun([first]), two._begun([second])]  # both before either has committed
     for coordinator, cases in zip((one, two), decided, strict=True):
-        coordinator._settle([case for case in cases if case is not None])
+        coordinator._settle(cases)
 
     assert executions(world) == ["x0"]
     assert {answer["execution_id"] for answer in answers(world, *entries)} == {"x0"}
@@ -243,9 +243,7 @@ def test_a_repeated_start_that_two_coordinators_hold_is_answered_once(world: Wor
     again = start(world, "x1")
     deliveries = taken(world)
 
-    [case_of_one, case_of_two] = [one._start(deliveries[0]), two._start(deliveries[0])]
-    assert case_of_one is not None
-    assert case_of_two is not None
+    [case_of_one], [case_of_two] = one._begun(deliveries[:1]), two._begun(deliveries[:1])
     one._repeat(case_of_one)
     two._repeat(case_of_two)
     two.handle(deliveries)

@@ -152,3 +152,20 @@ def test_a_definition_of_an_older_release_tells_no_time(real_world: World, comma
     real_world.client.hdel(real_world.keys.spec(loaded.workflow_id), "registered_ms")
 
     assert command("definitions").output == f"old: {loaded.workflow_id}, 0 open\n"
+
+
+def test_what_changes_something_tells_programs_too(
+    real_world: World, command: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "daily.json"
+    file.write_text(json.dumps({"name": "daily", "schedule": {"cron": "@daily"}, "steps": [{"op": "a"}]}))
+
+    registered = json.loads(command("register", str(file), "--json").output)
+    paused = json.loads(command("schedules", "pause", "daily", "--json").output)
+    unpaused = json.loads(command("schedules", "unpause", "daily", "--json").output)
+    removed = json.loads(command("definitions", "remove", "daily", "--json").output)
+
+    assert registered["name"] == "daily"
+    assert len(registered["workflow_id"]) == 32
+    assert (paused, unpaused) == ({"name": "daily", "paused": True}, {"name": "daily", "paused": False})
+    assert removed == {"name": "daily", "registered": False}

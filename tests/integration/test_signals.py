@@ -11,8 +11,10 @@ from integration.world import World
 from itemworld import wait_step
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.states import StepStatus
+from orchestrator.application.waits import MOST_SIGNALS
 from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator import Coordinator
+from orchestrator.redis_rq.codec import dumps
 from orchestrator.redis_rq.events import SIGNALS_KEPT_S
 from specworld import task
 
@@ -242,12 +244,14 @@ def test_a_signal_that_comes_between_load_and_creation_counts(
     one._log.tend()
     two._log.tend()
     monkeypatch.setattr(one._log, "kept_signals", kept_signals)
+    signal(world, ORDER, "go", {"n": 0}, stream=world.keys.events(two._log._mine[0]))  # type: ignore[attr-defined]
+    two.turn()
     entry = world.start(IT, execution_id=ORDER)
     one.turn()
 
-    assert asked == [0, 1, 2]
+    assert asked == [1, 2, 3], "not looked for before the store says that there are some"
     weid = world.answer(entry)["workflow_execution_id"]
-    assert outputs(world, weid) == {"w1": {"n": 1}, "w2": {"n": 2}}
+    assert outputs(world, weid) == {"w1": {"n": 0}, "w2": {"n": 1}}
     assert len(world.client.lrange(world.keys.answer(entry), 0, -1)) == 1
     assert not world.client.exists(world.keys.signals(ORDER))
     assert clean(world)
@@ -290,6 +294,29 @@ def test_a_signal_that_can_be_neither_kept_nor_given_is_left_for_later(
     one.handle(one._log.read(10, 0))
 
     assert world.pending() == [entry]
+
+
+def test_a_signal_for_an_execution_that_redis_forgets_meanwhile_is_kept_for_when_it_begins_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [one] = coordinators(world, wait_step("w", "go"))
+    weid = begin(world, one)
+    one._backend.forget()
+    find = one._backend.find
+
+    def finds_what_is_then_forgotten(execution_id: str) -> str:
+        found = find(execution_id)
+        world.client.delete(world.keys.workflow(found), world.keys.execution(execution_id))
+        return found
+
+    monkeypatch.setattr(one._backend, "find", finds_what_is_then_forgotten)
+    signal(world, ORDER, "go", {"n": 1})
+    one.turn()
+
+    assert kept(world) == [{"name": "go", "payload": {"n": 1}}]
+    assert clean(world)
+    assert begin(world, one) == weid
+    assert outputs(world, weid) == {"w": {"n": 1}}
 
 
 # ---- once
@@ -382,3 +409,30 @@ def test_a_result_that_shares_its_batch_with_a_signal_of_somebody_else_is_not_de
 
     assert world.pending() == []
     assert world.status(weid) == "complete"
+
+
+def test_of_signals_for_an_execution_that_never_comes_no_more_are_kept_than_a_record_can_hold(
+    world: World,
+) -> None:
+    one = world.coordinator()
+    world.client.rpush(world.keys.signals("later"), *[dumps({"name": "n", "payload": 1})] * MOST_SIGNALS)
+
+    world.send(world.keys.events(0), {"type": "signal", "execution": "later", "name": "go", "reply": "r"})
+    one.turn()
+
+    assert "1,000 signals are kept for 'later'" in world.answer("r")["reason"]
+    assert world.client.llen(world.keys.signals("later")) == MOST_SIGNALS
+
+
+@pytest.mark.parametrize("rubbish", ["{", "[]", '{"name": "go"}', "7"])
+def test_a_start_whose_signals_are_rubbish_is_told_so(world: World, rubbish: str) -> None:
+    one = world.coordinator()
+    world.client.rpush(world.keys.signals("x"), rubbish)
+
+    entry = world.start({"steps": [{"op": "a"}]}, execution_id="x")
+    one.turn()
+
+    assert (
+        "the signals under orchestrator:signals:x cannot be read, delete them"
+        in world.answer(entry)["reason"]
+    )

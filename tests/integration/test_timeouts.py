@@ -18,9 +18,10 @@ KEYS = Keys()
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", ["rq worker", "orchestrator worker"])
 def test_a_busy_step_is_stopped_after_its_timeout(worker: str, redis_url: str, tmp_path: Path) -> None:
+    """It catches whatever RQ raises in it: that is no way to stop it."""
     redis: Any = connect(redis_url)
     pid_file = tmp_path / "pid"
-    spec = {"steps": [{"op": "busy", "timeout": "2s", "input": {"pid_file": str(pid_file)}}]}
+    spec = {"steps": [{"op": "stubborn", "timeout": "2s", "input": {"pid_file": str(pid_file)}}]}
     with stack(redis_url, "step_functions", tmp_path / "logs") as world:
         world.coordinator()
         process = start_worker(world, worker)

@@ -29,14 +29,14 @@ def weid(real_world: World) -> str:
 
 
 def test_what_is_wrong_is_told_with_the_exit_code(real_world: World, redis_url: str, weid: str) -> None:
-    real_world.client.persist(real_world.keys.workflow(weid))
+    real_world.client.delete(real_world.keys.ended)
 
     wrong = orchestrator(redis_url, "verify", "x1")
     data = json.loads(orchestrator(redis_url, "verify", "--json").stdout)
     repaired = orchestrator(redis_url, "verify", "--repair")
     right = orchestrator(redis_url, "verify", weid)
 
-    finding = f"x1 orchestrator:workflow:{weid}: term: it would be kept for ever, and the execution has ended"
+    finding = "x1 orchestrator:ended: index: it is missing from this index"
     assert (wrong.exit_code, wrong.stdout) == (
         1,
         f"{finding}\n1 execution checked (1 complete); 1 finding\n",
@@ -44,9 +44,9 @@ def test_what_is_wrong_is_told_with_the_exit_code(real_world: World, redis_url: 
     assert data["findings"] == [
         {
             "execution": weid,
-            "code": "term",
-            "where": f"orchestrator:workflow:{weid}",
-            "words": "it would be kept for ever, and the execution has ended",
+            "code": "index",
+            "where": "orchestrator:ended",
+            "words": "it is missing from this index",
             "repaired": False,
         }
     ]

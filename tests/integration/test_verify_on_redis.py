@@ -292,22 +292,22 @@ def test_who_has_expired_and_is_still_in_an_index_is_taken_out(scene: Scene) -> 
 # ---- executions that have ended
 
 
-def test_an_execution_that_ended_gets_its_term_and_its_place_in_the_index_again(scene: Scene) -> None:
+def test_an_execution_that_ended_gets_its_places_in_the_indexes_and_its_pointer_again(scene: Scene) -> None:
     scene.finish()
     world, keys, weid = scene.world, scene.world.keys, scene.ids["runs"]
-    own = [keys.workflow(weid), keys.history(weid), keys.execution("runs")]
-    for key in own:
-        world.client.persist(key)
+    began = world.client.zscore(keys.index("complete"), weid)
+    [member] = [one for one in world.client.zrange(keys.ended, 0, -1) if str(one).startswith(f"{weid}|")]
+    world.client.zrem(keys.ended, str(member))
     world.client.zadd(keys.index("complete"), {weid: 1})
-    assert codes(scene.inspect("runs").found) == {("runs", "term"), ("runs", "index")}
+    world.client.delete(keys.execution("runs"))
+    assert codes(scene.inspect(weid).found) == {("runs", "index"), ("runs", "pointer")}
 
     repaired = scene.inspect(repairs=True)
 
-    assert (len(repaired.found), repaired.left) == (4, [])
-    assert all(0 < int(str(world.client.ttl(key))) <= world.retention_s + SPARE_S for key in own)
-    world.client.delete(keys.execution("runs"))
-    assert scene.inspect("runs", repairs=True).left == []
-    assert 0 < int(str(world.client.ttl(keys.execution("runs")))) <= world.retention_s + SPARE_S
+    assert (len(repaired.found), repaired.left) == (3, [])
+    assert world.is_leaving(weid)
+    assert world.client.zscore(keys.index("complete"), weid) == began
+    assert world.client.get(keys.execution("runs")) == weid
 
 
 # ---- counters

@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from integration.world import World, calls, durable_world, wait_until
@@ -26,6 +27,7 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.validation import check_spec
 from orchestrator.cli import main
 from orchestrator.cli.following import LOOK_EVERY_S
+from orchestrator.cli.options import Target
 from orchestrator.client import Client
 from orchestrator.redis_rq.glances import Glances
 
@@ -275,6 +277,20 @@ def test_watch_of_what_has_ended_ends_at_once(real_world: World) -> None:
     assert orchestrator(real_world, "watch", "nobody").exit_code == 2
 
 
+def test_watch_for_programs_waits_for_the_end_and_prints_it_alone(real_world: World) -> None:
+    one = real_world.coordinator()
+    name = real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    channel = real_world.keys.done(name)
+    with command(real_world, "watch", "order-1", "--json") as process:
+        wait_until(lambda: dict(real_world.client.pubsub_numsub(channel)).get(channel))
+        real_world.settle(one)
+        printed, said = process.communicate(timeout=60)
+
+    told = json.loads(printed)
+    assert (process.returncode, said) == (0, "")
+    assert (told["execution_id"], told["status"], told["outcome"]) == ("order-1", "complete", {"sku": "a1"})
+
+
 def test_an_interrupted_watch_leaves_the_execution_running_and_says_so(real_world: World) -> None:
     name = real_world.begin(real_world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
     with command(real_world, "watch", "order-1") as process:
@@ -483,6 +499,24 @@ def test_bash_completes_commands_options_ids_and_names(real_world: World, tmp_pa
     assert completed(tmp_path, url, "start", "ord") == ["ordering"]
     assert set(completed(tmp_path, url, "graph", "ord")) == {"ordering", "order-0", "order-1", "order-2"}
     assert completed(tmp_path, url, "--redis-url", "unix:///nowhere", "show", "order-") == []
+
+
+TAKE_AN_ID = (
+    "show history watch why what-if verify graph cancel pause unpause retry rerun delete hold release signal"
+)
+TAKE_A_NAME = ("start", "definitions show", "definitions remove", "schedules pause", "schedules unpause")
+
+
+def test_every_command_completes_the_ids_and_names_that_it_takes(real_world: World) -> None:
+    real_world.begin(real_world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-0")
+    Client(real_world.client).register("ordering", ORDER)
+    known = {"redis_url": url_of(real_world)}
+
+    taken = {**dict.fromkeys(TAKE_AN_ID.split(), "order-0"), **dict.fromkeys(TAKE_A_NAME, "ordering")}
+    for words, offered in taken.items():
+        asked = ShellComplete(main, {"obj": Target(**known)}, "orchestrator", "_COMPLETE")
+        found = [item.value for item in asked.get_completions(words.split(), "ord") if item.type == "plain"]
+        assert offered in found, words
 
 
 def test_a_redis_that_does_not_answer_holds_nobody_up(redis_url: str, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +40,23 @@ def codes(found: Why) -> list[str]:
 def reason_of(found: Why, code: Finding | Code) -> Reason:
     [reason] = [one for one in found.reasons if one.code == code]
     return reason
+
+
+# ---- what is not shown
+
+
+def test_what_names_a_secret_is_hidden_from_the_reasons(world: World) -> None:
+    def refuse(inputs: Json) -> Json:
+        raise ValueError("the token tok-17-5 is not valid here")
+
+    one = world.coordinator()
+    world.begin(one, ONE, inputs={"api_token": "tok-17-5"}, execution_id="x")
+    world.settle(one, executors={"a": refuse})
+
+    for step_id in ("", "a"):
+        told = [reason.words for reason in asked(world, "x", step_id).reasons]
+        assert told
+        assert all(words.endswith("ValueError: the token <redacted> is not valid here") for words in told)
 
 
 # ---- concurrency keys
@@ -675,12 +690,11 @@ def test_a_worker_that_is_killed_is_seen_to_be_gone_at_once(redis_url: str, tmp_
         worker = processes.worker()
         wait_until(lambda: client.scard("rq:workers") == 1, what=processes.log())
         wait_until(lambda: "no_worker" not in codes(served(world, one)), what=processes.log())
-        worker.send_signal(signal.SIGSTOP)  # it takes no job any more
+        processes.freeze(worker)  # it takes no job any more
         weid = world.begin(one, document(step("nothing")), execution_id="x1")
         assert codes(asked(world, weid))[:2] == ["dispatched", "queued"]
 
-        os.kill(worker.pid, signal.SIGKILL)
-        worker.wait()
+        processes.kill_with_horse(worker)
 
         wait_until(lambda: "no_worker" in codes(asked(world, weid)), what=str(asked(world, weid)))
         nobody = reason_of(asked(world, weid), Finding.NO_WORKER)

@@ -31,7 +31,7 @@ from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.events import GRACE_MS, RedisEventLog
+from orchestrator.redis_rq.events import GRACE_MS, MAX_QUEUED, RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import GROUP, Keys
 from orchestrator.redis_rq.runner import RqRunner
@@ -54,7 +54,9 @@ class World:
         retention_s: int = RETENTION_S,
         is_fake: bool = False,
         routes: Routes | None = None,
+        max_queued: int = MAX_QUEUED,
     ) -> None:
+        self.max_queued = max_queued
         self._connect, self._clients, self.is_fake = connect, list[Client](), is_fake
         self.keys, self.grace_ms, self.retention_s = keys or Keys(), grace_ms, retention_s
         self.routes = routes or Routes()
@@ -76,7 +78,13 @@ class World:
 
     def log(self, name: str = "one", client: Client | None = None, settle_s: float = 0) -> RedisEventLog:
         return RedisEventLog(
-            client or self.client, name, self.keys, self.grace_ms, self.retention_s, settle_s
+            client or self.client,
+            name,
+            self.keys,
+            self.grace_ms,
+            self.retention_s,
+            settle_s,
+            self.max_queued,
         )
 
     def coordinator(self, name: str = "one", client: Client | None = None, **pace: Any) -> Coordinator:
@@ -218,6 +226,11 @@ class World:
         """The time by Redis' own clock."""
         seconds, micros = self.client.time()
         return int(seconds) * 1000 + int(micros) // 1000
+
+    def is_leaving(self, weid: str) -> bool:
+        """Whether an execution stands where it waits to be dropped."""
+        members = [*self.client.zrange(self.keys.ended, 0, -1), *self.client.zrange(self.keys.leaving, 0, -1)]
+        return any(str(member).startswith(f"{weid}|") for member in members)
 
     def timers(self) -> dict[str, float]:
         return dict(self.client.zrange(self.keys.timers, 0, -1, withscores=True))  # type: ignore[arg-type]
@@ -463,7 +476,7 @@ class Proxy:
             thread.start()
 
     def _carry(self, line: socket.socket) -> None:
-        with line, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
+        with line, socket.socket(socket.AF_UNIX) as server, suppress(OSError, ValueError):
             server.connect(str(self._target))
             is_cut = False
             while self._is_open:

@@ -61,7 +61,8 @@ class Case:
         item = job.step_id.partition("#")[2]
         if job.attempt <= script.fails and not (item.isdigit() and int(item) % 2 == 0):
             return None, failure(script.kind, f"{job.fn} fails attempt {job.attempt}")
-        asked = json.dumps([self.seed, job.fn, job.inputs, job.attempt, job.round], sort_keys=True)
+        carried = [job.inputs, job.source, job.heartbeat_s, job.timeout_s]
+        asked = json.dumps([self.seed, job.fn, carried, job.attempt, job.round], sort_keys=True)
         throw = Random(asked)
         name = job.fn.removeprefix("undo_")
         output: Json = {
@@ -101,7 +102,9 @@ def features(case: Case) -> set[str]:
     found |= {"twins"} if len(case.starts) > 1 else set()
     found |= {"group"} if any(start.group for start in case.starts) else set()
     for document in case.documents():
-        found |= {key for key in ("outputs", "concurrency", "timeout") if key in document}
+        found |= {key for key in ("outputs", "concurrency", "inputs") if key in document}
+        found |= {"timeout of the workflow"} if "timeout" in document else set()
+        found |= {f"default {key}" for key in document.get("defaults", ())}
         found |= {"max_workers"} if "runner" in document else set()
         for step in document["steps"]:
             found.update(_features_of(step))
@@ -114,7 +117,7 @@ def features(case: Case) -> set[str]:
 PLAIN = (
     "depends_on", "when", "filters", "required", "defer_ms", "delay", "wait", "switch", "map", "loop",
     "workflow", "retry", "max_attempts", "attempts_on", "output", "skip_output_mapping", "kv_add",
-    "compensate", "priority",
+    "compensate", "priority", "queue", "tags", "heartbeat", "timeout",
 )
 # fmt: on
 
@@ -124,6 +127,9 @@ def _features_of(step: Json) -> Iterator[str]:
     yield f"on_error {step.get('on_error')}"
     if "concurrency" in step:
         yield "concurrency of a step"
+    if "source" in step:
+        yield "source by name" if isinstance(step["source"], str) else f"source {min(step['source'])}"
+    yield from (f"retry {key}" for key in step.get("retry", ()))
     join = step.get("join", "all")
     yield f"join {join if isinstance(join, str) else type(join).__name__}"
     for branch in step.get("branch", ()):

@@ -145,6 +145,10 @@ class Play(ABC):
         acts += ["hear"] * 4 if has_mail else []
         acts += ["signal"] if signals else []
         acts += ["time"] if due_ms is not None and due_ms - self.now_ms <= HORIZON_MS else []
+        if not acts and not self.case.is_quiet:
+            self._answered.clear()  # another one that waits for the same may have taken what was said
+            signals = self._signals(records)
+            acts = ["signal"] if signals else []
         if not acts:
             acts = self._last_resorts(records)
         elif draw.random() < 0.1:

@@ -47,6 +47,10 @@ class ResultWriter:
             step["max_attempts"] = draw.randint(2, 3)
         if draw.random() < 0.3:
             step["retry"] = {"max_retries": draw.randint(1, 2), "initial_delay_ms": draw.randint(1, 5) * 1000}
+            if draw.random() < 0.4:
+                step["retry"] |= {"backoff_multiplier": 3, "max_delay_ms": 9000, "jitter_fraction": 0.5}
+            if draw.random() < 0.3:
+                step["retry"]["non_retryable"] = draw.sample(["exception", "child_failed", "Rare"], 2)
         if draw.random() < 0.1:
             step["attempts_on"] = "any"
 

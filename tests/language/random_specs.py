@@ -39,7 +39,12 @@ def _made(seed: int, is_quiet: bool) -> Case:
     is_twin = draw.random() < 0.2
     case.document = Writer(case, draw, "s", depth=0, is_twin=is_twin).document(draw.randint(2, 10))
     for n in range(2 if is_twin else 1):
-        inputs = {"a": draw.randint(0, 9), "list": [draw.randint(0, 9) for _ in range(draw.randint(0, 3))]}
+        inputs: Json = {
+            "a": draw.randint(0, 9),
+            "list": [draw.randint(0, 9) for _ in range(draw.randint(0, 3))],
+        }
+        if "inputs" in case.document and draw.random() < 0.5:
+            del inputs["list"]  # it has a default
         priority = draw.choice([None, None, 1, 4])
         case.starts.append(Start(f"x{seed}-{n}", inputs, group=f"g{seed}", priority=priority))
     return case
@@ -57,6 +62,7 @@ class Writer:
         self._segment: list[str] = []
         self._gate: str | None = None
         self._shared: dict[str, str] = {}
+        self._sources: Json = {}
         self._has_map_output = False
         self._results = ResultWriter(case, draw, self._written)
 
@@ -78,10 +84,19 @@ class Writer:
         if draw.random() < 0.2:
             document["timeout"] = LONG if self._is_quiet else draw.choice([LONG, "40s"])
         if draw.random() < 0.2:
-            document["defaults"] = {"priority": draw.randint(1, 5)}
+            document["defaults"] = self._defaults()
+        if draw.random() < 0.2:
+            document["inputs"] = {"a": {"type": "integer", "required": True}, "list": {"default": [5, 6]}}
+        if self._sources:
+            document["sources"] = self._sources
         if not self._is_quiet:
             document["limits"] = {"max_runs": 6, "max_lost": 1}
         return document
+
+    def _defaults(self) -> Json:
+        retry = {"max_retries": 1, "initial_delay_ms": 1500}
+        every = {"priority": self._draw.randint(1, 5), "queue": "slow", "retry": retry, "timeout": LONG}
+        return {key: every[key] for key in self._draw.sample(sorted(every), 2)}
 
     def _in_any_order(self) -> list[Json]:
         self._draw.shuffle(self._steps)
@@ -303,6 +318,8 @@ class Writer:
             step["required"] = [draw.choice(["input.a", "input.nothing"])]
         if draw.random() < 0.1:
             step["defer_ms"] = draw.randint(1, SHORT_S * 1000)
+        if kind in ("task", "map", "loop"):
+            self._add_ways(step, name)
         if kind == "task" and draw.random() < 0.15:
             step["output"] = {f"n_{name}": {"var": f"result.n_{name}"}, f"more_{name}": {"var": "input.a"}}
         if kind in ("task", "loop") and draw.random() < 0.1:
@@ -321,6 +338,20 @@ class Writer:
             self._share(step, name)
         if not self._is_quiet and kind in ("task", "map", "child"):
             step["timeout"] = draw.choice(["none", "10s", "30s"])
+
+    def _add_ways(self, step: Json, name: str) -> None:
+        """Where its jobs go, what comes with them, and how they are watched."""
+        draw = self._draw
+        if draw.random() < 0.15:
+            step |= {"queue": draw.choice(["fast", "slow"]), "tags": ["gpu"]}
+        if draw.random() < 0.1:
+            step["heartbeat"] = "30s"
+        if draw.random() < 0.2:
+            configuration = {"url": f"https://example.org/{name}", "limits": {"rows": draw.randint(1, 9)}}
+            source = {"type": step.pop("fn"), "configuration": configuration}
+            self._sources[f"source_{name}"] = source
+            change = {"base": f"source_{name}", "override": {"limits": {"tries": 2}}}
+            step["source"] = draw.choice([f"source_{name}", source, change])
 
     def _one_of(self, key: Any) -> Json:
         """No document shares its keys with the documents inside of it, which would wait for it for ever."""

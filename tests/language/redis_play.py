@@ -99,8 +99,8 @@ class RedisPlay(Play):
         deliveries = log.read(draw.randint(1, 5), 0)
         if not deliveries:
             log.tend()  # it may fall to it to read other streams
-            for delivery in log.reclaim(0, 50):
-                coordinator.handle([delivery])
+            for batch in log.reclaim(0, 50):
+                coordinator.handle(batch)
         elif self._kills < MOST_KILLS and draw.random() < 0.1:
             self._kill(name)
         else:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from coreworld import document, step
 from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import FAILED, branches, halts, jobless, resets
+from orchestrator.application.errors import InvalidEvent
 
 # ---- results that come twice, late or from long ago
 
@@ -141,7 +144,8 @@ def test_halt_with_steps_in_flight(stage: Stage) -> None:
 
     ended = stage.record.version
     stage.pass_time("2m")
-    stage.signal("go")
+    with suppress(InvalidEvent):  # in memory whoever says it is told; on Redis, only who asks for an answer
+        stage.signal("go")
 
     assert (stage.record.version, stage.statuses["below"]) == (ended, "ready")
 

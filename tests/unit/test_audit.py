@@ -396,7 +396,7 @@ def mapped() -> World:
 
 @pytest.mark.parametrize(
     "counts",
-    [{"count": 2}, {"settled": 2}, {"errors": 0}, {"out": 0}, {"next": 2}, {"due": (1,)}],
+    [{"count": 2}, {"settled": 2}, {"errors": 0}, {"out": 0}, {"next": 2}, {"due": 1}],
 )
 def test_a_map_that_miscounts_is_noticed(counts: Json) -> None:
     world = mapped()
@@ -407,14 +407,15 @@ def test_a_map_that_miscounts_is_noticed(counts: Json) -> None:
     assert {("items", "m")} == set(codes(world.record, world.history))
 
 
-def test_items_that_never_ran_may_be_due() -> None:
+def test_an_item_that_nobody_will_dispatch_is_noticed() -> None:
+    """It could run again, and its map does not count it."""
     world = mapped()
+    changed(world.record, "m#1", token=None)
     items = world["m"].items
     assert items is not None
-    changed(world.record, "m", items=replace(items, next=4, due=(3,)))
+    changed(world.record, "m", items=replace(items, out=1))
 
-    assert world.record.items["m#3"].status is S.READY
-    assert audit(world.record, world.history) == []
+    assert "due is 0, and 1 by its items" in str(audit(world.record, world.history))
 
 
 def test_items_of_a_map_that_knows_of_none_are_noticed() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from orchestrator import Backend, Workflow, WorkflowStatus, load_spec
 from orchestrator import WorkflowBuilder as FromTheFrontDoor
-from orchestrator.application import spec as language
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.written import Written, WrittenDocument, WrittenStep
 from orchestrator.builder import (
@@ -36,13 +35,6 @@ from orchestrator.builder import (
     state,
     when,
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _nothing_is_refused() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(language, "NOT_YET", frozenset())
-        yield
 
 
 def steps_of(flow: WorkflowBuilder) -> list[Any]:

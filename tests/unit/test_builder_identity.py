@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.application import spec as language
 from orchestrator.application.expressions import LITERAL, is_expression
 from orchestrator.application.spec import workflow_id
 from orchestrator.application.validation import load_spec
@@ -30,14 +27,6 @@ from orchestrator.builder import (
     state,
     when,
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _nothing_is_refused() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(language, "NOT_YET", frozenset())
-        yield
-
 
 # fmt: off
 STRANGE = st.sampled_from([

@@ -17,6 +17,7 @@ import redis
 from click.testing import CliRunner, Result
 
 from orchestrator.application.errors import (
+    Busy,
     InvalidSpec,
     Problem,
     RecordNotFound,
@@ -85,6 +86,40 @@ def test_every_command_is_listed_and_explains_itself() -> None:
         shown = orchestrator(name, "--help")
         assert shown.exit_code == 0
         assert "--lifeline" not in shown.output
+
+
+WITHOUT_JSON = {
+    "schema": "it prints JSON",
+    "payload": "it prints JSON",
+    "dead": "its commands have it",
+    "completion": "it prints a script",
+    "coordinator": "it serves",
+    "worker": "it serves",
+}
+
+
+def test_every_command_speaks_json() -> None:
+    groups = {name: one for name, one in main.commands.items() if isinstance(one, click.Group)}
+    below = {f"{name} {sub}": one for name, group in groups.items() for sub, one in group.commands.items()}
+    commands = {**main.commands, **below}
+    silent = {name for name, one in commands.items() if all(p.name != "as_json" for p in one.params)}
+
+    assert silent == set(WITHOUT_JSON)
+    assert set(below) >= {"dead list", "definitions remove", "schedules pause"}
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--idempotency-window", "1h"], "--idempotency-window belongs to an --idempotency-root"),
+        (["--idempotency-root", "r", "--idempotency-window", "soon"], "must be whole seconds"),
+    ],
+)
+def test_a_wrong_window_is_wrong_usage(words: list[str], complaint: str) -> None:
+    found = orchestrator("start", "order", *words)
+
+    assert found.exit_code == 2
+    assert complaint in found.output
 
 
 def test_the_version_is_told() -> None:
@@ -162,6 +197,8 @@ def test_something_else_than_a_url_is_wrong_usage_and_no_password_is_shown() -> 
 def test_a_password_is_never_shown() -> None:
     assert without_password("redis://me:secret@host:1/0") == "redis://***@host:1/0"
     assert without_password("unix:///a/b@c/redis.sock") == "unix:///a/b@c/redis.sock"
+    sentinels = "redis+sentinel://:secret@a,b/cell/0?sentinel_password=other&ssl=1"
+    assert without_password(sentinels) == "redis+sentinel://***@a,b/cell/0?sentinel_password=***&ssl=1"
 
 
 def test_a_prefix_must_be_a_name() -> None:
@@ -306,6 +343,7 @@ def test_warnings_of_a_spec_that_is_started_go_to_the_standard_error(
         (RecordNotFound("x"), 2, "no execution has the id 'x'"),
         (Unavailable("Redis: refused"), 1, "cannot use Redis at redis://localhost:6379/0: refused"),
         (StoreError("the spec is gone"), 1, "the spec is gone"),
+        (Busy(5, 4), 7, "busy: 5 starts wait for coordinators, and no more than 4 may"),
         (ChildEnded("worker 1", 2, "no module"), 2, "worker 1 has ended (exit code 2): no module"),
         (ChildEnded("coordinator", 1, ""), 1, "without a word"),
         (redis.exceptions.ConnectionError("gone"), 1, "cannot use Redis at"),

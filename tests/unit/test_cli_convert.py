@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrator.application import spec as language
 from orchestrator.application.validation import load_spec
 from orchestrator.cli import main
 
@@ -33,7 +32,6 @@ flow: [{name: a, source: {type: slack}, input: {text: "{% for x in y %}{% endfor
 @pytest.fixture(autouse=True)
 def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(language, "NOT_YET", frozenset())
     Path("flow.yaml").write_text(FLOW)
     Path("loop.yaml").write_text(LOOP)
 

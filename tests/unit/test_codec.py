@@ -27,6 +27,7 @@ from orchestrator.application.units import StepRecord
 from orchestrator.application.validation import check_spec
 from orchestrator.redis_rq.codec import (
     MAX_EVENT_BYTES,
+    MAX_SIGNAL_BYTES,
     dumps,
     event_fields,
     loads,
@@ -163,11 +164,46 @@ def test_the_largest_inputs_pass_and_larger_ones_do_not() -> None:
 
 
 def test_the_largest_event_passes_and_a_larger_one_does_not() -> None:
-    fields = {"type": "continue", "execution": ""}
+    fields = {"type": "continue", "execution": "x", "output": ""}
     room = MAX_EVENT_BYTES - sum(len(name) + len(value) for name, value in fields.items())
-    read_event({**fields, "execution": "x" * room}, is_start=False)
+    read_event({**fields, "output": "x" * room}, is_start=False)
     with pytest.raises(InvalidEvent, match="by reference"):
-        read_event({**fields, "execution": "x" * (room + 1)}, is_start=False)
+        read_event({**fields, "output": "x" * (room + 1)}, is_start=False)
+
+
+WHOLE = {
+    "result": "execution step run_id attempt token worker started_at",
+    "lost": "execution step run_id attempt token reason",
+    "started": "execution step run_id attempt token worker started_at",
+    "signal": "execution name",
+    "control": "execution step reason by parent",
+    "slot": "execution step token",
+    "wake": "execution step token",
+    "child": "execution step run_id attempt token root depth",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in WHOLE.items() for name in names.split()]
+)
+def test_no_name_in_an_event_is_longer_than_it_may_be(kind: str, name: str) -> None:
+    fields = dict.fromkeys(WHOLE[kind].split(), "1") | {"type": kind}
+    fields |= {"action": "cancel"} if kind == "control" else {}
+    with pytest.raises(InvalidEvent, match=f"'{name}' has 1,001 characters; at most 1,000 are accepted"):
+        read_event({**fields, name: "x" * 1_001}, is_start=False)
+
+
+@pytest.mark.parametrize("name", ["workflow", "schedule"])
+def test_no_name_in_a_start_is_either(name: str) -> None:
+    with pytest.raises(InvalidEvent, match=f"'{name}' has 1,001 characters"):
+        read_event({"workflow": "x", name: "x" * 1_001}, is_start=True)
+
+
+def test_the_payload_of_a_signal_has_the_size_of_inputs_at_the_most() -> None:
+    fields = {"type": "signal", "execution": "x", "name": "go"}
+    read_event({**fields, "payload": f'"{"x" * (MAX_SIGNAL_BYTES - 2)}"'}, is_start=False)
+    with pytest.raises(InvalidEvent, match="payload has 1,048,577 characters"):
+        read_event({**fields, "payload": f'"{"x" * (MAX_SIGNAL_BYTES - 1)}"'}, is_start=False)
 
 
 # ---- records
@@ -248,7 +284,8 @@ def test_fields_that_nobody_knows_do_not_hinder_reading() -> None:
 
 def test_a_step_with_fields_that_nobody_knows_can_be_read() -> None:
     found = StepRecord.from_dict({"status": "ready", "run_id": 3, "from_a_newer_release": 1})
-    assert found == StepRecord(run_id=3)
+    assert found == StepRecord(run_id=3, unknown={"from_a_newer_release": 1})
+    assert found.as_dict()["from_a_newer_release"] == 1, "and is written again with them"
 
 
 # ---- keys

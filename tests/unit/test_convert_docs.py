@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from orchestrator import Backend, Workflow
-from orchestrator.application import spec as language
 from orchestrator.application.document import read_document
 from orchestrator.application.validation import load_spec
 from orchestrator.cli import main
@@ -44,7 +43,6 @@ EXAMPLES = [
 
 @pytest.fixture(autouse=True)
 def _whole_language(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(language, "NOT_YET", frozenset())
     monkeypatch.chdir(tmp_path)
     for example in EXAMPLES:
         Path(example.name).write_text(example.before)

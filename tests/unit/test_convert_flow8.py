@@ -7,19 +7,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application import spec as language
 from orchestrator.application.expressions import evaluate
 from orchestrator.application.validation import load_spec
 from orchestrator.convert import Converted, convert
 from orchestrator.convert.cel import CelTranslator, convert_expression
 from orchestrator.convert.flow8_values import duration
 from orchestrator.convert.notes import CannotConvert
-
-
-@pytest.fixture(autouse=True)
-def _whole_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key-value store and webhooks belong to the language, whatever this release refuses."""
-    monkeypatch.setattr(language, "NOT_YET", frozenset())
 
 
 def converted(document: dict[str, Any]) -> Converted:
@@ -370,6 +363,17 @@ def test_what_has_no_equal_is_told(keys: dict[str, Any], told: str) -> None:
     [note] = made.notes
     assert str(note).startswith(f"Flowlets[0].{told}")
     assert note.kind == "lost"
+
+
+def test_a_timeout_that_looks_like_milliseconds_is_told() -> None:
+    made = flowlet(Timeout=30_000)
+
+    [note] = made.notes
+    assert (str(note), note.kind) == (
+        "Flowlets[0].Timeout: a plain number is nanoseconds: this one is 1ms",
+        "changed",
+    )
+    assert flowlet(Timeout="30ms").notes == flowlet(Timeout=15 * 10**8).notes == ()
 
 
 def test_what_belongs_to_a_play_is_told() -> None:

@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator import Backend, Complete, Workflow
-from orchestrator.application import spec as language
 from orchestrator.application.validation import load_spec
 from orchestrator.convert import Converted, convert
-
-
-@pytest.fixture(autouse=True)
-def _whole_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources belong to the language, whatever this release refuses."""
-    monkeypatch.setattr(language, "NOT_YET", frozenset())
 
 
 def converted(text: str) -> Converted:
@@ -493,15 +486,6 @@ def test_a_source_that_is_none_is_left_to_the_check() -> None:
 
     assert made.document == {"steps": [{"id": "a", "source": 5}]}
     assert [note.path for note in made.notes] == ["steps[0].source"]
-
-
-def test_what_this_release_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(language, "NOT_YET", frozenset({"document.sources"}))
-
-    made = convert("sources: {a: {type: slack}}\nflow: [{name: b, source: a}]")
-
-    assert not made.is_complete
-    assert "not supported by this release" in made.notes[0].message
 
 
 FLOW = """

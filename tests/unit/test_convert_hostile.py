@@ -22,7 +22,7 @@ from orchestrator.convert.jinja import JinjaTranslator, convert_template
 from orchestrator.convert.jmespath import convert_path
 from orchestrator.convert.notes import CannotConvert
 
-MB = 1_000_000
+LONG = 200_000
 
 
 def flow(template: str) -> str:
@@ -32,27 +32,27 @@ def flow(template: str) -> str:
 @pytest.mark.parametrize(
     "template",
     [
-        "{{ " * (MB // 3),
-        "}} " * (MB // 3),
-        "{{ flows.a.x }}" * (MB // 15),
-        "x{# #}" * (MB // 6),
-        "{% if 1 %}" * (MB // 10),
-        "{% if 1 %}{% endif %}" * (MB // 21),
-        "{% raw %}" * (MB // 9),
-        "{{ '" + "a" * MB,
-        "{{ '" + "\\a" * (MB // 2) + "' }}",
-        "{{ " + "(" * MB + " }}",
-        "{{ " + "not " * (MB // 4) + "1 }}",
-        "{{ " + "[" * (MB // 2) + "]" * (MB // 2) + " }}",
-        "{{ " + "1 + " * (MB // 4) + "1 }}",
-        "{{ flows" + ".a" * (MB // 2) + " }}",
-        "{{ flows.a" + "|upper" * (MB // 6) + " }}",
-        "{{ 1 if " * (MB // 8),
-        "{{ " + " " * MB + "}}",
-        "{{ " + "9" * MB + " }}",
-        "{%" + " " * MB + "endraw",
-        "{{ {" + "'a': 1, " * (MB // 8) + "} }}",
-        "\n" * MB + "{{ flows.a.x }}",
+        "{{ " * (LONG // 3),
+        "}} " * (LONG // 3),
+        "{{ flows.a.x }}" * (LONG // 15),
+        "x{# #}" * (LONG // 6),
+        "{% if 1 %}" * (LONG // 10),
+        "{% if 1 %}{% endif %}" * (LONG // 21),
+        "{% raw %}" * (LONG // 9),
+        "{{ '" + "a" * LONG,
+        "{{ '" + "\\a" * (LONG // 2) + "' }}",
+        "{{ " + "(" * LONG + " }}",
+        "{{ " + "not " * (LONG // 4) + "1 }}",
+        "{{ " + "[" * (LONG // 2) + "]" * (LONG // 2) + " }}",
+        "{{ " + "1 + " * (LONG // 4) + "1 }}",
+        "{{ flows" + ".a" * (LONG // 2) + " }}",
+        "{{ flows.a" + "|upper" * (LONG // 6) + " }}",
+        "{{ 1 if " * (LONG // 8),
+        "{{ " + " " * LONG + "}}",
+        "{{ " + "9" * LONG + " }}",
+        "{%" + " " * LONG + "endraw",
+        "{{ {" + "'a': 1, " * (LONG // 8) + "} }}",
+        "\n" * LONG + "{{ flows.a.x }}",
         "{{{{{{{{ }}}}}}}}",
         "{{ flows.a.x }} {% endif %} {{",
     ],
@@ -68,16 +68,16 @@ def test_a_template_of_any_kind_is_read_in_time(template: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "a" * MB,
-        "a." * (MB // 2),
-        "a[*]" * (MB // 4),
-        "(" * MB,
-        "!" * MB + "a",
-        "{a: " * (MB // 4),
-        "[?a" * (MB // 3),
-        "`" + "[" * MB + "`",
-        "'" + "a" * MB,
-        "a || " * (MB // 5) + "a",
+        "a" * LONG,
+        "a." * (LONG // 2),
+        "a[*]" * (LONG // 4),
+        "(" * LONG,
+        "!" * LONG + "a",
+        "{a: " * (LONG // 4),
+        "[?a" * (LONG // 3),
+        "`" + "[" * LONG + "`",
+        "'" + "a" * LONG,
+        "a || " * (LONG // 5) + "a",
     ],
     ids=lambda path: path[:12],
 )
@@ -92,11 +92,11 @@ def test_a_path_of_any_kind_is_read_in_time(path: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        "input." * (MB // 6),
-        "kv[" * (MB // 3),
-        "!" * MB + "input.x",
-        "input.x && " * (MB // 11),
-        "input" + " " * MB + "[",
+        "input." * (LONG // 6),
+        "kv[" * (LONG // 3),
+        "!" * LONG + "input.x",
+        "input.x && " * (LONG // 11),
+        "input" + " " * LONG + "[",
     ],
     ids=lambda expression: expression[:12],
 )
@@ -117,7 +117,7 @@ BOMB = "\n".join(
     "text",
     [
         BOMB,
-        "flow: " + "[" * MB,
+        "flow: " + "[" * LONG,
         "flow: " + "{a: " * 100,
         json.dumps({"flow": []})[:-1],
         "flow: &a [*a]",
@@ -230,3 +230,12 @@ def test_scraps_of_paths_are_refused_or_give_what_is_valid(words: list[str]) -> 
     with suppress(CannotConvert):
         rule, _ = convert_path("".join(words))
         assert check(rule, "") == []
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e999", '"\\ud800"'])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_what_is_no_json_is_read_as_null(value: str, dialect: str) -> None:
+    converted = convert(f'{{"flow": [], "steps": [{{"op": "a", "input": {{"x": {value}}}}}]}}', dialect)
+
+    json.dumps(converted.document, ensure_ascii=False, allow_nan=False).encode()
+    assert any("read as null" in str(note) for note in converted.notes)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from itemworld import ItemWorld, map_step, wait_step
 from orchestrator.application.events import Control, ControlEvent
-from orchestrator.application.spec import RetrySpec, StepSpec
-from orchestrator.application.states import STEP_MOVES, StepStatus
+from orchestrator.application.spec import CompensateSpec, RetrySpec, StepSpec
+from orchestrator.application.states import STEP_MOVES, WORKFLOW_MOVES, StepStatus, WorkflowStatus
 from specworld import BROKEN, branch, delay, switch, task
 
 HALT = (branch(True, "halt"),)
@@ -150,6 +151,80 @@ STORIES: dict[str, Story] = {
 # Allowed, and made by nothing yet: a wait is not tried again, and a step that waits for its next attempt is
 # dispatched before anything else can be said of it.
 UNTOLD = {"waiting retry", "retry retry", "retry halted"}
+
+
+UNDO: dict[str, Any] = {"compensate": CompensateSpec("undo")}
+
+
+def compensated(world: ItemWorld) -> ItemWorld:
+    """Whatever is owed is undone."""
+    world.finish("x#undo", {})
+    return world
+
+
+def undoable(*steps: StepSpec) -> ItemWorld:
+    """`x` has completed, and would be undone; `y` runs."""
+    return finished(told(task("x", **UNDO), task("y", "x"), *steps))
+
+
+def ended(how: Control | None = None) -> ItemWorld:
+    """An execution that is over, in the way that is told, and told to go on."""
+    return control(failed(told(task("x"))) if how is None else control(told(task("x")), how), "retry")
+
+
+def broken(world: ItemWorld, step_id: str = "y") -> ItemWorld:
+    world.fail(step_id)
+    return world
+
+
+WORKFLOW_STORIES: dict[str, Story] = {
+    "pending in_progress": lambda: told(task("x")),
+    "pending paused": lambda: control(ItemWorld(task("x")), "pause"),
+    "pending compensating": lambda: told(map_step("x", [], **UNDO), task("y", "x", input={"n": BROKEN})),
+    "pending complete": lambda: told(),
+    "pending halted": lambda: told(map_step("x", [], branch=HALT)),
+    "pending failed": lambda: told(task("x", input={"n": BROKEN})),
+    "pending cancelled": lambda: control(ItemWorld(task("x")), "cancel"),
+    "in_progress paused": lambda: control(told(task("x")), "pause"),
+    "in_progress compensating": lambda: broken(undoable()),
+    "in_progress complete": lambda: finished(told(task("x"))),
+    "in_progress halted": lambda: finished(told(task("x", branch=HALT))),
+    "in_progress failed": lambda: failed(told(task("x"))),
+    "in_progress cancelled": lambda: control(told(task("x")), "cancel"),
+    "paused in_progress": lambda: control(control(told(task("x")), "pause"), "unpause"),
+    "paused compensating": lambda: broken(control(undoable(), "pause")),
+    "paused halted": lambda: finished(control(told(task("x", branch=HALT)), "pause")),
+    "paused failed": lambda: failed(control(told(task("x")), "pause")),
+    "paused cancelled": lambda: control(control(told(task("x")), "pause"), "cancel"),
+    "compensating failed": lambda: compensated(broken(undoable())),
+    "compensating cancelled": lambda: compensated(control(undoable(), "cancel")),
+    "complete in_progress": lambda: control(finished(told(task("x"))), "rerun", "x"),
+    "failed in_progress": lambda: ended(),
+    "cancelled in_progress": lambda: ended("cancel"),
+}
+
+
+def test_every_move_of_a_workflow_has_its_story() -> None:
+    allowed = {f"{before} {after}" for before, moves in WORKFLOW_MOVES.items() for after in moves}
+
+    assert set(WORKFLOW_STORIES) == allowed
+
+
+@pytest.mark.parametrize("move", WORKFLOW_STORIES)
+def test_a_story_makes_its_move_of_the_workflow(move: str) -> None:
+    before, after = map(WorkflowStatus, move.split())
+
+    world = WORKFLOW_STORIES[move]()
+
+    states = [WorkflowStatus.PENDING, *(entry["workflow"] for entry in world.history if "workflow" in entry)]
+    assert (before, after) in pairwise(states)
+
+
+def test_a_paused_workflow_completes_when_it_goes_on() -> None:
+    world = finished(control(told(task("x")), "pause"))
+
+    assert (world.statuses["x"], world.record.status) == ("complete", "paused")
+    assert control(world, "unpause").record.status == "complete"
 
 
 def test_every_move_has_its_story() -> None:

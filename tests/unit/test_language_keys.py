@@ -1,12 +1,8 @@
-"""Every key of the language: what it accepts, what it means when absent, what it says when it is wrong.
-
-All of it with nothing left in NOT_YET, so that a key works on the day its line is taken away there.
-"""
+"""Every key of the language: what it accepts, what it means when absent, what it says when it is wrong."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -14,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.application import spec as language
 from orchestrator.application.document import merge_documents, read_document
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.parts import Written
@@ -39,13 +34,6 @@ from orchestrator.application.validation import CODES, WARNINGS, check_spec, loa
 from orchestrator.application.written import WrittenStep
 
 READ = {"var": "steps.a.output.x"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _nothing_is_refused() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(language, "NOT_YET", frozenset())
-        yield
 
 
 def document(*steps: dict[str, Any], **keys: Any) -> WorkflowSpec:
@@ -1489,36 +1477,6 @@ steps:
         ("steps[0].workflow.flow[0].max_attempts", "repeats_on_success", 6),
     ]
     assert {code for _, code, _ in found} | {"state_read_race"} == WARNINGS
-
-
-# Not yet ----------------------------------------------------------------------------------------------------
-
-
-def test_a_key_in_the_list_of_those_to_come_is_refused_where_it_stands() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        names = {"step.retry", "step.wait", "defaults.retry", "document.flow", "document.kv"}
-        patch.setattr(language, "NOT_YET", frozenset(names))
-        problems = problems_of("""
-kv: 3
-defaults: {retry: x, priority: 2}
-steps:
-  - {op: a, retry: {wrong: 1}, priority: 1}
-  - {id: w, wait: 3}
-  - {id: c, workflow: {flow: []}}
-""")
-        here = step(op="f", priority=1)
-
-    assert [(problem.path, problem.code, problem.line, problem.column) for problem in problems] == [
-        ("kv", "unknown_key", 2, 1),
-        ("defaults.retry", "unknown_key", 3, 12),
-        ("steps[0].retry", "unknown_key", 5, 13),
-        ("steps[1].wait", "unknown_key", 6, 13),
-        ("steps[2].workflow.flow", "unknown_key", 7, 24),
-    ]
-    assert {problem.message.split("'")[2] for problem in problems} == {
-        " belongs to the language but is not supported by this release"
-    }
-    assert here.priority == 1
 
 
 # Several files ----------------------------------------------------------------------------------------------

@@ -221,6 +221,17 @@ def test_a_line_of_text_ends_with_its_fields(text_log: Log) -> None:
     ]
 
 
+def test_what_moves_a_cursor_is_shown_and_not_obeyed(text_log: Log) -> None:
+    try:
+        raise LookupError("\x1b]0;owned\x07\u202egone\ttoo")
+    except LookupError:
+        text_log.logger.exception("\x1b[2Jcleared", extra={"step": "\x1b[1m"})
+
+    first, *_, last = text_log.lines
+    assert first == 'ERROR \\x1b[2Jcleared step="\\u001b[1m"'
+    assert last == "LookupError: \\x1b]0;owned\\x07\\u202egone\ttoo"
+
+
 def test_a_traceback_follows_its_line_of_text(text_log: Log) -> None:
     try:
         raise LookupError("gone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -334,7 +335,7 @@ def test_an_item_that_waits_for_its_next_attempt_gives_its_place_to_another() ->
 
     assert units(world.fail("m#0")) == ["m#1"]
     assert world.pass_time(100) == Pending()
-    assert world.counts("m").due == (0,)
+    assert world.counts("m").due == 1
     assert units(world.finish("m#1", {})) == ["m#0"], "what is due comes before what is new"
 
 
@@ -864,6 +865,31 @@ def _calls_per_item(monkeypatch: pytest.MonkeyPatch, n: int, failing: bool) -> i
     monkeypatch.undo()
     assert len(world.last.items) <= 2
     return calls.total()
+
+
+def test_an_item_costs_the_same_however_many_others_are_due() -> None:
+    """All of them have failed once, and wait for room in the middle of a long list."""
+    assert _written_per_item(100) == pytest.approx(_written_per_item(1_000), rel=0.02)
+
+
+def _written_per_item(n: int) -> float:
+    """How many characters of records are written for an item that completes while most others are due."""
+    later = RetrySpec(max_retries=1, initial_delay_ms=60_000)
+    world = ItemWorld(
+        map_step("m", XS, max_parallel=10, retry=later), inputs={"xs": [7] * n}, checked=False, outputs={}
+    )
+    world.advance()
+    while world.out:
+        world.fail(next(iter(world.out)))
+    world.pass_time(60_000)
+    assert world.counts("m").due == n - 10
+    written = 0
+    for unit in list(world.out):
+        world.finish(unit, {})
+        changed = [*world.last.steps.values(), *world.last.items.values()]
+        written += sum(len(json.dumps(one.as_dict())) for one in changed if one is not None)
+    world.check()
+    return written / 10
 
 
 def _count_calls(monkeypatch: pytest.MonkeyPatch, name: str, calls: Counter[str]) -> None:

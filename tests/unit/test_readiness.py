@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from coreworld import Json, World, document, fresh_readiness, reloaded, step, when
+from orchestrator.application.agenda import Agenda
 from orchestrator.application.decisions import Dispatch
 from orchestrator.application.draft import Draft
 from orchestrator.application.events import Moment, StepEvent
@@ -323,3 +324,32 @@ def test_an_event_costs_what_it_touches_not_what_the_workflow_holds(
     small, large = costs
     assert 0 < small < 60
     assert large <= small + 2
+
+
+# ---- positions
+
+
+def test_positions_are_taken_in_order_and_what_was_discarded_is_passed_over() -> None:
+    changes = PositionChanges()
+    agenda = Agenda([1, 3, 5, 7], changes)
+    agenda.add(4)
+    agenda.add(2)
+
+    for position in (1, 2, 5):
+        agenda.discard(position)
+    agenda.add(5)
+
+    assert [agenda.take() for _ in range(6)] == [3, 4, 5, 7, None, None]
+    assert (changes.added, changes.taken) == (set(), {1, 2, 3, 4, 5, 7})
+
+
+def test_what_is_discarded_after_it_was_added_is_not_there_any_more() -> None:
+    changes = PositionChanges()
+    agenda = Agenda([2], changes)
+
+    agenda.add(9)
+    agenda.discard(9)
+    agenda.discard(2)
+
+    assert agenda.take() is None
+    assert changes.added == set()

@@ -9,7 +9,7 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.settings import BadSetting, Settings
 
 ROUTES = Routes(((frozenset({"gpu"}), "gpu-box"),), is_open=True)
-NUMBERS = ["PARTITIONS", "LEASE_S", "GRACE_MS", "RETENTION_S"]
+NUMBERS = ["PARTITIONS", "LEASE_S", "GRACE_MS", "RETENTION_S", "MAX_BACKLOG", "MAX_QUEUED"]
 
 
 def test_without_any_variable_everything_has_a_default() -> None:
@@ -28,10 +28,12 @@ def test_every_setting_has_its_variable() -> None:
             "ORCHESTRATOR_GRACE_MS": "100",
             "ORCHESTRATOR_RETENTION_S": "60",
             "ORCHESTRATOR_TAGS": "gpu=gpu-box, *",
+            "ORCHESTRATOR_MAX_BACKLOG": "10",
+            "ORCHESTRATOR_MAX_QUEUED": "20",
             "SOMETHING_ELSE": "x",
         }
     )
-    assert found == Settings("redis://elsewhere/1", "shop", ("a.b", "c"), 3, 2.5, 100, 60, ROUTES)
+    assert found == Settings("redis://elsewhere/1", "shop", ("a.b", "c"), 3, 2.5, 100, 60, ROUTES, 10, 20)
     assert found.keys.queue("default") == "shop.default"
 
 

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.application.durations import parse_duration
-from orchestrator.application.parts import Written, WrittenDefaults
 from orchestrator.application.spec import (
-    NOT_YET,
     BranchSpec,
     Defaults,
     InputSpec,
@@ -19,7 +17,6 @@ from orchestrator.application.spec import (
     workflow_id,
 )
 from orchestrator.application.validation import check_spec, load_spec
-from orchestrator.application.written import WrittenDocument, WrittenStep
 
 QUICKSTART = """
 name: example
@@ -201,14 +198,3 @@ def test_anything_else_is_no_duration(written: Any) -> None:
 def test_ids_are_short_and_plain() -> None:
     assert all(map(is_id, ["a", "A-b_c.9", "." * 128]))
     assert not any(map(is_id, ["", "a b", "a\n", "é", "a/b", "a#b", "x" * 129]))
-
-
-def test_the_keys_that_are_not_here_yet_are_known_all_the_same() -> None:
-    models: dict[str, type[Written]] = {
-        "document": WrittenDocument,
-        "step": WrittenStep,
-        "defaults": WrittenDefaults,
-    }
-    known = {f"{level}.{key}" for level, model in models.items() for key in model.key_names()}
-
-    assert known >= NOT_YET

@@ -75,8 +75,10 @@ def test_what_any_logger_says_goes_without_them(lines: io.StringIO) -> None:
 
 
 def test_words_that_do_not_fit_are_told_without_them(
-    lines: io.StringIO, capsys: pytest.CaptureFixture[str]
+    lines: io.StringIO, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", True)  # a service of ours, set up before, says nothing
+
     with without(HIDING):
         logger.info("%d", SECRET)
 

@@ -13,6 +13,7 @@ from builders import NOW_MS
 from itemworld import loaded_of, map_step, resets, wait_step
 from orchestrator import Complete, Failed, Workflow
 from orchestrator.application.changes import Changes
+from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.spec import LoopSpec, RetrySpec, StepSpec
 from orchestrator.application.states import StepStatus, WorkflowStatus
@@ -257,7 +258,8 @@ def test_a_signal_to_an_execution_that_has_ended_changes_nothing(clock: Clock) -
     workflow.signal("go", {"n": 1})
     assert workflow.status is WorkflowStatus.COMPLETE
 
-    workflow.signal("go", {"n": 2})
+    with pytest.raises(InvalidEvent, match="nobody waits for a signal"):
+        workflow.signal("go", {"n": 2})
 
     assert workflow.state == {"n": 1}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.parts import Written, WrittenBranch, WrittenDefaults, WrittenInput
 from orchestrator.application.problems import Report, parse
-from orchestrator.application.spec import ID_RULE, NOT_YET
+from orchestrator.application.spec import ID_RULE
 from orchestrator.application.validation import (
     CODES,
     WARNINGS,
@@ -424,22 +424,6 @@ steps:
         "steps[0].on_error",
         "steps[1].branch[0].action",
     ]
-
-
-@pytest.mark.parametrize("name", sorted(NOT_YET))
-def test_a_key_that_is_not_here_yet_says_so(name: str) -> None:
-    level, key = name.split(".")
-    document: dict[str, Any] = {"steps": [{"op": "a"}]}
-    place = {
-        "document": document,
-        "step": document["steps"][0],
-        "defaults": document.setdefault("defaults", {}),
-    }
-    place[level][key] = 1
-
-    with pytest.raises(InvalidSpec, match=f"'{key}' belongs to the language but is not supported") as refused:
-        check_spec(document)
-    assert [problem.code for problem in refused.value.problems] == ["unknown_key"]
 
 
 def test_problems_of_json_have_places_too() -> None:

@@ -8,8 +8,11 @@ import pytest
 
 from itemworld import ItemWorld, map_step, resets, units, wait_step
 from orchestrator.application.decisions import Complete, Failed, Halt, Pending
+from orchestrator.application.events import Moment
 from orchestrator.application.states import StepStatus, WorkflowStatus
 from orchestrator.application.timers import Timer
+from orchestrator.application.transitions import decide
+from orchestrator.application.waits import MOST_SIGNALS
 from specworld import branch, task
 
 
@@ -54,6 +57,18 @@ def test_an_empty_object_is_an_empty_output() -> None:
     assert world.signal("go", {}) == Complete({})
     assert world["w"].output == {}
     assert world.record.state == {}
+
+
+def test_no_more_signals_are_kept_than_a_record_can_hold() -> None:
+    world = waiting()
+    world.record.signals = [{"name": "other", "payload": n} for n in range(MOST_SIGNALS)]
+
+    decided = decide(world.record, [world.said("other")], Moment(1, "n", "1-0"))
+
+    assert [position for position, _ in decided.refused] == [0]
+    assert "1,000 signals are kept for" in decided.refused[0][1]
+    world.signal("go")
+    assert world["w"].status is StepStatus.COMPLETE, "what somebody waits for is not kept, but taken"
 
 
 def test_a_signal_of_another_name_is_kept_for_whoever_may_want_it() -> None:

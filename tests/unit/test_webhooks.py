@@ -195,6 +195,17 @@ def test_the_details_of_an_error_are_told_without_secrets_and_without_its_traceb
     }
 
 
+def test_a_secret_is_hidden_wherever_its_value_stands() -> None:
+    """Of an input, and of what another step has put out."""
+    world = world_of(task("a"), task("b", after="a"), inputs={"password": "swordfish"}, **told())
+    world.advance()
+    world.finish("a", {"session_token": "s-4711"})
+
+    world.fail("b", "swordfish and s-4711 were refused")
+
+    assert body(world)["error"]["message"] == f"{REDACTED} and {REDACTED} were refused"
+
+
 def test_what_is_too_large_to_be_carried_says_how_it_ended_and_no_more() -> None:
     world = ended(outputs={"text": "x" * 500}, limits=Limits(max_output_bytes=400))
 

@@ -1,0 +1,78 @@
+"""URLs that name sentinels: the primary is whoever they say it is, each time a connection is made.
+
+    redis+sentinel://[user:password@]host[:26379][,host[:port]...]/service[/db][?option=value&...]
+
+`rediss+sentinel://` is the same by TLS, to the sentinels too. User, password and options are those of Redis,
+as in any redis:// URL; the sentinels have their own as the options sentinel_username and sentinel_password.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import parse_url
+from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelConnectionPool
+
+SCHEMES = ("redis+sentinel", "rediss+sentinel")
+PORT = 26379
+ASK_WITHIN_S = 2.0
+"""How long one sentinel may take: the next one is asked then."""
+
+FORM = "redis+sentinel://HOST:26379,HOST:26379/SERVICE/0"
+
+
+def names_sentinels(url: str) -> bool:
+    return url.partition("://")[0] in SCHEMES
+
+
+def primary_of(url: str, **options: Any) -> redis.Redis:
+    """A client for the primary that the sentinels of this URL name. `options` win over those of the URL."""
+    parts = urlsplit(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    service, _, db = parts.path.strip("/").partition("/")
+    if not hosts or not service:
+        raise ValueError(f"a URL of sentinels is written {FORM}")
+    query = dict(parse_qsl(parts.query))
+    own = {name: query.pop(f"sentinel_{name}", None) for name in ("username", "password")}
+    scheme = parts.scheme.partition("+")[0]
+    plain = f"{scheme}://{credentials}{'@' if credentials else ''}sentinel/{db}?{urlencode(query)}"
+    known: dict[str, Any] = parse_url(plain)  # type: ignore[no-untyped-call]
+    for name in ("host", "port", "connection_class"):
+        known.pop(name, None)
+    tls = {name: value for name, value in known.items() if name.startswith("ssl_")}
+    secure = {"ssl": True} if scheme == "rediss" else {}
+    manager = Sentinel(  # type: ignore[no-untyped-call]
+        [_address(host) for host in hosts.split(",")],
+        sentinel_kwargs={
+            **{name: value for name, value in own.items() if value is not None},
+            **secure,
+            **tls,
+            "protocol": 2,
+            "socket_timeout": ASK_WITHIN_S,
+            "socket_connect_timeout": ASK_WITHIN_S,
+            "retry": Retry(NoBackoff(), 0),
+        },
+    )
+    pool = SentinelConnectionPool(service, manager, **{**known, **options}, **secure)  # type: ignore[no-untyped-call]
+    return redis.Redis.from_pool(pool)
+
+
+def pool_like(pool: SentinelConnectionPool, **options: Any) -> SentinelConnectionPool:
+    """Another pool for the same service."""
+    return SentinelConnectionPool(  # type: ignore[no-untyped-call]
+        pool.service_name, pool.sentinel_manager, connection_class=pool.connection_class, **options
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    """host, host:port, [::1] or [::1]:port."""
+    if text.endswith("]") or ":" not in text:
+        return text.strip("[]"), PORT
+    host, _, port = text.rpartition(":")
+    if not port.isdigit():
+        raise ValueError(f"{text!r} is no address of a sentinel: {FORM}")
+    return host.strip("[]"), int(port)

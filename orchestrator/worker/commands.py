@@ -1,0 +1,45 @@
+"""RQ's commands to a worker of ours: stop a job, shut down."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.redis_rq.connection import Client, back_off
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 1.0
+
+
+def listen(client: Client, worker: str, stop: Callable[[str], Any]) -> None:
+    """Obey for ever, in a thread of a supervisor's child; `stop` gets the token of a job."""
+    threading.Thread(target=_listen, args=[client, worker, stop], name="commands", daemon=True).start()
+
+
+def _listen(client: Client, worker: str, stop: Callable[[str], Any]) -> None:
+    for pause in back_off():
+        try:
+            with client.pubsub(ignore_subscribe_messages=True) as pubsub:  # type: ignore[no-untyped-call]
+                pubsub.subscribe(f"rq:pubsub:{worker}")
+                while True:
+                    message = pubsub.get_message(timeout=WAIT_S)
+                    if message is not None:
+                        _obey(message["data"], stop)
+        except Exception as error:  # whatever it is, the leases tell too, only later
+            logger.debug("cannot hear commands: %s", error)
+            time.sleep(pause)
+
+
+def _obey(data: Any, stop: Callable[[str], Any]) -> None:
+    command = json.loads(data)
+    if command.get("command") == "stop-job":
+        stop(str(command.get("job_id")))
+    elif command.get("command") == "shutdown":
+        os.kill(os.getppid(), signal.SIGTERM)

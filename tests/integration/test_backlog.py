@@ -1,0 +1,151 @@
+"""Back-pressure: whoever starts too much is told so, and what runs already is not held up by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coreworld import document, step
+from integration.world import World
+from orchestrator.application.errors import Busy
+from orchestrator.client import Client, client
+from orchestrator.diagnosis import examine, why
+from orchestrator.redis_rq import backlog
+from orchestrator.redis_rq.backlog import waiting_starts
+
+ONE = document(step("a"))
+PARENT = document(step("a"), {"id": "kid", "workflow": ONE, "depends_on": ["a"]})
+
+
+@pytest.fixture(autouse=True)
+def _always_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "ASK_EVERY_S", 0.0)
+
+
+def producer(world: World, most: int) -> Client:
+    return Client(world.connect(), world.keys, max_backlog=most)
+
+
+# ---- too many starts
+
+
+def test_a_start_beyond_the_limit_is_refused_and_not_sent(world: World) -> None:
+    starting = producer(world, 3)
+    for _ in range(3):
+        starting.send_start(ONE, {})
+
+    with pytest.raises(Busy, match="3 starts wait for coordinators, and no more than 3 may"):
+        starting.start(ONE)
+
+    assert world.client.xlen(world.keys.starts) == 3
+
+
+def test_of_many_starts_those_that_were_sent_are_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "STARTS_AT_ONCE", 2)
+
+    with pytest.raises(Busy, match="4 were sent") as raised:
+        producer(world, 3).start_many([ONE] * 9, [{}] * 9)
+
+    entries: Any = world.client.xrange(world.keys.starts)
+    assert list(raised.value.sent) == [entry_id for entry_id, _ in entries]
+
+
+def test_starts_that_were_answered_do_not_count(world: World) -> None:
+    starting, one = producer(world, 3), world.coordinator(trim_every_s=3600)
+    for _ in range(5):
+        for _ in range(2):
+            starting.send_start(ONE, {})
+        one.turn()
+
+    assert waiting_starts(world.client, world.keys) == 0
+    assert world.client.xlen(world.keys.starts) == 10, "they are trimmed later"
+
+
+def test_starts_that_somebody_has_read_count_until_they_are_answered(world: World) -> None:
+    log = world.log("one")
+    log.open()
+    for _ in range(3):
+        world.start(ONE)
+    log.read(2, 0)
+
+    assert waiting_starts(world.client, world.keys) == 3
+
+
+def test_the_limit_is_looked_at_once_a_second(real_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "ASK_EVERY_S", 60.0)
+    starting = producer(real_world, 2)
+
+    for _ in range(5):
+        starting.send_start(ONE, {})
+
+    assert real_world.client.xlen(real_world.keys.starts) == 5
+
+
+# ---- too many jobs
+
+
+def full_world(world: World) -> World:
+    world.max_queued = 2
+    return world
+
+
+def test_no_execution_begins_while_too_many_jobs_wait(world: World) -> None:
+    one = full_world(world).coordinator(batch=1)
+    entries = [world.start(ONE) for _ in range(4)]
+
+    for _ in range(10):
+        one.turn()
+
+    assert len(world.waiting()) == 2
+    assert waiting_starts(world.client, world.keys) == 2
+    world.settle(one)
+    assert all(world.answer(entry)["ok"] for entry in entries)
+    assert world.client.zcard(world.keys.index("complete")) == 4
+
+
+def test_what_runs_goes_on_while_no_execution_begins(world: World) -> None:
+    """Results are accepted, and a child is part of what runs."""
+    one = full_world(world).coordinator()
+    parent = world.begin(one, PARENT)
+    [payload] = world.payloads()
+    world.work()
+    world.client.rpush(world.keys.rq_queue(world.keys.queue("default")), "x", "y")
+    late = world.start(ONE)
+
+    for _ in range(5):
+        one.turn()
+
+    assert world.record(parent).steps["a"].status == "complete"
+    assert payload["step"] == "a"
+    assert world.record(parent.partition("#")[2] + ":kid:0").steps["a"].status == "in_progress"
+    assert not world.client.exists(world.keys.answer(late))
+
+
+def test_a_coordinator_without_any_stream_waits(world: World) -> None:
+    world.max_queued = 1
+    world.begin(world.coordinator("a"), ONE)
+    logs = [world.log(f"c{n}") for n in range(world.keys.partitions + 1)]
+    for log in logs * 2:
+        log.tend()
+
+    assert [log.read(10, 1) for log in logs] == [[]] * len(logs)
+
+
+def test_whoever_asks_is_told_that_the_queues_are_full(real_world: World) -> None:
+    world = full_world(real_world)
+    one = world.coordinator(batch=1)
+    for n in range(3):
+        world.start(ONE, execution_id=f"x{n}")
+    for _ in range(5):
+        one.turn()
+
+    found = why(world.client, world.keys, "x2")
+
+    [full] = [reason for reason in found.reasons if reason.code == "full"]
+    assert full.words.startswith("coordinators take no starts: 2 of 2 jobs wait for workers")
+    assert full.advice == "start more: orchestrator worker default"
+    [queues] = [check for check in examine(world.client, world.keys) if check.name == "queues"]
+    assert (queues.level, queues.advice) == ("problem", "start more workers: orchestrator worker default")
+    world.settle(one)
+    assert not [check for check in examine(world.client, world.keys) if "take no starts" in check.found]

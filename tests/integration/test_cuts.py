@@ -1,0 +1,216 @@
+"""A coordinator dies between any two of its commands, or is so slow that it was given up: all is as if not.
+
+To Redis the death of a process is a line on which nothing comes any more, so here the line dies: after every
+message once, whose reply is lost. Real processes are killed in test_torture.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from coreworld import document, step
+from integration.families import control, left, taken
+from integration.world import Json, World, in_thread, result_fields
+from orchestrator.application.errors import Unavailable
+from orchestrator.application.record import WorkflowRecord
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.inspector import Inspector
+from redis_server import RedisServer
+from torture.proxy import Proxy
+
+RECLAIM_MS = 5_000
+MOST_ROUNDS = 200
+SPEC = document(
+    step("a", kv_add={"flow_group:total": 1}, input={"n": 1}),
+    {
+        "id": "each",
+        "fn": "each",
+        "map": {"over": [1, 2]},
+        "input": {"n": {"var": "item"}},
+        "depends_on": ["a"],
+    },
+    {"id": "kid", "workflow": document(step("work")), "depends_on": ["a"]},
+    {"id": "nap", "delay": "10ms", "depends_on": ["a"]},
+    step("one", "each kid nap", concurrency={"key": "k", "limit": 1}),
+    step("two", "each kid nap", concurrency={"key": "k", "limit": 1}),
+    kv={"scopes": ["flow_group"]},
+)
+WANTED = ["a", "each", "each#0", "each#1", "kid", "nap", "one", "two"]
+
+
+@pytest.fixture(scope="module")
+def lines(redis_server: RedisServer) -> Iterator[Proxy]:
+    with Proxy(redis_server.socket) as proxy:
+        yield proxy
+
+
+def essence(record: WorkflowRecord) -> Json:
+    """All of a record that neither times nor tokens are in."""
+    steps = {
+        unit: (one.status, one.run_id, one.attempt, one.output, one.lost) for unit, one in record.units()
+    }
+    return {"status": record.status, "outcome": record.outcome, "state": record.state, "steps": steps}
+
+
+def serve(world: World, coordinator: Any) -> None:
+    """Turns and work of one coordinator, until the workflow has come to its end."""
+    for _ in range(MOST_ROUNDS):
+        coordinator.turn()
+        world.work()
+        if world.client.zcard(world.keys.index("complete")) == 2:
+            break
+    coordinator.turn()
+
+
+def cut_at(world: World, lines: Proxy, number: int | None) -> int:
+    """Serve a workflow by a coordinator that dies with its nth message; returns how many it has sent."""
+    world.client.flushall()
+    line = lines.line("mortal")
+    client = connect(line.url)
+    world.start(SPEC, {}, "p", group="g")
+    if number is not None:
+        line.die_at(number)
+    with suppress(Unavailable):
+        serve(world, world.coordinator("mortal", client))
+    client.close()
+    return line.commands
+
+
+def taken_over(world: World) -> None:
+    """What the others do when they have found it dead."""
+    world.killed("mortal")
+    heir = world.coordinator("heir", world.connect())
+    world.age_pending(RECLAIM_MS)
+    serve(world, heir)
+    world.settle(heir)
+
+
+@pytest.mark.timeout(120)
+def test_a_coordinator_that_dies_with_any_of_its_messages_leaves_a_whole(
+    real_world: World, lines: Proxy
+) -> None:
+    world = real_world
+    messages = cut_at(world, lines, None)
+    undisturbed = essence(world.record("p"))
+    assert messages > 30, "it has more to say than that"
+
+    for number in range(1, messages):
+        cut_at(world, lines, number)
+        found = Inspector(world.client, world.keys).inspect_all().found
+        assert found == [], f"after message {number}: {found}"
+
+        taken_over(world)
+
+        assert essence(world.record("p")) == undisturbed, f"cut at message {number}"
+        assert sorted(world.moves("p", "complete")) == WANTED, f"cut at message {number}"
+        assert world.client.hget(world.keys.shared("flow_group", "g"), "total") == "1"
+        assert left(world) == {}, f"cut at message {number}"
+
+
+# ---- the dead who live
+
+
+def test_what_a_coordinator_sends_after_it_was_given_up_is_refused(real_world: World, lines: Proxy) -> None:
+    """It was stopped with its commit on the way; others have done its work when it arrives."""
+    world, line = real_world, lines.line("zombie")
+    zombie = world.coordinator("zombie", connect(line.url))
+    world.start(document(step("a"), step("b", "a")), {}, "x")
+    zombie.turn()
+    world.work()
+    deliveries = zombie._log.read(10, 0)
+    line.part(60)
+    with in_thread(lambda: zombie.handle(deliveries)):
+        world.killed("zombie")
+        world.age_pending(RECLAIM_MS)
+        heir = world.coordinator("heir", world.connect())
+        world.settle(heir)
+        version = world.client.hget(world.keys.workflow(world.record("x").workflow_execution_id), "version")
+        line.heal()
+
+    assert world.record("x").version == version, "nothing of it was written"
+    assert world.moves("x", "complete") == ["a", "b"]
+    assert world.moves("x", "in_progress") == ["a", "b"]
+    assert left(world) == {}
+
+
+# ---- results that come too late, and two of one dispatch
+
+
+def too_late(world: World, coordinator: Any, how: str) -> None:
+    match how:
+        case "after its timeout":
+            world.send(world.keys.events(0), {**started(world), "type": "started"})
+            coordinator.handle(taken(world))
+            world.age_timers(3_600_000)
+            record = world.record("x")
+            fields = {"type": "deadline", "execution": record.workflow_execution_id, "step": "a"}
+            token = str(record.steps["a"].token)
+            entry = f"{world.now_ms() + 3_600_000}-0"
+            world.send(world.keys.events(0), {**fields, "token": token}, entry)
+        case "after a cancel":
+            control(world, "x", "cancel")
+        case "after its worker was given up":
+            world.send(world.keys.events(0), {**started(world), "type": "lost", "reason": "silent"})
+        case "after a rerun":
+            control(world, "x", "cancel")
+            coordinator.handle(taken(world))
+            control(world, "x", "rerun", "a")
+    coordinator.handle(taken(world))
+
+
+def started(world: World) -> dict[str, str]:
+    [payload] = world.payloads()
+    return {
+        "execution": payload["execution"],
+        "step": "a",
+        "run_id": str(payload["run_id"]),
+        "attempt": str(payload["attempt"]),
+        "token": payload["token"],
+    }
+
+
+LATE = ("after its timeout", "after a cancel", "after its worker was given up", "after a rerun")
+
+
+@pytest.mark.parametrize("how", LATE)
+def test_a_result_that_comes_too_late_is_counted_and_changes_nothing(world: World, how: str) -> None:
+    one = world.coordinator("one", trim_every_s=1e9)
+    world.begin(one, document(step("a", timeout="1m", on_error="continue")), execution_id="x")
+    [payload] = world.payloads()
+    too_late(world, one, how)
+    before = essence(world.record("x"))
+    assert before["steps"]["a"][:2] != ("in_progress", 0)
+
+    world.send(world.keys.events(0), result_fields(payload, {"late": True}))
+    one.handle(taken(world))
+
+    assert essence(world.record("x")) == before
+    assert world.counter("stale") + world.counter("late") == 1
+    assert "late" not in json.dumps(world.record("x").state)
+
+
+@pytest.mark.parametrize("first", ["success", "failure"])
+@pytest.mark.parametrize("together", [True, False], ids=["in one batch", "one after the other"])
+def test_of_a_success_and_a_failure_of_one_dispatch_the_first_counts(
+    world: World, first: str, together: bool
+) -> None:
+    one = world.coordinator("one", trim_every_s=1e9)
+    world.begin(one, document(step("a", on_error="continue")), execution_id="x")
+    [payload] = world.payloads()
+    success = result_fields(payload, {"n": 1})
+    failure = {**success, "output": "null", "error": '{"kind": "exception", "message": "no"}'}
+    for fields in (success, failure) if first == "success" else (failure, success):
+        world.send(world.keys.events(0), fields)
+        if not together:
+            one.handle(taken(world))
+    one.handle(taken(world))
+
+    status = world.record("x").steps["a"].status
+    assert status == ("complete" if first == "success" else "failed")
+    assert world.counter("stale") + world.counter("late") == 1
+    assert len(world.moves("x", status)) == 1

@@ -1,0 +1,85 @@
+"""A failover by Sentinel in the middle of it all: all find the new primary, and what it has is whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from failovers import Cell, own_cell
+from integration.test_processes import DIAMOND, accepted, expected, nothing_is_left
+from orchestrator.application.decisions import Complete, Final
+from orchestrator.application.errors import RecordNotFound
+from orchestrator.client import Client, Forgotten
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.inspector import Inspector
+from orchestrator.redis_rq.keys import Keys
+from processes import ROOT, stack, wait_until
+
+KEYS = Keys()
+WORKFLOWS = 40
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[Cell]:
+    with own_cell(tmp_path) as cell:
+        yield cell
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_failover_loses_the_last_writes_and_nothing_by_halves(cell: Cell, tmp_path: Path) -> None:
+    client = Client(cell.url)
+    with stack(cell.url, "step_functions", tmp_path / "logs", ORCHESTRATOR_LEASE_S="4") as processes:
+        own = [processes.coordinator(), processes.worker(), processes.worker("default", "--concurrency", "4")]
+        sent = client.start_many([DIAMOND] * WORKFLOWS, [{"n": n} for n in range(WORKFLOWS)])
+        kept = [client.answer(entry, 60)["workflow_execution_id"] for entry in sent]
+        ends: dict[str, Final] = {}
+        waiting = threading.Thread(target=lambda: ends.update(last=client.wait(kept[-1], 120)))
+        waiting.start()
+        cell.wait_for_the_replica()
+
+        cell.cut_off_the_replica()
+        lost = [client.start(DIAMOND, {"n": n}, f"lost-{n}", 60).workflow_execution_id for n in range(3)]
+        unanswered = client.start_many([DIAMOND], [{"n": 0}], ["unanswered"])[0]
+        began = time.monotonic()
+        cell.fail_over()
+        failed_over_s = time.monotonic() - began
+
+        redis = connect(cell.url)
+        wait_until(lambda: redis.zcard(KEYS.index("complete")) == WORKFLOWS, what="all that was kept to end")
+        print(
+            f"a new primary after {failed_over_s:.1f} s, all has ended after {time.monotonic() - began:.1f} s"
+        )
+        wait_until(lambda: nothing_is_left(redis), 60, "nothing pending")
+        waiting.join(30)
+        listed = _command(cell, "list", "--json", "--limit", "1")
+        again = client.start(DIAMOND, {"n": 7}, "lost-0", 60)
+        assert client.wait(again.execution_id, 60) == Complete(expected(7))
+        assert [one.poll() for one in own] == [None, None, None], processes.log()[-4000:]
+
+    assert ends["last"] == Complete(expected(WORKFLOWS - 1))
+    assert len(listed["executions"]) == 1
+    for n, execution in enumerate(kept):
+        assert client.record(execution).outcome == expected(n)
+        assert accepted(redis, execution) == {"a": 1, "b": 1, "c": 1, "d": 1}
+    for execution in lost[1:]:
+        with pytest.raises(RecordNotFound):
+            client.wait(execution, 5)
+        assert not list(redis.scan_iter(f"*{execution}*"))
+    with pytest.raises(Forgotten, match="send it again"):
+        client.answer(unanswered, 0.1)
+    assert [str(one.finding) for one in Inspector(redis, KEYS).inspect_all().found] == []
+    assert not redis.xlen(KEYS.dead)
+
+
+def _command(cell: Cell, *arguments: str) -> Any:
+    command = [sys.executable, "-m", "orchestrator", "--redis-url", cell.url, *arguments]
+    return json.loads(subprocess.check_output(command, cwd=ROOT, text=True))

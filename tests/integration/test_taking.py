@@ -1,0 +1,188 @@
+"""How a worker of ours takes jobs and hands in what they brought, on a real Redis and on a fake one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Timer
+from typing import Any
+
+import pytest
+from fakeredis import FakeRedis
+
+from coreworld import document, step
+from integration.world import Proxy, World
+from orchestrator.application.errors import Unavailable
+from orchestrator.redis_rq.connection import Client, connect
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.taking import Done, Station, Taker
+
+KEYS, DUE_MS = Keys(), 9_999_999_999_999
+QUEUES = ["orchestrator.default:1", "orchestrator.default", "orchestrator.default:5"]
+
+
+@pytest.fixture
+def bare(world: World) -> Iterator[Client]:
+    """A client of the same server that does not decode."""
+    kwargs = world.client.connection_pool.connection_kwargs
+    if world.is_fake:
+        client: Client = FakeRedis(server=kwargs["server"], protocol=2)
+    else:
+        client = connect(f"unix://{kwargs['path']}", decodes=False)
+    yield client
+    client.close()
+
+
+def taker(client: Client, *, is_single: bool = True, name: str = "w") -> Taker:
+    return Taker(client, Station(name, QUEUES, KEYS, is_single), lambda: DUE_MS)
+
+
+def begun(world: World, *steps: Any) -> str:
+    return world.begin(world.coordinator(), document(*steps))
+
+
+def result_of(payload: dict[str, Any]) -> Done:
+    return Done(payload["token"], payload["events"], {"type": "result", "token": payload["token"]})
+
+
+def test_a_job_is_taken_with_its_lease_and_told_to_rq(world: World, bare: Client) -> None:
+    begun(world, step("a"))
+    [(token, payload)] = taker(bare).take(1)
+
+    assert payload is not None
+    assert (payload["step"], payload["token"]) == ("a", token)
+    assert list(world.leases().values()) == [DUE_MS]
+    job = world.client.hmget(f"rq:job:{token}", "status", "worker_name")
+    assert job == ["started", "w"]
+    assert world.client.hget("rq:worker:w", "current_step") == token
+
+
+def test_the_most_urgent_queue_comes_first(world: World, bare: Client) -> None:
+    begun(world, step("c", priority=5), step("b"), step("a", priority=1))
+    mine = taker(bare)
+
+    found = [payload["step"] for _ in range(3) for _, payload in mine.take(1) if payload]
+
+    assert (found, mine.take(1)) == (["a", "b", "c"], [])
+
+
+def test_several_are_taken_at_once_from_several_queues(world: World, bare: Client) -> None:
+    begun(world, step("c", priority=5), step("b"), step("b2"), step("a", priority=1), step("d", priority=5))
+    mine = taker(bare, is_single=False)
+
+    assert [payload["step"] for _, payload in mine.take(4) if payload] == ["a", "b", "b2", "c"]
+    assert [payload["step"] for _, payload in mine.take(4) if payload] == ["d"]
+    assert not world.client.exists("rq:worker:w"), "RQ knows one job of a worker, or none"
+
+
+def test_what_is_done_is_handed_in_when_the_next_is_taken(world: World, bare: Client) -> None:
+    begun(world, step("a"), step("b"))
+    mine = taker(bare)
+    [(first, payload)] = mine.take(1)
+    assert payload is not None
+
+    [(second, _)] = mine.take(1, done=[result_of(payload)])
+
+    assert [event["token"] for _, event in world.events()] == [first]
+    assert not world.client.exists(f"rq:job:{first}")
+    assert world.client.hget("rq:worker:w", "current_step") == second
+    assert mine.take(0, done=[Done(second)]) == []
+    assert len(world.events()) == 1, "the second brought nothing"
+    assert world.client.hget("rq:worker:w", "current_step") is None
+
+
+def test_what_nobody_waits_for_is_passed_over(world: World, bare: Client) -> None:
+    begun(world, step("revoked"), step("superseded"), step("wanted"))
+    revoked, superseded, _ = world.waiting()
+    world.client.delete(f"rq:job:{revoked}")
+    world.client.zrem(KEYS.leases, str(world.client.hget(f"rq:job:{superseded}", "lease")))
+
+    [(_, payload)] = taker(bare).take(1)
+
+    assert payload is not None
+    assert payload["step"] == "wanted"
+    assert not world.client.exists(f"rq:job:{superseded}")
+
+
+def test_what_is_no_step_is_given_without_a_payload(world: World, bare: Client) -> None:
+    world.client.hset("rq:job:x", mapping={"data": '["os.system",null,["true"],{}]'})
+    world.client.set("rq:job:y", "no hash")
+    world.client.rpush("rq:queue:orchestrator.default", "y", "x")
+
+    assert taker(bare).take(2) == [("x", None)]
+
+
+def test_nothing_is_taken_while_rqs_workers_are_suspended(world: World, bare: Client) -> None:
+    begun(world, step("a"))
+    world.client.set("rq:suspended", 1)
+    mine = taker(bare)
+    assert mine.take(1, wait_s=0.01) == []
+
+    world.client.delete("rq:suspended")
+    assert len(mine.take(1)) == 1
+
+
+def test_who_waits_gets_the_next_one(real_world: World) -> None:
+    path = real_world.client.connection_pool.connection_kwargs["path"]
+    with connect(f"unix://{path}", decodes=False) as bare:
+        mine = taker(bare)
+        assert mine.take(1, wait_s=0.05) == []
+        begun(real_world, step("a"))
+        real_world.client.rpoplpush("rq:queue:orchestrator.default", "elsewhere")
+        real_world.client.expire("elsewhere", 60)
+        come = Timer(0.1, real_world.client.rpoplpush, ["elsewhere", "rq:queue:orchestrator.default"])
+        come.start()
+        [(_, payload)] = mine.take(1, wait_s=10)
+    assert payload is not None
+    assert payload["step"] == "a"
+
+
+def test_what_was_taken_when_the_answer_was_lost_is_given_again(real_world: World, proxy: Proxy) -> None:
+    """And what was handed in is there twice; a coordinator takes one of them."""
+    begun(real_world, step("a"), step("b"))
+    with connect(f"unix://{proxy.path}", decodes=False) as bare:
+        mine = taker(bare)
+        [(first, payload)] = mine.take(1)
+        assert payload is not None
+        proxy.drop_reply_of("EVALSHA")
+        with pytest.raises(Unavailable):
+            mine.take(1, done=[result_of(payload)])
+
+        [(second, again)] = mine.take(1, done=[result_of(payload)])
+
+    assert again is not None
+    assert (again["step"], real_world.client.llen("rq:queue:orchestrator.default")) == ("b", 0)
+    assert real_world.client.hget("rq:worker:w", "current_step") == second
+    assert [event["token"] for _, event in real_world.events()] == [first, first]
+
+
+def test_a_parent_knows_what_its_worker_has_and_whether_it_is_wanted(world: World, bare: Client) -> None:
+    weid = begun(world, step("a"))
+    mine, other = taker(bare), taker(bare, name="v")
+    assert (mine.current(), mine.is_superseded()) == (None, False)
+
+    taken = mine.take(1)
+    assert [mine.current()] == taken
+    assert (other.current(), mine.is_superseded()) == (None, False)
+
+    world.client.delete(KEYS.leases)
+    assert mine.is_superseded() is True
+    world.client.hset("rq:worker:v", "current_step", taken[0][0])
+    assert other.current() is None, "what another one runs is not its own"
+    assert world.status(weid) == "in_progress"
+
+
+def test_a_job_whose_worker_died_with_it_is_not_kept_for_ever(world: World, bare: Client) -> None:
+    """No registry of RQ knows of it: it gets a term with the word that it is lost."""
+    one = world.coordinator()
+    weid = world.begin(one, document(step("a")))
+    [(token, payload)] = taker(bare).take(1)
+    assert payload is not None
+    names = ("execution", "step", "run_id", "attempt", "token")
+    world.client.xadd(payload["events"], {"type": "lost", "reason": "gone", **{n: payload[n] for n in names}})
+
+    one.turn()
+
+    assert world.record(weid).steps["a"].lost == 1
+    assert 0 < world.client.ttl(f"rq:job:{token}") <= 86_400
+    [again] = world.waiting()
+    assert world.client.ttl(f"rq:job:{again}") == -1, "what waits is kept"

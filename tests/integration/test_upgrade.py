@@ -1,0 +1,166 @@
+"""Data of another release: what an older one has written is brought to its end, what a newer one has is kept.
+
+tests/fixtures/mid-flight.json is all that the Redis of release 0.1.0 held in the middle of its work, as
+kept_redis.dump() writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreworld import document, step
+from integration.world import World
+from kept_redis import Kept, restore
+from orchestrator.application.units import StepRecord
+from orchestrator.coordinator import Coordinator
+from orchestrator.redis_rq.codec import loads
+from orchestrator.redis_rq.inspector import Inspector
+
+MID_FLIGHT = Path(__file__).parents[1] / "fixtures" / "mid-flight.json"
+OUTCOMES = {
+    "queued": 9,
+    "running": 10,
+    "result-unread": 11,
+    "start-unread": 12,
+    "signal": 2,
+    "delay": 2,
+    "retry": 2,
+    "child": 5,
+    "map": 4,
+    "in-1": 6,
+    "line-2": 7,
+    "paused": 8,
+    "complete": 1,
+}
+
+
+def told(world: World, execution_id: str, **event: str) -> None:
+    full = world.store.full_id(execution_id)
+    world.send(world.keys.events_of(full), {"execution": full, **event})
+
+
+def finish(world: World, *coordinators: Coordinator) -> None:
+    """Until nothing is open; what must be old is made old."""
+    until = time.monotonic() + 10
+    while True:
+        world.settle(*coordinators)
+        if not any(
+            world.client.zcard(world.keys.index(status))
+            for status in ("pending", "in_progress", "paused", "compensating")
+        ):
+            return
+        assert time.monotonic() < until, f"some do not end: {world.timers()} {world.leases()}"
+        world.age_leases(60_000)
+
+
+@pytest.fixture
+def upgraded(real_world: World) -> World:
+    restore(real_world.client, _due(json.loads(MID_FLIGHT.read_text())))
+    return real_world
+
+
+def _due(kept: Kept) -> Kept:
+    """The same, with all that waits for a time due: it was written when the clock said something else."""
+    for key, one in kept.items():
+        if key.startswith("orchestrator:workflow:"):
+            for field, text in one["content"].items():
+                one["content"][field] = re.sub(r'"(wake_at_ms|not_before_ms)": ?\d+', r'"\1":1', text)
+    timers = kept["orchestrator:timers"]["content"]
+    for timer in timers:
+        timer[1] = timer[1] if timer[0].startswith("schedule|") else "1"
+    return kept
+
+
+def test_what_an_older_release_was_at_is_brought_to_its_end(upgraded: World) -> None:
+    world, one = upgraded, upgraded.coordinator("new")
+    assert [str(found.finding) for found in Inspector(world.client, world.keys).inspect_all().found] == []
+    told(world, "signal", type="signal", name="go")
+    told(world, "paused", type="control", action="unpause")
+
+    finish(world, one)
+
+    found = {name: world.record(name) for name in OUTCOMES}
+    assert {name: record.outcome for name, record in found.items()} == {
+        name: {"n": n} for name, n in OUTCOMES.items()
+    }
+    assert {record.status.value for record in found.values()} == {"complete"}
+    assert (world.record("failed").status, world.record("compensating").status) == ("failed", "failed")
+    assert world.record("compensating").compensated is True
+    assert world.record("running").steps["z"].run_id == 1, "its worker was gone"
+    assert [str(found.finding) for found in Inspector(world.client, world.keys).inspect_all().found] == []
+    assert (world.pending(), world.dead(), world.leases()) == ([], [], {})
+    assert list(world.store.definitions()) == ["nightly"]
+
+
+def test_what_had_ended_under_an_older_release_can_be_opened_again(upgraded: World) -> None:
+    world, one = upgraded, upgraded.coordinator("new")
+
+    told(world, "failed", type="control", action="retry")
+    world.settle(one)
+
+    assert world.record("failed").status == "complete"
+    assert world.record("complete").labels == {"of": "old"}
+
+
+# ---- a newer release beside this one
+
+
+def test_fields_of_a_newer_release_are_kept(world: World) -> None:
+    """In the hash of a record, in the JSON of a step and of an item, in a job and in an event."""
+    one = world.coordinator()
+    mapped = {"id": "m", "fn": "f", "map": {"over": [1]}, "input": {}, "depends_on": ["a"]}
+    weid = world.begin(one, document(step("a"), mapped))
+    key = world.keys.workflow(weid)
+    world.client.hset(key, "colour", '"red"')
+    _add(world, key, "step:a")
+    [token] = world.waiting()
+    [function, instance, [payload], others] = json.loads(str(world.client.hget(f"rq:job:{token}", "data")))
+    data = [function, instance, [{**payload, "colour": "red"}], others]
+    world.client.hset(f"rq:job:{token}", "data", json.dumps(data))
+
+    world.work()
+    for stream in world.streams()[1:]:
+        entries: Any = world.client.xrange(stream)
+        for _, fields in entries:
+            world.send(stream, {**fields, "colour": "red"})
+    world.killed("one")
+    world.coordinator("two").turn()  # who remembers nothing of it
+    world.killed("two")
+    _add(world, key, "item:m:0")
+    world.settle(world.coordinator("three"))
+
+    assert (world.status(weid), world.dead()) == ("complete", [])
+    assert world.client.hget(key, "colour") == '"red"'
+    for field in ("step:a", "item:m:0"):
+        kept = loads(str(world.client.hget(key, field)))
+        assert (kept["status"], kept["colour"]) == ("complete", {"is": "red"}), field
+
+
+def _add(world: World, key: str, field: str) -> None:
+    stored = loads(str(world.client.hget(key, field)))
+    world.client.hset(key, field, json.dumps({**stored, "colour": {"is": "red"}}))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"slot": {"key": "k", "limit": 1, "token": "t", "is_held": True, "colour": "red"}},
+        {"items": {"count": 2, "next": 1, "due": [], "colour": "red"}},
+    ],
+)
+def test_parts_of_a_step_with_fields_of_a_newer_release_are_read(part: dict[str, Any]) -> None:
+    stored = {"status": "in_progress", "run_id": 0, "attempt": 1, **part}
+
+    read = StepRecord.from_dict(stored)
+
+    [name] = part
+    kept = read.as_dict()[name]
+    assert {key: kept[key] for key in kept if key in part[name] and key != "due"} == {
+        key: value for key, value in part[name].items() if key not in ("colour", "due")
+    }
