@@ -33,10 +33,13 @@ class Agenda:
 
     def take(self) -> int | None:
         """The lowest position; None when there is none left."""
+        heap, kept = self._heap, self._kept
+        if not heap and self._at >= len(kept):
+            return None
         self._pass_over_discarded()
-        kept, at = self._kept, self._at
-        if self._heap and (at >= len(kept) or self._heap[0] <= kept[at]):
-            position = heappop(self._heap)
+        at = self._at
+        if heap and (at >= len(kept) or heap[0] <= kept[at]):
+            position = heappop(heap)
             self._changes.added.discard(position)
             if at < len(kept) and kept[at] == position:
                 self._at = at + 1  # it stands on both: it is taken once

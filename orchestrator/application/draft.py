@@ -34,6 +34,7 @@ from orchestrator.application.timers import Timer, timers_of
 from orchestrator.application.units import Slot, StepRecord
 
 _CLOSED = FINAL_WORKFLOWS | {WorkflowStatus.COMPENSATING}
+_ABSENT = object()
 
 
 class Draft:
@@ -43,10 +44,10 @@ class Draft:
 
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
-        self.status: WorkflowStatus = record.status
-        self.changes = Changes(at_ms=moment.at_ms)
-        self._steps, self._readiness = self.changes.steps, ReadinessChanges()
-        self.changes.readiness = self._readiness
+        self._readiness = ReadinessChanges()
+        self.changes = Changes(at_ms=moment.at_ms, readiness=self._readiness)
+        self._specs, self._kept, self._steps = record.loaded.steps, record.steps, self.changes.steps
+        self._enter(record.status)
         self.dead_ends: list[tuple[str, str]] = []
         self._shared: dict[str, dict[str, Any]] = {}
         self.judged: dict[str, bool] = {}
@@ -56,15 +57,6 @@ class Draft:
         self._due: dict[str, Agenda] = {}
 
     # ---- reading
-
-    @property
-    def is_final(self) -> bool:
-        return self.status in FINAL_WORKFLOWS
-
-    @property
-    def is_open(self) -> bool:
-        """Whether steps can still be run: it has not come to its end, nor to undoing what was done."""
-        return self.status not in _CLOSED
 
     @property
     def outcome(self) -> Any:
@@ -125,12 +117,11 @@ class Draft:
         return sorted((s for s in waiting if changed.get(s, True)), key=self.graph.index.__getitem__)
 
     def step(self, step_id: str) -> StepRecord:
-        changed = self._steps.get(step_id)
-        return changed if changed is not None else self.record.steps[step_id]
+        return self._steps.get(step_id) or self._kept[step_id]
 
     def unit(self, unit: str) -> StepRecord | None:
         """A step, or an item of a map if there is one of that name."""
-        if "#" not in unit:
+        if unit in self._kept:
             return self.step(unit)
         if unit in self.changes.items:
             return self.changes.items[unit]
@@ -138,13 +129,13 @@ class Draft:
 
     def spec(self, unit: str) -> StepSpec:
         """The spec of a step, of a map for its items, of the compensation of a step, and of the webhook."""
-        position = self.graph.index.get(unit)
-        if position is not None:
-            return self.record.spec.steps[position]
+        found = self._specs.get(unit)
+        if found is not None:
+            return found
         if unit == WEBHOOK:
             return WEBHOOK_STEP
         step_id, _, part = unit.partition("#")
-        spec = self.spec(step_id)
+        spec = self._specs[step_id]
         return spec.undoing if part == UNDO else spec
 
     def shared(self, scope: str) -> Mapping[str, Any]:
@@ -237,9 +228,9 @@ class Draft:
             self.changes.settled.append((unit, record))
 
     def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
-        state = self.state
-        changed = [key for key, value in output.items() if key not in state or state[key] != value]
-        self.changes.state.update(output)
+        kept, merged = self.record.state, self.changes.state
+        changed = [key for key, value in output.items() if merged.get(key, kept.get(key, _ABSENT)) != value]
+        merged.update(output)
         self.changes.merged.append((step_id, dict(output)))
         if changed:
             self.note(step=step_id, state_changed=changed)
@@ -280,10 +271,15 @@ class Draft:
 
     def move_workflow(self, status: WorkflowStatus, **fields: Any) -> None:
         check_workflow_move(self.status, status)
-        self.status = status
+        self._enter(status)
         self.changes.fields.update(status=status, **fields)
         error = fields.get("error")
         self.note(workflow=status.value, **({"error": self._shown(error)} if error else {}))
+
+    def _enter(self, status: WorkflowStatus) -> None:
+        """`is_open`: steps can still be run, it has not come to its end, nor to undoing what was done."""
+        self.status = status
+        self.is_final, self.is_open = status in FINAL_WORKFLOWS, status not in _CLOSED
 
     def note(self, **entry: Any) -> None:
         """One line of the history."""
@@ -333,7 +329,7 @@ class Draft:
     # ---- what follows from a change
 
     def known(self, unit: str) -> StepRecord:
-        found = self.unit(unit)
+        found = self._steps.get(unit) or self.unit(unit)
         assert found is not None, f"{unit} is not there"
         return found
 
@@ -344,11 +340,11 @@ class Draft:
                 self._count_due(unit, after.is_due)
         else:
             self._steps[unit] = after
-            self._readiness.active += after.is_active - before.is_active
             if before.slot is not after.slot:
                 self._change_slot(unit, before.slot, after.slot)
             if before.status is not after.status:
                 self._recount(unit, before.status, after.status)
+            self._readiness.active += after.is_active - before.is_active
             if after.awaits_dispatch and self.may_join(unit):
                 self.look_at(unit)
         self._readiness.in_flight += (after.token is not None) - (before.token is not None)

@@ -5,7 +5,7 @@ Nothing here reads more than a step, its parents and their specs, so every proce
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 
 from orchestrator.application.draft import Draft
@@ -50,28 +50,29 @@ def _after_failure(parent: StepSpec, child: StepSpec) -> Edge:
 def join(draft: Draft, step_id: str) -> Join:
     """What all parents together say; an ExpressionError when the join is one and cannot be evaluated."""
     spec = draft.spec(step_id)
-    seen = Counter(edge(draft.step(one), draft.spec(one), spec) for one in draft.graph.parents[step_id])
+    seen = [edge(draft.step(one), draft.spec(one), spec) for one in draft.graph.parents[step_id]]
     if isinstance(spec.join, int):
         return _at_least(spec.join, seen)
     if isinstance(spec.join, dict):
         if evaluate(spec.join, draft.context(step_id)):
             return Join.GO
-        return Join.LEAVE if seen[Edge.WAIT] else Join.SKIP
-    if spec.join == "all" and seen[Edge.SKIP]:
+        return Join.LEAVE if Edge.WAIT in seen else Join.SKIP
+    if spec.join == "all" and Edge.SKIP in seen:
         return Join.SKIP
-    if seen[Edge.WAIT]:
+    if Edge.WAIT in seen:
         return Join.LEAVE
     if spec.join == "done" or not seen:
         return Join.GO
     return _at_least(1, seen)
 
 
-def _at_least(wanted: int, seen: Counter[Edge]) -> Join:
-    if seen[Edge.OK] >= wanted:
+def _at_least(wanted: int, seen: Sequence[Edge]) -> Join:
+    allowing = seen.count(Edge.OK)
+    if allowing >= wanted:
         return Join.GO
-    if seen[Edge.OK] + seen[Edge.WAIT] >= wanted:
+    if allowing + seen.count(Edge.WAIT) >= wanted:
         return Join.LEAVE
-    return Join.SKIP if seen[Edge.SKIP] else Join.FILTER
+    return Join.SKIP if Edge.SKIP in seen else Join.FILTER
 
 
 def skip_dead_ends(draft: Draft) -> None:

@@ -36,10 +36,10 @@ class Moment:
     at_ms: int
     nonce: str
     cause: str = ""
+    iso: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def iso(self) -> str:
-        return iso(self.at_ms)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "iso", iso(self.at_ms))
 
 
 @dataclass(frozen=True, slots=True)

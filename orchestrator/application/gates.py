@@ -84,12 +84,12 @@ def _why_filtered(draft: Draft, step_id: str) -> str:
 
 def _unselecting(draft: Draft, step_id: str) -> str | None:
     """The switch above this step that took another path, if there is one."""
-    for parent in draft.graph.parents[step_id]:
-        switch, step = draft.spec(parent).switch, draft.step(parent)
-        if switch is not None and step.status is StepStatus.COMPLETE and step.value is not None:
-            selected = switch.cases.get(step.value, switch.default) or ()
-            if step_id in _listed(switch) and step_id not in selected:
-                return parent
+    for above in draft.graph.switches.get(step_id, ()):
+        switch, step = draft.spec(above).switch, draft.step(above)
+        assert switch is not None
+        if step.status is StepStatus.COMPLETE and step.value is not None:
+            if step_id not in (switch.cases.get(step.value, switch.default) or ()):
+                return above
     return None
 
 

@@ -10,7 +10,7 @@ others: specs have 10,000 steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
@@ -36,6 +36,8 @@ class Graph:
     roots: tuple[str, ...]
     eager: frozenset[str] = frozenset()
     """Steps that must be judged whenever a parent ends: their join is a number or an expression."""
+    switches: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each step that switches list, which ones do."""
 
     def may_join(self, step_id: str, unmet: int) -> bool:
         """Whether a step with so many parents that are not final is to be judged."""
@@ -103,6 +105,7 @@ def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[Fault]]:
         children={step_id: tuple(below) for step_id, below in _reversed(parents).items()},
         roots=tuple(step_id for step_id in index if not parents[step_id]),
         eager=frozenset(step.id for step in steps if not isinstance(step.join, str)),
+        switches=_switches(switched),
     )
     return graph, faults
 
@@ -161,6 +164,13 @@ def _switched(
                     message = f"there is no step {listed!r}"
                     faults.append(Fault(step.id, (*where, position), "unknown_target", message, listed))
     return switched
+
+
+def _switches(switched: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for listed, switch in switched:
+        found[listed] = (*found.get(listed, ()), switch)
+    return found
 
 
 def _implied_parents(
