@@ -62,13 +62,14 @@ def _may_go_on(draft: Draft, step_id: str) -> bool:
     if unselecting is not None:
         _filter(draft, step_id, f"not selected by switch {unselecting}")
         return False
-    context = draft.context(step_id)
-    if not all(evaluate(guard, context) for guard in spec.guards):
-        _filter(draft, step_id, "its condition is false")
-        return False
-    for path in spec.required:
-        if evaluate({"var": path}, context) is None:
-            raise ExpressionError(f"required {path!r} is not there")
+    if spec.guards or spec.required:
+        context = draft.context(step_id)
+        if not all(evaluate(guard, context) for guard in spec.guards):
+            _filter(draft, step_id, "its condition is false")
+            return False
+        for path in spec.required:
+            if evaluate({"var": path}, context) is None:
+                raise ExpressionError(f"required {path!r} is not there")
     if spec.defer_ms:
         _defer(draft, step_id, spec.defer_ms)
         return False
@@ -87,9 +88,9 @@ def _unselecting(draft: Draft, step_id: str) -> str | None:
     for above in draft.graph.switches.get(step_id, ()):
         switch, step = draft.spec(above).switch, draft.step(above)
         assert switch is not None
-        if step.status is StepStatus.COMPLETE and step.value is not None:
-            if step_id not in (switch.cases.get(step.value, switch.default) or ()):
-                return above
+        selected = switch.cases.get(step.value, switch.default) or ()
+        if step.status is StepStatus.COMPLETE and step.value is not None and step_id not in selected:
+            return above
     return None
 
 
