@@ -40,8 +40,8 @@ def readable(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _allowed(environment: Mapping[str, str]) -> list[str]:
-    written = environment.get(ALLOWED_VARIABLE, "").split(",")
-    return [one.strip() for one in written if one.strip()]
+    written = environment.get(ALLOWED_VARIABLE)
+    return [one.strip() for one in written.split(",") if one.strip()] if written else []
 
 
 def _fits(variable: str, patterns: Iterable[str]) -> bool:

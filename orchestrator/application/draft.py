@@ -18,7 +18,7 @@ from orchestrator.application.agenda import Agenda
 from orchestrator.application.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.context import Context, StateView
 from orchestrator.application.events import ControlEvent, Moment, Post
-from orchestrator.application.readiness import PositionChanges, ReadinessChanges
+from orchestrator.application.readiness import ReadinessChanges
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.redaction import redacted
 from orchestrator.application.spec import UNDO, WEBHOOK, WEBHOOK_STEP, StepSpec
@@ -44,16 +44,15 @@ class Draft:
 
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
-        self._readiness = ReadinessChanges()
+        self._agenda, self._candidates = Agenda(record.readiness.agenda), Agenda(record.readiness.candidates)
+        self._readiness = ReadinessChanges(agenda=self._agenda, candidates=self._candidates)
         self.changes = Changes(at_ms=moment.at_ms, readiness=self._readiness)
-        self._specs, self._kept, self._steps = record.loaded.steps, record.steps, self.changes.steps
+        self.specs, self._kept, self._steps = record.loaded.steps, record.steps, self.changes.steps
         self._enter(record.status)
         self.dead_ends: list[tuple[str, str]] = []
         self._shared: dict[str, dict[str, Any]] = {}
         self.judged: dict[str, bool] = {}
         self.tokens = self.claims = self.logged = 0
-        self._agenda = Agenda(record.readiness.agenda, self._readiness.agenda)
-        self._candidates = Agenda(record.readiness.candidates, self._readiness.candidates)
         self._due: dict[str, Agenda] = {}
 
     # ---- reading
@@ -121,21 +120,22 @@ class Draft:
 
     def unit(self, unit: str) -> StepRecord | None:
         """A step, or an item of a map if there is one of that name."""
-        if unit in self._kept:
-            return self.step(unit)
+        step = self._steps.get(unit) or self._kept.get(unit)
+        if step is not None:
+            return step
         if unit in self.changes.items:
             return self.changes.items[unit]
         return self.record.items.get(unit)
 
     def spec(self, unit: str) -> StepSpec:
         """The spec of a step, of a map for its items, of the compensation of a step, and of the webhook."""
-        found = self._specs.get(unit)
+        found = self.specs.get(unit)
         if found is not None:
             return found
         if unit == WEBHOOK:
             return WEBHOOK_STEP
         step_id, _, part = unit.partition("#")
-        spec = self._specs[step_id]
+        spec = self.specs[step_id]
         return spec.undoing if part == UNDO else spec
 
     def shared(self, scope: str) -> Mapping[str, Any]:
@@ -148,7 +148,8 @@ class Draft:
 
     def may_join(self, step_id: str) -> bool:
         """Whether the parents have anything to say: all of them are final, or one, for an eager step."""
-        return self.graph.may_join(step_id, self.unmet(step_id))
+        unmet = self.unmet(step_id)
+        return not unmet or self.graph.may_join(step_id, unmet)
 
     def context(
         self, unit: str | None = None, fresh: Mapping[str, Any] | None = None, **roots: Any
@@ -164,7 +165,7 @@ class Draft:
         check_step_move(unit, before.status, status)
         if before.slot is not None and status is not StepStatus.IN_PROGRESS:
             changes["slot"] = None  # whoever ends, or waits for another attempt, makes room
-        if status is StepStatus.COMPLETE and "#" not in unit and self.spec(unit).compensate is not None:
+        if status is StepStatus.COMPLETE and unit in self.specs and self.specs[unit].compensate is not None:
             changes["completion"] = self._next_completion()
         after = before.changed(status=status, **changes)
         self._put(unit, before, after)
@@ -221,11 +222,12 @@ class Draft:
             reason = f"step {unit} of {self.record.execution_id} does not wait for it any more"
             self.post(ControlEvent(record.child, "cancel", reason=reason, parent_token=record.token))
 
-    def settle(self, unit: str) -> None:
-        """This unit's dispatch, if it had one, has brought its result."""
-        record = self.known(unit)
-        if record.token is not None:
-            self.changes.settled.append((unit, record))
+    def settle(self, unit: str, **changes: Any) -> None:
+        """This unit's dispatch, if it had one, has brought its result, and so it changes."""
+        before = self.known(unit)
+        if before.token is not None:
+            self.changes.settled.append((unit, before))
+        self._put(unit, before, before.changed(token=None, **changes))
 
     def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
         kept, merged = self.record.state, self.changes.state
@@ -322,14 +324,14 @@ class Draft:
 
     def _due_items(self, step_id: str) -> Agenda:
         if step_id not in self._due:
-            changes = self._readiness.due.setdefault(step_id, PositionChanges())
-            self._due[step_id] = Agenda(self.record.readiness.due.get(step_id, []), changes)
+            self._due[step_id] = Agenda(self.record.readiness.due.get(step_id, []))
+            self._readiness.due[step_id] = self._due[step_id]
         return self._due[step_id]
 
     # ---- what follows from a change
 
     def known(self, unit: str) -> StepRecord:
-        found = self._steps.get(unit) or self.unit(unit)
+        found = self.unit(unit)
         assert found is not None, f"{unit} is not there"
         return found
 
@@ -344,7 +346,8 @@ class Draft:
                 self._change_slot(unit, before.slot, after.slot)
             if before.status is not after.status:
                 self._recount(unit, before.status, after.status)
-            self._readiness.active += after.is_active - before.is_active
+            if before.status is not after.status or before.slot is not after.slot:
+                self._readiness.active += after.is_active - before.is_active
             if after.awaits_dispatch and self.may_join(unit):
                 self.look_at(unit)
         self._readiness.in_flight += (after.token is not None) - (before.token is not None)
@@ -377,7 +380,7 @@ class Draft:
             readiness.unmet[child] = unmet
             if dead_end:
                 self.dead_ends.append((step_id, child))
-            if self.may_join(child) and self.step(child).status is StepStatus.READY:
+            if self.graph.may_join(child, unmet) and self.step(child).status is StepStatus.READY:
                 self.look_at(child)
 
     def _change_slot(self, step_id: str, before: Slot | None, after: Slot | None) -> None:
@@ -412,9 +415,11 @@ class Draft:
 
     def _note_move(self, unit: str, before: StepStatus, after: StepRecord) -> None:
         entry: dict[str, Any] = {
+            "at": self.moment.iso,
+            "cause": self.moment.cause,
             "step": unit,
-            "from": before.value,
-            "to": after.status.value,
+            "from": str(before),
+            "to": str(after.status),
             "run_id": after.run_id,
             "attempt": after.attempt,
         }
@@ -423,7 +428,7 @@ class Draft:
         if after.error is not None and after.status is not StepStatus.IN_PROGRESS:
             shown = {key: value for key, value in after.error.items() if key != "traceback"}
             entry["error"] = self._shown(shown)
-        self.note(**entry)
+        self.changes.history.append(entry)
 
     def _shown(self, error: dict[str, Any]) -> Any:
         return redacted(error, self.record.spec.redact)

@@ -49,8 +49,8 @@ def _after_failure(parent: StepSpec, child: StepSpec) -> Edge:
 
 def join(draft: Draft, step_id: str) -> Join:
     """What all parents together say; an ExpressionError when the join is one and cannot be evaluated."""
-    spec = draft.spec(step_id)
-    seen = [edge(draft.step(one), draft.spec(one), spec) for one in draft.graph.parents[step_id]]
+    spec = draft.specs[step_id]
+    seen = [edge(draft.step(one), draft.specs[one], spec) for one in draft.graph.parents[step_id]]
     if isinstance(spec.join, int):
         return _at_least(spec.join, seen)
     if isinstance(spec.join, dict):
@@ -79,9 +79,9 @@ def skip_dead_ends(draft: Draft) -> None:
     """Skip, transitively, what a skipped or failed parent keeps from running."""
     while draft.dead_ends:
         parent, child = draft.dead_ends.pop()
-        spec = draft.spec(child)
+        spec = draft.specs[child]
         if draft.step(child).status is StepStatus.READY and spec.join == "all":
-            found = edge(draft.step(parent), draft.spec(parent), spec)
+            found = edge(draft.step(parent), draft.specs[parent], spec)
             if found is Edge.SKIP:
                 skip(draft, child, parent)
 
@@ -93,14 +93,14 @@ def skip(draft: Draft, step_id: str, parent: str) -> None:
 
 def failure_stops(draft: Draft, step_id: str) -> bool:
     """Whether the failure of this step, for good, fails the whole workflow at once."""
-    spec = draft.spec(step_id)
+    spec = draft.specs[step_id]
     if spec.on_error != "fail":
         return False
     asked = [child for child in draft.graph.children[step_id] if not draft.step(child).is_final]
     if spec.on_error_written or not asked:
         return True
     # A dependent that wrote skip or continue speaks for itself; any other leaves it to this step's fail.
-    return any(not _has_own_answer(draft.spec(child)) for child in asked)
+    return any(not _has_own_answer(draft.specs[child]) for child in asked)
 
 
 def _has_own_answer(spec: StepSpec) -> bool:
