@@ -223,11 +223,12 @@ class Draft:
             self.post(ControlEvent(record.child, "cancel", reason=reason, parent_token=record.token))
 
     def settle(self, unit: str, **changes: Any) -> None:
-        """This unit's dispatch, if it had one, has brought its result, and so it changes."""
+        """This unit's dispatch, if it had one, has brought its result. Whoever settles moves the unit too: until
+        then nobody need look at it, though it has no token any more."""
         before = self.known(unit)
         if before.token is not None:
             self.changes.settled.append((unit, before))
-        self._put(unit, before, before.changed(token=None, **changes))
+        self._write(unit, before, before.changed(token=None, **changes))
 
     def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
         kept, merged = self.record.state, self.changes.state
@@ -336,6 +337,11 @@ class Draft:
         return found
 
     def _put(self, unit: str, before: StepRecord, after: StepRecord) -> None:
+        self._write(unit, before, after)
+        if after.awaits_dispatch and unit in self.specs and self.may_join(unit):
+            self.look_at(unit)
+
+    def _write(self, unit: str, before: StepRecord, after: StepRecord) -> None:
         if "#" in unit:
             self.changes.items[unit] = after
             if before.is_due is not after.is_due:
@@ -348,9 +354,8 @@ class Draft:
                 self._recount(unit, before.status, after.status)
             if before.status is not after.status or before.slot is not after.slot:
                 self._readiness.active += after.is_active - before.is_active
-            if after.awaits_dispatch and self.may_join(unit):
-                self.look_at(unit)
-        self._readiness.in_flight += (after.token is not None) - (before.token is not None)
+        if before.token is not after.token:
+            self._readiness.in_flight += (after.token is not None) - (before.token is not None)
         if before.has_timer or after.has_timer:
             self._readiness.timed[unit] = after.has_timer
             self._rearm(unit, before, after)

@@ -99,7 +99,8 @@ class WorkflowRecord:
     def apply(self, changes: Changes) -> None:
         """Write down what was decided, after it was committed."""
         self.steps.update(changes.steps)
-        put_items(self.items, changes)
+        if changes.items:
+            put_items(self.items, changes)
         self.state.update(changes.state)
         for name, value in changes.fields.items():
             setattr(self, name, value)

@@ -269,7 +269,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> int:
         return counted
 
     with monkeypatch.context() as patched:
-        for name in ("step", "spec", "unmet", "move", "amend", "look_at"):
+        for name in ("step", "unit", "spec", "unmet", "move", "amend", "look_at"):
             patched.setattr(Draft, name, counting(getattr(Draft, name)))
         act()
     return count
