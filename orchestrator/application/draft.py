@@ -223,8 +223,8 @@ class Draft:
             self.post(ControlEvent(record.child, "cancel", reason=reason, parent_token=record.token))
 
     def settle(self, unit: str, **changes: Any) -> None:
-        """This unit's dispatch, if it had one, has brought its result. Whoever settles moves the unit too: until
-        then nobody need look at it, though it has no token any more."""
+        """This unit's dispatch, if it had one, has brought its result. Whoever settles a unit moves it too:
+        until then nobody need look at it, though it has no token any more."""
         before = self.known(unit)
         if before.token is not None:
             self.changes.settled.append((unit, before))

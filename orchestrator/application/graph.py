@@ -169,10 +169,10 @@ def _switched(
 
 
 def _switches(switched: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, list[str]] = {}
     for listed, switch in switched:
-        found[listed] = (*found.get(listed, ()), switch)
-    return found
+        found.setdefault(listed, []).append(switch)
+    return {listed: tuple(switches) for listed, switches in found.items()}
 
 
 def _implied_parents(
