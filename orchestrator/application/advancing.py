@@ -86,9 +86,9 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
             continue
         if (room := _room(draft, limit)) is not None and room <= 0:
             draft.propose(step_id)
-        elif draft.spec(step_id).map is not None:
+        elif draft.specs[step_id].map is not None:
             _map(draft, step_id, resolved, room)
-        elif draft.spec(step_id).child is not None:
+        elif draft.specs[step_id].child is not None:
             start_child(draft, step_id, resolved)
         else:
             dispatch(draft, step_id, resolved)
@@ -114,7 +114,7 @@ def _prepare(draft: Draft, step_id: str, ready: list[tuple[str, StepRecord, Any]
 
 def _nests_too_deep(draft: Draft, step_id: str) -> bool:
     limits = draft.record.spec.limits
-    return draft.spec(step_id).child is not None and draft.record.depth >= limits.max_depth
+    return draft.specs[step_id].child is not None and draft.record.depth >= limits.max_depth
 
 
 def _room(draft: Draft, limit: int | None) -> int | None:
@@ -141,7 +141,7 @@ def _has_more(draft: Draft, limit: int | None) -> bool:
 
 def _resolved(draft: Draft, step_id: str) -> Any:
     """What a dispatch needs: the inputs of a step; of a map, its items, unless it has them already."""
-    spec = draft.spec(step_id)
+    spec = draft.specs[step_id]
     if spec.map is not None:
         return items_of(draft, step_id) if draft.step(step_id).items is None else None
     context = draft.context(step_id)
@@ -187,6 +187,6 @@ def _unforgiven(draft: Draft) -> dict[str, Any] | None:
     """The first failure under policy `fail` that only the dependents tolerated."""
     for step_id in draft.graph.order:
         step = draft.step(step_id)
-        if step.status is StepStatus.FAILED and draft.spec(step_id).on_error == "fail":
+        if step.status is StepStatus.FAILED and draft.specs[step_id].on_error == "fail":
             return {**(step.error or {}), "step": step_id}
     return None

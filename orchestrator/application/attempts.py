@@ -44,7 +44,7 @@ def bring(
     if verdict.error is not None:
         error = verdict.error
     write_down(draft, step_id, output, error, worker, started_at)
-    if output and is_merged(draft.spec(step_id)):
+    if output and is_merged(draft.specs[step_id]):
         merge(draft, step_id, output)
     return _act(draft, step_id, verdict, error)
 
@@ -54,12 +54,10 @@ def write_down(
 ) -> None:
     """What a unit brought back, and from whom; its dispatch is over."""
     record = draft.known(unit)
-    draft.settle(unit)
-    draft.amend(
+    draft.settle(
         unit,
         output=output,
         error=error,
-        token=None,
         reason=None,
         deadline_ms=None,
         worker=worker or record.worker,
@@ -128,9 +126,9 @@ def _act(draft: Draft, step_id: str, verdict: Verdict, error: Error) -> StepResu
             return _fail_with_workflow(draft, step_id, error)
     if error is not None:
         return fail(draft, step_id, error)
-    step, spec = draft.step(step_id), draft.spec(step_id)
+    spec = draft.specs[step_id]
     repeats = spec.attempts_on == "any" and spec.kind == "task" and spec.map is None
-    if repeats and step.attempt < spec.max_attempts:
+    if repeats and draft.step(step_id).attempt < spec.max_attempts:
         return try_again(draft, step_id)
     return _complete(draft, step_id)
 

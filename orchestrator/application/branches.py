@@ -32,7 +32,7 @@ NO_BRANCH = Verdict()
 
 def judge(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> Verdict:
     """Evaluate conditions in order against the record as it is before this output is written."""
-    branches = draft.spec(step_id).branch
+    branches = draft.specs[step_id].branch
     if not branches:
         return NO_BRANCH
     context = draft.context(step_id, output)

@@ -15,7 +15,7 @@ from orchestrator.application.attempts import (
 from orchestrator.application.compensations import is_undo
 from orchestrator.application.decisions import Pending
 from orchestrator.application.draft import Draft
-from orchestrator.application.maps import is_item, on_item
+from orchestrator.application.maps import on_item
 from orchestrator.application.spec import WEBHOOK
 from orchestrator.application.states import StepStatus
 from orchestrator.application.webhooks import error_of
@@ -29,15 +29,15 @@ def bring_unit(
     worker: str | None = None,
     started_at: str | None = None,
 ) -> StepResult:
+    if "#" not in unit:
+        return bring(draft, unit, output, error, worker, started_at)
     if is_undo(unit):
         return _bring_alone(draft, unit, output, error, worker, started_at)
     if unit == WEBHOOK:
         if error is not None:
             output, error = None, error_of(draft, error)
         return _bring_alone(draft, unit, output, error, worker, started_at)
-    if is_item(unit):
-        return on_item(draft, unit, output, error, worker, started_at)
-    return bring(draft, unit, output, error, worker, started_at)
+    return on_item(draft, unit, output, error, worker, started_at)
 
 
 def _bring_alone(

@@ -6,7 +6,7 @@ has some.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.application.errors import BadConfiguration, ExpressionError, VariableRefused
@@ -40,8 +40,8 @@ def readable(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _allowed(environment: Mapping[str, str]) -> list[str]:
-    written = environment.get(ALLOWED_VARIABLE, "").split(",")
-    return [one.strip() for one in written if one.strip()]
+    written = environment.get(ALLOWED_VARIABLE)
+    return [one.strip() for one in written.split(",") if one.strip()] if written else []
 
 
 def _fits(variable: str, patterns: Iterable[str]) -> bool:
@@ -73,7 +73,7 @@ def configure(source: Mapping[str, Any] | None, variables: Variables, read: Read
 class _Named(dict[str, Any]):
     """Sources by name; a name may contain dots, and then the longest that fits a path is meant."""
 
-    def descend(self, parts: list[str]) -> tuple[Any, list[str]] | None:
+    def descend(self, parts: Sequence[str]) -> tuple[Any, Sequence[str]] | None:
         for end in range(len(parts), 0, -1):
             name = ".".join(parts[:end])
             if name in self:

@@ -35,16 +35,11 @@ class StepsView(Mapping[str, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def descend(self, parts: Sequence[str]) -> tuple[Any, list[str]] | None:
+    def descend(self, parts: Sequence[str]) -> tuple[Any, Sequence[str]] | None:
         """Ids may contain dots: the longest declared id that fits the path wins."""
         found = self._draft.graph.find_step(parts)
-        if found is None or found[0] not in self:
-            return None
-        step_id, rest = found
-        return self[step_id], list(rest)
-
-    def __contains__(self, step_id: object) -> bool:
-        return step_id in self._draft.graph.index and self._draft.step(str(step_id)).output is not None
+        output = None if found is None else self._draft.step(found[0]).output
+        return None if found is None or output is None else (self._shape(output), found[1])
 
 
 class StateView(Mapping[str, Any]):
@@ -81,9 +76,9 @@ class StatusView(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._draft.graph.order)
 
-    def descend(self, parts: Sequence[str]) -> tuple[Any, list[str]] | None:
+    def descend(self, parts: Sequence[str]) -> tuple[Any, Sequence[str]] | None:
         found = self._draft.graph.find_step(parts)
-        return None if found is None else (self[found[0]], list(found[1]))
+        return None if found is None else (self[found[0]], found[1])
 
 
 class KvView(Mapping[str, Any]):
@@ -151,6 +146,12 @@ class Context(Mapping[str, Any]):
             case "ctx":
                 return self._ctx()
         raise KeyError(root)
+
+    def descend(self, parts: Sequence[str]) -> tuple[Any, Sequence[str]] | None:
+        try:
+            return self[parts[0]], parts[1:]
+        except KeyError:
+            return None
 
     def _ctx(self) -> dict[str, Any]:
         draft, record = self._draft, self._draft.record

@@ -9,9 +9,9 @@ from typing import Any
 from orchestrator.application.secrets import Place
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DispatchJob:
-    """One dispatch of one step, with all that a worker needs.
+    """One dispatch of one step, with all that a worker needs. Like a StepRecord it is never changed.
 
     `token` names this dispatch and no other: a result that carries another one is dropped. `secrets` are the
     places in `inputs` where the worker puts secrets, `redact` the keys that name some besides the usual ones.

@@ -10,6 +10,7 @@ from orchestrator.application.draft import Draft
 from orchestrator.application.events import Parent, StartEvent
 from orchestrator.application.spec import WEBHOOK
 from orchestrator.application.states import StepStatus
+from orchestrator.application.units import StepRecord
 
 LONGEST_EXECUTION_ID = 256
 
@@ -17,7 +18,7 @@ LONGEST_EXECUTION_ID = 256
 def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
     """Mark a unit in progress and make its job: one dispatch, under a token of its own."""
     spec, record = draft.spec(unit), draft.known(unit)
-    token = _claim(draft, unit)
+    token = _claim(draft, unit, record)
     draft.changes.jobs.append(
         DispatchJob(
             workflow_execution_id=draft.record.workflow_execution_id,
@@ -48,7 +49,7 @@ def start_child(draft: Draft, step_id: str, inputs: dict[str, Any]) -> None:
     record, step, timeout_s = draft.record, draft.step(step_id), draft.spec(step_id).timeout_s
     child = child_id(record.execution_id, step_id, step.run_id)
     deadline_ms = None if timeout_s is None else draft.moment.at_ms + round(timeout_s * 1000)
-    token = _claim(draft, step_id, child=child, deadline_ms=deadline_ms)
+    token = _claim(draft, step_id, step, child=child, deadline_ms=deadline_ms)
     parent = Parent(
         execution=record.workflow_execution_id,
         step_id=step_id,
@@ -73,7 +74,7 @@ def child_id(execution_id: str, step_id: str, run_id: int) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _claim(draft: Draft, unit: str, **changes: Any) -> str:
+def _claim(draft: Draft, unit: str, record: StepRecord, **changes: Any) -> str:
     draft.tokens += 1
     draft.claims += 1
     token = f"{draft.moment.nonce}-{draft.tokens - 1}"
@@ -81,7 +82,7 @@ def _claim(draft: Draft, unit: str, **changes: Any) -> str:
         unit,
         StepStatus.IN_PROGRESS,
         token=token,
-        dispatches=draft.known(unit).dispatches + 1,
+        dispatches=record.dispatches + 1,
         dispatched_at=draft.moment.iso,
         worker=None,
         **changes,

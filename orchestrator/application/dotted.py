@@ -20,28 +20,31 @@ def look_up(data: Any, path: str, default: Any = None) -> Any:
     return plain(value, 2 - len(parts))
 
 
-def find(value: Any, parts: tuple[str, ...], default: Any, before: tuple[str, ...] = ()) -> Any:
-    """What is at a path; `before` is where `value` itself was found. ExpressionError when the path leads into
-    a value that is kept by reference."""
-    for position, part in enumerate(parts):
+def find(value: Any, parts: tuple[str, ...], default: Any) -> Any:
+    """What is at a path. ExpressionError when it leads into a value that is kept by reference."""
+    position, end = 0, len(parts)
+    while position < end:
+        part = parts[position]
         if type(value) is dict:
             inner = value.get(part, ABSENT)
             if (inner is ABSENT or part in KEYS) and is_reference(value):
-                raise opaque(value, repr(".".join((*before, *parts[:position]))))
+                raise opaque(value, repr(".".join(parts[:position])))
             value = inner
         elif type(value) is list:
             index = int(part) if part.isdecimal() and len(part) < 10 else len(value)
             value = value[index] if index < len(value) else ABSENT
         elif descends(type(value)):
-            descended = value.descend(list(parts[position:]))
+            descended = value.descend(parts[position:])
             if descended is None:
                 return default
-            inner, rest = descended
-            return find(inner, tuple(rest), default, (*before, *parts[: len(parts) - len(rest)]))
+            value, rest = descended
+            position = end - len(rest)
+            continue
         else:
             value = value.get(part, ABSENT) if isinstance(value, Mapping) else ABSENT
         if value is ABSENT:
             return default
+        position += 1
     return value
 
 

@@ -18,7 +18,7 @@ from orchestrator.application.agenda import Agenda
 from orchestrator.application.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.context import Context, StateView
 from orchestrator.application.events import ControlEvent, Moment, Post
-from orchestrator.application.readiness import PositionChanges, ReadinessChanges
+from orchestrator.application.readiness import ReadinessChanges
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.application.redaction import redacted
 from orchestrator.application.spec import UNDO, WEBHOOK, WEBHOOK_STEP, StepSpec
@@ -34,6 +34,7 @@ from orchestrator.application.timers import Timer, timers_of
 from orchestrator.application.units import Slot, StepRecord
 
 _CLOSED = FINAL_WORKFLOWS | {WorkflowStatus.COMPENSATING}
+_ABSENT = object()
 
 
 class Draft:
@@ -43,28 +44,18 @@ class Draft:
 
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
-        self.status: WorkflowStatus = record.status
-        self.changes = Changes(at_ms=moment.at_ms)
-        self._steps, self._readiness = self.changes.steps, ReadinessChanges()
-        self.changes.readiness = self._readiness
+        self._agenda, self._candidates = Agenda(record.readiness.agenda), Agenda(record.readiness.candidates)
+        self._readiness = ReadinessChanges(agenda=self._agenda, candidates=self._candidates)
+        self.changes = Changes(at_ms=moment.at_ms, readiness=self._readiness)
+        self.specs, self._kept, self._steps = record.loaded.steps, record.steps, self.changes.steps
+        self._enter(record.status)
         self.dead_ends: list[tuple[str, str]] = []
         self._shared: dict[str, dict[str, Any]] = {}
         self.judged: dict[str, bool] = {}
         self.tokens = self.claims = self.logged = 0
-        self._agenda = Agenda(record.readiness.agenda, self._readiness.agenda)
-        self._candidates = Agenda(record.readiness.candidates, self._readiness.candidates)
         self._due: dict[str, Agenda] = {}
 
     # ---- reading
-
-    @property
-    def is_final(self) -> bool:
-        return self.status in FINAL_WORKFLOWS
-
-    @property
-    def is_open(self) -> bool:
-        """Whether steps can still be run: it has not come to its end, nor to undoing what was done."""
-        return self.status not in _CLOSED
 
     @property
     def outcome(self) -> Any:
@@ -125,26 +116,26 @@ class Draft:
         return sorted((s for s in waiting if changed.get(s, True)), key=self.graph.index.__getitem__)
 
     def step(self, step_id: str) -> StepRecord:
-        changed = self._steps.get(step_id)
-        return changed if changed is not None else self.record.steps[step_id]
+        return self._steps.get(step_id) or self._kept[step_id]
 
     def unit(self, unit: str) -> StepRecord | None:
         """A step, or an item of a map if there is one of that name."""
-        if "#" not in unit:
-            return self.step(unit)
+        step = self._steps.get(unit) or self._kept.get(unit)
+        if step is not None:
+            return step
         if unit in self.changes.items:
             return self.changes.items[unit]
         return self.record.items.get(unit)
 
     def spec(self, unit: str) -> StepSpec:
         """The spec of a step, of a map for its items, of the compensation of a step, and of the webhook."""
-        position = self.graph.index.get(unit)
-        if position is not None:
-            return self.record.spec.steps[position]
+        found = self.specs.get(unit)
+        if found is not None:
+            return found
         if unit == WEBHOOK:
             return WEBHOOK_STEP
         step_id, _, part = unit.partition("#")
-        spec = self.spec(step_id)
+        spec = self.specs[step_id]
         return spec.undoing if part == UNDO else spec
 
     def shared(self, scope: str) -> Mapping[str, Any]:
@@ -157,7 +148,8 @@ class Draft:
 
     def may_join(self, step_id: str) -> bool:
         """Whether the parents have anything to say: all of them are final, or one, for an eager step."""
-        return self.graph.may_join(step_id, self.unmet(step_id))
+        unmet = self.unmet(step_id)
+        return not unmet or self.graph.may_join(step_id, unmet)
 
     def context(
         self, unit: str | None = None, fresh: Mapping[str, Any] | None = None, **roots: Any
@@ -173,7 +165,7 @@ class Draft:
         check_step_move(unit, before.status, status)
         if before.slot is not None and status is not StepStatus.IN_PROGRESS:
             changes["slot"] = None  # whoever ends, or waits for another attempt, makes room
-        if status is StepStatus.COMPLETE and "#" not in unit and self.spec(unit).compensate is not None:
+        if status is StepStatus.COMPLETE and unit in self.specs and self.specs[unit].compensate is not None:
             changes["completion"] = self._next_completion()
         after = before.changed(status=status, **changes)
         self._put(unit, before, after)
@@ -230,16 +222,18 @@ class Draft:
             reason = f"step {unit} of {self.record.execution_id} does not wait for it any more"
             self.post(ControlEvent(record.child, "cancel", reason=reason, parent_token=record.token))
 
-    def settle(self, unit: str) -> None:
-        """This unit's dispatch, if it had one, has brought its result."""
-        record = self.known(unit)
-        if record.token is not None:
-            self.changes.settled.append((unit, record))
+    def settle(self, unit: str, **changes: Any) -> None:
+        """This unit's dispatch, if it had one, has brought its result. Whoever settles a unit moves it too:
+        until then nobody need look at it, though it has no token any more."""
+        before = self.known(unit)
+        if before.token is not None:
+            self.changes.settled.append((unit, before))
+        self._write(unit, before, before.changed(token=None, **changes))
 
     def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
-        state = self.state
-        changed = [key for key, value in output.items() if key not in state or state[key] != value]
-        self.changes.state.update(output)
+        kept, merged = self.record.state, self.changes.state
+        changed = [key for key, value in output.items() if merged.get(key, kept.get(key, _ABSENT)) != value]
+        merged.update(output)
         self.changes.merged.append((step_id, dict(output)))
         if changed:
             self.note(step=step_id, state_changed=changed)
@@ -280,10 +274,15 @@ class Draft:
 
     def move_workflow(self, status: WorkflowStatus, **fields: Any) -> None:
         check_workflow_move(self.status, status)
-        self.status = status
+        self._enter(status)
         self.changes.fields.update(status=status, **fields)
         error = fields.get("error")
         self.note(workflow=status.value, **({"error": self._shown(error)} if error else {}))
+
+    def _enter(self, status: WorkflowStatus) -> None:
+        """`is_open`: steps can still be run, it has not come to its end, nor to undoing what was done."""
+        self.status = status
+        self.is_final, self.is_open = status in FINAL_WORKFLOWS, status not in _CLOSED
 
     def note(self, **entry: Any) -> None:
         """One line of the history."""
@@ -326,8 +325,8 @@ class Draft:
 
     def _due_items(self, step_id: str) -> Agenda:
         if step_id not in self._due:
-            changes = self._readiness.due.setdefault(step_id, PositionChanges())
-            self._due[step_id] = Agenda(self.record.readiness.due.get(step_id, []), changes)
+            self._due[step_id] = Agenda(self.record.readiness.due.get(step_id, []))
+            self._readiness.due[step_id] = self._due[step_id]
         return self._due[step_id]
 
     # ---- what follows from a change
@@ -338,20 +337,25 @@ class Draft:
         return found
 
     def _put(self, unit: str, before: StepRecord, after: StepRecord) -> None:
+        self._write(unit, before, after)
+        if after.awaits_dispatch and unit in self.specs and self.may_join(unit):
+            self.look_at(unit)
+
+    def _write(self, unit: str, before: StepRecord, after: StepRecord) -> None:
         if "#" in unit:
             self.changes.items[unit] = after
             if before.is_due is not after.is_due:
                 self._count_due(unit, after.is_due)
         else:
             self._steps[unit] = after
-            self._readiness.active += after.is_active - before.is_active
             if before.slot is not after.slot:
                 self._change_slot(unit, before.slot, after.slot)
             if before.status is not after.status:
                 self._recount(unit, before.status, after.status)
-            if after.awaits_dispatch and self.may_join(unit):
-                self.look_at(unit)
-        self._readiness.in_flight += (after.token is not None) - (before.token is not None)
+            if before.status is not after.status or before.slot is not after.slot:
+                self._readiness.active += after.is_active - before.is_active
+        if before.token is not after.token:
+            self._readiness.in_flight += (after.token is not None) - (before.token is not None)
         if before.has_timer or after.has_timer:
             self._readiness.timed[unit] = after.has_timer
             self._rearm(unit, before, after)
@@ -381,7 +385,7 @@ class Draft:
             readiness.unmet[child] = unmet
             if dead_end:
                 self.dead_ends.append((step_id, child))
-            if self.may_join(child) and self.step(child).status is StepStatus.READY:
+            if self.graph.may_join(child, unmet) and self.step(child).status is StepStatus.READY:
                 self.look_at(child)
 
     def _change_slot(self, step_id: str, before: Slot | None, after: Slot | None) -> None:
@@ -416,9 +420,11 @@ class Draft:
 
     def _note_move(self, unit: str, before: StepStatus, after: StepRecord) -> None:
         entry: dict[str, Any] = {
+            "at": self.moment.iso,
+            "cause": self.moment.cause,
             "step": unit,
-            "from": before.value,
-            "to": after.status.value,
+            "from": str(before),
+            "to": str(after.status),
             "run_id": after.run_id,
             "attempt": after.attempt,
         }
@@ -427,7 +433,7 @@ class Draft:
         if after.error is not None and after.status is not StepStatus.IN_PROGRESS:
             shown = {key: value for key, value in after.error.items() if key != "traceback"}
             entry["error"] = self._shown(shown)
-        self.note(**entry)
+        self.changes.history.append(entry)
 
     def _shown(self, error: dict[str, Any]) -> Any:
         return redacted(error, self.record.spec.redact)

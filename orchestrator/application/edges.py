@@ -5,7 +5,7 @@ Nothing here reads more than a step, its parents and their specs, so every proce
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 
 from orchestrator.application.draft import Draft
@@ -49,38 +49,39 @@ def _after_failure(parent: StepSpec, child: StepSpec) -> Edge:
 
 def join(draft: Draft, step_id: str) -> Join:
     """What all parents together say; an ExpressionError when the join is one and cannot be evaluated."""
-    spec = draft.spec(step_id)
-    seen = Counter(edge(draft.step(one), draft.spec(one), spec) for one in draft.graph.parents[step_id])
+    spec = draft.specs[step_id]
+    seen = [edge(draft.step(one), draft.specs[one], spec) for one in draft.graph.parents[step_id]]
     if isinstance(spec.join, int):
         return _at_least(spec.join, seen)
     if isinstance(spec.join, dict):
         if evaluate(spec.join, draft.context(step_id)):
             return Join.GO
-        return Join.LEAVE if seen[Edge.WAIT] else Join.SKIP
-    if spec.join == "all" and seen[Edge.SKIP]:
+        return Join.LEAVE if Edge.WAIT in seen else Join.SKIP
+    if spec.join == "all" and Edge.SKIP in seen:
         return Join.SKIP
-    if seen[Edge.WAIT]:
+    if Edge.WAIT in seen:
         return Join.LEAVE
     if spec.join == "done" or not seen:
         return Join.GO
     return _at_least(1, seen)
 
 
-def _at_least(wanted: int, seen: Counter[Edge]) -> Join:
-    if seen[Edge.OK] >= wanted:
+def _at_least(wanted: int, seen: Sequence[Edge]) -> Join:
+    allowing = seen.count(Edge.OK)
+    if allowing >= wanted:
         return Join.GO
-    if seen[Edge.OK] + seen[Edge.WAIT] >= wanted:
+    if allowing + seen.count(Edge.WAIT) >= wanted:
         return Join.LEAVE
-    return Join.SKIP if seen[Edge.SKIP] else Join.FILTER
+    return Join.SKIP if Edge.SKIP in seen else Join.FILTER
 
 
 def skip_dead_ends(draft: Draft) -> None:
     """Skip, transitively, what a skipped or failed parent keeps from running."""
     while draft.dead_ends:
         parent, child = draft.dead_ends.pop()
-        spec = draft.spec(child)
+        spec = draft.specs[child]
         if draft.step(child).status is StepStatus.READY and spec.join == "all":
-            found = edge(draft.step(parent), draft.spec(parent), spec)
+            found = edge(draft.step(parent), draft.specs[parent], spec)
             if found is Edge.SKIP:
                 skip(draft, child, parent)
 
@@ -92,14 +93,14 @@ def skip(draft: Draft, step_id: str, parent: str) -> None:
 
 def failure_stops(draft: Draft, step_id: str) -> bool:
     """Whether the failure of this step, for good, fails the whole workflow at once."""
-    spec = draft.spec(step_id)
+    spec = draft.specs[step_id]
     if spec.on_error != "fail":
         return False
     asked = [child for child in draft.graph.children[step_id] if not draft.step(child).is_final]
     if spec.on_error_written or not asked:
         return True
     # A dependent that wrote skip or continue speaks for itself; any other leaves it to this step's fail.
-    return any(not _has_own_answer(draft.spec(child)) for child in asked)
+    return any(not _has_own_answer(draft.specs[child]) for child in asked)
 
 
 def _has_own_answer(spec: StepSpec) -> bool:

@@ -16,8 +16,12 @@ ConflictPolicy = Literal["fail", "use_existing", "terminate_existing"]
 @lru_cache(maxsize=1024)
 def iso(at_ms: int) -> str:
     """Milliseconds since the epoch as ISO 8601 in UTC."""
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{_iso_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _iso_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()[:19]
 
 
 def milliseconds(at: str) -> int:
@@ -36,10 +40,10 @@ class Moment:
     at_ms: int
     nonce: str
     cause: str = ""
+    iso: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def iso(self) -> str:
-        return iso(self.at_ms)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "iso", iso(self.at_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,9 @@ class StartEvent:
     webhook: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ResultEvent:
-    """What one attempt brought back: an output, or an error with its kind.
+    """What one attempt brought back: an output, or an error with its kind. It is never changed.
 
     `run_id`, `attempt` and `token` are None only for a caller who holds no job (the two-step use of
     `Workflow.on_step_result`); such a result is fenced by the step's status alone.

@@ -33,7 +33,7 @@ def _go_on(draft: Draft, step_id: str) -> bool:
     try:
         if draft.step(step_id).status is StepStatus.READY and not _may_go_on(draft, step_id):
             return False
-        match draft.spec(step_id).kind:
+        match draft.specs[step_id].kind:
             case "switch":
                 _switch(draft, step_id)
             case "wait":
@@ -48,7 +48,7 @@ def _go_on(draft: Draft, step_id: str) -> bool:
 
 
 def _may_go_on(draft: Draft, step_id: str) -> bool:
-    spec = draft.spec(step_id)
+    spec = draft.specs[step_id]
     match join(draft, step_id):
         case Join.LEAVE:
             return False
@@ -62,13 +62,14 @@ def _may_go_on(draft: Draft, step_id: str) -> bool:
     if unselecting is not None:
         _filter(draft, step_id, f"not selected by switch {unselecting}")
         return False
-    context = draft.context(step_id)
-    if not all(evaluate(guard, context) for guard in spec.guards):
-        _filter(draft, step_id, "its condition is false")
-        return False
-    for path in spec.required:
-        if evaluate({"var": path}, context) is None:
-            raise ExpressionError(f"required {path!r} is not there")
+    if spec.guards or spec.required:
+        context = draft.context(step_id)
+        if not all(evaluate(guard, context) for guard in spec.guards):
+            _filter(draft, step_id, "its condition is false")
+            return False
+        for path in spec.required:
+            if evaluate({"var": path}, context) is None:
+                raise ExpressionError(f"required {path!r} is not there")
     if spec.defer_ms:
         _defer(draft, step_id, spec.defer_ms)
         return False
@@ -84,12 +85,12 @@ def _why_filtered(draft: Draft, step_id: str) -> str:
 
 def _unselecting(draft: Draft, step_id: str) -> str | None:
     """The switch above this step that took another path, if there is one."""
-    for parent in draft.graph.parents[step_id]:
-        switch, step = draft.spec(parent).switch, draft.step(parent)
-        if switch is not None and step.status is StepStatus.COMPLETE and step.value is not None:
-            selected = switch.cases.get(step.value, switch.default) or ()
-            if step_id in _listed(switch) and step_id not in selected:
-                return parent
+    for above in draft.graph.switches.get(step_id, ()):
+        switch, step = draft.specs[above].switch, draft.step(above)
+        assert switch is not None
+        selected = switch.cases.get(step.value, switch.default) or ()
+        if step.status is StepStatus.COMPLETE and step.value is not None and step_id not in selected:
+            return above
     return None
 
 
@@ -103,9 +104,9 @@ def _filter(draft: Draft, step_id: str, reason: str) -> None:
 
 def _skip(draft: Draft, step_id: str) -> None:
     """Below parents that say no: the first of them is the reason."""
-    spec = draft.spec(step_id)
+    spec = draft.specs[step_id]
     for parent in draft.graph.parents[step_id]:
-        if edge(draft.step(parent), draft.spec(parent), spec) is Edge.SKIP:
+        if edge(draft.step(parent), draft.specs[parent], spec) is Edge.SKIP:
             skip(draft, step_id, parent)
             return
     reason = "its join can no longer be met"
@@ -119,7 +120,7 @@ def _defer(draft: Draft, step_id: str, delay_ms: int) -> None:
 
 def _delay(draft: Draft, step_id: str) -> None:
     """A delay is a step that defers itself; it ends when it is woken (`wake`)."""
-    delay_ms = draft.spec(step_id).delay_ms or 0
+    delay_ms = draft.specs[step_id].delay_ms or 0
     step = draft.step(step_id)
     if step.status is StepStatus.READY:
         _defer(draft, step_id, delay_ms)
@@ -130,7 +131,7 @@ def _delay(draft: Draft, step_id: str) -> None:
 
 def wake(draft: Draft, step_id: str) -> None:
     """The time that a step was deferred for is over."""
-    spec, step = draft.spec(step_id), draft.step(step_id)
+    spec, step = draft.specs[step_id], draft.step(step_id)
     begins = spec.kind == "delay" and bool(spec.defer_ms) and not step.iteration
     draft.amend(step_id, wake_at_ms=None)
     if spec.kind == "delay" and not begins:
@@ -139,7 +140,7 @@ def wake(draft: Draft, step_id: str) -> None:
 
 def _switch(draft: Draft, step_id: str) -> None:
     """Take the path of the key; all that stands on other paths is filtered."""
-    spec = draft.spec(step_id).switch
+    spec = draft.specs[step_id].switch
     assert spec is not None
     key = _key(evaluate(spec.on, draft.context(step_id)))
     selected = spec.cases.get(key, spec.default)

@@ -38,7 +38,7 @@ class Given:
         """Hides from what it says; most say nothing."""
         return Hiding(self.not_said)
 
-    @cached_property
+    @property
     def outputs(self) -> Hiding:
         """Hides from what it returns."""
         return Hiding(self.not_returned) if self.not_returned else NOTHING

@@ -10,7 +10,7 @@ others: specs have 10,000 steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
@@ -21,7 +21,6 @@ Edges = Mapping[str, Sequence[str]]
 Where = tuple[str | int, ...]
 
 _BATCH = 1024
-_LONGEST_ID_SEGMENTS = 129  # 128 dots part 129 empty texts; a path may be far longer
 _NAMES_IN_A_CYCLE = 12
 
 
@@ -36,6 +35,10 @@ class Graph:
     roots: tuple[str, ...]
     eager: frozenset[str] = frozenset()
     """Steps that must be judged whenever a parent ends: their join is a number or an expression."""
+    switches: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each step that switches list, which ones do."""
+    most_segments: int = 1
+    """Of one id: ids may contain dots, as paths do, and a path may be far longer."""
 
     def may_join(self, step_id: str, unmet: int) -> bool:
         """Whether a step with so many parents that are not final is to be judged."""
@@ -60,9 +63,9 @@ class Graph:
         up = _descents(swapped, self.parents, before)
         return _descents(pairs, self.parents, before) | {(lower, upper) for upper, lower in up}
 
-    def find_step(self, segments: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+    def find_step(self, segments: Sequence[str]) -> tuple[str, Sequence[str]] | None:
         """The step a dotted path means, and the rest of the path: the longest declared id that fits."""
-        return _longest_id(self.index, segments)
+        return _longest_id(self.index, segments, self.most_segments)
 
     def find_target(self, text: str) -> str | None:
         """The step that a `set` means by "X", "steps.X" or "steps.X.status"."""
@@ -70,7 +73,7 @@ class Graph:
             return text
         root, *segments = text.split(".")
         found = self.find_step(segments) if root == "steps" else None
-        return found[0] if found and found[1] in ((), ("status",)) else None
+        return found[0] if found and found[1] in ([], ["status"]) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[Fault]]:
         children={step_id: tuple(below) for step_id, below in _reversed(parents).items()},
         roots=tuple(step_id for step_id in index if not parents[step_id]),
         eager=frozenset(step.id for step in steps if not isinstance(step.join, str)),
+        switches=_switches(switched),
+        most_segments=_most_segments(index),
     )
     return graph, faults
 
@@ -163,16 +168,24 @@ def _switched(
     return switched
 
 
+def _switches(switched: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for listed, switch in switched:
+        found.setdefault(listed, []).append(switch)
+    return {listed: tuple(switches) for listed, switches in found.items()}
+
+
 def _implied_parents(
     steps: Sequence[StepSpec], index: Mapping[str, int], faults: list[Fault]
 ) -> dict[str, dict[str, _Implied]]:
     implied: dict[str, dict[str, _Implied]] = {}
+    most_segments = _most_segments(index)
     for step in steps:
         for where, value in _expressions(step):
             for reference in references(value):
                 if reference.has_default or not reference.segments:
                     continue
-                found = _longest_id(index, reference.segments)
+                found = _longest_id(index, reference.segments, most_segments)
                 if found is None:
                     if reference.whole:  # as a part of a value, an undefined reference is null (U8)
                         unknown = reference.segments[0]
@@ -309,9 +322,15 @@ def _rings(parents: Edges) -> Iterator[list[str]]:
                 todo.append(iter(parents[parent]))
 
 
-def _longest_id(index: Mapping[str, int], segments: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
-    for end in range(min(len(segments), _LONGEST_ID_SEGMENTS), 0, -1):
+def _longest_id(
+    index: Mapping[str, int], segments: Sequence[str], most: int
+) -> tuple[str, Sequence[str]] | None:
+    for end in range(min(len(segments), most), 0, -1):
         step_id = ".".join(segments[:end])
         if step_id in index:
-            return step_id, tuple(segments[end:])
+            return step_id, segments[end:]
     return None
+
+
+def _most_segments(ids: Iterable[str]) -> int:
+    return max((step_id.count(".") + 1 for step_id in ids), default=1)

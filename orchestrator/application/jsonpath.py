@@ -9,7 +9,7 @@ Matches come in document order. Nothing here backtracks, and a Meter bounds what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
@@ -38,7 +38,7 @@ class BadPath(ValueError):
 class Descends(Protocol):
     """A lazy mapping that takes as many segments of a path as it needs: ids may contain dots."""
 
-    def descend(self, parts: list[str], /) -> tuple[Any, list[str]] | None: ...
+    def descend(self, parts: Sequence[str], /) -> tuple[Any, Sequence[str]] | None: ...
 
 
 def _descends(kind: type) -> bool:

@@ -12,22 +12,22 @@ from orchestrator.application.units import StepRecord
 
 
 @dataclass(slots=True)
+class PositionChanges:
+    taken: set[int] = field(default_factory=set)
+    added: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class ReadinessChanges:
     unmet: dict[str, int] = field(default_factory=dict)
     open: int = 0
     active: int = 0
     in_flight: int = 0
-    agenda: PositionChanges = field(default_factory=lambda: PositionChanges())
-    candidates: PositionChanges = field(default_factory=lambda: PositionChanges())
+    agenda: PositionChanges = field(default_factory=PositionChanges)
+    candidates: PositionChanges = field(default_factory=PositionChanges)
     waiting: dict[str, bool] = field(default_factory=dict)
     timed: dict[str, bool] = field(default_factory=dict)
     due: dict[str, PositionChanges] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class PositionChanges:
-    taken: set[int] = field(default_factory=set)
-    added: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)

@@ -60,10 +60,15 @@ class WorkflowRecord:
     completions: int = 0
     webhook: dict[str, Any] | None = None
     version: str = ""
+    workflow_execution_id: str = field(init=False, repr=False, compare=False)
+    spec: WorkflowSpec = field(init=False, repr=False, compare=False)
+    graph: Graph = field(init=False, repr=False, compare=False)
     readiness: Readiness = field(init=False)
     shared: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.spec, self.graph = self.loaded.spec, self.loaded.graph
+        self.workflow_execution_id = f"{self.loaded.workflow_id}#{self.execution_id}"
         for step_id in self.graph.order:
             if step_id not in self.steps:
                 self.steps[step_id] = StepRecord()
@@ -74,10 +79,6 @@ class WorkflowRecord:
         return self.loaded.workflow_id
 
     @property
-    def workflow_execution_id(self) -> str:
-        return f"{self.loaded.workflow_id}#{self.execution_id}"
-
-    @property
     def root(self) -> str:
         """The execution id of the one at the top: this one, or the first of its parents."""
         return self.execution_id if self.parent is None else str(self.parent["root"])
@@ -85,14 +86,6 @@ class WorkflowRecord:
     @property
     def depth(self) -> int:
         return 0 if self.parent is None else int(self.parent["depth"])
-
-    @property
-    def spec(self) -> WorkflowSpec:
-        return self.loaded.spec
-
-    @property
-    def graph(self) -> Graph:
-        return self.loaded.graph
 
     @property
     def is_final(self) -> bool:
@@ -106,7 +99,8 @@ class WorkflowRecord:
     def apply(self, changes: Changes) -> None:
         """Write down what was decided, after it was committed."""
         self.steps.update(changes.steps)
-        put_items(self.items, changes)
+        if changes.items:
+            put_items(self.items, changes)
         self.state.update(changes.state)
         for name, value in changes.fields.items():
             setattr(self, name, value)

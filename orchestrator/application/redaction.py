@@ -35,6 +35,7 @@ WORDS = ("pw", "pwd")
 DEEPEST = 200
 """Below that nothing is shown: no value of ours is deeper."""
 
+_HOLDS_TEXTS = (str, dict, list, tuple)
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _PARTS = tuple(_SIGNS.sub("", part) for part in ANYWHERE)
 _SAID = re.compile(r"""(?<![\w.-])([\w.-]++)["']?\s*[:=]\s*["']?""")
@@ -71,13 +72,13 @@ def _texts(value: Any, names: Collection[str], deepest: int, *, is_hidden: bool)
             yield value
     elif deepest > 0 and isinstance(value, dict):
         for key, one in value.items():
-            is_below = is_hidden or (
-                isinstance(one, str | dict | list | tuple) and is_secret(str(key), names)
-            )
-            yield from _texts(one, names, deepest - 1, is_hidden=is_below)
+            if isinstance(one, _HOLDS_TEXTS):
+                is_below = is_hidden or is_secret(str(key), names)
+                yield from _texts(one, names, deepest - 1, is_hidden=is_below)
     elif deepest > 0 and isinstance(value, list | tuple):
         for one in value:
-            yield from _texts(one, names, deepest - 1, is_hidden=is_hidden)
+            if isinstance(one, _HOLDS_TEXTS):
+                yield from _texts(one, names, deepest - 1, is_hidden=is_hidden)
 
 
 def redacted_text(text: str, names: Collection[str] = ()) -> str:

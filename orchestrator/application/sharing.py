@@ -21,8 +21,8 @@ Beyond = Literal["global", "flow_group"]
 def scope_of(draft: Draft, key: str) -> tuple[str, str]:
     """The scope that a key is written to, and its name there."""
     scope, _, name = key.partition(":")
-    scopes = draft.record.spec.kv_scopes
-    return (scope, name) if scopes is not None and name and scope in scopes else ("flow", key)
+    scopes = draft.record.spec.kv_scopes or ()
+    return (scope, name) if name and scope in scopes else ("flow", key)
 
 
 def no_group(draft: Draft, output: Mapping[str, Any] | None) -> str | None:
@@ -35,6 +35,9 @@ def no_group(draft: Draft, output: Mapping[str, Any] | None) -> str | None:
 
 def merge(draft: Draft, step_id: str, output: Mapping[str, Any]) -> None:
     """Write an output into the state, and where its keys say so beyond it."""
+    if draft.record.spec.kv_scopes is None:
+        draft.merge_state(step_id, output)
+        return
     own: dict[str, Any] = {}
     for key, value in output.items():
         scope, name = scope_of(draft, key)
@@ -49,7 +52,7 @@ def merge(draft: Draft, step_id: str, output: Mapping[str, Any]) -> None:
 
 def add(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> None:
     """Carry out `kv_add`: all of it, or an ExpressionError and nothing."""
-    spec = draft.spec(step_id)
+    spec = draft.specs[step_id]
     if not spec.kv_add:
         return
     context = draft.context(step_id, output)

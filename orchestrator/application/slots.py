@@ -23,7 +23,7 @@ LONGEST_KEY = 256
 
 def has_place(draft: Draft, step_id: str) -> bool:
     """Whether a step may be dispatched as far as its concurrency key goes; if not, it stands in line."""
-    spec, step = draft.spec(step_id).concurrency, draft.step(step_id)
+    spec, step = draft.specs[step_id].concurrency, draft.step(step_id)
     if spec is None or step.slot is not None:
         return True
     draft.amend(step_id, slot=_wanted(draft, spec, step_id))

@@ -91,7 +91,7 @@ def decide(
     answers: dict[int, dict[str, Any]] = {}
     for position, event in enumerate(events):
         try:
-            if isinstance(event, ControlEvent | SignalEvent):
+            if isinstance(event, (ControlEvent, SignalEvent)):
                 answers[position] = _answered(draft, event)
             else:
                 _apply(draft, event)

@@ -15,7 +15,7 @@ S = StepStatus
 @dataclass(slots=True)
 class StepRecord:
     """One step of one execution, or one item of a map. It is never changed: `changed` makes another one.
-    Nothing is made as often, and one that Python itself froze would take ten times as long to make.
+    Nothing is made as often, and one that Python itself froze would take several times as long to make.
 
     `run_id` counts every reset and re-dispatch from 0, `attempt` the executions since the last reset from
     1, `round` the resets by `set` or rerun, `lost` the workers that died with this attempt, `iteration` how
@@ -106,8 +106,8 @@ class StepRecord:
 
     def as_dict(self) -> dict[str, Any]:
         """What is stored: the status and the counters, and whatever differs from a step that never ran."""
-        stored: dict[str, Any] = {"status": self.status.value, "run_id": self.run_id, "attempt": self.attempt}
-        for (name, default), value in zip(_STEP_DEFAULTS, _stored_values(self), strict=True):
+        stored: dict[str, Any] = {"status": str(self.status), "run_id": self.run_id, "attempt": self.attempt}
+        for name, default, value in zip(_STORED, _STORED_DEFAULTS, _stored_values(self), strict=True):
             if value is not default and (value != default or type(value) is not type(default)):
                 stored[name] = value
         for name in _PARTS:
@@ -120,7 +120,7 @@ class StepRecord:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> StepRecord:
-        known = {name: stored[name] for name, _ in _STEP_DEFAULTS if name in stored}
+        known = {name: stored[name] for name in _STORED if name in stored}
         if len(known) + 1 < len(stored):
             names = stored.keys() - known.keys() - {"status"}
             known["unknown"] = {name: stored[name] for name in sorted(names)}
@@ -171,8 +171,9 @@ _NAMES = tuple(f.name for f in fields(StepRecord))
 _POSITIONS = {name: position for position, name in enumerate(_NAMES)}
 _values = attrgetter(*_NAMES)
 _PARTS = ("items", "slot")
-_STEP_DEFAULTS = tuple((f.name, f.default) for f in fields(StepRecord) if f.name not in ("status", "unknown"))
-_stored_values = attrgetter(*(name for name, _ in _STEP_DEFAULTS))
+_STORED = tuple(name for name in _NAMES if name not in ("status", "unknown"))
+_STORED_DEFAULTS = tuple(f.default for f in fields(StepRecord) if f.name in _STORED)
+_stored_values = attrgetter(*_STORED)
 _COUNT_NAMES, _SLOT_NAMES = ([f.name for f in fields(part)] for part in (ItemCounts, Slot))
 
 

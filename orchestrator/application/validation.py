@@ -7,7 +7,7 @@ neither hides an unknown dependency nor causes more problems.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import UnionType
 from typing import Any
 
@@ -61,6 +61,10 @@ class LoadedSpec:
     warnings: tuple[Problem, ...] = ()
     is_sharing: bool = False
     """Whether its expressions may read values that executions share: they are loaded for no other spec."""
+    steps: dict[str, StepSpec] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", {step.id: step for step in self.spec.steps})
 
 
 def load_spec(text: str, source: str | None = None) -> LoadedSpec:

@@ -16,7 +16,7 @@ MOST_SIGNALS = 1_000
 
 def begin_wait(draft: Draft, step_id: str) -> None:
     """Take the oldest signal that was kept for this step; else wait for one."""
-    spec = draft.spec(step_id).wait
+    spec = draft.specs[step_id].wait
     assert spec is not None
     if take_kept_signal(draft, step_id):
         return
@@ -27,7 +27,7 @@ def begin_wait(draft: Draft, step_id: str) -> None:
 
 def take_kept_signal(draft: Draft, step_id: str) -> bool:
     """Complete the step with the oldest signal that was kept for it; False when there is none."""
-    spec = draft.spec(step_id).wait
+    spec = draft.specs[step_id].wait
     assert spec is not None
     for at, signal in enumerate(draft.signals):
         if signal["name"] in spec.signals:
@@ -40,7 +40,7 @@ def take_kept_signal(draft: Draft, step_id: str) -> bool:
 def on_signal(draft: Draft, name: str, payload: Any) -> StepResult:
     """The first step in spec order that waits for it has it; nobody: it is kept."""
     for step_id in draft.waiting:
-        spec = draft.spec(step_id).wait
+        spec = draft.specs[step_id].wait
         if spec is not None and name in spec.signals:
             return _complete(draft, step_id, name, payload)
     if len(draft.signals) >= MOST_SIGNALS:
@@ -52,7 +52,7 @@ def on_signal(draft: Draft, name: str, payload: Any) -> StepResult:
 
 def on_wait_over(draft: Draft, step_id: str) -> StepResult:
     """The time of a wait is over."""
-    spec = draft.spec(step_id).wait
+    spec = draft.specs[step_id].wait
     assert spec is not None
     if spec.is_any:
         return _bring(draft, step_id, {"event": "timeout"})
@@ -65,7 +65,7 @@ def on_wait_over(draft: Draft, step_id: str) -> StepResult:
 
 def _complete(draft: Draft, step_id: str, name: str, payload: Any) -> StepResult:
     output = payload if isinstance(payload, dict) else {"value": payload}
-    spec = draft.spec(step_id).wait
+    spec = draft.specs[step_id].wait
     assert spec is not None
     return _bring(draft, step_id, {**output, "event": name} if spec.is_any else output)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from orchestrator.application.decisions import Dispatch, DispatchJob
@@ -67,7 +68,12 @@ def _isolated_step(step: StepRecord, copy: Copy) -> StepRecord:
 
 
 def isolated_job(job: DispatchJob) -> DispatchJob:
-    return replace(job, inputs=copied(job.inputs), source=copied(job.source))
+    own = DispatchJob(*_job_values(job))
+    own.inputs, own.source = copied(job.inputs), copied(job.source)
+    return own
+
+
+_job_values = attrgetter(*(f.name for f in fields(DispatchJob)))
 
 
 def isolated_decision(decision: _D) -> _D:

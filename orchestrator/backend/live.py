@@ -23,10 +23,13 @@ class LiveRecords:
 
     def take(self, workflow_execution_id: str) -> WorkflowRecord | None:
         with self._lock:
-            record = self._records.pop(workflow_execution_id, None)
-            if record is not None:
-                self._steps -= _weight(record)
-            return record
+            return self._taken(workflow_execution_id)
+
+    def _taken(self, workflow_execution_id: str) -> WorkflowRecord | None:
+        record = self._records.pop(workflow_execution_id, None)
+        if record is not None:
+            self._steps -= _weight(record)
+        return record
 
     def look_at(self, workflow_execution_id: str) -> WorkflowRecord | None:
         """For what never changes of it; the record stays where it is."""
@@ -34,10 +37,10 @@ class LiveRecords:
             return self._records.get(workflow_execution_id)
 
     def keep(self, record: WorkflowRecord) -> None:
-        self.take(record.workflow_execution_id)
-        if record.is_final:
-            return
         with self._lock:
+            self._taken(record.workflow_execution_id)
+            if record.is_final:
+                return
             self._records[record.workflow_execution_id] = record
             self._steps += _weight(record)
             while self._steps > self._steps_kept and len(self._records) > 1:

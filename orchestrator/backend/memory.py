@@ -165,9 +165,10 @@ class InProcessRunner:
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
         with self._lock:
             for job in jobs:
-                there = self._pending.get(_key(job))
+                key = _key(job)
+                there = self._pending.get(key)
                 if there is None or there.token != job.token:  # another's, that had the same id before
-                    self._pending[_key(job)] = isolated_job(job)
+                    self._pending[key] = isolated_job(job)
         return []
 
     def list_pending_jobs(self) -> list[DispatchJob]:

@@ -104,19 +104,7 @@ class InProcessWorker:
             check_named(named, job.step_id, job.fn, job.heartbeat_s, job.source)
             given = self._given(job)
             hide = lambda text: given.texts.text(text)  # noqa: E731
-            say = self._say(job)
-            offered = {
-                "heartbeat": Heartbeat(
-                    self._clock,
-                    lambda said: logger.debug("heartbeat: %s", hide(said)),
-                    lambda said: say(hide(said)),
-                ),
-                "configuration": given.configuration,
-                "context": _context_of(job, started_ms),
-                "log": lambda text: _log(hide(str(text)), say),
-                "cancelled": lambda: False,
-                "evaluate": evaluate,
-            }
+            offered = self._offered(job, given, hide, started_ms) if named else {}
             output = awaited(executor(*before, given.inputs, **{name: offered[name] for name in named}))
             return self._checked(output, job, given.outputs), None
         except NotJson as fault:
@@ -131,6 +119,24 @@ class InProcessWorker:
             return None, failure("refused", str(fault), type(fault).__name__)
         except (Exception, SystemExit) as fault:
             return None, exception(fault, hide)
+
+    def _offered(
+        self, job: DispatchJob, given: Given, hide: Callable[[str], str], started_ms: int
+    ) -> dict[str, Any]:
+        """What an executor may name."""
+        say = self._say(job)
+        return {
+            "heartbeat": Heartbeat(
+                self._clock,
+                lambda said: logger.debug("heartbeat: %s", hide(said)),
+                lambda said: say(hide(said)),
+            ),
+            "configuration": given.configuration,
+            "context": _context_of(job, started_ms),
+            "log": lambda text: _log(hide(str(text)), say),
+            "cancelled": lambda: False,
+            "evaluate": evaluate,
+        }
 
     def _say(self, job: DispatchJob) -> Callable[[str], None]:
         """Keeps what the run of a job says; that it cannot be kept is no failure of the step."""

@@ -269,7 +269,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> int:
         return counted
 
     with monkeypatch.context() as patched:
-        for name in ("step", "spec", "unmet", "move", "amend", "look_at"):
+        for name in ("step", "unit", "spec", "unmet", "move", "amend", "look_at"):
             patched.setattr(Draft, name, counting(getattr(Draft, name)))
         act()
     return count
@@ -330,8 +330,7 @@ def test_an_event_costs_what_it_touches_not_what_the_workflow_holds(
 
 
 def test_positions_are_taken_in_order_and_what_was_discarded_is_passed_over() -> None:
-    changes = PositionChanges()
-    agenda = Agenda([1, 3, 5, 7], changes)
+    agenda = Agenda([1, 3, 5, 7])
     agenda.add(4)
     agenda.add(2)
 
@@ -340,16 +339,15 @@ def test_positions_are_taken_in_order_and_what_was_discarded_is_passed_over() ->
     agenda.add(5)
 
     assert [agenda.take() for _ in range(6)] == [3, 4, 5, 7, None, None]
-    assert (changes.added, changes.taken) == (set(), {1, 2, 3, 4, 5, 7})
+    assert (agenda.added, agenda.taken) == (set(), {1, 2, 3, 4, 5, 7})
 
 
 def test_what_is_discarded_after_it_was_added_is_not_there_any_more() -> None:
-    changes = PositionChanges()
-    agenda = Agenda([2], changes)
+    agenda = Agenda([2])
 
     agenda.add(9)
     agenda.discard(9)
     agenda.discard(2)
 
     assert agenda.take() is None
-    assert changes.added == set()
+    assert agenda.added == set()
