@@ -29,6 +29,7 @@ from typing import Any
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq.connection import back_off, connect
+from orchestrator.redis_rq.direct import Direct
 from orchestrator.redis_rq.taking import Done, Job, Station, Taker
 from orchestrator.worker.commands import listen
 from orchestrator.worker.harness import Harness, executors_from_environment, lease_from_environment, marks
@@ -123,7 +124,7 @@ def be_a_work_horse(url: str, station: Station, burst: bool, recycling: Recyclin
     client, bare = connect(url), connect(url, decodes=False)
     clock, lease_s, leave = RedisClock(client), lease_from_environment(), threading.Event()
     pipes.on_end(leave.set)
-    taker = Taker(bare, station, lambda: clock.now_ms() + round(lease_s * 1000))
+    taker = Taker(Direct(bare), station, lambda: clock.now_ms() + round(lease_s * 1000))
     beats = Beats(on_tick=lambda: pipes.tell({"type": "pulse", "is_busy": horse.is_busy}))
     executors = executors_from_environment()  # now, and not when a step may have changed it
     harness = Harness(client, executors, clock, station.worker, lease_s, beats=beats)
