@@ -36,7 +36,7 @@ class Given:
     @cached_property
     def texts(self) -> Hiding:
         """Hides from what it says; most say nothing."""
-        return Hiding(self.not_said)
+        return Hiding(self.not_said) if self.not_said else NOTHING
 
     @cached_property
     def outputs(self) -> Hiding:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import Any
 
 REDACTED = "<redacted>"
@@ -34,6 +35,9 @@ WORDS = ("pw", "pwd")
 
 DEEPEST = 200
 """Below that nothing is shown: no value of ours is deeper."""
+
+LONGEST_REMEMBERED = 64
+"""Keys come again and again; one that is longer is not kept for that."""
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _PARTS = tuple(_SIGNS.sub("", part) for part in ANYWHERE)
@@ -97,8 +101,15 @@ def redacted_text(text: str, names: Collection[str] = ()) -> str:
 def is_secret(key: str, names: Collection[str] = ()) -> bool:
     """Whether a key names a secret: by its usual names, or because it is one of `names`, in any case."""
     lower = key.lower()
-    if any(lower == name.lower() for name in names):
+    if names and any(lower == name.lower() for name in names):
         return True
+    return _remembered(lower) if len(lower) <= LONGEST_REMEMBERED else _is_usual(lower)
+
+
+def _is_usual(lower: str) -> bool:
     words = [word for word in _SIGNS.split(lower) if word]
     plain = "".join(words)
     return any(part in plain for part in _PARTS) or any(word in words for word in WORDS)
+
+
+_remembered = lru_cache(maxsize=1024)(_is_usual)

@@ -24,7 +24,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from orchestrator.application.errors import Unavailable
@@ -48,7 +47,7 @@ class WorkHorse:
 
     def __init__(self, taker: Taker, harness: Harness, wear: Wear, leave: threading.Event) -> None:
         self._taker, self._wear, self._leave = taker, wear, leave
-        self._harness = replace(harness, hand_in=self._keep)
+        self._harness = replace(harness, hand_in=self._keep, stop=self.stop)
         self._lock = threading.Lock()
         self._token: str | None = None
         self._done: Done | None = None
@@ -105,7 +104,7 @@ class WorkHorse:
         with self._lock:
             self._token = token
         try:
-            replace(self._harness, stop=partial(self.stop, token)).run(payload, is_leased=True)
+            self._harness.run(payload, is_leased=True)
         except BaseException:  # which no executor can cause, unless it has broken something of ours
             try:
                 logger.exception("this run was given up", extra=marks(payload))
