@@ -1,8 +1,8 @@
-"""A client that keeps one connection, for short calls that come one after the other.
+"""Clients for those who have no time: with as little as possible around each call, or around a few.
 
 What a client does around each call takes longer than a short one: its pool hands out a connection and looks
-whether it is still good, statistics are kept, retries are prepared. Here a call is what is written and what
-is read.
+whether it is still good, statistics are kept, retries are prepared. By a direct one, a call is what is
+written and what is read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,23 @@ from hiredis import pack_command
 from redis.client import Pipeline
 from redis.exceptions import ResponseError
 
-from orchestrator.redis_rq.connection import Client
+from orchestrator.redis_rq.connection import Client, connect_like
 
 IDLE_S = 1.0
 """A connection that nobody used for so long is looked at again: its server may have closed it."""
 
 
+def connect_briefly(other: Client) -> Client:
+    """A client like another one, for a process that runs one step. It does not introduce itself: for each
+    connection, redis-py would look into the files of its own package for its version."""
+    client = connect_like(other)
+    client.connection_pool.connection_kwargs["driver_info"] = None
+    return client
+
+
 class Direct(redis.Redis):
-    """To be used by one thread. Its connection comes from the pool of another client."""
+    """To be used by one thread, and one that keeps its connection, which comes from the pool of another
+    client."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(connection_pool=client.connection_pool)

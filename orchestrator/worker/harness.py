@@ -37,7 +37,8 @@ from orchestrator.awaiting import awaited
 from orchestrator.logs import running
 from orchestrator.raised import exception
 from orchestrator.redis_rq.codec import dumps, event_fields
-from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
+from orchestrator.redis_rq.connection import Client, persist, translated
+from orchestrator.redis_rq.direct import connect_briefly
 from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.secrets import read_secret
 from orchestrator.worker.copies import end_copies_of
@@ -63,7 +64,7 @@ def run_step(payload: dict[str, Any]) -> None:
     """What every job of ours calls, under any RQ worker; executors are named by an environment variable."""
     job = get_current_job()
     assert job is not None, "run_step is called by an RQ worker"
-    client = connect_like(job.connection)
+    client = connect_briefly(job.connection)
     # A work-horse runs this one job and may be killed with it; a worker that does not fork may not.
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
     stop = _die if is_horse else None
