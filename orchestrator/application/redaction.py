@@ -9,7 +9,7 @@ values, since executors need them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +39,7 @@ DEEPEST = 200
 LONGEST_REMEMBERED = 64
 """Keys come again and again; one that is longer is not kept for that."""
 
+_SEARCHED = (str, dict, list, tuple)
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _PARTS = tuple(_SIGNS.sub("", part) for part in ANYWHERE)
 _SAID = re.compile(r"""(?<![\w.-])([\w.-]++)["']?\s*[:=]\s*["']?""")
@@ -64,24 +65,24 @@ def redacted(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) ->
     return value
 
 
-def secrets_in(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> Iterator[str]:
+def secrets_in(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> list[str]:
     """Every text that redacted() hides: what stands there may be repeated where no key names it."""
-    yield from _texts(value, names, deepest, is_hidden=False)
+    found: list[str] = []
+    _search(value, names, deepest, False, found)
+    return found
 
 
-def _texts(value: Any, names: Collection[str], deepest: int, *, is_hidden: bool) -> Iterator[str]:
+def _search(value: Any, names: Collection[str], deepest: int, is_hidden: bool, found: list[str]) -> None:
     if isinstance(value, str):
         if is_hidden:
-            yield value
+            found.append(value)
     elif deepest > 0 and isinstance(value, dict):
         for key, one in value.items():
-            is_below = is_hidden or (
-                isinstance(one, str | dict | list | tuple) and is_secret(str(key), names)
-            )
-            yield from _texts(one, names, deepest - 1, is_hidden=is_below)
-    elif deepest > 0 and isinstance(value, list | tuple):
+            if isinstance(one, _SEARCHED):
+                _search(one, names, deepest - 1, is_hidden or is_secret(str(key), names), found)
+    elif deepest > 0 and isinstance(value, _SEARCHED):
         for one in value:
-            yield from _texts(one, names, deepest - 1, is_hidden=is_hidden)
+            _search(one, names, deepest - 1, is_hidden, found)
 
 
 def redacted_text(text: str, names: Collection[str] = ()) -> str:

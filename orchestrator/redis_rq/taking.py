@@ -3,6 +3,13 @@
 A job that is taken is leased in the same moment, so nobody else need be asked whether it is still wanted. One
 that was taken and that nobody begins, because its worker died right here, is found by its lease, or by the
 parent of that worker: RQ's key of the worker says what it has.
+
+    there is enough to do   hand in and take
+    there is nothing        hand in and take nothing, wait, take what came
+    nor was there before    hand in and wait, take what came
+
+Each of these is a round trip. What came has left its queue and is not leased yet: if its worker dies right
+there, the sweep finds it missing.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ its deadline, by who supersedes or cancels it, or by what it does itself. The su
 taken and not handed in, which RQ's key of the worker says, and begins another one.
 
     died while            what is left                         who repairs it
+    waiting               a job that has left its queue        the sweep, which finds it missing
     taking                a job that is leased to us           the supervisor; if it is gone too, the lease
     running               the same                             the same
     handing in            the same, or a result already out    the token refuses a second result
