@@ -43,8 +43,8 @@ class Direct(redis.Redis):
         return self.parse_response(connection, args[0], **options)  # type: ignore[no-untyped-call]
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
-        assert not transaction, "for that there are other clients"
-        return DirectPipeline(self)
+        """A transaction goes by the pool, as by any other client."""
+        return super().pipeline(transaction, shard_hint) if transaction else DirectPipeline(self)
 
     def _send(self, commands: list[tuple[Any, ...]]) -> Any:
         """Write all of them at once; their answers are to be read from what is returned."""

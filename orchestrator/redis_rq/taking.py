@@ -91,7 +91,7 @@ class Taker:
         return _read(found)
 
     def _take(self, most: int, wait_s: float, done: Sequence[Done]) -> list[bytes]:
-        """Who had to wait the last time does not ask first, but whether to wait."""
+        """Who had to wait the last time waits at once, and does not ask before."""
         waits, looks = bool(most and wait_s), time.monotonic() >= self._look_at
         if looks or self._popped or not (self._is_idle and waits):
             found = self._run(most, done, looks)
@@ -102,7 +102,8 @@ class Taker:
                 return found or []
             done = ()
         done = self._wait(wait_s, done)
-        return self._run(most, done) or [] if self._popped or done else []
+        found = self._run(most, done) if self._popped or done else []
+        return found or []
 
     def _wait(self, wait_s: float, done: Sequence[Done]) -> Sequence[Done]:
         """Hand in what is done, and wait for a job in the same round trip: it is kept until it has begun.
