@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import redis
+from hiredis import pack_command
 from redis.client import Pipeline
 from redis.exceptions import ResponseError
 
@@ -52,7 +53,8 @@ class Direct(redis.Redis):
                 self.connection_pool.release(self._kept)
             self._kept = None
             self._kept = self.connection_pool.get_connection()
-        self._kept.send_packed_command(self._kept.pack_commands(commands))
+        packed = [pack_command((*words[0].split(), *words[1:])) for words in commands]
+        self._kept.send_packed_command([b"".join(packed)])
         self._used_at = time.monotonic()
         return self._kept
 
