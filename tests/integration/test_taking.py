@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError
 from coreworld import document, step
 from integration.world import Proxy, World
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq import direct
+from orchestrator.redis_rq import direct, taking
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.direct import Direct
 from orchestrator.redis_rq.keys import Keys
@@ -195,8 +195,9 @@ def test_a_job_whose_worker_died_with_it_is_not_kept_for_ever(world: World, bare
 
 
 @pytest.fixture
-def kept(real_world: World) -> Iterator[Direct]:
-    """A client as a work-horse has it."""
+def kept(real_world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Direct]:
+    """A client as a work-horse has it; whether workers are suspended is looked at once."""
+    monkeypatch.setattr(taking, "LOOK_S", 600.0)
     path = real_world.client.connection_pool.connection_kwargs["path"]
     with connect(f"unix://{path}", decodes=False) as bare:
         yield Direct(bare)
