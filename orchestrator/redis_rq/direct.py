@@ -30,8 +30,7 @@ def connect_briefly(other: Client) -> Client:
 
 
 class Direct(redis.Redis):
-    """To be used by one thread, and one that keeps its connection, which comes from the pool of another
-    client."""
+    """For one thread. It keeps its connection, which is one of another client's pool."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(connection_pool=client.connection_pool)
