@@ -12,10 +12,8 @@ The work-horse of every step imports this: nothing heavy may be needed here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from orchestrator.application.configuration import configure, readable, variables_of
 from orchestrator.application.hiding import NOTHING, Hiding
@@ -23,25 +21,16 @@ from orchestrator.application.redaction import is_secret, secrets_in
 from orchestrator.application.secrets import Read, filled
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """Its inputs and its configuration, complete, and which values must not come back: those that are found
     before it is called, for it may change what it is given."""
 
     inputs: dict[str, Any]
     configuration: dict[str, Any]
-    not_said: Collection[str]
-    not_returned: Collection[str]
-
-    @cached_property
-    def texts(self) -> Hiding:
-        """Hides from what it says; most say nothing."""
-        return Hiding(self.not_said)
-
-    @property
-    def outputs(self) -> Hiding:
-        """Hides from what it returns."""
-        return Hiding(self.not_returned) if self.not_returned else NOTHING
+    texts: Hiding
+    """Hides from what it says."""
+    outputs: Hiding
+    """Hides from what it returns."""
 
 
 def give(
@@ -68,4 +57,10 @@ def give(
     named = secrets_in([complete, configuration], redact)
     private = [value for name, value in readable(environment).items() if is_secret(name, redact)]
     not_returned = [*found.values(), *private]
-    return Given(complete, configuration, [*not_returned, *values.values(), *named], not_returned)
+    not_said = [*not_returned, *values.values(), *named]
+    return Given(
+        complete,
+        configuration,
+        Hiding(not_said) if not_said else NOTHING,
+        Hiding(not_returned) if not_returned else NOTHING,
+    )

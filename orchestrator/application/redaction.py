@@ -9,7 +9,8 @@ values, since executors need them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from functools import lru_cache
 from typing import Any
 
 REDACTED = "<redacted>"
@@ -35,7 +36,10 @@ WORDS = ("pw", "pwd")
 DEEPEST = 200
 """Below that nothing is shown: no value of ours is deeper."""
 
-_HOLDS_TEXTS = (str, dict, list, tuple)
+LONGEST_REMEMBERED = 64
+"""Keys come again and again; one that is longer is not kept for that."""
+
+_SEARCHED = (str, dict, list, tuple)
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _PARTS = tuple(_SIGNS.sub("", part) for part in ANYWHERE)
 _SAID = re.compile(r"""(?<![\w.-])([\w.-]++)["']?\s*[:=]\s*["']?""")
@@ -61,24 +65,24 @@ def redacted(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) ->
     return value
 
 
-def secrets_in(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> Iterator[str]:
+def secrets_in(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> list[str]:
     """Every text that redacted() hides: what stands there may be repeated where no key names it."""
-    yield from _texts(value, names, deepest, is_hidden=False)
+    found: list[str] = []
+    _search(value, names, deepest, False, found)
+    return found
 
 
-def _texts(value: Any, names: Collection[str], deepest: int, *, is_hidden: bool) -> Iterator[str]:
+def _search(value: Any, names: Collection[str], deepest: int, is_hidden: bool, found: list[str]) -> None:
     if isinstance(value, str):
         if is_hidden:
-            yield value
+            found.append(value)
     elif deepest > 0 and isinstance(value, dict):
         for key, one in value.items():
-            if isinstance(one, _HOLDS_TEXTS):
-                is_below = is_hidden or is_secret(str(key), names)
-                yield from _texts(one, names, deepest - 1, is_hidden=is_below)
-    elif deepest > 0 and isinstance(value, list | tuple):
+            if isinstance(one, _SEARCHED):
+                _search(one, names, deepest - 1, is_hidden or is_secret(str(key), names), found)
+    elif deepest > 0 and isinstance(value, _SEARCHED):
         for one in value:
-            if isinstance(one, _HOLDS_TEXTS):
-                yield from _texts(one, names, deepest - 1, is_hidden=is_hidden)
+            _search(one, names, deepest - 1, is_hidden, found)
 
 
 def redacted_text(text: str, names: Collection[str] = ()) -> str:
@@ -98,8 +102,15 @@ def redacted_text(text: str, names: Collection[str] = ()) -> str:
 def is_secret(key: str, names: Collection[str] = ()) -> bool:
     """Whether a key names a secret: by its usual names, or because it is one of `names`, in any case."""
     lower = key.lower()
-    if any(lower == name.lower() for name in names):
+    if names and any(lower == name.lower() for name in names):
         return True
+    return _remembered(lower) if len(lower) <= LONGEST_REMEMBERED else _is_usual(lower)
+
+
+def _is_usual(lower: str) -> bool:
     words = [word for word in _SIGNS.split(lower) if word]
     plain = "".join(words)
     return any(part in plain for part in _PARTS) or any(word in words for word in WORDS)
+
+
+_remembered = lru_cache(maxsize=1024)(_is_usual)

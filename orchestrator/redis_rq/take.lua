@@ -14,7 +14,7 @@
 -- Returns nothing when the workers are suspended, else for each job its token and its data.
 local most, worker, now, due = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local is_single, leases = ARGV[7] == "1", ARGV[8]
-local taken, done = {}, {}
+local taken, begun, done = {}, {}, {}
 
 local at = 10
 for _ = 1, tonumber(ARGV[9]) do
@@ -29,6 +29,10 @@ end
 -- A job without a hash was revoked, and one without a lease is waited for by nobody: both are passed over. What
 -- never had a lease is no step of ours, and is given as it is. Keys that RQ owns may hold anything.
 local function begin(token)
+  if begun[token] then
+    return
+  end
+  begun[token] = true
   local key = "rq:job:" .. token
   local job = redis.pcall("HMGET", key, "data", "lease")
   if job.err or not job[1] then

@@ -3,6 +3,13 @@
 A job that is taken is leased in the same moment, so nobody else need be asked whether it is still wanted. One
 that was taken and that nobody begins, because its worker died right here, is found by its lease, or by the
 parent of that worker: RQ's key of the worker says what it has.
+
+    there is enough to do   hand in and take
+    there is nothing        hand in and take nothing, wait, take what came
+    nor was there before    hand in and wait, take what came
+
+Each of these is a round trip. What came has left its queue and is not leased yet: if its worker dies right
+there, the sweep finds it missing.
 """
 
 from __future__ import annotations
@@ -11,16 +18,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha1
 from typing import Any, NamedTuple
+
+from redis.exceptions import NoScriptError
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.scripts import Script
+from orchestrator.redis_rq.scripts import Script, text_of
 
 LOOK_S = 1.0
 """How often a worker looks whether RQ's workers are suspended."""
+
+BUSY_S = 0.001
+"""Who waits no longer than that for a job has enough of them."""
 
 Job = tuple[str, dict[str, Any] | None]
 """A token and its payload, which is None if the job is not one of ours."""
@@ -57,7 +70,9 @@ class Taker:
         self._queues = [Keys.rq_queue(queue) for queue in station.queues]
         self._script_keys = [station.key, *self._queues]
         self._script = Script(client, "take")
-        self._look_at, self._is_unsure = 0.0, False
+        self._sha = sha1(text_of("take").encode(), usedforsecurity=False).hexdigest()
+        self._look_at, self._is_unsure, self._is_idle = 0.0, False, False
+        self._popped: list[bytes] = []
 
     def take(self, most: int, wait_s: float = 0.0, done: Sequence[Done] = ()) -> list[Job]:
         """Hand in what is done, and take up to so many jobs. When there is none, the first
@@ -68,31 +83,61 @@ class Taker:
         """
         try:
             with translated():
-                found = self._run(most, done)
-                if found is None:
-                    time.sleep(wait_s)
-                if not (found is None or found) and most and wait_s:
-                    popped: Any = self._client.blpop(self._queues, timeout=wait_s)
-                    found = self._run(most, (), popped[1]) if popped else []
+                found = self._take(most, wait_s, done)
         except Unavailable:
-            self._is_unsure = True
+            self._is_unsure, self._is_idle = True, False
             raise
         self._is_unsure = False
-        return _read(found or [])
+        return _read(found)
 
-    def _run(self, most: int, done: Sequence[Done], *tokens: bytes) -> list[bytes] | None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        looks = time.monotonic() >= self._look_at
-        args: list[Any] = [most, self._station.worker, now, self._lease_until_ms(), int(looks)]
-        args += [int(self._is_unsure), int(self._station.is_single), self._station.keys.leases, len(done)]
-        for token, stream, event in done:
-            args += [token, stream, 2 * len(event)]
-            for pair in event.items():
-                args += pair
-        found: list[bytes] | None = self._script(self._script_keys, [*args, *tokens])
+    def _take(self, most: int, wait_s: float, done: Sequence[Done]) -> list[bytes]:
+        """Who had to wait the last time waits at once, and does not ask before."""
+        waits, looks = bool(most and wait_s), time.monotonic() >= self._look_at
+        if looks or self._popped or not (self._is_idle and waits):
+            found = self._run(most, done, looks)
+            if found is None:
+                time.sleep(wait_s)
+            if found is None or found or not waits:
+                self._is_idle = False
+                return found or []
+            done = ()
+        done = self._wait(wait_s, done)
+        found = self._run(most, done) if self._popped or done else []
+        return found or []
+
+    def _wait(self, wait_s: float, done: Sequence[Done]) -> Sequence[Done]:
+        """Hand in what is done, and wait for a job in the same round trip: it is kept until it has begun.
+        Returns what could not be handed in, since the server has forgotten how."""
+        began = time.monotonic()
+        with self._client.pipeline(transaction=False) as pipe:
+            if done:
+                pipe.evalsha(self._sha, len(self._script_keys), *self._script_keys, *self._words(0, done))
+            pipe.blpop(self._queues, timeout=wait_s)
+            *handed_in, popped = pipe.execute(raise_on_error=False)
+        self._is_idle = time.monotonic() - began > BUSY_S
+        self._popped = [popped[1]] if isinstance(popped, tuple) else []
+        for answer in (*handed_in, popped):
+            if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
+                raise answer
+        return done if any(isinstance(one, NoScriptError) for one in handed_in) else ()
+
+    def _run(self, most: int, done: Sequence[Done], looks: bool = False) -> list[bytes] | None:
+        found: list[bytes] | None = self._script(self._script_keys, self._words(most, done, looks))
+        self._popped = []
         if looks and found is not None:
             self._look_at = time.monotonic() + LOOK_S
         return found
+
+    def _words(self, most: int, done: Sequence[Done], looks: bool = False) -> list[Any]:
+        """What take.lua is told."""
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        words: list[Any] = [most, self._station.worker, now, self._lease_until_ms(), int(looks)]
+        words += [int(self._is_unsure), int(self._station.is_single), self._station.keys.leases, len(done)]
+        for token, stream, event in done:
+            words += [token, stream, 2 * len(event)]
+            for pair in event.items():
+                words += pair
+        return words + self._popped
 
     def hand_in(self, done: Done) -> None:
         """What is done by itself: a job that is done with leaves nothing behind."""

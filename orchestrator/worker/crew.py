@@ -139,7 +139,7 @@ class Crew:
         done = [Done(token)]
         harness = replace(
             self._harness,
-            stop=run.stop,
+            stop=lambda _: run.stop(),
             is_stopped=lambda: run.is_stopped,
             awaited=lambda returned: self._loop.awaited(returned, run.stops_by),
             hand_in=lambda payload, event: done.append(Done(token, payload["events"], event)),

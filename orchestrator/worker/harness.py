@@ -30,14 +30,15 @@ from rq.timeouts import JobTimeoutException
 
 from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
 from orchestrator.application.errors import BadConfiguration, OrchestratorError, Refused, Unavailable
-from orchestrator.application.events import LostEvent, ResultEvent, StartedEvent, failure, iso
-from orchestrator.application.given import give
+from orchestrator.application.events import LostEvent, StartedEvent, failure, iso
+from orchestrator.application.given import Given, give
 from orchestrator.application.payloads import Payloads
 from orchestrator.awaiting import awaited
 from orchestrator.logs import running
 from orchestrator.raised import exception
-from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
+from orchestrator.redis_rq.codec import dumps, event_fields
+from orchestrator.redis_rq.connection import Client, persist, translated
+from orchestrator.redis_rq.direct import connect_briefly
 from orchestrator.redis_rq.keys import Keys, lease_member
 from orchestrator.secrets import read_secret
 from orchestrator.worker.copies import end_copies_of
@@ -63,7 +64,7 @@ def run_step(payload: dict[str, Any]) -> None:
     """What every job of ours calls, under any RQ worker; executors are named by an environment variable."""
     job = get_current_job()
     assert job is not None, "run_step is called by an RQ worker"
-    client = connect_like(job.connection)
+    client = connect_briefly(job.connection)
     # A work-horse runs this one job and may be killed with it; a worker that does not fork may not.
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
     stop = _die if is_horse else None
@@ -76,7 +77,7 @@ def run_step(payload: dict[str, Any]) -> None:
         client.close()
 
 
-def _die() -> None:
+def _die(_: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -119,8 +120,8 @@ class Harness:
     worker: str = ""
     lease_s: float = LEASE_S
     give_up_after_s: float = GIVE_UP_AFTER_S
-    stop: Callable[[], None] | None = None
-    """Ends the run from outside, if anything can; by default that ends this very process."""
+    stop: Callable[[str], object] | None = None
+    """Ends the run of a token from outside, if anything can."""
     is_stopped: Callable[[], bool] = lambda: False
     awaited: Callable[[Any], Any] = awaited
     is_alone: bool = True
@@ -148,7 +149,7 @@ class Harness:
             return self._run(payload, log_end, is_leased)
 
     def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None], is_leased: bool) -> bool:
-        started_at, overdue = iso(_now_ms()), Overdue(payload["timeout_s"], self.stop)
+        started_at, overdue = iso(_now_ms()), Overdue(payload["timeout_s"], lambda: self._stop(payload))
         clock = self.clock or RedisClock(self.client)
         lease = Lease(
             self.client,
@@ -197,29 +198,10 @@ class Harness:
         except Exception as error:
             return None, exception(error)
         hide = given.texts.text
-        run = marks(payload)
-
-        def log(text: Any) -> None:
-            shown = hide(str(text))
-            logger.info("%s", shown, extra=run)
-            lines.say(shown)
-
-        heartbeat = Heartbeat(
-            time.monotonic,
-            lambda said: logger.debug("heartbeat: %s", hide(said), extra=run),
-            lambda said: lines.say(hide(said)),
-        )
-        offered = {
-            "heartbeat": heartbeat,
-            "configuration": given.configuration,
-            "context": _context_of(payload),
-            "log": log,
-            "cancelled": lambda: lease.is_superseded or self.is_stopped(),
-            "evaluate": evaluate,
-        }
+        offered = self._offered(payload, given, lease, lines) if named else {}
         process = os.getpid()
         try:
-            with self._watch(payload, heartbeat, lease), without(given.texts):
+            with self._watch(payload, offered.get("heartbeat"), lease), without(given.texts):
                 output = self.awaited(executor(given.inputs, **{name: offered[name] for name in named}))
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
@@ -233,11 +215,35 @@ class Harness:
             end_copies_of(process)
         return checked(output, payload["max_output_bytes"], hide, given.outputs, large.stow)
 
+    def _offered(
+        self, payload: Mapping[str, Any], given: Given, lease: Lease, lines: Lines
+    ) -> dict[str, Any]:
+        """All that an executor may name, for one that is called now."""
+        hide, run = given.texts.text, marks(payload)
+
+        def log(text: Any) -> None:
+            shown = hide(str(text))
+            logger.info("%s", shown, extra=run)
+            lines.say(shown)
+
+        return {
+            "heartbeat": Heartbeat(
+                time.monotonic,
+                lambda said: logger.debug("heartbeat: %s", hide(said), extra=run),
+                lambda said: lines.say(hide(said)),
+            ),
+            "configuration": given.configuration,
+            "context": _context_of(payload),
+            "log": log,
+            "cancelled": lambda: lease.is_superseded or self.is_stopped(),
+            "evaluate": evaluate,
+        }
+
     def _watch(
-        self, payload: Mapping[str, Any], heartbeat: Heartbeat, lease: Lease
+        self, payload: Mapping[str, Any], heartbeat: Heartbeat | None, lease: Lease
     ) -> AbstractContextManager[Any]:
         within_s = payload.get("heartbeat_s")
-        if within_s is None:
+        if within_s is None or heartbeat is None:
             return nullcontext()
         return Watch(heartbeat, within_s, lambda: self._on_silence(payload, lease))
 
@@ -250,14 +256,16 @@ class Harness:
         reason = f"its executor did not report for {payload['heartbeat_s']:g} s"
         logger.warning("%s: %s", _name(payload), reason, extra=marks(payload))
         self._tell(payload, LostEvent(*dispatch_of(payload), reason))
-        if self.stop is not None:
-            self.stop()
+        self._stop(payload)
 
     def _on_superseded(self, payload: Mapping[str, Any]) -> None:
         """Nobody waits for this step any more: it was reset, or its workflow has ended. Stop it."""
         logger.info("superseded while it runs", extra=marks(payload))
+        self._stop(payload)
+
+    def _stop(self, payload: Mapping[str, Any]) -> None:
         if self.stop is not None:
-            self.stop()
+            self.stop(payload["token"])
 
     def _publish(
         self,
@@ -267,12 +275,9 @@ class Harness:
         started_at: str,
         lines: Lines,
     ) -> None:
-        execution, step, run_id, attempt, token = dispatch_of(payload)
-        worker = self.worker or _worker_name()
-        event = ResultEvent(execution, step, None, error, run_id, attempt, token, worker, started_at)
-        fields: dict[Any, Any] = dict(event_fields(event))
-        if output is not None:
-            fields["output"] = output
+        fields: dict[Any, Any] = event_fields(self._started(payload, started_at))
+        brought = {"output": output} if output is not None else {"error": dumps(error)}
+        fields |= {"type": "result", **brought}
         if self.hand_in is not None and lines.end():
             self.hand_in(payload, fields)
             return
@@ -286,9 +291,13 @@ class Harness:
 
     def _on_first_beat(self, payload: Mapping[str, Any], started_at: str, overdue: Overdue) -> None:
         """A step that takes its time: its deadline begins, and who is still running after it is stopped."""
-        worker = self.worker or _worker_name()
-        self._tell(payload, StartedEvent(*dispatch_of(payload), worker, started_at))
-        overdue.begin()
+        self._tell(payload, self._started(payload, started_at))
+        if self.stop is not None:
+            overdue.begin()
+
+    def _started(self, payload: Mapping[str, Any], started_at: str) -> StartedEvent:
+        """Which run this is; its result says the same, and what it brought."""
+        return StartedEvent(*dispatch_of(payload), self.worker or _worker_name(), started_at)
 
     def _tell(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
         """Publish what the lease would tell too, only later: it need not be tried again.
@@ -309,14 +318,14 @@ class Harness:
 
 
 class Overdue:
-    """Stops a run that outlives its timeout, if it can be stopped; only for as long as the block lasts."""
+    """Stops a run that outlives its timeout; only for as long as the block lasts."""
 
-    def __init__(self, timeout_s: float | None, stop: Callable[[], None] | None) -> None:
+    def __init__(self, timeout_s: float | None, stop: Callable[[], None]) -> None:
         self._timeout_s, self._stop = timeout_s, stop
         self._timer: threading.Timer | None = None
 
     def begin(self) -> None:
-        if self._timeout_s is not None and self._stop is not None:
+        if self._timeout_s is not None:
             self._timer = threading.Timer(self._timeout_s + OVERDUE_S, self._stop)
             self._timer.name, self._timer.daemon = "overdue", True
             self._timer.start()
@@ -336,7 +345,12 @@ def dispatch_of(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:
 
 def marks(payload: Mapping[str, Any]) -> dict[str, Any]:
     """What the lines of the log say of a run."""
-    return {name: payload[name] for name in ("execution", "step", "run_id", "attempt")}
+    return {
+        "execution": payload["execution"],
+        "step": payload["step"],
+        "run_id": payload["run_id"],
+        "attempt": payload["attempt"],
+    }
 
 
 def _name(payload: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ class Lines:
         self._client, self._clock, self._payload = client, clock, payload
         self._allowance = Allowance()
         self._waiting: list[Line] = []
-        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_over = False
 
@@ -47,6 +47,7 @@ class Lines:
                 for one in self._allowance.lines(text)
             ]
             if self._thread is None:
+                self._wake = threading.Event()
                 self._thread = threading.Thread(target=self._write_on, name="lines", daemon=True)
                 self._thread.start()
         if len(self._waiting) >= LARGE:
@@ -73,8 +74,8 @@ class Lines:
         """Nothing is said any more; whether all of it is written."""
         with self._lock:
             self._is_over = True
-        self._wake.set()
         if self._thread is not None:
+            self._wake.set()
             self._thread.join(SOCKET_TIMEOUT_S)
         return not self._waiting
 

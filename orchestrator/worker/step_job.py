@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from redis import Redis
+from redis.client import Pipeline
 from redis.exceptions import ResponseError
 from rq.exceptions import NoSuchJobError
 from rq.job import Job
@@ -66,6 +67,16 @@ class StepJob(Job):
             return super().restore({**told, "data": unpacked(known["data"])})
         except Exception as error:
             raise NoSuchJobError(f"job {self.id} cannot be read: {error}") from error
+
+    def cleanup(
+        self, ttl: int | None = None, pipeline: Pipeline | None = None, remove_from_queue: bool = True
+    ) -> None:
+        """A step that has run leaves nothing behind. RQ would ask for its status and for its executions, nine
+        questions: there is one execution, and the worker itself cleans that up in this transaction."""
+        if ttl == 0 and pipeline is not None and not remove_from_queue:
+            pipeline.delete(self.key, self.execution_registry.key)
+        else:
+            super().cleanup(ttl, pipeline, remove_from_queue)
 
     def perform(self) -> Any:
         if read_payload(self.data) is None:

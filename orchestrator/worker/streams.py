@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from orchestrator.application.hiding import Hiding
@@ -21,12 +21,13 @@ _runs = 0
 """How many runs with secrets there are in this process: what one of them knows, another may print."""
 
 
-@contextmanager
-def without(secrets: Hiding) -> Iterator[None]:
+def without(secrets: Hiding) -> AbstractContextManager[None]:
     """In the block none of these leaves the process as a line."""
-    if not secrets:
-        yield
-        return
+    return _without(secrets) if secrets else nullcontext()
+
+
+@contextmanager
+def _without(secrets: Hiding) -> Iterator[None]:
     with hiding(secrets.value):
         _begin()
         try:

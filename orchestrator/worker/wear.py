@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+from _signal import getsignal  # type: ignore[import-not-found]  # not that of `signal`, which takes ten times as long
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,10 +47,13 @@ class Wear:
         grown = _peak() - self._peak
         if grown > self._recycling.after_growth:
             return f"it has grown by {grown >> 20} MB"
-        if any(one.name not in OUR_THREADS and one not in self._threads for one in threading.enumerate()):
+        if any(one.name not in OUR_THREADS for one in {*threading.enumerate()} - self._threads):
             return "a step has left a thread behind"
-        changed = [name for name, trace in _traces().items() if trace != self._traces[name]]
-        return f"a step has changed its {', '.join(changed)}" if changed else None
+        traces = _traces()
+        if traces == self._traces:
+            return None
+        changed = [name for name, trace in traces.items() if trace != self._traces[name]]
+        return f"a step has changed its {', '.join(changed)}"
 
 
 def _peak() -> int:
@@ -61,7 +65,7 @@ def _traces() -> dict[str, Any]:
     return {
         "directory": _directory(),
         "variables": os.environ._data.copy(),  # type: ignore[attr-defined]  # as bytes: every step pays for this
-        "signal handlers": [signal.getsignal(number) for number in SIGNALS],
+        "signal handlers": [*map(getsignal, SIGNALS)],
         "module path": sys.path.copy(),
         "streams": (sys.stdout, sys.stderr),
         "socket timeout": socket.getdefaulttimeout(),

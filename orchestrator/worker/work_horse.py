@@ -7,6 +7,7 @@ its deadline, by who supersedes or cancels it, or by what it does itself. The su
 taken and not handed in, which RQ's key of the worker says, and begins another one.
 
     died while            what is left                         who repairs it
+    waiting               a job that has left its queue        the sweep, which finds it missing
     taking                a job that is leased to us           the supervisor; if it is gone too, the lease
     running               the same                             the same
     handing in            the same, or a result already out    the token refuses a second result
@@ -24,11 +25,11 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq.connection import back_off, connect
+from orchestrator.redis_rq.direct import Direct
 from orchestrator.redis_rq.taking import Done, Job, Station, Taker
 from orchestrator.worker.commands import listen
 from orchestrator.worker.harness import Harness, executors_from_environment, lease_from_environment, marks
@@ -47,7 +48,7 @@ class WorkHorse:
 
     def __init__(self, taker: Taker, harness: Harness, wear: Wear, leave: threading.Event) -> None:
         self._taker, self._wear, self._leave = taker, wear, leave
-        self._harness = replace(harness, hand_in=self._keep)
+        self._harness = replace(harness, hand_in=self._keep, stop=self.stop)
         self._lock = threading.Lock()
         self._token: str | None = None
         self._done: Done | None = None
@@ -104,7 +105,7 @@ class WorkHorse:
         with self._lock:
             self._token = token
         try:
-            replace(self._harness, stop=partial(self.stop, token)).run(payload, is_leased=True)
+            self._harness.run(payload, is_leased=True)
         except BaseException:  # which no executor can cause, unless it has broken something of ours
             try:
                 logger.exception("this run was given up", extra=marks(payload))
@@ -123,7 +124,7 @@ def be_a_work_horse(url: str, station: Station, burst: bool, recycling: Recyclin
     client, bare = connect(url), connect(url, decodes=False)
     clock, lease_s, leave = RedisClock(client), lease_from_environment(), threading.Event()
     pipes.on_end(leave.set)
-    taker = Taker(bare, station, lambda: clock.now_ms() + round(lease_s * 1000))
+    taker = Taker(Direct(bare), station, lambda: clock.now_ms() + round(lease_s * 1000))
     beats = Beats(on_tick=lambda: pipes.tell({"type": "pulse", "is_busy": horse.is_busy}))
     executors = executors_from_environment()  # now, and not when a step may have changed it
     harness = Harness(client, executors, clock, station.worker, lease_s, beats=beats)

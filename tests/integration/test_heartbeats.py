@@ -137,7 +137,7 @@ def test_a_silent_executor_is_stopped_also_while_redis_is_away(
             server.kill()
             assert stopped.wait(20)
 
-        one = harness(world, executor, world.connect(), stop=stopped.set)
+        one = harness(world, executor, world.connect(), stop=lambda _: stopped.set())
         assert one.run(payload) is False
 
         assert "as lost" in caplog.text

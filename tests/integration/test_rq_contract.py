@@ -23,6 +23,7 @@ from orchestrator.application.decisions import DispatchJob
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.jobs import RUN_STEP, job_words, payload, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.worker.step_job import StepJob
 from redis_server import RedisServer
 
 QUEUE = "orchestrator.default"
@@ -66,10 +67,10 @@ def executors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "touched"
 
 
-def stock(kind: type[BaseWorker]) -> Callable[[Client], BaseWorker]:
+def stock(kind: type[BaseWorker], job_class: type[Job] = Job) -> Callable[[Client], BaseWorker]:
     def make(client: Client) -> BaseWorker:
-        queue = Queue(QUEUE, connection=client, serializer=JSONSerializer)
-        return kind([queue], connection=client, serializer=JSONSerializer)
+        queue = Queue(QUEUE, connection=client, serializer=JSONSerializer, job_class=job_class)
+        return kind([queue], connection=client, serializer=JSONSerializer, job_class=job_class)
 
     return make
 
@@ -94,6 +95,7 @@ class Works(Protocol):
 
 WORKERS: dict[str, Callable[[Client], Works]] = {
     "Worker": stock(Worker),
+    "Worker, StepJob": stock(Worker, StepJob),
     "SimpleWorker": stock(SimpleWorker),
     "orchestrator worker": Ours,
 }

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Timer
 from typing import Any
 
 import pytest
 from fakeredis import FakeRedis
+from redis.exceptions import ConnectionError
 
 from coreworld import document, step
 from integration.world import Proxy, World
 from orchestrator.application.errors import Unavailable
+from orchestrator.redis_rq import direct, taking
 from orchestrator.redis_rq.connection import Client, connect
+from orchestrator.redis_rq.direct import Direct
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.taking import Done, Station, Taker
 
@@ -186,3 +189,117 @@ def test_a_job_whose_worker_died_with_it_is_not_kept_for_ever(world: World, bare
     assert 0 < world.client.ttl(f"rq:job:{token}") <= 86_400
     [again] = world.waiting()
     assert world.client.ttl(f"rq:job:{again}") == -1, "what waits is kept"
+
+
+# ---- who waits
+
+
+@pytest.fixture
+def kept(real_world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Direct]:
+    """A client as a work-horse has it; whether workers are suspended is looked at once."""
+    monkeypatch.setattr(taking, "LOOK_S", 600.0)
+    path = real_world.client.connection_pool.connection_kwargs["path"]
+    with connect(f"unix://{path}", decodes=False) as bare:
+        yield Direct(bare)
+
+
+def kept_back(world: World) -> Callable[[], object]:
+    """Takes the job that waits from its queue; what is returned puts it back."""
+    token: Any = world.client.lpop("rq:queue:orchestrator.default")
+    return lambda: world.client.rpush("rq:queue:orchestrator.default", token)
+
+
+def waited(world: World, mine: Taker) -> tuple[dict[str, Any], Callable[[], object]]:
+    """The payload of a step that was waited for, and what puts another one into the queue."""
+    begun(world, step("a"), step("b"))
+    second = kept_back(world)
+    first = kept_back(world)
+    Timer(0.05, first).start()
+    [(_, payload)] = mine.take(1, wait_s=10)
+    assert payload is not None
+    return payload, second
+
+
+def test_who_had_to_wait_hands_in_and_waits_in_one_round_trip(
+    real_world: World, kept: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = taker(kept)
+    payload, come = waited(real_world, mine)
+    Timer(0.05, come).start()
+    sent: list[list[Any]] = []
+    send = kept._send
+
+    def count(commands: list[tuple[Any, ...]]) -> Any:
+        sent.append([words[0] for words in commands])
+        return send(commands)
+
+    monkeypatch.setattr(kept, "_send", count)
+
+    [(second, _)] = mine.take(1, wait_s=10, done=[result_of(payload)])
+
+    assert sent == [["EVALSHA", "BLPOP"], ["EVALSHA"]]
+    assert [event["token"] for _, event in real_world.events()] == [payload["token"]]
+    assert real_world.client.hget("rq:worker:w", "current_step") == second
+
+
+def test_a_server_that_forgot_the_script_is_told_it_again_by_who_waits(
+    real_world: World, kept: Direct
+) -> None:
+    mine = taker(kept)
+    payload, come = waited(real_world, mine)
+    Timer(0.05, come).start()
+    real_world.client.script_flush()
+
+    [(second, again)] = mine.take(1, wait_s=10, done=[result_of(payload)])
+
+    assert again is not None
+    assert again["token"] == second != payload["token"]
+    assert [event["token"] for _, event in real_world.events()] == [payload["token"]]
+
+
+def test_a_job_that_comes_while_nothing_can_be_handed_in_is_kept(real_world: World, kept: Direct) -> None:
+    mine = taker(kept)
+    payload, come = waited(real_world, mine)
+    come()
+    real_world.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(Unavailable):
+            mine.take(1, wait_s=10, done=[result_of(payload)])
+        with pytest.raises(Unavailable):
+            mine.take(1, wait_s=10, done=[result_of(payload)])
+    finally:
+        real_world.client.config_set("maxmemory", 0)
+    assert real_world.client.llen("rq:queue:orchestrator.default") == 0
+
+    [(second, _)] = mine.take(1, done=[result_of(payload)])
+
+    assert real_world.client.hget("rq:worker:w", "current_step") == second
+    assert [event["token"] for _, event in real_world.events()] == [payload["token"]]
+
+
+def test_a_job_that_was_begun_when_the_answer_was_lost_is_given_once(real_world: World, proxy: Proxy) -> None:
+    begun(real_world, step("a"))
+    come = kept_back(real_world)
+    with connect(f"unix://{proxy.path}", decodes=False) as bare:
+        mine = taker(Direct(bare))
+        assert mine.take(1, wait_s=0.05) == []
+        proxy.drop_reply_of("EVALSHA")
+        Timer(0.05, come).start()
+        with pytest.raises(Unavailable):
+            mine.take(1, wait_s=10)
+
+        assert len(mine.take(2, wait_s=10)) == 1
+
+
+def test_a_connection_that_the_server_closed_while_nobody_used_it_is_not_used(
+    real_world: World, kept: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kept.ping()
+    real_world.client.client_kill_filter(_type="normal", skipme=True)
+    with pytest.raises(ConnectionError):
+        kept.ping()
+    assert kept.ping()
+
+    real_world.client.client_kill_filter(_type="normal", skipme=True)
+    monkeypatch.setattr(direct, "IDLE_S", -1.0)
+    assert kept.ping()

@@ -129,7 +129,7 @@ class Staff:
             client,
             NoExecutors(),
             worker=f"{name}{OF_TOKEN}{payload['token']}",
-            stop=self._world.kill_whoever_runs if self._world.draw.random() < 0.5 else None,
+            stop=(lambda _: self._world.kill_whoever_runs()) if self._world.draw.random() < 0.5 else None,
             is_alone=False,
             hand_in=(lambda job, event: brought.append(Done(job["token"], job["events"], event)))
             if is_leased

@@ -46,6 +46,7 @@ values: st.SearchStrategy[Any] = st.recursive(
         "pw",
         "bind_pw",
         "PWD",
+        f"{'of_' * 100}password",
     ],
 )
 def test_a_usual_name_of_a_secret_is_one(key: str) -> None:
@@ -53,7 +54,9 @@ def test_a_usual_name_of_a_secret_is_one(key: str) -> None:
     assert redacted({key: "s3cret"}) == {key: REDACTED}
 
 
-@pytest.mark.parametrize("key", ["user", "key", "pwned", "passenger", "name", "author", "", "apikeeper"])
+@pytest.mark.parametrize(
+    "key", ["user", "key", "pwned", "passenger", "name", "author", "", "apikeeper", "of_" * 100]
+)
 def test_other_names_are_none(key: str) -> None:
     assert not is_secret(key)
 
