@@ -60,7 +60,7 @@ def _has_no_patience(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def _handles_a_signal(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)
+    patch.setattr("orchestrator.worker.wear.getsignal", lambda number: signal.SIG_IGN)
 
 
 @pytest.mark.parametrize(
