@@ -72,7 +72,7 @@ class CommitWords:
         for stream, ids in once.items():
             args += [stream, min(ids, key=_place), max(ids, key=_place)]
         args += words
-        return [keys.leases, keys.sequences, keys.counters, keys.dispatched, keys.workflow("")], args
+        return [keys.leases, keys.sequences, keys.counters, keys.workflow("")], args
 
     def of(self, commit: Commit, version: str, spec: int = 0) -> Command:
         """The words of one commit, in the order of commit.lua; a new execution has this one of the specs."""

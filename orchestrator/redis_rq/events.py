@@ -72,7 +72,7 @@ class RedisEventLog:
         self._grace_ms, self._retention_ms, self._settle_s = grace_ms, retention_s * 1000, settle_s
         self._judge_after = 0.0
         self._max_queued, self._is_full = max_queued, False
-        self._sweep, self._trim = Script(client, "sweep"), Script(client, "trim")
+        self._sweep, self._trim = Script(client, "sweep", "lease_in"), Script(client, "trim")
         self._keep_signal = Script(client, "keep_signal", "run_commands")
         self._dismissal = Script(client, "dismiss", "run_commands")
         self._mine = list(range(self._keys.partitions))

@@ -63,7 +63,7 @@ class RedisStore:
         self._retention_s = retention_s
         self._words = CommitWords(self._keys, retention_s, routes or Routes())
         self._register = Script(client, "register")
-        self._commit = Script(client, "commit", "hand_on")
+        self._commit = Script(client, "commit", "hand_on", "lease_in")
         self.schedules = RedisSchedules(client, self._keys)
         self.payloads = RedisPayloads(client, self._keys, retention_s + SPARE_S)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()

@@ -16,7 +16,7 @@ from language.cases import Case
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.coordinator import Pace
 from orchestrator.redis_rq.commits import flat
-from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
 from orchestrator.redis_rq.store import RedisStore
 from simulation.customers import Customers, Memory
 from simulation.faults import Faults
@@ -66,8 +66,7 @@ class World:
         self.keys = Keys(partitions=PARTITIONS)
         self.queues = [queue for name in QUEUES for queue in self.keys.queues(name)]
         self._queued = [Keys.rq_queue(queue) for queue in self.queues]
-        self._left = [f"{self.keys.dispatched}{queue}" for queue in self.queues]
-        self._left += map(Keys.rq_failed, self.queues)
+        self._left = list(map(Keys.rq_failed, self.queues))
         self.jump_ms = 0
         self.server = make_server(self.redis_ms)
         self.memory = Memory()
@@ -240,7 +239,7 @@ class World:
         ask = self.server.execute
         if any(self.unread(stream) for stream in self.streams()):
             return None
-        if ask("EXISTS", *self._left):
+        if ask("EXISTS", *self._left) or ask("ZRANGEBYSCORE", self.keys.leases, str(WAITING), "+inf"):
             return None
         due = [ask("ZRANGE", key, "0", "0", "WITHSCORES") for key in (self.keys.timers, self.keys.leases)]
         found = [float(one[1]) - self.jump_ms for one in due if one]
