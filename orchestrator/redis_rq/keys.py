@@ -12,11 +12,11 @@
 <p>:lines:<wf_exec_id>        stream  what executors said: step, run_id, attempt, at, text
 <p>:answer:<entry_id>         list    one JSON object: what became of that start; expires
 <p>:answer:<reply>            list    the same of a control or a signal that named it as its reply
-<p>:leases                    zset    one member per dispatch that is out; score = due in ms, or, while its job
-                                      waits in a queue, its sequence there, which is beyond all times
+<p>:leases                    zset    one member per dispatch that is out; score = due in ms, or while its job
+                                      waits in a queue its sequence there, which is beyond all times
 <p>:signals:<execution_id>    list    signals that came before their execution did; expires
-<p>:dispatched:<queue>        zset    of earlier releases: members of the leases whose jobs wait in a queue, by
-                                      their sequence; their score among the leases is +inf
+<p>:dispatched:<queue>        zset    of earlier releases: members of the leases whose jobs wait in a queue,
+                                      by their sequence; their score among the leases is +inf
 <p>:timers                    zset    one member per timer; score = due, in ms
 <p>:index:status:<status>     zset    workflow_execution_id by the time of its beginning, in ms
 <p>:index:name:<name>         zset    the same by the name of the workflow

@@ -119,11 +119,11 @@ class World:
         self._changes += words[0] in ("EVALSHA", "XADD")
         if words[0] == "LRANGE" and words[1].startswith(self.keys.signals("")):
             self.customers.on_beginning(words[1].removeprefix(self.keys.signals("")))
-        if str(words[0]).upper() != "EVALSHA" or words[7:8] != (self.keys.workflow(""),):
+        if str(words[0]).upper() != "EVALSHA" or words[6:7] != (self.keys.workflow(""),):
             answer = self.server.execute(*words)
             self._trace_command(words, answer)
             return answer
-        records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[8:])]
+        records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[7:])]
         known = {weid: self._fields(self.keys.workflow(weid)) for weid in records}
         kept = {weid: [] if known[weid] else self._kept_signals(weid.partition("#")[2]) for weid in records}
         answer = self.server.execute(*words)
