@@ -25,10 +25,10 @@ TIMEOUT_MARGIN_S = 30
 """RQ's own timeout is the last line: the deadline in the record comes first."""
 
 
-def job_words(job: DispatchJob, keys: Keys) -> list[str | int]:
-    """One job as commit.lua takes it."""
+def job_words(job: DispatchJob, events: str) -> list[str | int]:
+    """One job as commit.lua takes it; `events` is the stream that its result goes to."""
     timeout = -1 if job.timeout_s is None else math.ceil(job.timeout_s) + TIMEOUT_MARGIN_S
-    given = [lease_of_job(job), keys.events_of(job.workflow_execution_id), job.fn, part(job.inputs)]
+    given = [lease_of_job(job), events, job.fn, part(job.inputs)]
     return [job.token, frame([RUN_STEP, None, given, _options(job)]), timeout, f"step {job.step_id}"]
 
 

@@ -47,7 +47,7 @@ scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from urllib.parse import quote, unquote
@@ -235,6 +235,21 @@ class Keys:
     @staticmethod
     def rq_failed(queue: str) -> str:
         return f"rq:failed:{queue}"
+
+
+class Home:
+    """The streams of events that a coordinator reads itself. What it dispatches answers to one of these, so
+    that a result meets the record in the cache of whoever has it; who reads none, to the execution's own."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self.partitions: Sequence[int] = ()
+
+    def events_of(self, workflow_execution_id: str) -> str:
+        own = self._keys.partition_of(workflow_execution_id)
+        if self.partitions and own not in self.partitions:
+            own = self.partitions[own % len(self.partitions)]
+        return self._keys.events(own)
 
 
 def lease_member(workflow_execution_id: str, step_id: str, run_id: int, attempt: int, token: str) -> str:

@@ -142,7 +142,7 @@ def test_a_job_comes_back_as_it_went() -> None:
 
 
 def data_of(job: DispatchJob, keys: Keys) -> str:
-    return str(job_words(job, keys)[1])
+    return str(job_words(job, keys.events_of(job.workflow_execution_id))[1])
 
 
 def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:

@@ -34,7 +34,7 @@ from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.events import GRACE_MS, MAX_QUEUED, RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
-from orchestrator.redis_rq.keys import GROUP, RANGE, WAITING, Keys
+from orchestrator.redis_rq.keys import GROUP, RANGE, WAITING, Home, Keys
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RETENTION_S, RedisStore
 from orchestrator.worker.harness import Harness
@@ -74,10 +74,12 @@ class World:
         for client in self._clients:
             client.close()
 
-    def store_on(self, client: Client) -> RedisStore:
-        return RedisStore(client, self.keys, self.retention_s, self.routes)
+    def store_on(self, client: Client, home: Home | None = None) -> RedisStore:
+        return RedisStore(client, self.keys, self.retention_s, self.routes, home)
 
-    def log(self, name: str = "one", client: Client | None = None, settle_s: float = 0) -> RedisEventLog:
+    def log(
+        self, name: str = "one", client: Client | None = None, settle_s: float = 0, home: Home | None = None
+    ) -> RedisEventLog:
         return RedisEventLog(
             client or self.client,
             name,
@@ -86,16 +88,17 @@ class World:
             self.retention_s,
             settle_s,
             self.max_queued,
+            home,
         )
 
     def coordinator(self, name: str = "one", client: Client | None = None, **pace: Any) -> Coordinator:
         """A coordinator that has begun. It does its chores in every turn and reads without blocking."""
-        client = client or self.client
-        store = self.store_on(client)
+        client, home = client or self.client, Home(self.keys)
+        store = self.store_on(client, home)
         chores = {"tend_every_s": 0.0, "reclaim_every_s": 0.0, "trim_every_s": 0.0}
         coordinator = Coordinator(
             Backend(store=store, runner=RqRunner(client, self.keys)),
-            self.log(name, client),
+            self.log(name, client, home=home),
             store,
             Pace(**{"block_ms": 0, **chores, **pace}),
             routes=self.routes,

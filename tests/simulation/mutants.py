@@ -126,7 +126,7 @@ def _dispatch_after(known: Any, store: RedisStore, commits: Sequence[Commit]) ->
 
 def _push(store: RedisStore, job: Any) -> None:
     keys: Keys = store._keys
-    token, data, *_ = job_words(job, keys)
+    token, data, *_ = job_words(job, keys.events_of(job.workflow_execution_id))
     queue = keys.queue("default", job.priority)
     with store._client.pipeline(transaction=False) as pipe:
         fields: dict[Any, Any] = {"data": data, "status": "queued", "origin": queue}

@@ -21,7 +21,6 @@ from orchestrator.application.validation import check_spec
 from orchestrator.backend.sqlite_runner import SqliteRunner
 from orchestrator.builder import WorkflowBuilder, literal, op, secret
 from orchestrator.redis_rq.jobs import job_words, read_job, read_payload
-from orchestrator.redis_rq.keys import Keys
 from orchestrator.secrets import (
     FOLDER_VARIABLE,
     LARGEST_FILE,
@@ -204,7 +203,7 @@ def test_a_job_carries_the_places_and_the_names_only_if_there_are_some(tmp_path:
     runner = SqliteRunner(tmp_path / "jobs.db")
     runner.dispatch(job.workflow_execution_id, [job])
 
-    sent, unmarked = (read_payload(str(job_words(one, Keys())[1])) or {} for one in (job, plain))
+    sent, unmarked = (read_payload(str(job_words(one, "p:events:0")[1])) or {} for one in (job, plain))
 
     assert (sent["secrets"], sent["redact"]) == ([["a", 0]], ["iban"])
     assert sent["inputs"] == {"a": [DB]}
