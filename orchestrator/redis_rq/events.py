@@ -49,7 +49,7 @@ SWEEP_AT_MOST = 500
 SUSPECT_AFTER = 2
 """An event that was read, taken over once and still not handled may be what killed both."""
 MAX_QUEUED = 500_000
-"""So many jobs may wait for workers before no execution is begun; two kilobytes each, and their inputs."""
+"""So many jobs may wait for workers before no execution is begun; a kilobyte each, and their inputs."""
 DEAD_LETTERS_KEPT = 100_000
 DROPPED_AT_ONCE = 500
 SHOWN_OF_A_FIELD = 10_000
