@@ -58,7 +58,7 @@ ROOMS = {
     RAISED: Room(ours=frozenset({APPLICATION}), never=frozenset({TRANSITIONS})),
     SECRETS: Room(ours=frozenset({APPLICATION}), never=frozenset({TRANSITIONS})),
     BACKEND: Room(ours=frozenset({APPLICATION, AWAITING, RAISED, SECRETS}), libraries=DATA),
-    REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"redis", "rq"}),
+    REDIS_RQ: Room(ours=frozenset({APPLICATION, BACKEND}), libraries=DATA | {"hiredis", "redis", "rq"}),
     PAYLOADS: Room(ours=frozenset({APPLICATION, REDIS_RQ}), libraries=frozenset({"boto3", "botocore"})),
     "orchestrator.logs": Room(),
     "orchestrator.worker": Room(
