@@ -93,7 +93,7 @@ class Coordinator:
         log: EventLog,
         definitions: Definitions,
         pace: Pace | None = None,
-        nonce: Callable[[], str] = lambda: secrets.token_hex(8),
+        nonce: Callable[[], str] = lambda: secrets.token_urlsafe(8),
         routes: Routes | None = None,
     ) -> None:
         self._backend, self._log, self._refusals = backend, log, Refusals(log)

@@ -38,6 +38,7 @@ from orchestrator.redis_rq.connection import MINIMUM_REDIS, connect, translated
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.events import RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
+from orchestrator.redis_rq.keys import Home
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.settings import Settings
@@ -76,10 +77,16 @@ class ChildEnded(CannotEmbed):
 
 def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> Coordinator:
     """A coordinator on its Redis ports."""
-    keys = settings.keys
-    store = RedisStore(client, keys, settings.retention_s, settings.tags)
+    keys, home = settings.keys, Home(settings.keys)
+    store = RedisStore(client, keys, settings.retention_s, settings.tags, home)
     log = RedisEventLog(
-        client, consumer, keys, settings.grace_ms, settings.retention_s, max_queued=settings.max_queued
+        client,
+        consumer,
+        keys,
+        settings.grace_ms,
+        settings.retention_s,
+        max_queued=settings.max_queued,
+        home=home,
     )
     backend = Backend(store=store, runner=RqRunner(client, keys))
     return Coordinator(backend, log, definitions=store, routes=settings.tags)

@@ -45,7 +45,7 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
     Any number of coordinators may run on one Redis; they share the work and take over from each other.
     """
     from orchestrator.embedded import hang_on, make_coordinator, process_name
-    from orchestrator.redis_rq.connection import connect
+    from orchestrator.redis_rq.connection import connect, on_one_connection
 
     name = process_name()
     begin_log(log, name)
@@ -63,7 +63,7 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
         for warning in durability_warnings(client):
             logger.warning(warning)
     logger.info("coordinator %s serves %r", name, settings.prefix)
-    serving = make_coordinator(client, name, settings)
+    serving = make_coordinator(on_one_connection(client), name, settings)
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     serving.run(stop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from orchestrator.application.reasons import Reason, named
@@ -12,6 +11,7 @@ from orchestrator.application.wording import in_words, listed
 from orchestrator.diagnosis.findings import REPAIR, Finding, Sight
 from orchestrator.redis_rq.connection import translated
 from orchestrator.redis_rq.jobs import lease_of
+from orchestrator.redis_rq.keys import WAITING
 from orchestrator.redis_rq.rq_workers import place_in_queue
 
 
@@ -36,9 +36,9 @@ def about_dispatch(
         workers = [] if queue in told else _about_workers(sight, queue, unit)
         told.add(queue)
         return [Reason(Finding.QUEUED, words, unit), *workers]
-    if math.isinf(score) or score % 1:
+    if score >= WAITING or score % 1:
         where = f" {place[0]}" if place is not None else ""
-        term = "" if math.isinf(score) else f"; it counts as lost in {in_words(score - sight.now)}"
+        term = "" if score >= WAITING else f"; it counts as lost in {in_words(score - sight.now)}"
         words = f"the job of {subject} has left the queue{where}, and no worker has begun it{term}"
         return [Reason(Finding.TAKEN, words, unit)]
     if score <= sight.now:

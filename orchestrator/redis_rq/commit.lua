@@ -2,8 +2,7 @@
 -- after the last of them.
 --
 -- KEYS[1] the leases   KEYS[2] the sequences of the queues   KEYS[3] the counters
--- KEYS[4] the prefix of the keys that hold what is dispatched and not started, one for each queue
--- KEYS[5] the prefix of the keys that hold records
+-- KEYS[4] the prefix of the keys that hold records
 -- ARGV    the group, and how many entries of a stream to look up at a time
 --         n, then n specs of new executions: key, document
 --         n, then n streams that brought entries which must still be pending: name, the first and the last of them
@@ -16,8 +15,8 @@
 --             root and then its key and the window in s, else 0; 1 for one that takes the place of another and
 --             then that one's id, record and version, else 0; the key of global values that may be there of
 --             another that had its id, or nothing; for an execution that is not new, just 0
---           n, then n queues, each: its name, how many jobs, and for each job token, lease member, data,
---             timeout, description, time
+--           n, then n queues, each: its name, how many jobs, and for each job token, data, timeout,
+--             description
 --           n, then n tokens of dispatches that nobody waits for any more
 --           n, then n idempotency roots that are free again: key, execution that had it
 --           n, then n values that executions share: "set" or "add", key, field, value
@@ -137,7 +136,6 @@ end
 local function write_gathered()
   for _, name in ipairs(queues) do
     local queue = queues[name]
-    in_parts(run, queue.dispatched, "ZADD", KEYS[4] .. name)
     if #queue.tokens > 0 then
       run("HINCRBY", KEYS[2], name, #queue.tokens)
       in_parts(run, queue.tokens, "RPUSH", "rq:queue:" .. name)
@@ -266,6 +264,20 @@ end
 
 -- The first jobs for a queue are put there at once: if something else stands in its place, that is found before
 -- the record says that they are out. Those of further decisions are gathered.
+-- A queue that is new, or that an earlier release has counted from 1, gets the first range that nobody has.
+local function last_sequence(name, jobs)
+  local last = redis.call("HINCRBY", KEYS[2], name, jobs)
+  if last < WAITING then
+    local highest, known = WAITING - RANGE, redis.call("HGETALL", KEYS[2])
+    for n = 2, #known, 2 do
+      highest = math.max(highest, tonumber(known[n]) or 0)
+    end
+    last = (math.floor(highest / RANGE) + 1) * RANGE + jobs
+    redis.call("HSET", KEYS[2], name, written(last))
+    redis.call("SADD", "rq:queues", "rq:queue:" .. name)
+  end
+  return last
+end
 local function dispatch()
   for _ = 1, number() do
     local name, jobs = word(), number()
@@ -273,24 +285,19 @@ local function dispatch()
     if queue then
       tokens = queue.tokens
     else
-      queue = { sequence = redis.call("HINCRBY", KEYS[2], name, jobs) - jobs, tokens = {}, dispatched = {} }
+      queue = { sequence = last_sequence(name, jobs) - jobs, tokens = {} }
       queues[name] = queue
       queues[#queues + 1] = name
-      if queue.sequence == 0 then
-        redis.call("SADD", "rq:queues", "rq:queue:" .. name)
-      end
     end
-    local dispatched, sequence = queue.dispatched, queue.sequence
+    local sequence = queue.sequence
     for n = 1, jobs do
-      local token, member, data, timeout, description, now = unpack(ARGV, at, at + 5)
-      at = at + 6
+      local token, data, timeout, description = unpack(ARGV, at, at + 3)
+      at = at + 4
       redis.call("HSET", "rq:job:" .. token, "data", data, "timeout", timeout, "description", description,
-        "created_at", now, "enqueued_at", now, "origin", name, "status", "queued",
-        "result_ttl", "0", "failure_ttl", "3600", "sequence", sequence + n, "lease", member)
+        "origin", name, "status", "queued")
       tokens[#tokens + 1] = token
       -- A lease that nobody has taken is never due; sweep.lua gives it a term when its job leaves the queue.
-      leases[#leases + 1], leases[#leases + 2] = "+inf", member
-      dispatched[#dispatched + 1], dispatched[#dispatched + 2] = sequence + n, member
+      leases[#leases + 1], leases[#leases + 2] = written(sequence + n), lease_in(data)
     end
     queue.sequence = sequence + jobs
     if tokens ~= queue.tokens then
@@ -348,7 +355,7 @@ end
 local FINAL = { complete = true, halted = true, failed = true, cancelled = true }
 local function has_ended(execution)
   local id = redis.call("GET", execution)
-  return not id or FINAL[redis.call("HGET", KEYS[5] .. id, "status")]
+  return not id or FINAL[redis.call("HGET", KEYS[4] .. id, "status")]
 end
 
 local function ending()

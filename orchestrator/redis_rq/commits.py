@@ -21,7 +21,7 @@ from orchestrator.backend.ports import Commit
 from orchestrator.redis_rq.codec import canonical, dumps, event_fields
 from orchestrator.redis_rq.indexes import ended_member, ended_place, lasting_indexes, score_of
 from orchestrator.redis_rq.jobs import job_words, lease_of
-from orchestrator.redis_rq.keys import GROUP, Keys, place_member, schedule_address, timer_member
+from orchestrator.redis_rq.keys import GROUP, Home, Keys, place_member, schedule_address, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
 from orchestrator.redis_rq.scripts import Call
 
@@ -40,8 +40,8 @@ Command = list[str | int | float]
 
 
 class CommitWords:
-    def __init__(self, keys: Keys, retention_s: int, routes: Routes) -> None:
-        self._keys, self._retention_s, self._routes = keys, retention_s, routes
+    def __init__(self, keys: Keys, retention_s: int, routes: Routes, home: Home) -> None:
+        self._keys, self._retention_s, self._routes, self._home = keys, retention_s, routes, home
         self._documents: dict[str, str] = {}
 
     def calls(self, commits: Sequence[Commit], versions: Sequence[str]) -> Iterator[Call]:
@@ -72,7 +72,7 @@ class CommitWords:
         for stream, ids in once.items():
             args += [stream, min(ids, key=_place), max(ids, key=_place)]
         args += words
-        return [keys.leases, keys.sequences, keys.counters, keys.dispatched, keys.workflow("")], args
+        return [keys.leases, keys.sequences, keys.counters, keys.workflow("")], args
 
     def of(self, commit: Commit, version: str, spec: int = 0) -> Command:
         """The words of one commit, in the order of commit.lua; a new execution has this one of the specs."""
@@ -84,10 +84,12 @@ class CommitWords:
         args += self._beginning(commit, spec) if commit.creates else [0]
         groups = _by_queue(changes.jobs, keys, self._routes)
         args.append(len(groups))
+        if groups:
+            events = self._home.events_of(record.workflow_execution_id)
         for queue, jobs in groups.items():
             args += [queue, len(jobs)]
             for job in jobs:
-                args += job_words(job, keys)
+                args += job_words(job, events)
         args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
         args += self._root_words(commit)
         args += self._shared_words(commit)
@@ -203,7 +205,7 @@ class CommitWords:
             commands.append(["HINCRBY", keys.groups, record.group, 1])
             commands.append(["PERSIST", keys.shared("flow_group", record.group)])
         if changes.more:
-            commands.append(["XADD", keys.events_of(weid), "*", "type", "continue", "execution", weid])
+            commands.append(["XADD", self._home.events_of(weid), "*", "type", "continue", "execution", weid])
         for post in changes.posts:
             commands.append(["XADD", keys.events_of(_addressee(post)), "*", *flat(event_fields(post))])
         if _ends(commit):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+import hiredis
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -50,6 +51,14 @@ def client_of(url: str, **options: Any) -> Client:
     return primary_of(url, **options) if names_sentinels(url) else redis.Redis.from_url(url, **options)
 
 
+def on_one_connection(client: Client) -> Client:
+    """The same for one thread that asks all the time: to take a connection from a pool and to give it back
+    takes as long as a short command."""
+    with translated():
+        found: Client = client.client()  # type: ignore[no-untyped-call]
+        return found
+
+
 _OF_A_POOL = (
     "retry",
     "parser_class",
@@ -78,8 +87,20 @@ def connect_like(other: Client) -> Client:
     )
 
 
+class Packer:
+    """Commands as hiredis writes them. redis-py's own looks at every word, for buffers of bytes that we
+    never send; a batch of commits has thousands of words."""
+
+    def pack(self, name: str, *words: Any) -> list[bytes]:
+        try:
+            return [hiredis.pack_command((*name.split(), *words))]
+        except TypeError as error:
+            raise redis.exceptions.DataError(str(error)) from error
+
+
 def _options() -> dict[str, Any]:
     return {
+        "command_packer": Packer(),
         "protocol": 2,
         "decode_responses": True,
         "encoding_errors": "replace",  # anybody can XADD bytes that are not UTF-8: a reader must survive them

@@ -31,7 +31,7 @@ from orchestrator.redis_rq.codec import (
 )
 from orchestrator.redis_rq.commits import Command, answer_commands, flat, hint_to
 from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.keys import GROUP, Keys, schedule_member
+from orchestrator.redis_rq.keys import GROUP, Home, Keys, schedule_member
 from orchestrator.redis_rq.scripts import Script
 from orchestrator.redis_rq.store import RETENTION_S
 
@@ -49,7 +49,7 @@ SWEEP_AT_MOST = 500
 SUSPECT_AFTER = 2
 """An event that was read, taken over once and still not handled may be what killed both."""
 MAX_QUEUED = 500_000
-"""So many jobs may wait for workers before no execution is begun; two kilobytes each, and their inputs."""
+"""So many jobs may wait for workers before no execution is begun; a kilobyte each, and their inputs."""
 DEAD_LETTERS_KEPT = 100_000
 DROPPED_AT_ONCE = 500
 SHOWN_OF_A_FIELD = 10_000
@@ -67,15 +67,17 @@ class RedisEventLog:
         retention_s: int = RETENTION_S,
         settle_s: float = SETTLE_S,
         max_queued: int = MAX_QUEUED,
+        home: Home | None = None,
     ) -> None:
         self._client, self._consumer, self._keys = client, consumer, keys or Keys()
         self._grace_ms, self._retention_ms, self._settle_s = grace_ms, retention_s * 1000, settle_s
         self._judge_after = 0.0
         self._max_queued, self._is_full = max_queued, False
-        self._sweep, self._trim = Script(client, "sweep"), Script(client, "trim")
+        self._sweep, self._trim = Script(client, "sweep", "lease_in"), Script(client, "trim")
         self._keep_signal = Script(client, "keep_signal", "run_commands")
         self._dismissal = Script(client, "dismiss", "run_commands")
-        self._mine = list(range(self._keys.partitions))
+        self._home = home or Home(self._keys)
+        self._home.partitions = range(self._keys.partitions)
         self._streams = self._keys.streams(self._keys.partitions)
 
     # ---- reading
@@ -97,7 +99,8 @@ class RedisEventLog:
     def read(self, count: int, block_ms: int) -> list[Delivery]:
         """New events; waits up to `block_ms` for the first of them. While too many jobs wait for workers, new
         starts are left where they are."""
-        streams = [*([] if self._is_full else [self._keys.starts]), *map(self._keys.events, self._mine)]
+        keys = self._keys
+        streams = [*([] if self._is_full else [keys.starts]), *map(keys.events, self._home.partitions)]
         if not streams:
             time.sleep(block_ms / 1000)
             return []
@@ -324,7 +327,7 @@ class RedisEventLog:
         self._hold_intake(int(waiting))
         self._widen(int(partitions))
         me = alive.index(self._consumer)
-        self._mine = [n for n in range(int(partitions)) if n % len(alive) == me]
+        self._home.partitions = [n for n in range(int(partitions)) if n % len(alive) == me]
         return int(raised)
 
     def _widen(self, partitions: int) -> None:

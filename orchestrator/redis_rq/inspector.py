@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -93,7 +93,7 @@ class Inspector:
         self._repairs = repairs
         self._store = RedisStore(client, self._keys, retention_s)
         self._probes = Probes(self._keys)
-        self._look, self._repair = Script(client, "look"), Script(client, "repair", "hand_on")
+        self._look, self._repair = Script(client, "look"), Script(client, "repair", "hand_on", "lease_in")
         self._counts = Script(client, "counts")
         self._report, self._open = Report(), Counter[tuple[str, str]]()
 
@@ -196,7 +196,8 @@ class Inspector:
         """One look at each, in a few round trips; returns those that have not changed in between."""
         records = self._store.load_many([case.execution for case in cases])
         # Read after the records: whatever they have dispatched is in one of these.
-        queues: list[str] = sorted(self._client.hkeys(self._keys.sequences))  # type: ignore[arg-type]
+        known: dict[str, str] = self._client.hgetall(self._keys.sequences)  # type: ignore[assignment]
+        queues = {name: int(last) if last.isdigit() else 0 for name, last in known.items()}
         asked = list[tuple[_Case, list[Probe]]]()
         answered = list[_Case]()
         for case, record in zip(cases, records, strict=True):
@@ -217,7 +218,7 @@ class Inspector:
         return answered
 
     def _probes_of(
-        self, case: _Case, record: WorkflowRecord | StoreError, queues: Sequence[str]
+        self, case: _Case, record: WorkflowRecord | StoreError, queues: Mapping[str, int]
     ) -> list[Probe]:
         case.found = []
         if not isinstance(record, WorkflowRecord):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from types import NoneType
 from typing import Any
 
@@ -24,58 +25,70 @@ TIMEOUT_MARGIN_S = 30
 """RQ's own timeout is the last line: the deadline in the record comes first."""
 
 
-def job_words(job: DispatchJob, keys: Keys) -> list[str | int]:
-    """One job as commit.lua takes it."""
+def job_words(job: DispatchJob, events: str) -> list[str | int]:
+    """One job as commit.lua takes it; `events` is the stream that its result goes to."""
     timeout = -1 if job.timeout_s is None else math.ceil(job.timeout_s) + TIMEOUT_MARGIN_S
-    return [
-        job.token,
-        lease_of_job(job),
-        frame([RUN_STEP, None, [{**payload(job, keys), "inputs": part(job.inputs)}], {}]),
-        timeout,
-        f"step {job.step_id} of {job.workflow_execution_id}",
-        job.dispatched_at,
-    ]
+    given = [lease_of_job(job), events, job.fn, part(job.inputs)]
+    return [job.token, frame([RUN_STEP, None, given, _options(job)]), timeout, f"step {job.step_id}"]
 
 
-def payload(job: DispatchJob, keys: Keys) -> dict[str, Any]:
-    """All that the harness needs: the job, and where its lease and its events live. What few steps have is
-    there only if they have it."""
-    found: dict[str, Any] = {
-        "execution": job.workflow_execution_id,
-        "step": job.step_id,
-        "fn": job.fn,
-        "inputs": job.inputs,
-        "run_id": job.run_id,
-        "attempt": job.attempt,
-        "round": job.round,
-        "iteration": job.iteration,
+def _options(job: DispatchJob) -> dict[str, Any]:
+    """What is as usual is not said."""
+    return {name: value for name, usual in _USUAL.items() if (value := getattr(job, name)) != usual}
+
+
+_OPTIONS = (
+    "round",
+    "iteration",
+    "timeout_s",
+    "max_output_bytes",
+    "heartbeat_s",
+    "source",
+    "secrets",
+    "redact",
+)
+_USUAL = {one.name: one.default for one in fields(DispatchJob) if one.name in _OPTIONS}
+
+
+def payload_of(given: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the harness needs, from what a job calls it with: its lease, which says whose it is, the
+    stream of its events, the executor and the inputs. In jobs of earlier releases it is all in one mapping.
+    ValueError or TypeError for what is neither."""
+    if len(given) == 1:
+        return dict(given[0])
+    lease, events, fn, inputs = given
+    execution, step_id, run_id, attempt, token = lease.split("|")
+    told = {**_USUAL, **options}
+    job = DispatchJob(
+        execution, step_id, fn, inputs, int(run_id), round=told["round"], iteration=told["iteration"]
+    )
+    return {
+        **{name: told[name] for name in ("round", "iteration", "timeout_s", "max_output_bytes")},
+        **options,
+        "execution": execution,
+        "step": step_id,
+        "fn": fn,
+        "inputs": inputs,
+        "run_id": int(run_id),
+        "attempt": int(attempt),
         "key": job.idempotency_key,
-        "token": job.token,
-        "timeout_s": job.timeout_s,
-        "max_output_bytes": job.max_output_bytes,
-        "events": keys.events_of(job.workflow_execution_id),
-        "leases": keys.leases,
+        "token": token,
+        "events": events,
+        "leases": Keys.reading(events).leases,
     }
-    if job.heartbeat_s is not None:
-        found["heartbeat_s"] = job.heartbeat_s
-    if job.source is not None:
-        found["source"] = job.source
-    if job.secrets:
-        found["secrets"] = job.secrets
-    if job.redact:
-        found["redact"] = job.redact
-    return found
 
 
 def read_payload(data: str | bytes) -> dict[str, Any] | None:
     """The payload in the data of an RQ job; None when the job is not one of ours. Anybody who can write to
     Redis can write a job: whoever runs one may rely on what it has, and of which type."""
     try:
-        function, instance, [found], named = loads(unpacked(data).decode())
-        is_ours = (function, instance, named) == (RUN_STEP, None, {}) and _is_complete(found)
-    except (ValueError, TypeError, RecursionError):
+        function, instance, given, options = loads(unpacked(data).decode())
+        if (function, instance) != (RUN_STEP, None):
+            return None
+        found = payload_of(given, options)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
-    return found if is_ours else None
+    return found if _is_complete(found) else None
 
 
 def unpacked(data: str | bytes) -> bytes:
@@ -118,10 +131,9 @@ _TYPES_OF_OPTIONS: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def _is_complete(found: Any) -> bool:
+def _is_complete(found: Mapping[str, Any]) -> bool:
     return (
-        isinstance(found, dict)
-        and found.keys() >= _TYPES.keys()
+        found.keys() >= _TYPES.keys()
         and all(isinstance(found[name], types) for name, types in _TYPES.items())
         and all(isinstance(found.get(name, types[0]()), types) for name, types in _TYPES_OF_OPTIONS.items())
     )
@@ -146,6 +158,12 @@ def read_job(found: Mapping[str, Any], queue: str) -> DispatchJob:
         secrets=tuple(map(tuple, found.get("secrets", ()))),
         redact=tuple(found.get("redact", ())),
     )
+
+
+def lease_in(payload: Mapping[str, Any]) -> str:
+    """The lease member of a job, by its payload."""
+    names = ("execution", "step", "run_id", "attempt", "token")
+    return lease_member(*(payload[name] for name in names))
 
 
 def lease_of_job(job: DispatchJob) -> str:

@@ -12,9 +12,11 @@
 <p>:lines:<wf_exec_id>        stream  what executors said: step, run_id, attempt, at, text
 <p>:answer:<entry_id>         list    one JSON object: what became of that start; expires
 <p>:answer:<reply>            list    the same of a control or a signal that named it as its reply
-<p>:leases                    zset    one member per dispatch that is out; score = due in ms, +inf before it
+<p>:leases                    zset    one member per dispatch that is out; score = due in ms, or while its job
+                                      waits in a queue its sequence there, which is beyond all times
 <p>:signals:<execution_id>    list    signals that came before their execution did; expires
-<p>:dispatched:<queue>        zset    the same members while their jobs wait in a queue; score = sequence
+<p>:dispatched:<queue>        zset    of earlier releases: members of the leases whose jobs wait in a queue,
+                                      by their sequence; their score among the leases is +inf
 <p>:timers                    zset    one member per timer; score = due, in ms
 <p>:index:status:<status>     zset    workflow_execution_id by the time of its beginning, in ms
 <p>:index:name:<name>         zset    the same by the name of the workflow
@@ -34,7 +36,7 @@
 <p>:coordinators              zset    coordinator by its last beat, in ms
 <p>:partitions                string  the largest number of event streams that was ever used
 <p>:full                      string  how many jobs wait, while that are too many to begin executions; expires
-<p>:sequences                 hash    queue -> how many jobs were ever put on it
+<p>:sequences                 hash    queue -> the sequence of the last job that was put on it; see WAITING
 <p>:counters                  hash    stale, late, lost, dead; not_shared: values that could not be written;
                                       conflicts: decisions made again, as another coordinator was first
 <p>:done:<wf_exec_id>         channel the status an execution ended with
@@ -45,11 +47,16 @@ scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours ne
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from urllib.parse import quote, unquote
 
 GROUP = "coordinator"
+
+WAITING, RANGE = 2**44, 2**40
+"""The sequences of each queue are a range of their own, from here on: as scores they are beyond all times.
+lease_in.lua has the same numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,13 @@ class Keys:
 
     @staticmethod
     def beside(leases: str) -> Keys:
-        """The keys of whoever has these leases: all that a job says of its prefix."""
+        """The keys of whoever has these leases."""
         return Keys(leases.removesuffix(":leases"))
+
+    @staticmethod
+    def reading(events: str) -> Keys:
+        """The keys of whoever reads this stream of events: all that a job says of its prefix."""
+        return Keys(events.rpartition(":events:")[0])
 
     def events(self, partition: int) -> str:
         return f"{self.prefix}:events:{partition}"
@@ -225,9 +237,29 @@ class Keys:
         return f"rq:failed:{queue}"
 
 
+class Home:
+    """The streams of events that a coordinator reads itself. What it dispatches answers to one of these, so
+    that a result meets the record in the cache of whoever has it; who reads none, to the execution's own."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self.partitions: Sequence[int] = ()
+
+    def events_of(self, workflow_execution_id: str) -> str:
+        own = self._keys.partition_of(workflow_execution_id)
+        if self.partitions and own not in self.partitions:
+            own = self.partitions[own % len(self.partitions)]
+        return self._keys.events(own)
+
+
 def lease_member(workflow_execution_id: str, step_id: str, run_id: int, attempt: int, token: str) -> str:
     """A dispatch in the lease set: enough to raise its loss as an event, without any other key."""
     return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{token}"
+
+
+def is_counted(score: float, last_sequences: Iterable[int]) -> bool:
+    """Whether this is the sequence of a job that was put on one of these queues."""
+    return any(last - last % RANGE < score <= last for last in last_sequences)
 
 
 def place_member(limit: int, stream: str, workflow_execution_id: str, step_id: str, token: str) -> str:

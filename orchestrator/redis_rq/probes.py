@@ -6,7 +6,7 @@ at work gives no false alarm. What an event still under way will put right is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from orchestrator.redis_rq.expectations import (
     expected_places,
     expected_timers,
 )
-from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.keys import WAITING, Keys, is_counted
 from orchestrator.redis_rq.under_way import Question
 
 
@@ -70,8 +70,8 @@ class Probes:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
-    def of(self, record: WorkflowRecord, queues: Sequence[str]) -> Iterator[Probe]:
-        """`queues` are all that there are, by the names that RQ has for them."""
+    def of(self, record: WorkflowRecord, queues: Mapping[str, int]) -> Iterator[Probe]:
+        """`queues` are all that there are, by the names that RQ has for them, with their last sequences."""
         weid, keys = record.workflow_execution_id, self._keys
         yield Probe([["LRANGE", keys.history(weid), 0, -1]], lambda found: _audited(record, found[0]))
         yield from self._indexes(record)
@@ -157,22 +157,23 @@ class Probes:
 
             yield Probe([["ZSCORE", key, member]], judge)
 
-    def _leases(self, record: WorkflowRecord, queues: Sequence[str]) -> Iterator[Probe]:
+    def _leases(self, record: WorkflowRecord, queues: Mapping[str, int]) -> Iterator[Probe]:
         """A dispatch that is out is found lost when its lease is due; before its job has left the queue, it
-        stands among those of the queue, and only from there its lease gets a term."""
+        has a sequence of the queue, and only by that its lease gets a term. What an earlier release has put
+        there stands in a set of the queue instead."""
         weid, keys = record.workflow_execution_id, self._keys
         for member, (unit, one) in expected_leases(record).items():
             token = str(one.token)
-            repair: Command = ["lease", keys.leases, member, keys.dispatched, token, keys.sequences]
+            repair: Command = ["lease", keys.leases, member]
 
             def judge(
                 found: list[Any], unit: str = unit, token: str = token, repair: Command = repair
             ) -> Iterator[Damage]:
-                score, *waiting = found
+                score, waiting = _number(found[0]), found[1:]
                 if score is None:
                     is_told = _has(execution=weid, token=token)
                     yield damage("lease", unit, f"dispatch {token} has no lease", repair, unless=is_told)
-                elif score == "inf" and not any(waiting):
+                elif score >= WAITING and not any(waiting) and not is_counted(score, queues.values()):
                     words = f"dispatch {token} has a lease without a term, and waits in no queue"
                     yield damage("lease", unit, words, repair)
 

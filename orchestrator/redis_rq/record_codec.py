@@ -80,6 +80,11 @@ def dropped_fields(changes: Changes) -> list[str]:
     return items + [name for name in _PLAIN_FIELDS if changes.fields.get(name, name) is None]
 
 
+def unit_field(unit: str) -> str:
+    """Where the hash of a record has a step, or an item of one."""
+    return item_field(unit) if "#" in unit else f"step:{unit}"
+
+
 def item_field(unit: str) -> str:
     """`<step>#<n>`, as an operator reads it: item:<step>:<n>."""
     step_id, _, n = unit.partition("#")

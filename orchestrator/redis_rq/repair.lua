@@ -3,9 +3,8 @@
 --
 -- KEYS[1] the record   ARGV[1] the version it was looked at, "" when there was none
 -- ARGV[2..] the repairs: how many words, then the words, which are a command or
---   lease <leases> <member> <prefix of the keys of what is dispatched> <token> <sequences>
---     a dispatch that nobody would ever call lost: it is put back among those that wait in their queue, or,
---     when there is no such job, it is due at once
+--   lease <leases> <member>
+--     a dispatch that nobody would ever call lost is due at once
 --   place <who is in> <who waits> <member> take|wait|leave
 --     a place under a concurrency key is taken, waited for or left, and given on to whoever is next
 -- Returns 1, or 0 when the record is at another version.
@@ -15,16 +14,9 @@ end
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local function lease(leases, member, dispatched, token, sequences)
+local function lease(leases, member)
   local score = redis.call("ZSCORE", leases, member)
-  if score and score ~= "inf" then
-    return
-  end
-  local job = redis.pcall("HMGET", "rq:job:" .. token, "origin", "sequence", "lease")
-  local is_queued = not job.err and job[1] and tonumber(job[2] or "") and job[3] == member
-  if score and is_queued and redis.call("HEXISTS", sequences, job[1]) == 1 then
-    redis.call("ZADD", dispatched .. job[1], job[2], member)
-  else
+  if not score or tonumber(score) >= WAITING then
     redis.call("ZADD", leases, now, member)
   end
 end

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.redis_rq.codec import loads
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.inspection import Inspection, answers
+from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.record_codec import unit_field
 
 WORKERS = "rq:workers"
 BEAT_MARGIN_S = 60
@@ -115,10 +119,18 @@ def _oldest(client: Client, keys: Keys, tokens: Any) -> str | None:
     """When the first job that still has a hash was put on its queue: revoked ones are passed over."""
     for token in [] if isinstance(tokens, Exception) else tokens:
         with translated():
-            at: Any = client.hget(keys.rq_job(token), "enqueued_at")
-        if at is not None:
-            return str(at)
+            data: Any = client.hget(keys.rq_job(token), "data")
+            payload = None if data is None else read_payload(str(data))
+            if payload is not None:
+                return _dispatched_at(client, keys, payload)
     return None
+
+
+def _dispatched_at(client: Client, keys: Keys, payload: Mapping[str, Any]) -> str | None:
+    """By the record, as a job does not say it."""
+    stored: Any = client.hget(keys.workflow(payload["execution"]), unit_field(payload["step"]))
+    at = None if stored is None else loads(stored).get("dispatched_at")
+    return None if at is None else str(at)
 
 
 def place_in_queue(inspection: Inspection, token: str) -> tuple[str, int | None] | None:

@@ -17,7 +17,7 @@ from orchestrator.redis_rq.connection import Client, clock_ms, translated
 from orchestrator.redis_rq.jobs import lease_of_job, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads
-from orchestrator.redis_rq.record_codec import item_field
+from orchestrator.redis_rq.record_codec import unit_field
 
 DAY_S = 86_400
 
@@ -87,8 +87,7 @@ class RqRunner:
         return [read_job(payload, name) for payload in found if payload is not None]
 
     def _current(self, workflow_execution_id: str, step_id: str) -> DispatchJob:
-        field = item_field(step_id) if "#" in step_id else f"step:{step_id}"
-        stored = self._client.hget(self._keys.workflow(workflow_execution_id), field)
+        stored = self._client.hget(self._keys.workflow(workflow_execution_id), unit_field(step_id))
         if stored is None:
             raise RecordNotFound(workflow_execution_id)
         step = loads(str(stored))

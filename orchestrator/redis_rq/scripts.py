@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from hashlib import sha1
 from importlib.resources import files
 from typing import Any
 
@@ -25,7 +26,7 @@ class Script:
     def __init__(self, client: Client, name: str, *shared: str) -> None:
         self._client = client
         self._text = "".join(text_of(one) for one in (*shared, name))
-        self._sha = ""
+        self.sha = sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 
     def __call__(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
         return self.run([(keys, args)])[0]
@@ -37,7 +38,7 @@ class Script:
             unknown = [at for at, result in enumerate(results) if _is_unknown(result)]
             if not unknown:
                 break
-            self._sha = str(self._client.script_load(self._text))
+            self._client.script_load(self._text)
             again = self._send([calls[at] for at in unknown])
             for at, result in zip(unknown, again, strict=True):
                 results[at] = result
@@ -45,17 +46,15 @@ class Script:
         return results
 
     def _send(self, calls: Sequence[Call]) -> list[Any]:
-        if not self._sha:
-            self._sha = str(self._client.script_load(self._text))
         if len(calls) == 1:  # without a pipeline, which takes longer than the rest of a short call
             [(keys, args)] = calls
             try:
-                return [self._client.evalsha(self._sha, len(keys), *keys, *args)]
+                return [self._client.evalsha(self.sha, len(keys), *keys, *args)]
             except redis.exceptions.NoScriptError as error:
                 return [error]
         with self._client.pipeline(transaction=False) as pipe:
             for keys, args in calls:
-                pipe.evalsha(self._sha, len(keys), *keys, *args)
+                pipe.evalsha(self.sha, len(keys), *keys, *args)
             return list(pipe.execute(raise_on_error=False))
 
 

@@ -26,7 +26,7 @@ from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.redis_rq.codec import canonical, loads
 from orchestrator.redis_rq.commits import SPARE_S, CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.keys import Home, Keys
 from orchestrator.redis_rq.lines import add_lines, read_lines
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import created_fields, read_record
@@ -58,12 +58,13 @@ class RedisStore:
         keys: Keys | None = None,
         retention_s: int = RETENTION_S,
         routes: Routes | None = None,
+        home: Home | None = None,
     ) -> None:
         self._client, self._keys = client, keys or Keys()
         self._retention_s = retention_s
-        self._words = CommitWords(self._keys, retention_s, routes or Routes())
+        self._words = CommitWords(self._keys, retention_s, routes or Routes(), home or Home(self._keys))
         self._register = Script(client, "register")
-        self._commit = Script(client, "commit", "hand_on")
+        self._commit = Script(client, "commit", "hand_on", "lease_in")
         self.schedules = RedisSchedules(client, self._keys)
         self.payloads = RedisPayloads(client, self._keys, retention_s + SPARE_S)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()

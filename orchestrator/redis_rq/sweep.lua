@@ -2,7 +2,8 @@
 -- It is also the beat of the coordinator that calls it.
 --
 -- KEYS[1] the leases   KEYS[2] the timers   KEYS[3] the sequences of the queues   KEYS[4] the coordinators
--- KEYS[5] the prefix of the keys that hold what is dispatched and not started, one for each queue
+-- KEYS[5] the prefix of the keys that hold what earlier releases have dispatched and nobody has started, one for
+-- each queue
 -- KEYS[6] the largest number of event streams that was ever used
 -- ARGV[1] prefix of the event streams, e.g. "orchestrator:events:"   ARGV[2] how many of them
 -- ARGV[3] the grace in ms   ARGV[4] how many entries of each kind to look at, at the most
@@ -41,60 +42,82 @@ local function ask(...)
   return answer
 end
 
--- The sequence of the first job that waits in a queue: what has a lower one has left it.
-local function head_of(queue)
+-- The sequence of the first job that waits in a queue, whose range begins with `first`: what has a lower one has
+-- left it. A job of an earlier release says its sequence itself, which is lower than any of the range.
+local function head_of(queue, first)
   for at = 0, 9 do
     local token = ask("LINDEX", "rq:queue:" .. queue, at)
     if not token then
       return at == 0 and math.huge or nil
     end
-    local sequence = tonumber(ask("HGET", "rq:job:" .. token, "sequence") or "")
-    if sequence then
-      return sequence
+    local job = ask("HMGET", "rq:job:" .. token, "data", "lease", "sequence") or {}
+    local sequence = tonumber(job[3] or "")
+    local score = tonumber(ask("ZSCORE", KEYS[1], lease_in(job[1], job[2]) or "") or "") or 0
+    if sequence or (score >= first and score < first + RANGE) then
+      return sequence or score
     end
   end
 end
 
-local queues, waiting = redis.call("HKEYS", KEYS[3]), 0
-for _, queue in ipairs(queues) do
-  waiting = waiting + (ask("LLEN", "rq:queue:" .. queue) or 0)
+local queues, waiting = redis.call("HGETALL", KEYS[3]), 0
+for n = 1, #queues, 2 do
+  waiting = waiting + (ask("LLEN", "rq:queue:" .. queues[n]) or 0)
 end
 if ARGV[7] == "1" then
   local due = redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", now, "WITHSCORES", "LIMIT", 0, most)
   for i = 1, #due, 2 do
     redis.call("ZREM", KEYS[1], due[i])
-    local unstarted = tonumber(due[i + 1]) % 1 > 0
-    lost(due[i], unstarted and "its job left the queue and nobody started it" or "its worker stopped beating")
+    local is_unstarted = tonumber(due[i + 1]) % 1 > 0
+    lost(due[i], is_unstarted and "its job left the queue and nobody started it" or "its worker stopped beating")
   end
 end
 
 -- Jobs that left their queue and that nobody has started yet get a term; half a millisecond marks it.
-for _, queue in ipairs(queues) do
-  local dispatched, head = KEYS[5] .. queue, head_of(queue)
-  if head then
-    local below = head == math.huge and "+inf" or string.format("(%d", head)
-    local gone = redis.call("ZRANGEBYSCORE", dispatched, "-inf", below, "LIMIT", 0, 10 * most)
-    for first = 1, #gone, 1000 do
-      local last = math.min(first + 999, #gone)
-      local scores = redis.call("ZMSCORE", KEYS[1], unpack(gone, first, last))
-      for n = first, last do
-        if scores[n - first + 1] == "inf" then
-          redis.call("ZADD", KEYS[1], string.format("%.1f", now + grace + 0.5), gone[n])
-        end
-      end
+local unstarted = string.format("%.1f", now + grace + 0.5)
+local function give_a_term(members)
+  local words = {}
+  for n, member in ipairs(members) do
+    words[#words + 1], words[#words + 2] = unstarted, member
+    if #words >= 2000 or n == #members then
+      redis.call("ZADD", KEYS[1], unpack(words))
+      words = {}
     end
-    if #gone > 0 then
-      redis.call("ZREMRANGEBYRANK", dispatched, 0, #gone - 1)
+  end
+end
+
+-- What an earlier release has put on a queue is never due, and stands in a set of the queue by its sequence.
+local function of_earlier_release(queue, below)
+  local dispatched = KEYS[5] .. queue
+  local gone = redis.call("ZRANGEBYSCORE", dispatched, "-inf", below, "LIMIT", 0, 10 * most)
+  for _, member in ipairs(gone) do
+    if redis.call("ZSCORE", KEYS[1], member) == "inf" then
+      give_a_term({ member })
+    end
+  end
+  if #gone > 0 then
+    redis.call("ZREMRANGEBYRANK", dispatched, 0, #gone - 1)
+  end
+end
+
+for n = 1, #queues, 2 do
+  local queue, last = queues[n], tonumber(queues[n + 1]) or 0
+  local first = math.floor(last / RANGE) * RANGE
+  local head = head_of(queue, first)
+  if head then
+    of_earlier_release(queue, head == math.huge and "+inf" or "(" .. written(head))
+    if first >= WAITING then
+      local below = "(" .. written(math.min(head, first + RANGE))
+      give_a_term(redis.call("ZRANGEBYSCORE", KEYS[1], written(first), below, "LIMIT", 0, 10 * most))
     end
   end
 end
 
 -- What RQ calls failed is a step whose worker never published a result: the harness itself never fails.
-for _, queue in ipairs(queues) do
-  local failed = "rq:failed:" .. queue
+for n = 1, #queues, 2 do
+  local failed = "rq:failed:" .. queues[n]
   for _, token in ipairs(ask("ZRANGE", failed, 0, most - 1) or {}) do
-    -- Not from the job's data: RQ compresses that when it notes the failure.
-    lost(ask("HGET", "rq:job:" .. token, "lease") or "", "its work-horse died")
+    local job = ask("HMGET", "rq:job:" .. token, "data", "lease") or {}
+    lost(lease_in(job[1], job[2]) or "", "its work-horse died")
     redis.call("ZREM", failed, token)
     redis.call("DEL", "rq:job:" .. token, "rq:results:" .. token)
   end

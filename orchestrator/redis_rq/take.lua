@@ -38,8 +38,9 @@ local function begin(token)
   if job.err or not job[1] then
     return
   end
-  if job[2] and redis.call("ZADD", leases, "XX", "CH", due, job[2]) == 0
-    and not redis.call("ZSCORE", leases, job[2]) then
+  local lease = lease_in(job[1], job[2])
+  if lease and redis.call("ZADD", leases, "XX", "CH", due, lease) == 0
+    and not redis.call("ZSCORE", leases, lease) then
     redis.call("DEL", key)
     return
   end

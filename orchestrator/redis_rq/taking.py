@@ -18,16 +18,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha1
 from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.jobs import read_payload
+from orchestrator.redis_rq.jobs import lease_in, read_payload
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.scripts import Script, text_of
+from orchestrator.redis_rq.scripts import Script
 
 LOOK_S = 1.0
 """How often a worker looks whether RQ's workers are suspended."""
@@ -69,8 +68,7 @@ class Taker:
         self._client, self._station, self._lease_until_ms = client, station, lease_until_ms
         self._queues = [Keys.rq_queue(queue) for queue in station.queues]
         self._script_keys = [station.key, *self._queues]
-        self._script = Script(client, "take")
-        self._sha = sha1(text_of("take").encode(), usedforsecurity=False).hexdigest()
+        self._script = Script(client, "take", "lease_in")
         self._look_at, self._is_unsure, self._is_idle = 0.0, False, False
         self._popped: list[bytes] = []
 
@@ -111,7 +109,7 @@ class Taker:
         began = time.monotonic()
         with self._client.pipeline(transaction=False) as pipe:
             if done:
-                pipe.evalsha(self._sha, len(self._script_keys), *self._script_keys, *self._words(0, done))
+                pipe.evalsha(self._script.sha, len(self._script_keys), *self._script_keys, *self._words(0, done))
             pipe.blpop(self._queues, timeout=wait_s)
             *handed_in, popped = pipe.execute(raise_on_error=False)
         self._is_idle = time.monotonic() - began > BUSY_S
@@ -151,25 +149,26 @@ class Taker:
 
     def current(self) -> Job | None:
         """What the worker has taken and not handed in."""
-        token, data, _ = self._current()
+        token, data = self._current()
         return None if data is None else (token, read_payload(data))
 
     def is_superseded(self) -> bool:
         """Whether the worker has a job that nobody waits for any more."""
-        _, data, lease = self._current()
+        _, data = self._current()
+        payload = None if data is None else read_payload(data)
+        if payload is None:
+            return data is not None
         with translated():
-            return data is not None and self._client.zscore(self._station.keys.leases, lease) is None
+            return self._client.zscore(self._station.keys.leases, lease_in(payload)) is None
 
-    def _current(self) -> tuple[str, bytes | None, bytes]:
-        """Its token, its data if there is any, and its lease."""
+    def _current(self) -> tuple[str, bytes | None]:
+        """Its token, and its data if there is any."""
         with translated():
             token: Any = self._client.hget(self._station.key, "current_step")
             if token is None:
-                return "", None, b""
-            key = Keys.rq_job(token.decode())
-            job: Any = self._client.hmget(key, "data", "lease", "worker_name")
-        is_its_own = job[2] == self._station.worker.encode()
-        return token.decode(), job[0] if is_its_own else None, job[1] or b""
+                return "", None
+            job: Any = self._client.hmget(Keys.rq_job(token.decode()), "data", "worker_name")
+        return token.decode(), job[0] if job[1] == self._station.worker.encode() else None
 
 
 def _read(found: list[bytes]) -> list[Job]:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from rq import get_current_job
@@ -39,7 +39,8 @@ from orchestrator.raised import exception
 from orchestrator.redis_rq.codec import dumps, event_fields
 from orchestrator.redis_rq.connection import Client, persist, translated
 from orchestrator.redis_rq.direct import connect_briefly
-from orchestrator.redis_rq.keys import Keys, lease_member
+from orchestrator.redis_rq.jobs import lease_in, payload_of
+from orchestrator.redis_rq.keys import Keys
 from orchestrator.secrets import read_secret
 from orchestrator.worker.copies import end_copies_of
 from orchestrator.worker.large_values import LargeValues
@@ -60,11 +61,12 @@ EXECUTORS_VARIABLE = "ORCHESTRATOR_EXECUTORS"
 LEASE_VARIABLE = "ORCHESTRATOR_LEASE_S"
 
 
-def run_step(payload: dict[str, Any]) -> None:
+def run_step(*given: Any, **options: Any) -> None:
     """What every job of ours calls, under any RQ worker; executors are named by an environment variable."""
     job = get_current_job()
     assert job is not None, "run_step is called by an RQ worker"
-    client = connect_briefly(job.connection)
+    job.result_ttl = 0  # it leaves nothing behind
+    payload, client = payload_of(given, options), connect_briefly(job.connection)
     # A work-horse runs this one job and may be killed with it; a worker that does not fork may not.
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
     stop = _die if is_horse else None
@@ -72,6 +74,8 @@ def run_step(payload: dict[str, Any]) -> None:
         limit_memory()
     try:
         harness = Harness(client, FromEnvironment(), lease_s=lease_from_environment(), stop=stop)
+        note = partial(client.hset, Keys.rq_job(job.id), "lease", lease_in(payload))
+        persist(note, harness.give_up_after_s)  # should it fail, RQ compresses what it was called with
         harness.run(payload)
     finally:
         client.close()
@@ -155,7 +159,7 @@ class Harness:
             self.client,
             clock,
             payload["leases"],
-            lease_member(*dispatch_of(payload)),
+            lease_in(payload),
             self.lease_s,
             on_first_beat=lambda: self._on_first_beat(payload, started_at, overdue),
             on_superseded=lambda: self._on_superseded(payload),

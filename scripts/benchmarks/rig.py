@@ -15,7 +15,7 @@ from orchestrator.backend.backend import Backend
 from orchestrator.client import Client
 from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.connection import connect, on_one_connection
 from orchestrator.redis_rq.events import RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
 from orchestrator.redis_rq.keys import Keys
@@ -35,7 +35,7 @@ class Rig:
 
     def __init__(self, server: Server) -> None:
         self.redis, self.keys, self.others = server.client, Keys(), Counter[str]()
-        line = connect(server.url)
+        line = on_one_connection(connect(server.url))
         self.store = RedisStore(line, self.keys)
         self.log = RedisEventLog(line, "bench", self.keys)
         backend = Backend(store=self.store, runner=RqRunner(line, self.keys))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
 from processes import Stack, stack, wait_until
 
 KEYS = Keys()
@@ -181,7 +181,7 @@ def test_a_worker_told_to_stop_finishes_its_step(
         process = WORKERS[worker](world)
         redis.xadd(KEYS.starts, {"spec": json.dumps(slow), "execution_id": "slow"})
         wait_until(lambda: world.horse_of(process), what=world.log())
-        wait_until(lambda: not any(score % 1 for _, score in leases(redis)), what="the step to begin")
+        wait_until(lambda: is_begun(redis), what="the step to begin")
         process.terminate()
 
         assert process.wait(20) == 0
@@ -190,9 +190,10 @@ def test_a_worker_told_to_stop_finishes_its_step(
         assert "lost" not in found
 
 
-def leases(redis: Client) -> list[tuple[str, float]]:
+def is_begun(redis: Client) -> bool:
+    """Whether all that is dispatched, and something is, was begun by a worker."""
     found: Any = redis.zrange(KEYS.leases, 0, -1, withscores=True)
-    return list(found) or [("none yet", 0.25)]
+    return bool(found) and all(score < WAITING and not score % 1 for _, score in found)
 
 
 @pytest.mark.parametrize("worker", WORKERS)
@@ -205,7 +206,7 @@ def test_a_killed_work_horse_is_noticed_within_two_seconds(
         process = WORKERS[worker](world)
         redis.xadd(KEYS.starts, {"spec": json.dumps(slow), "execution_id": "slow"})
         wait_until(lambda: world.horse_of(process), what=world.log())
-        wait_until(lambda: not any(score % 1 for _, score in leases(redis)), what="the step to begin")
+        wait_until(lambda: is_begun(redis), what="the step to begin")
         assert world.kill_horse(process)
 
         wait_until(lambda: redis.hget(KEYS.counters, "lost") == "1", 2.0 + 3.0, world.log())  # a busy machine
@@ -225,7 +226,7 @@ def test_a_lost_worker_host_is_noticed_by_its_lease(
         process = WORKERS[worker](world)
         redis.xadd(KEYS.starts, {"spec": json.dumps(slow), "execution_id": "slow"})
         wait_until(lambda: world.horse_of(process), what=world.log())
-        wait_until(lambda: not any(score % 1 for _, score in leases(redis)), what="the step to begin")
+        wait_until(lambda: is_begun(redis), what="the step to begin")
         world.kill_with_horse(process)
 
         wait_until(lambda: redis.hget(KEYS.counters, "lost") == "1", 30, world.log())

@@ -31,7 +31,7 @@ from orchestrator.application.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.redis_rq.commits import SPARE_S
 from orchestrator.redis_rq.connection import Client
-from orchestrator.redis_rq.keys import GROUP
+from orchestrator.redis_rq.keys import GROUP, RANGE, WAITING
 from orchestrator.redis_rq.store import RedisStore
 from redis_server import RedisServer
 from specworld import task
@@ -201,11 +201,11 @@ def test_a_dispatch_is_a_job_hash_a_place_in_the_queue_and_a_lease(world: World)
     assert world.dispatched("slow") == {member: 1}
     job: Any = world.client.hgetall(f"rq:job:{token}")
     assert (job["origin"], job["status"], job["timeout"]) == ("orchestrator.slow", "queued", "35")
-    assert (job["result_ttl"], job["sequence"], job["lease"]) == ("0", "1", member)
-    function, instance, [payload], kwargs = json.loads(job["data"])
-    assert (function, instance, kwargs) == ("orchestrator.worker.harness.run_step", None, {})
-    assert payload["leases"] == world.keys.leases
-    assert payload["events"] == world.keys.events_of(record.workflow_execution_id)
+    function, instance, given, options = json.loads(job["data"])
+    assert (function, instance) == ("orchestrator.worker.harness.run_step", None)
+    assert given == [member, world.keys.events_of(record.workflow_execution_id), "a", {}]
+    assert options == {"timeout_s": 5.0}
+    assert job.keys() == {"data", "description", "origin", "status", "timeout"}, "each field costs 50 bytes"
 
 
 def test_every_queue_counts_its_own_dispatches(world: World) -> None:
@@ -213,9 +213,7 @@ def test_every_queue_counts_its_own_dispatches(world: World) -> None:
     written(world.store, creation(document(step("e", queue="q")), "x2"))
 
     found: Any = world.client.hgetall(world.keys.sequences)
-    assert found == {"orchestrator.default": "2", "orchestrator.q": "3"}
-    sequences = [world.client.hget(f"rq:job:{token}", "sequence") for token in world.waiting()]
-    assert sequences == ["1", "2", "1", "2", "3"]
+    assert found == {"orchestrator.default": str(WAITING + 2), "orchestrator.q": str(WAITING + RANGE + 3)}
     assert in_order(world.dispatched("default")) == ["a", "c"]
     assert in_order(world.dispatched("q")) == ["b", "d", "e"]
 

@@ -394,10 +394,11 @@ def test_a_worker_whose_beat_is_overdue_serves_nobody(world: World) -> None:
 
 def test_old_jobs_are_a_warning(world: World) -> None:
     one = world.coordinator()
-    world.begin(one, ONE)
+    weid = world.begin(one, ONE)
     [token] = world.waiting()
     assert checked(world, "queues").level is Level.OK
-    world.client.hset(world.keys.rq_job(token), "enqueued_at", "2026-01-01T00:00:00.000Z")
+    aged = '{"dispatched_at":"2026-01-01T00:00:00.000Z"}'
+    world.client.hset(world.keys.workflow(weid), "step:a", aged)
 
     old = checked(world, "queues")
     world.client.delete(world.keys.rq_job(token))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coreworld import document, step
-from integration.world import Json, World, in_thread, result_fields, wait_until
+from integration.world import Json, World, calls, in_thread, result_fields, wait_until
 from orchestrator.application.events import ContinueEvent, StartEvent
 from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator import Coordinator
@@ -549,6 +549,23 @@ def test_two_coordinators_share_the_streams(world: World) -> None:
 def test_one_coordinator_alone_reads_them_all(world: World) -> None:
     world.log().open()
     assert partitions_of(world, "one") == {"one": set(world.streams()[1:])}
+
+
+def test_what_a_coordinator_dispatches_is_answered_to_itself(real_world: World) -> None:
+    """So that no other need load the record."""
+    world = real_world
+    one, two = world.coordinator("one"), world.coordinator("two")
+    one.turn()  # now they know of each other
+    for n, begins in enumerate([one, two] * 6):
+        world.begin(begins, document(step("a"), step("b", after="a")), execution_id=f"x{n}")
+    loaded = calls(world.client)["hgetall"]
+    for _ in range(2):
+        world.work()
+        assert (one.turn(), two.turn()) == (6, 6)
+
+    swept = 4
+    assert calls(world.client)["hgetall"] - loaded == swept
+    assert {world.status(world.store.full_id(f"x{n}")) for n in range(12)} == {"complete"}
 
 
 def test_more_coordinators_than_streams_leave_some_without_and_none_unread(world: World) -> None:

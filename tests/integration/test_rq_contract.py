@@ -21,7 +21,7 @@ from coreworld import document, step
 from integration.world import Json, World, creation, written
 from orchestrator.application.decisions import DispatchJob
 from orchestrator.redis_rq.connection import Client
-from orchestrator.redis_rq.jobs import RUN_STEP, job_words, payload, read_job, read_payload
+from orchestrator.redis_rq.jobs import RUN_STEP, job_words, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.step_job import StepJob
 from redis_server import RedisServer
@@ -119,10 +119,10 @@ def test_rq_reads_our_job(real_world: World, rq_client: Client) -> None:
 
     assert (job.func_name, job.origin, job.timeout) == (RUN_STEP, QUEUE, 37)
     assert job.get_status() == JobStatus.QUEUED
-    assert job.args[0]["inputs"] == {"x": "ü"}
-    assert (job.kwargs, job.result_ttl) == ({}, 0)
-    assert job.created_at is not None
-    assert job.description == f"step a of {record.workflow_execution_id}"
+    assert job.args[0] == f"{record.workflow_execution_id}|a|0|1|{token}"
+    assert job.args[1:] == [real_world.keys.events_of(record.workflow_execution_id), "a", {"x": "ü"}]
+    assert job.kwargs == {"timeout_s": 7.0}
+    assert job.description == "step a"
 
 
 def test_a_step_without_a_timeout_has_none_in_rq_either(real_world: World, rq_client: Client) -> None:
@@ -135,18 +135,34 @@ def test_a_step_without_a_timeout_has_none_in_rq_either(real_world: World, rq_cl
 
 def test_a_job_comes_back_as_it_went() -> None:
     job = DispatchJob("w#x", "a", "fn", {"n": [1, {"ü": None}]}, 2, 3, 4, "t-0", "", "default", 1.5, 99)
-    data = str(job_words(job, Keys())[2])
-    found = read_payload(data)
-    assert found == payload(job, Keys())
+    keys = Keys("team", 3)
+    found = read_payload(data_of(job, keys))
+    assert found is not None
     assert read_job(found, "default") == job
+    assert (found["key"], found["leases"]) == (job.idempotency_key, keys.leases)
+    assert found["events"] == keys.events_of("w#x")
+
+
+def data_of(job: DispatchJob, keys: Keys) -> str:
+    return str(job_words(job, keys.events_of(job.workflow_execution_id))[1])
 
 
 def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:
     plain = DispatchJob("w#x", "a", "fn", {}, 0, token="t-0")
     rich = replace(plain, heartbeat_s=0.5, source={"type": "fn", "configuration": {"a": [1]}})
 
-    assert payload(rich, Keys()).keys() - payload(plain, Keys()).keys() == {"heartbeat_s", "source"}
-    assert read_job(payload(rich, Keys()), "default") == rich
+    options = [json.loads(data_of(job, Keys()))[3] for job in (plain, rich)]
+    assert [one.keys() for one in options] == [set(), {"heartbeat_s", "source"}]
+    found = read_payload(data_of(rich, Keys()))
+    assert found is not None
+    assert read_job(found, "default") == rich
+
+
+def test_a_job_of_an_earlier_release_is_read() -> None:
+    """All that it says is in one mapping."""
+    plain = DispatchJob("w#x", "a", "fn", {"n": 1}, 2, 3, token="t-0")
+    new = read_payload(data_of(plain, Keys()))
+    assert read_payload(json.dumps([RUN_STEP, None, [new], {}])) == new
 
 
 @pytest.mark.parametrize(
@@ -160,6 +176,14 @@ def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:
         '["os.system",null,["x"],{}]',
         f'["{RUN_STEP}",null,[],{{}}]',
         f'["{RUN_STEP}",null,["x"],{{}}]',
+        f'["{RUN_STEP}",null,{{"a":1}},{{}}]',
+        f'["{RUN_STEP}",null,["w#x|a|0|1|t","p:events:0","f"],{{}}]',
+        f'["{RUN_STEP}",null,["w#x|a|0|t","p:events:0","f",{{}}],{{}}]',
+        f'["{RUN_STEP}",null,["w#x|a|0|one|t","p:events:0","f",{{}}],{{}}]',
+        f'["{RUN_STEP}",null,["w#x|a|0|1|t","p:events:0","f",[]],{{}}]',
+        f'["{RUN_STEP}",null,["w#x|a|0|1|t",7,"f",{{}}],{{}}]',
+        f'["{RUN_STEP}",null,["w#x|a|0|1|t","p:events:0","f",{{}}],{{"round":"x"}}]',
+        f'["{RUN_STEP}",null,["w#x|a|0|1|t","p:events:0","f",{{}}],[]]',
     ],
 )
 def test_what_is_no_step_of_ours_has_no_payload(data: str) -> None:

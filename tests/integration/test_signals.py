@@ -225,6 +225,12 @@ def test_a_signal_needs_no_payload(world: World) -> None:
 # ---- between
 
 
+def read_by(coordinator: Coordinator) -> str:
+    """One of the streams of events that it reads."""
+    log: Any = coordinator._log
+    return str(log._keys.events(log._home.partitions[0]))
+
+
 def test_a_signal_that_comes_between_load_and_creation_counts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,14 +243,14 @@ def test_a_signal_that_comes_between_load_and_creation_counts(
         found = look(execution_id)
         asked.append(len(found))
         if len(asked) <= 2:
-            signal(world, ORDER, "go", {"n": len(asked)}, stream=world.keys.events(two._log._mine[0]))  # type: ignore[attr-defined]
+            signal(world, ORDER, "go", {"n": len(asked)}, stream=read_by(two))
             two.turn()
         return found
 
     one._log.tend()
     two._log.tend()
     monkeypatch.setattr(one._log, "kept_signals", kept_signals)
-    signal(world, ORDER, "go", {"n": 0}, stream=world.keys.events(two._log._mine[0]))  # type: ignore[attr-defined]
+    signal(world, ORDER, "go", {"n": 0}, stream=read_by(two))
     two.turn()
     entry = world.start(IT, execution_id=ORDER)
     one.turn()
@@ -272,7 +278,7 @@ def test_an_execution_that_comes_into_being_between_look_up_and_keeping_has_its_
 
     monkeypatch.setattr(one._backend, "find", finds_nothing_at_first)
     one._log.tend()
-    signal(world, ORDER, "go", {"n": 1}, stream=world.keys.events(one._log._mine[0]))  # type: ignore[attr-defined]
+    signal(world, ORDER, "go", {"n": 1}, stream=read_by(one))
     one.turn()
 
     assert looked == [ORDER] * 2
@@ -330,7 +336,7 @@ def held(world: World, *parts: Coordinator) -> list[Delivery]:
 def test_a_signal_that_two_coordinators_hold_counts_once(world: World) -> None:
     one, two = coordinators(world, *TWO_WAITS, names=("one", "two"))
     weid = begin(world, one)
-    one._log._mine = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, weid, "go", {"n": 1})
     deliveries = held(world, one)
 
@@ -344,7 +350,7 @@ def test_a_signal_that_two_coordinators_hold_counts_once(world: World) -> None:
 
 def test_an_early_signal_that_two_coordinators_hold_is_kept_once(world: World) -> None:
     one, two = coordinators(world, *TWO_WAITS, names=("one", "two"))
-    one._log._mine = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, ORDER, "go", {"n": 1})
     deliveries = held(world, one)
 
@@ -357,7 +363,7 @@ def test_an_early_signal_that_two_coordinators_hold_is_kept_once(world: World) -
 
 def test_an_early_signal_that_is_handled_again_after_the_creation_counts_once(world: World) -> None:
     one, two = coordinators(world, *TWO_WAITS, names=("one", "two"))
-    one._log._mine = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, ORDER, "go", {"n": 1})
     deliveries = held(world, one)
     two.handle(deliveries)
@@ -372,7 +378,7 @@ def test_an_early_signal_that_is_handled_again_after_the_creation_counts_once(wo
 def test_a_signal_whose_coordinator_died_is_taken_over_and_counts_once(world: World) -> None:
     one, two = coordinators(world, *TWO_WAITS, names=("one", "two"), pace={"reclaim_after_ms": 50})
     weid = begin(world, one)
-    one._log._mine = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, weid, "go", {"n": 1})
     held(world, one)
     world.age_pending(1_000)
@@ -399,7 +405,7 @@ def test_many_signals_through_two_coordinators_are_all_there_once(world: World) 
 def test_a_result_that_shares_its_batch_with_a_signal_of_somebody_else_is_not_delayed(world: World) -> None:
     one, two = coordinators(world, wait_step("w", "go"), task("a"), names=("one", "two"))
     weid = begin(world, one)
-    one._log._mine = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, weid, "go", {"n": 1})
     world.work()
     signalled, *others = sorted(held(world, one), key=lambda one: one.fields["type"] != "signal")

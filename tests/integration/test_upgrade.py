@@ -120,8 +120,8 @@ def test_fields_of_a_newer_release_are_kept(world: World) -> None:
     world.client.hset(key, "colour", '"red"')
     _add(world, key, "step:a")
     [token] = world.waiting()
-    [function, instance, [payload], others] = json.loads(str(world.client.hget(f"rq:job:{token}", "data")))
-    data = [function, instance, [{**payload, "colour": "red"}], others]
+    [function, instance, given, options] = json.loads(str(world.client.hget(f"rq:job:{token}", "data")))
+    data = [function, instance, given, {**options, "colour": "red"}]
     world.client.hset(f"rq:job:{token}", "data", json.dumps(data))
 
     world.work()

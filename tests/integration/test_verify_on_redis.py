@@ -136,8 +136,7 @@ def without_a_lease(scene: Scene) -> None:
 
 
 def in_no_queue(scene: Scene) -> None:
-    keys = scene.world.keys
-    scene.world.client.zrem(f"{keys.dispatched}{keys.queue('default')}", lease(scene))
+    scene.world.client.zadd(scene.world.keys.leases, {lease(scene): float("inf")})
 
 
 def with_a_lease_of_nobody(scene: Scene) -> None:

@@ -11,6 +11,7 @@ Nothing here waits: a coordinator reads without blocking, and what must be old i
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import select
 import socket
@@ -33,7 +34,7 @@ from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.events import GRACE_MS, MAX_QUEUED, RedisEventLog
 from orchestrator.redis_rq.jobs import read_payload
-from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.keys import GROUP, RANGE, WAITING, Home, Keys
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RETENTION_S, RedisStore
 from orchestrator.worker.harness import Harness
@@ -73,10 +74,12 @@ class World:
         for client in self._clients:
             client.close()
 
-    def store_on(self, client: Client) -> RedisStore:
-        return RedisStore(client, self.keys, self.retention_s, self.routes)
+    def store_on(self, client: Client, home: Home | None = None) -> RedisStore:
+        return RedisStore(client, self.keys, self.retention_s, self.routes, home)
 
-    def log(self, name: str = "one", client: Client | None = None, settle_s: float = 0) -> RedisEventLog:
+    def log(
+        self, name: str = "one", client: Client | None = None, settle_s: float = 0, home: Home | None = None
+    ) -> RedisEventLog:
         return RedisEventLog(
             client or self.client,
             name,
@@ -85,16 +88,17 @@ class World:
             self.retention_s,
             settle_s,
             self.max_queued,
+            home,
         )
 
     def coordinator(self, name: str = "one", client: Client | None = None, **pace: Any) -> Coordinator:
         """A coordinator that has begun. It does its chores in every turn and reads without blocking."""
-        client = client or self.client
-        store = self.store_on(client)
+        client, home = client or self.client, Home(self.keys)
+        store = self.store_on(client, home)
         chores = {"tend_every_s": 0.0, "reclaim_every_s": 0.0, "trim_every_s": 0.0}
         coordinator = Coordinator(
             Backend(store=store, runner=RqRunner(client, self.keys)),
-            self.log(name, client),
+            self.log(name, client, home=home),
             store,
             Pace(**{"block_ms": 0, **chores, **pace}),
             routes=self.routes,
@@ -215,12 +219,16 @@ class World:
         return int(str(self.client.hget(self.keys.counters, name) or 0))
 
     def leases(self) -> dict[str, float]:
-        return dict(self.client.zrange(self.keys.leases, 0, -1, withscores=True))  # type: ignore[arg-type]
+        """All that are out, and until when; for ever while a job waits in its queue."""
+        found: Any = self.client.zrange(self.keys.leases, 0, -1, withscores=True)
+        return {member: score if score < WAITING else math.inf for member, score in found}
 
     def dispatched(self, queue: str = "default") -> dict[str, float]:
-        """The members whose jobs wait in a queue, as far as the last sweep knows, by their sequence."""
-        key = f"{self.keys.dispatched}{self.keys.queue(queue)}"
-        return dict(self.client.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
+        """The members whose jobs wait in a queue, as far as the last sweep knows, as they were counted."""
+        last = int(str(self.client.hget(self.keys.sequences, self.keys.queue(queue)) or 0))
+        first = last - last % RANGE
+        found: Any = self.client.zrange(self.keys.leases, first, last, byscore=True, withscores=True)
+        return {member: score - first for member, score in found if first}
 
     def now_ms(self) -> int:
         """The time by Redis' own clock."""
@@ -252,7 +260,7 @@ class World:
         self._age(self.keys.timers, ms)
 
     def _age(self, key: str, ms: int) -> None:
-        for member in self.client.zrange(key, 0, -1):
+        for member in self.client.zrange(key, "-inf", f"({WAITING}", byscore=True):
             self.client.zincrby(key, -ms - 1, str(member))  # a time that comes in this millisecond has come
 
     def age_pending(self, ms: int, reader: str = "dead") -> None:

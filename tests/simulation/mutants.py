@@ -22,8 +22,8 @@ from orchestrator.redis_rq import scripts
 from orchestrator.redis_rq.commits import CommitWords
 from orchestrator.redis_rq.connection import translated
 from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import job_words
-from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.jobs import job_words, lease_of_job
+from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
 from orchestrator.redis_rq.store import RedisStore
 
 Change = Callable[[], AbstractContextManager[Any]]
@@ -126,12 +126,12 @@ def _dispatch_after(known: Any, store: RedisStore, commits: Sequence[Commit]) ->
 
 def _push(store: RedisStore, job: Any) -> None:
     keys: Keys = store._keys
-    token, member, data, *_ = job_words(job, keys)
+    token, data, *_ = job_words(job, keys.events_of(job.workflow_execution_id))
     queue = keys.queue("default", job.priority)
     with store._client.pipeline(transaction=False) as pipe:
-        fields: dict[Any, Any] = {"data": data, "status": "queued", "origin": queue, "lease": member}
-        pipe.hset(keys.rq_job(str(token)), mapping={**fields, "sequence": 1})
-        pipe.zadd(keys.leases, {str(member): "+inf"})
+        fields: dict[Any, Any] = {"data": data, "status": "queued", "origin": queue}
+        pipe.hset(keys.rq_job(str(token)), mapping=fields)
+        pipe.zadd(keys.leases, {lease_of_job(job): WAITING + 1})
         pipe.rpush(keys.rq_queue(queue), token)
         pipe.execute()
 
@@ -284,7 +284,7 @@ _MUTANTS = [
     Mutant(
         "lost pop",
         "a job that left its queue and was begun by nobody gets a term",
-        [script("sweep", '        if scores[n - first + 1] == "inf" then', "        if false then")],
+        [script("sweep", "    if first >= WAITING then", "    if false then")],
     ),
     Mutant(
         "lost worker",
@@ -294,7 +294,7 @@ _MUTANTS = [
     Mutant(
         "lease gone before its event",
         "a lease is taken away in the same script that says that it is lost",
-        [script("sweep", "    lost(due[i], unstarted", "    string.len(due[i], unstarted")],
+        [script("sweep", "    lost(due[i], is_unstarted", "    string.len(due[i], is_unstarted")],
     ),
     Mutant(
         "pending events trimmed",

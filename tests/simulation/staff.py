@@ -15,7 +15,7 @@ from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import dumps
 from orchestrator.redis_rq.events import RedisEventLog
 from orchestrator.redis_rq.jobs import read_job, read_payload
-from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.keys import Home, Keys
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.redis_rq.taking import Done, Station, Taker
@@ -43,8 +43,9 @@ class Staff:
 
     def coordinate(self, name: str) -> None:
         client = self._world.line()
-        store = RedisStore(client, self._world.keys)
-        log = RedisEventLog(client, name, self._world.keys)
+        home = Home(self._world.keys)
+        store = RedisStore(client, self._world.keys, home=home)
+        log = RedisEventLog(client, name, self._world.keys, home=home)
         backend = Backend(
             store=store,
             runner=RqRunner(client, self._world.keys),

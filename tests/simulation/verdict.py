@@ -59,9 +59,8 @@ def left_over(world: World) -> Iterator[str]:
             revoked = [token for token in found if ask("EXISTS", Keys.rq_job(token))]
             if revoked:
                 yield f"I6: jobs are left on {queue}: {revoked}"
-        for key in (f"{keys.dispatched}{queue}", Keys.rq_failed(queue)):
-            if found := ask("ZRANGE", key, "0", "-1"):
-                yield f"I6: {key} has {found}"
+        if found := ask("ZRANGE", Keys.rq_failed(queue), "0", "-1"):
+            yield f"I6: RQ calls jobs of {queue} failed: {found}"
     found = ask("SCAN", "0", "MATCH", f"{keys.prefix}:concurrency:*", "COUNT", "100000")[1]
     if found:
         yield f"I6: places are left: {found}"

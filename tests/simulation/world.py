@@ -16,7 +16,7 @@ from language.cases import Case
 from orchestrator.application.record import WorkflowRecord
 from orchestrator.coordinator import Pace
 from orchestrator.redis_rq.commits import flat
-from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
 from orchestrator.redis_rq.store import RedisStore
 from simulation.customers import Customers, Memory
 from simulation.faults import Faults
@@ -66,8 +66,7 @@ class World:
         self.keys = Keys(partitions=PARTITIONS)
         self.queues = [queue for name in QUEUES for queue in self.keys.queues(name)]
         self._queued = [Keys.rq_queue(queue) for queue in self.queues]
-        self._left = [f"{self.keys.dispatched}{queue}" for queue in self.queues]
-        self._left += map(Keys.rq_failed, self.queues)
+        self._left = list(map(Keys.rq_failed, self.queues))
         self.jump_ms = 0
         self.server = make_server(self.redis_ms)
         self.memory = Memory()
@@ -120,11 +119,11 @@ class World:
         self._changes += words[0] in ("EVALSHA", "XADD")
         if words[0] == "LRANGE" and words[1].startswith(self.keys.signals("")):
             self.customers.on_beginning(words[1].removeprefix(self.keys.signals("")))
-        if str(words[0]).upper() != "EVALSHA" or words[7:8] != (self.keys.workflow(""),):
+        if str(words[0]).upper() != "EVALSHA" or words[6:7] != (self.keys.workflow(""),):
             answer = self.server.execute(*words)
             self._trace_command(words, answer)
             return answer
-        records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[8:])]
+        records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[7:])]
         known = {weid: self._fields(self.keys.workflow(weid)) for weid in records}
         kept = {weid: [] if known[weid] else self._kept_signals(weid.partition("#")[2]) for weid in records}
         answer = self.server.execute(*words)
@@ -240,7 +239,7 @@ class World:
         ask = self.server.execute
         if any(self.unread(stream) for stream in self.streams()):
             return None
-        if ask("EXISTS", *self._left):
+        if ask("EXISTS", *self._left) or ask("ZRANGEBYSCORE", self.keys.leases, str(WAITING), "+inf"):
             return None
         due = [ask("ZRANGE", key, "0", "0", "WITHSCORES") for key in (self.keys.timers, self.keys.leases)]
         found = [float(one[1]) - self.jump_ms for one in due if one]
