@@ -14,10 +14,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import secrets
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
 from orchestrator.application.routes import SETTING, Routes
@@ -37,11 +34,12 @@ from orchestrator.coordinator import Coordinator
 from orchestrator.redis_rq.connection import MINIMUM_REDIS, connect, translated
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import read_payload
+from orchestrator.redis_rq.jobs import PARTS, read_payload
 from orchestrator.redis_rq.keys import Home
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.settings import Settings
+from orchestrator.standing import process_name
 
 if TYPE_CHECKING:
     from orchestrator.worker.harness import Harness
@@ -90,11 +88,6 @@ def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> 
     )
     backend = Backend(store=store, runner=RqRunner(client, keys))
     return Coordinator(backend, log, definitions=store, routes=settings.tags)
-
-
-def process_name() -> str:
-    """A name for a consumer or a worker: who it is, and never the same twice."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
 # ---- a server
@@ -259,23 +252,6 @@ class Processes:
                 child.process.stdout.close()
 
 
-def hang_on(lifeline: int) -> None:
-    """In a child: end at once, and all that we forked too, when the other end of this pipe is closed."""
-    os.set_inheritable(lifeline, False)  # forks keep it, programs that an executor starts need not see it
-    os.register_at_fork(after_in_child=lambda: _watch(lifeline))
-    _watch(lifeline)
-
-
-def _watch(lifeline: int) -> None:
-    def wait() -> NoReturn:
-        os.read(lifeline, 1)
-        # A work-horse leads a process group of its own: each group sees the end of the pipe by itself.
-        os.killpg(0, signal.SIGKILL)
-        os._exit(1)
-
-    threading.Thread(target=wait, name="lifeline", daemon=True).start()
-
-
 # ---- the stack
 
 
@@ -398,8 +374,8 @@ def _work(harness: Harness, settings: Settings, stop: threading.Event) -> None:
     while not stop.is_set():
         for queue in redis.hkeys(keys.sequences):
             token = redis.lpop(keys.rq_queue(str(queue)))
-            data = redis.hget(keys.rq_job(str(token)), "data") if token else None
-            payload = read_payload(str(data)) if data else None
+            parts: Any = redis.hmget(keys.rq_job(str(token)), PARTS)
+            payload = read_payload(*parts)
             if payload is not None:
                 redis.delete(keys.rq_job(str(token)))
                 harness.run(payload)

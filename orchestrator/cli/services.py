@@ -44,8 +44,10 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
 
     Any number of coordinators may run on one Redis; they share the work and take over from each other.
     """
-    from orchestrator.embedded import hang_on, make_coordinator, process_name
-    from orchestrator.redis_rq.connection import connect, on_one_connection
+    from orchestrator.embedded import make_coordinator
+    from orchestrator.redis_rq.connection import connect
+    from orchestrator.redis_rq.direct import Direct
+    from orchestrator.standing import hang_on, process_name
 
     name = process_name()
     begin_log(log, name)
@@ -63,7 +65,7 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
         for warning in durability_warnings(client):
             logger.warning(warning)
     logger.info("coordinator %s serves %r", name, settings.prefix)
-    serving = make_coordinator(on_one_connection(client), name, settings)
+    serving = make_coordinator(Direct(client), name, settings)
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     serving.run(stop)
@@ -126,7 +128,7 @@ def worker(
     one after the other in a process beside this one, which is killed with a step that must end, and replaced;
     with --concurrency several run in it at once.
     """
-    from orchestrator.embedded import hang_on, process_name
+    from orchestrator.standing import hang_on, process_name
     from orchestrator.worker.memory import memory_limit
     from orchestrator.worker.wear import Recycling
 

@@ -15,8 +15,7 @@
 --             root and then its key and the window in s, else 0; 1 for one that takes the place of another and
 --             then that one's id, record and version, else 0; the key of global values that may be there of
 --             another that had its id, or nothing; for an execution that is not new, just 0
---           n, then n queues, each: its name, how many jobs, and for each job token, data, timeout,
---             description
+--           n, then n queues, each: its name, how many jobs, and for each job token, data, timeout, lease
 --           n, then n tokens of dispatches that nobody waits for any more
 --           n, then n idempotency roots that are free again: key, execution that had it
 --           n, then n values that executions share: "set" or "add", key, field, value
@@ -291,13 +290,13 @@ local function dispatch()
     end
     local sequence = queue.sequence
     for n = 1, jobs do
-      local token, data, timeout, description = unpack(ARGV, at, at + 3)
+      local token, data, timeout, lease = unpack(ARGV, at, at + 3)
       at = at + 4
-      redis.call("HSET", "rq:job:" .. token, "data", data, "timeout", timeout, "description", description,
+      redis.call("HSET", "rq:job:" .. token, "data", data, "timeout", timeout, "description", lease,
         "origin", name, "status", "queued")
       tokens[#tokens + 1] = token
       -- A lease that nobody has taken is never due; sweep.lua gives it a term when its job leaves the queue.
-      leases[#leases + 1], leases[#leases + 2] = written(sequence + n), lease_in(data)
+      leases[#leases + 1], leases[#leases + 2] = written(sequence + n), lease
     end
     queue.sequence = sequence + jobs
     if tokens ~= queue.tokens then

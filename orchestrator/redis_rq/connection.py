@@ -51,14 +51,6 @@ def client_of(url: str, **options: Any) -> Client:
     return primary_of(url, **options) if names_sentinels(url) else redis.Redis.from_url(url, **options)
 
 
-def on_one_connection(client: Client) -> Client:
-    """The same for one thread that asks all the time: to take a connection from a pool and to give it back
-    takes as long as a short command."""
-    with translated():
-        found: Client = client.client()  # type: ignore[no-untyped-call]
-        return found
-
-
 _OF_A_POOL = (
     "retry",
     "parser_class",
@@ -101,6 +93,7 @@ class Packer:
 def _options() -> dict[str, Any]:
     return {
         "command_packer": Packer(),
+        "driver_info": None,  # for each connection, redis-py would look for its version in its own files
         "protocol": 2,
         "decode_responses": True,
         "encoding_errors": "replace",  # anybody can XADD bytes that are not UTF-8: a reader must survive them

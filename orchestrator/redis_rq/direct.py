@@ -11,22 +11,13 @@ import time
 from typing import Any
 
 import redis
-from hiredis import pack_command
 from redis.client import Pipeline
 from redis.exceptions import ResponseError
 
-from orchestrator.redis_rq.connection import Client, connect_like
+from orchestrator.redis_rq.connection import Client
 
 IDLE_S = 1.0
 """A connection that nobody used for so long is looked at again: its server may have closed it."""
-
-
-def connect_briefly(other: Client) -> Client:
-    """A client like another one, for a process that runs one step. It does not introduce itself: for each
-    connection, redis-py would look into the files of its own package for its version."""
-    client = connect_like(other)
-    client.connection_pool.connection_kwargs["driver_info"] = None
-    return client
 
 
 class Direct(redis.Redis):
@@ -52,7 +43,7 @@ class Direct(redis.Redis):
                 self.connection_pool.release(self._kept)
             self._kept = None
             self._kept = self.connection_pool.get_connection()
-        packed = [pack_command((*words[0].split(), *words[1:])) for words in commands]
+        packed = [piece for words in commands for piece in self._kept.pack_command(*words)]
         self._kept.send_packed_command([b"".join(packed)])
         self._used_at = time.monotonic()
         return self._kept

@@ -12,7 +12,7 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.lines import Line
 from orchestrator.application.states import WorkflowStatus
 from orchestrator.redis_rq.connection import Client, clock_ms, translated
-from orchestrator.redis_rq.jobs import read_payload
+from orchestrator.redis_rq.jobs import PARTS, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.lines import read_lines
 
@@ -64,8 +64,8 @@ class Glances:
     def inputs_of(self, token: str) -> dict[str, Any] | None:
         """What a dispatch was given; None when its job is gone, as it is soon after its end."""
         with translated():
-            data = self.client.hget(self.keys.rq_job(token), "data")
-        payload = None if data is None else read_payload(str(data))
+            parts: Any = self.client.hmget(self.keys.rq_job(token), PARTS)
+        payload = read_payload(*parts)
         return None if payload is None else payload["inputs"]
 
     def recent(self, most: int) -> list[tuple[str, str]]:

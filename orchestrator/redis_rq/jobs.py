@@ -28,8 +28,8 @@ TIMEOUT_MARGIN_S = 30
 def job_words(job: DispatchJob, events: str) -> list[str | int]:
     """One job as commit.lua takes it; `events` is the stream that its result goes to."""
     timeout = -1 if job.timeout_s is None else math.ceil(job.timeout_s) + TIMEOUT_MARGIN_S
-    given = [lease_of_job(job), events, job.fn, part(job.inputs)]
-    return [job.token, frame([RUN_STEP, None, given, _options(job)]), timeout, f"step {job.step_id}"]
+    given = [events, job.fn, part(job.inputs)]
+    return [job.token, frame([RUN_STEP, None, given, _options(job)]), timeout, lease_of_job(job)]
 
 
 def _options(job: DispatchJob) -> dict[str, Any]:
@@ -50,13 +50,18 @@ _OPTIONS = (
 _USUAL = {one.name: one.default for one in fields(DispatchJob) if one.name in _OPTIONS}
 
 
-def payload_of(given: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the harness needs, from what a job calls it with: its lease, which says whose it is, the
-    stream of its events, the executor and the inputs. In jobs of earlier releases it is all in one mapping.
-    ValueError or TypeError for what is neither."""
+PARTS = ("data", "description")
+"""The fields of a job that read_payload() takes. The description is the lease: RQ shows it, and leaves it as
+it is when it compresses the data of a job that has failed."""
+
+
+def payload_of(given: Sequence[Any], options: Mapping[str, Any], lease: str) -> dict[str, Any]:
+    """All that the harness needs, from what a job calls it with, the stream of its events, the executor and
+    the inputs, and from its lease, which says whose it is. In jobs of earlier releases it is all in one
+    mapping. ValueError or TypeError for what is neither."""
     if len(given) == 1:
         return dict(given[0])
-    lease, events, fn, inputs = given
+    events, fn, inputs = given
     execution, step_id, run_id, attempt, token = lease.split("|")
     told = {**_USUAL, **options}
     job = DispatchJob(
@@ -78,14 +83,18 @@ def payload_of(given: Sequence[Any], options: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def read_payload(data: str | bytes) -> dict[str, Any] | None:
-    """The payload in the data of an RQ job; None when the job is not one of ours. Anybody who can write to
-    Redis can write a job: whoever runs one may rely on what it has, and of which type."""
+def read_payload(data: str | bytes | None, description: str | bytes | None) -> dict[str, Any] | None:
+    """The payload of an RQ job, by its PARTS; None when there is no job, or when it is not one of ours.
+    Anybody who can write to Redis can write a job: whoever runs one may rely on what it has, and of which
+    type."""
+    if data is None:
+        return None
     try:
         function, instance, given, options = loads(unpacked(data).decode())
         if (function, instance) != (RUN_STEP, None):
             return None
-        found = payload_of(given, options)
+        lease = description.decode() if isinstance(description, bytes) else description or ""
+        found = payload_of(given, options, lease)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return found if _is_complete(found) else None

@@ -1,9 +1,7 @@
--- Shared by scripts. The lease of a job of ours, by its data: it is the first that the harness is called with. RQ
--- compresses the data of a job that fails, so a stock worker notes the lease beside it; jobs of earlier releases
--- have it there too.
-local CALL = '^%["orchestrator%.worker%.harness%.run_step",null,%["([^"]*)"'
-local function lease_in(data, noted)
-  return noted or (data and string.match(data, CALL))
+-- Shared by scripts. The lease of a job of ours is its description, which ends with its token. A job of an earlier
+-- release has it in a field of its own.
+local function lease_in(token, description, noted)
+  return noted or (description and string.sub(description, -1 - #token) == "|" .. token and description) or nil
 end
 
 -- A dispatch whose job waits has its sequence for a score, beyond all times. Every queue has a range of its own.

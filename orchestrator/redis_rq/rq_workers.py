@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.redis_rq.codec import loads
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.inspection import Inspection, answers
-from orchestrator.redis_rq.jobs import read_payload
+from orchestrator.redis_rq.jobs import PARTS, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.record_codec import unit_field
 
@@ -119,8 +119,8 @@ def _oldest(client: Client, keys: Keys, tokens: Any) -> str | None:
     """When the first job that still has a hash was put on its queue: revoked ones are passed over."""
     for token in [] if isinstance(tokens, Exception) else tokens:
         with translated():
-            data: Any = client.hget(keys.rq_job(token), "data")
-            payload = None if data is None else read_payload(str(data))
+            parts: Any = client.hmget(keys.rq_job(token), PARTS)
+            payload = read_payload(*parts)
             if payload is not None:
                 return _dispatched_at(client, keys, payload)
     return None

@@ -14,7 +14,7 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.events import ResultEvent
 from orchestrator.redis_rq.codec import event_fields, loads
 from orchestrator.redis_rq.connection import Client, clock_ms, translated
-from orchestrator.redis_rq.jobs import lease_of_job, read_job, read_payload
+from orchestrator.redis_rq.jobs import PARTS, lease_of_job, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import unit_field
@@ -81,8 +81,8 @@ class RqRunner:
     def _jobs(self, queue: str, tokens: Sequence[str]) -> list[DispatchJob]:
         with self._client.pipeline(transaction=False) as pipe:
             for token in tokens:
-                pipe.hget(self._keys.rq_job(token), "data")
-            found = [read_payload(data) for data in pipe.execute() if data is not None]
+                pipe.hmget(self._keys.rq_job(token), PARTS)
+            found = [read_payload(*parts) for parts in pipe.execute()]
         name = queue.removeprefix(f"{self._keys.prefix}.")
         return [read_job(payload, name) for payload in found if payload is not None]
 

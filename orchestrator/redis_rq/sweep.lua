@@ -50,9 +50,9 @@ local function head_of(queue, first)
     if not token then
       return at == 0 and math.huge or nil
     end
-    local job = ask("HMGET", "rq:job:" .. token, "data", "lease", "sequence") or {}
+    local job = ask("HMGET", "rq:job:" .. token, "description", "lease", "sequence") or {}
     local sequence = tonumber(job[3] or "")
-    local score = tonumber(ask("ZSCORE", KEYS[1], lease_in(job[1], job[2]) or "") or "") or 0
+    local score = tonumber(ask("ZSCORE", KEYS[1], lease_in(token, job[1], job[2]) or "") or "") or 0
     if sequence or (score >= first and score < first + RANGE) then
       return sequence or score
     end
@@ -116,8 +116,8 @@ end
 for n = 1, #queues, 2 do
   local failed = "rq:failed:" .. queues[n]
   for _, token in ipairs(ask("ZRANGE", failed, 0, most - 1) or {}) do
-    local job = ask("HMGET", "rq:job:" .. token, "data", "lease") or {}
-    lost(lease_in(job[1], job[2]) or "", "its work-horse died")
+    local job = ask("HMGET", "rq:job:" .. token, "description", "lease") or {}
+    lost(lease_in(token, job[1], job[2]) or "", "its work-horse died")
     redis.call("ZREM", failed, token)
     redis.call("DEL", "rq:job:" .. token, "rq:results:" .. token)
   end

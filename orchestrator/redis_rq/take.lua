@@ -11,7 +11,7 @@
 -- by one rule
 -- ARGV[9] n, then n jobs that are done: token, stream, how many words, the words of the event that says so
 -- ARGV    the rest: tokens that this worker has taken from a queue already
--- Returns nothing when the workers are suspended, else for each job its token and its data.
+-- Returns nothing when the workers are suspended, else for each job its token, its data and its description.
 local most, worker, now, due = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local is_single, leases = ARGV[7] == "1", ARGV[8]
 local taken, begun, done = {}, {}, {}
@@ -34,19 +34,18 @@ local function begin(token)
   end
   begun[token] = true
   local key = "rq:job:" .. token
-  local job = redis.pcall("HMGET", key, "data", "lease")
+  local job = redis.pcall("HMGET", key, "data", "description", "lease")
   if job.err or not job[1] then
     return
   end
-  local lease = lease_in(job[1], job[2])
+  local lease = lease_in(token, job[2], job[3])
   if lease and redis.call("ZADD", leases, "XX", "CH", due, lease) == 0
     and not redis.call("ZSCORE", leases, lease) then
     redis.call("DEL", key)
     return
   end
   redis.call("HSET", key, "status", "started", "worker_name", worker, "started_at", now)
-  taken[#taken + 1] = token
-  taken[#taken + 1] = job[1]
+  taken[#taken + 1], taken[#taken + 2], taken[#taken + 3] = token, job[1], job[2] or ""
 end
 
 if ARGV[6] == "1" and is_single then
@@ -70,7 +69,7 @@ local pops_many = (redis.REDIS_VERSION_NUM or 0) >= 0x00070000
 local function pop()
   if pops_many then
     local words = { "LMPOP", #queues, unpack(queues) }
-    words[#words + 1], words[#words + 2], words[#words + 3] = "LEFT", "COUNT", most - #taken / 2
+    words[#words + 1], words[#words + 2], words[#words + 3] = "LEFT", "COUNT", most - #taken / 3
     local found = redis.call(unpack(words))
     return found and found[2]
   end
@@ -81,7 +80,7 @@ local function pop()
     end
   end
 end
-while not is_suspended and #taken < 2 * most do
+while not is_suspended and #taken < 3 * most do
   local tokens = pop()
   if not tokens then
     break

@@ -24,7 +24,7 @@ from redis.exceptions import NoScriptError
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.jobs import lease_in, read_payload
+from orchestrator.redis_rq.jobs import PARTS, lease_in, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.scripts import Script
 
@@ -109,7 +109,9 @@ class Taker:
         began = time.monotonic()
         with self._client.pipeline(transaction=False) as pipe:
             if done:
-                pipe.evalsha(self._script.sha, len(self._script_keys), *self._script_keys, *self._words(0, done))
+                pipe.evalsha(
+                    self._script.sha, len(self._script_keys), *self._script_keys, *self._words(0, done)
+                )
             pipe.blpop(self._queues, timeout=wait_s)
             *handed_in, popped = pipe.execute(raise_on_error=False)
         self._is_idle = time.monotonic() - began > BUSY_S
@@ -149,28 +151,32 @@ class Taker:
 
     def current(self) -> Job | None:
         """What the worker has taken and not handed in."""
-        token, data = self._current()
-        return None if data is None else (token, read_payload(data))
+        token, parts = self._current()
+        return None if parts is None else (token, read_payload(*parts))
 
     def is_superseded(self) -> bool:
         """Whether the worker has a job that nobody waits for any more."""
-        _, data = self._current()
-        payload = None if data is None else read_payload(data)
+        _, parts = self._current()
+        if parts is None:
+            return False
+        payload = read_payload(*parts)
         if payload is None:
-            return data is not None
+            return True
         with translated():
             return self._client.zscore(self._station.keys.leases, lease_in(payload)) is None
 
-    def _current(self) -> tuple[str, bytes | None]:
-        """Its token, and its data if there is any."""
+    def _current(self) -> tuple[str, list[bytes] | None]:
+        """Its token, and the parts of its job if there is any."""
         with translated():
             token: Any = self._client.hget(self._station.key, "current_step")
             if token is None:
                 return "", None
-            job: Any = self._client.hmget(Keys.rq_job(token.decode()), "data", "worker_name")
-        return token.decode(), job[0] if job[1] == self._station.worker.encode() else None
+            job: Any = self._client.hmget(Keys.rq_job(token.decode()), *PARTS, "worker_name")
+        *parts, worker = job
+        is_its_own = parts[0] is not None and worker == self._station.worker.encode()
+        return token.decode(), parts if is_its_own else None
 
 
 def _read(found: list[bytes]) -> list[Job]:
-    pairs = zip(found[0::2], found[1::2], strict=True)
-    return [(token.decode(errors="replace"), read_payload(data)) for token, data in pairs]
+    jobs = zip(found[0::3], found[1::3], found[2::3], strict=True)
+    return [(token.decode(errors="replace"), read_payload(*parts)) for token, *parts in jobs]

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Protocol
 
 from rq import get_current_job
@@ -37,8 +37,7 @@ from orchestrator.awaiting import awaited
 from orchestrator.logs import running
 from orchestrator.raised import exception
 from orchestrator.redis_rq.codec import dumps, event_fields
-from orchestrator.redis_rq.connection import Client, persist, translated
-from orchestrator.redis_rq.direct import connect_briefly
+from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
 from orchestrator.redis_rq.jobs import lease_in, payload_of
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.secrets import read_secret
@@ -66,7 +65,7 @@ def run_step(*given: Any, **options: Any) -> None:
     job = get_current_job()
     assert job is not None, "run_step is called by an RQ worker"
     job.result_ttl = 0  # it leaves nothing behind
-    payload, client = payload_of(given, options), connect_briefly(job.connection)
+    payload, client = payload_of(given, options, job.description or ""), connect_like(job.connection)
     # A work-horse runs this one job and may be killed with it; a worker that does not fork may not.
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
     stop = _die if is_horse else None
@@ -74,8 +73,6 @@ def run_step(*given: Any, **options: Any) -> None:
         limit_memory()
     try:
         harness = Harness(client, FromEnvironment(), lease_s=lease_from_environment(), stop=stop)
-        note = partial(client.hset, Keys.rq_job(job.id), "lease", lease_in(payload))
-        persist(note, harness.give_up_after_s)  # should it fail, RQ compresses what it was called with
         harness.run(payload)
     finally:
         client.close()

@@ -79,7 +79,7 @@ class StepJob(Job):
             super().cleanup(ttl, pipeline, remove_from_queue)
 
     def perform(self) -> Any:
-        if read_payload(self.data) is None:
+        if read_payload(self.data, self.description) is None:
             raise PermissionError(
                 f"this worker runs {RUN_STEP} and nothing else; job {self.id} is no such step"
             )

@@ -15,9 +15,10 @@ from orchestrator.backend.backend import Backend
 from orchestrator.client import Client
 from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.connection import connect, on_one_connection
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.direct import Direct
 from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import read_payload
+from orchestrator.redis_rq.jobs import PARTS, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
@@ -35,7 +36,7 @@ class Rig:
 
     def __init__(self, server: Server) -> None:
         self.redis, self.keys, self.others = server.client, Keys(), Counter[str]()
-        line = on_one_connection(connect(server.url))
+        line = Direct(connect(server.url))
         self.store = RedisStore(line, self.keys)
         self.log = RedisEventLog(line, "bench", self.keys)
         backend = Backend(store=self.store, runner=RqRunner(line, self.keys))
@@ -70,13 +71,13 @@ class Rig:
         tokens: Any = self.redis.lpop(queue, MOST_JOBS) or []
         with self.redis.pipeline(transaction=False) as pipe:
             for token in tokens:
-                pipe.hget(self.keys.rq_job(token), "data")
-            payloads = [read_payload(data) or {} for data in pipe.execute()]
+                pipe.hmget(self.keys.rq_job(token), PARTS)
+            payloads = [read_payload(*parts) or {} for parts in pipe.execute()]
             for token, payload in zip(tokens, payloads, strict=True):
                 pipe.delete(self.keys.rq_job(token))
                 pipe.xadd(payload["events"], dict[Any, Any](event_fields(_result_of(payload))))
             pipe.execute()
-        self.others.update({"lpop": 1, "hget": len(tokens), "del": len(tokens), "xadd": len(tokens)})
+        self.others.update({"lpop": 1, "hmget": len(tokens), "del": len(tokens), "xadd": len(tokens)})
         return len(tokens)
 
     def _is_behind(self) -> bool:

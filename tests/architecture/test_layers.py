@@ -118,6 +118,7 @@ ROOMS = {
     "orchestrator.settings": Room(
         ours=frozenset({APPLICATION, PAYLOADS, REDIS_RQ, "orchestrator.worker"}), libraries=DATA
     ),
+    "orchestrator.standing": Room(),
     # They wire the rooms together, and no room imports them.
     "orchestrator.embedded": Room(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.cli": Room(ours=ANYTHING, libraries=ANYTHING),

@@ -601,6 +601,7 @@ payloads = st.dictionaries(st.sampled_from(_PARTS), st.one_of(data, st.just("GON
 )
 jobs = st.one_of(
     st.builds(lambda payload: json.dumps([RUN_STEP, None, [payload], {}]).encode(), payloads),
+    st.builds(lambda given: json.dumps([RUN_STEP, None, *given]).encode(), st.tuples(st.lists(data), data)),
     st.builds(lambda value: json.dumps(value).encode(), data),
     st.binary(max_size=60),
 )
@@ -608,7 +609,7 @@ jobs = st.one_of(
 
 def run_a_job(job: bytes) -> None:
     """What is taken for one of ours runs to an end, whatever it says."""
-    payload = read_payload(job)
+    payload = read_payload(job, "w#x|first|0|1|t")
     if payload is None:
         return
     with fake_world() as world, soon():

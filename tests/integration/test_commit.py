@@ -203,7 +203,8 @@ def test_a_dispatch_is_a_job_hash_a_place_in_the_queue_and_a_lease(world: World)
     assert (job["origin"], job["status"], job["timeout"]) == ("orchestrator.slow", "queued", "35")
     function, instance, given, options = json.loads(job["data"])
     assert (function, instance) == ("orchestrator.worker.harness.run_step", None)
-    assert given == [member, world.keys.events_of(record.workflow_execution_id), "a", {}]
+    assert given == [world.keys.events_of(record.workflow_execution_id), "a", {}]
+    assert job["description"] == member
     assert options == {"timeout_s": 5.0}
     assert job.keys() == {"data", "description", "origin", "status", "timeout"}, "each field costs 50 bytes"
 
@@ -560,6 +561,7 @@ def test_a_server_that_forgot_its_scripts_is_told_them_again(world: World) -> No
 def test_a_server_that_forgets_a_script_while_it_is_told_is_told_again_and_then_waited_for(
     world: World, times: int, is_written: bool
 ) -> None:
+    world.client.script_flush()
     store, told = world.store_on(world.client), list[str]()
     script_load = world.client.script_load
 

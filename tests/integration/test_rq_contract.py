@@ -119,10 +119,9 @@ def test_rq_reads_our_job(real_world: World, rq_client: Client) -> None:
 
     assert (job.func_name, job.origin, job.timeout) == (RUN_STEP, QUEUE, 37)
     assert job.get_status() == JobStatus.QUEUED
-    assert job.args[0] == f"{record.workflow_execution_id}|a|0|1|{token}"
-    assert job.args[1:] == [real_world.keys.events_of(record.workflow_execution_id), "a", {"x": "ü"}]
+    assert job.args == [real_world.keys.events_of(record.workflow_execution_id), "a", {"x": "ü"}]
     assert job.kwargs == {"timeout_s": 7.0}
-    assert job.description == "step a"
+    assert job.description == f"{record.workflow_execution_id}|a|0|1|{token}"
 
 
 def test_a_step_without_a_timeout_has_none_in_rq_either(real_world: World, rq_client: Client) -> None:
@@ -136,24 +135,25 @@ def test_a_step_without_a_timeout_has_none_in_rq_either(real_world: World, rq_cl
 def test_a_job_comes_back_as_it_went() -> None:
     job = DispatchJob("w#x", "a", "fn", {"n": [1, {"ü": None}]}, 2, 3, 4, "t-0", "", "default", 1.5, 99)
     keys = Keys("team", 3)
-    found = read_payload(data_of(job, keys))
+    found = read_payload(*parts_of(job, keys))
     assert found is not None
     assert read_job(found, "default") == job
     assert (found["key"], found["leases"]) == (job.idempotency_key, keys.leases)
     assert found["events"] == keys.events_of("w#x")
 
 
-def data_of(job: DispatchJob, keys: Keys) -> str:
-    return str(job_words(job, keys.events_of(job.workflow_execution_id))[1])
+def parts_of(job: DispatchJob, keys: Keys) -> tuple[str, str]:
+    _, data, _, description = job_words(job, keys.events_of(job.workflow_execution_id))
+    return str(data), str(description)
 
 
 def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:
     plain = DispatchJob("w#x", "a", "fn", {}, 0, token="t-0")
     rich = replace(plain, heartbeat_s=0.5, source={"type": "fn", "configuration": {"a": [1]}})
 
-    options = [json.loads(data_of(job, Keys()))[3] for job in (plain, rich)]
+    options = [json.loads(parts_of(job, Keys())[0])[3] for job in (plain, rich)]
     assert [one.keys() for one in options] == [set(), {"heartbeat_s", "source"}]
-    found = read_payload(data_of(rich, Keys()))
+    found = read_payload(*parts_of(rich, Keys()))
     assert found is not None
     assert read_job(found, "default") == rich
 
@@ -161,8 +161,8 @@ def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:
 def test_a_job_of_an_earlier_release_is_read() -> None:
     """All that it says is in one mapping."""
     plain = DispatchJob("w#x", "a", "fn", {"n": 1}, 2, 3, token="t-0")
-    new = read_payload(data_of(plain, Keys()))
-    assert read_payload(json.dumps([RUN_STEP, None, [new], {}])) == new
+    new = read_payload(*parts_of(plain, Keys()))
+    assert read_payload(json.dumps([RUN_STEP, None, [new], {}]), "step a of w#x") == new
 
 
 @pytest.mark.parametrize(
@@ -177,17 +177,26 @@ def test_a_job_of_an_earlier_release_is_read() -> None:
         f'["{RUN_STEP}",null,[],{{}}]',
         f'["{RUN_STEP}",null,["x"],{{}}]',
         f'["{RUN_STEP}",null,{{"a":1}},{{}}]',
-        f'["{RUN_STEP}",null,["w#x|a|0|1|t","p:events:0","f"],{{}}]',
-        f'["{RUN_STEP}",null,["w#x|a|0|t","p:events:0","f",{{}}],{{}}]',
-        f'["{RUN_STEP}",null,["w#x|a|0|one|t","p:events:0","f",{{}}],{{}}]',
-        f'["{RUN_STEP}",null,["w#x|a|0|1|t","p:events:0","f",[]],{{}}]',
-        f'["{RUN_STEP}",null,["w#x|a|0|1|t",7,"f",{{}}],{{}}]',
-        f'["{RUN_STEP}",null,["w#x|a|0|1|t","p:events:0","f",{{}}],{{"round":"x"}}]',
-        f'["{RUN_STEP}",null,["w#x|a|0|1|t","p:events:0","f",{{}}],[]]',
+        f'["{RUN_STEP}",null,["p:events:0","f"],{{}}]',
+        f'["{RUN_STEP}",null,["p:events:0","f",[]],{{}}]',
+        f'["{RUN_STEP}",null,[7,"f",{{}}],{{}}]',
+        f'["{RUN_STEP}",null,["p:events:0","f",{{}}],{{"round":"x"}}]',
+        f'["{RUN_STEP}",null,["p:events:0","f",{{}}],[]]',
     ],
 )
 def test_what_is_no_step_of_ours_has_no_payload(data: str) -> None:
-    assert read_payload(data) is None
+    assert read_payload(data, LEASE) is None
+
+
+LEASE = "w#x|a|0|1|t"
+
+
+@pytest.mark.parametrize("description", [None, "", "step a", "w#x|a|0|t", "w#x|a|0|one|t", b"\xff|a|0|1|t"])
+def test_a_job_whose_description_is_no_lease_has_no_payload(description: str | bytes | None) -> None:
+    data = f'["{RUN_STEP}",null,["p:events:0","f",{{}}],{{}}]'
+
+    assert read_payload(data, LEASE) is not None
+    assert read_payload(data, description) is None
 
 
 # ---- workers

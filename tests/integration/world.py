@@ -33,7 +33,7 @@ from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import event_fields
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.events import GRACE_MS, MAX_QUEUED, RedisEventLog
-from orchestrator.redis_rq.jobs import read_payload
+from orchestrator.redis_rq.jobs import PARTS, read_payload
 from orchestrator.redis_rq.keys import GROUP, RANGE, WAITING, Home, Keys
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RETENTION_S, RedisStore
@@ -144,10 +144,10 @@ class World:
         """Take the next job as RQ does: off its queue, and its hash with it."""
         for queue in self.queues():
             while token := self.client.lpop(self.keys.rq_queue(queue)):
-                data = self.client.hget(self.keys.rq_job(str(token)), "data")
+                parts: Any = self.client.hmget(self.keys.rq_job(str(token)), PARTS)
                 self.client.delete(self.keys.rq_job(str(token)))
-                if data is not None:
-                    return read_payload(str(data))
+                if parts[0] is not None:
+                    return read_payload(*parts)
         return None
 
     def work(self, executors: Mapping[str, Executor] | None = None, most: int | None = None) -> int:
@@ -181,8 +181,8 @@ class World:
 
     def payloads(self) -> list[Json]:
         """The jobs on all queues, in order; they stay there."""
-        data = [self.client.hget(self.keys.rq_job(token), "data") for token in self.waiting()]
-        found = [read_payload(str(one)) for one in data if one is not None]
+        jobs: Any = [self.client.hmget(self.keys.rq_job(token), PARTS) for token in self.waiting()]
+        found = [read_payload(*parts) for parts in jobs]
         return [payload for payload in found if payload is not None]
 
     def record(self, workflow_execution_id: str) -> WorkflowRecord:

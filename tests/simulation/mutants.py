@@ -22,7 +22,7 @@ from orchestrator.redis_rq import scripts
 from orchestrator.redis_rq.commits import CommitWords
 from orchestrator.redis_rq.connection import translated
 from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import job_words, lease_of_job
+from orchestrator.redis_rq.jobs import job_words
 from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
 from orchestrator.redis_rq.store import RedisStore
 
@@ -126,12 +126,12 @@ def _dispatch_after(known: Any, store: RedisStore, commits: Sequence[Commit]) ->
 
 def _push(store: RedisStore, job: Any) -> None:
     keys: Keys = store._keys
-    token, data, *_ = job_words(job, keys.events_of(job.workflow_execution_id))
+    token, data, _, lease = job_words(job, keys.events_of(job.workflow_execution_id))
     queue = keys.queue("default", job.priority)
     with store._client.pipeline(transaction=False) as pipe:
-        fields: dict[Any, Any] = {"data": data, "status": "queued", "origin": queue}
+        fields: dict[Any, Any] = {"data": data, "description": lease, "status": "queued", "origin": queue}
         pipe.hset(keys.rq_job(str(token)), mapping=fields)
-        pipe.zadd(keys.leases, {lease_of_job(job): WAITING + 1})
+        pipe.zadd(keys.leases, {str(lease): WAITING + 1})
         pipe.rpush(keys.rq_queue(queue), token)
         pipe.execute()
 

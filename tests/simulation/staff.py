@@ -14,7 +14,7 @@ from orchestrator.backend import Backend
 from orchestrator.coordinator import Coordinator, Pace
 from orchestrator.redis_rq.codec import dumps
 from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import read_job, read_payload
+from orchestrator.redis_rq.jobs import PARTS, read_job, read_payload
 from orchestrator.redis_rq.keys import Home, Keys
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
@@ -80,8 +80,8 @@ class Staff:
         while True:
             try:
                 token = self._popped(bare)
-                data: Any = None if token is None else bare.hget(Keys.rq_job(token), "data")
-                payload = None if data is None else read_payload(data)
+                parts: Any = (None, None) if token is None else bare.hmget(Keys.rq_job(token), PARTS)
+                payload = read_payload(*parts)
                 if token is not None and payload is not None:
                     self._run(name, client, payload, is_leased=False)
                     bare.delete(Keys.rq_job(token))
