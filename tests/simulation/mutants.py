@@ -136,6 +136,13 @@ def _push(store: RedisStore, job: Any) -> None:
         pipe.execute()
 
 
+def _sent_at_first(known: Any, script: Any, calls: Any) -> Any:
+    if not getattr(script, "is_sent", False):
+        script._client.script_load(script._text)
+        script.is_sent = True
+    return known(script, calls)
+
+
 def _nobody_unfinished(known: Any, *args: Any) -> list[Delivery]:
     return []
 
@@ -335,7 +342,10 @@ _MUTANTS = [
     Mutant(
         "scripts known for ever",
         "a script that Redis has forgotten is sent again",
-        [function("orchestrator.redis_rq.scripts:_is_unknown", _never)],
+        [
+            function("orchestrator.redis_rq.scripts:_is_unknown", _never),
+            function("orchestrator.redis_rq.scripts:Script.run", _sent_at_first),
+        ],
     ),
 ]
 
