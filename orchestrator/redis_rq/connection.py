@@ -72,6 +72,10 @@ def connect_like(other: Client) -> Client:
         name: value for name, value in pool.connection_kwargs.items() if not name.startswith(_OF_A_POOL)
     }
     options = {**kwargs, **_options()}
+    if not issubclass(pool.connection_class, redis.SSLConnection):
+        # It does not introduce itself: redis-py would look into its own files for its version. With TLS the
+        # answer to that also reads what the server sends first, which a pool takes for the rest of an answer.
+        options["driver_info"] = None
     if isinstance(pool, SentinelConnectionPool):
         return redis.Redis(connection_pool=pool_like(pool, **options))
     return redis.Redis(
@@ -93,7 +97,6 @@ class Packer:
 def _options() -> dict[str, Any]:
     return {
         "command_packer": Packer(),
-        "driver_info": None,  # for each connection, redis-py would look for its version in its own files
         "protocol": 2,
         "decode_responses": True,
         "encoding_errors": "replace",  # anybody can XADD bytes that are not UTF-8: a reader must survive them

@@ -34,7 +34,7 @@ START: dict[str, Callable[[Stack], Popen]] = {
 COMMANDS = {
     "coordinator": ("XREADGROUP", "EVALSHA", "XPENDING"),
     "rq worker": ("BLMOVE", "ZADD", "XADD", "EXEC"),
-    "orchestrator worker": ("BLPOP", "ZADD", "XADD", "EXEC"),
+    "orchestrator worker": ("BLPOP", "EVALSHA", "EXEC"),
     "crew": ("BLPOP", "EVALSHA", "XADD", "DEL"),
 }
 POPS = {

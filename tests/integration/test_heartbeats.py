@@ -180,7 +180,7 @@ def test_a_worker_whose_executor_hangs_is_stopped_and_the_step_goes_elsewhere(
         world.coordinator()
         process = start_worker(world, worker)
         start(redis, spec)
-        wait_for(pid_file.exists, what=world.log())
+        wait_for(lambda: pid_file.exists() and pid_file.read_text(), what=world.log())
         pid = int(pid_file.read_text())
         wait_for(lambda: redis.zcard(KEYS.index("complete")) == 1, 30, world.log())
 

@@ -148,7 +148,7 @@ def test_a_stock_worker_logs_as_rq_does(redis_url: str, tmp_path: Path) -> None:
     assert "from a thread\n" in text, "a warning without any handler, as Python writes it"
     assert '{"time"' not in text
     assert "execution=" not in text
-    assert f"step first of {started.workflow_execution_id}" in text, "the description that RQ prints"
+    assert f"{started.workflow_execution_id}|first|0|1|" in text, "the description that RQ prints"
     assert "SECRET" not in text
 
 

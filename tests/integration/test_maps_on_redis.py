@@ -238,8 +238,7 @@ def _drop_answered(world: World, step_id: str) -> None:
     settled = [
         token
         for token in world.waiting()
-        if (data := world.client.hget(world.keys.rq_job(token), "data")) is not None
-        and f'"step":"{step_id}"' in str(data)
+        if f"|{step_id}|" in str(world.client.hget(world.keys.rq_job(token), "description"))
         and not any(member.endswith(f"|{token}") for member in world.leases())
     ]
     for token in settled:

@@ -30,8 +30,8 @@ def waiting(world: World) -> dict[str, str]:
     found: dict[str, str] = {}
     for queue in world.queues():
         tokens: Any = world.client.lrange(world.keys.rq_queue(queue), 0, -1)
-        data = [json.loads(str(world.client.hget(world.keys.rq_job(token), "data"))) for token in tokens]
-        found |= {one[2][0]["step"]: queue for one in data}
+        leases = [str(world.client.hget(world.keys.rq_job(token), "description")) for token in tokens]
+        found |= {lease.split("|")[1]: queue for lease in leases}
     return found
 
 

@@ -26,7 +26,7 @@ def test_a_busy_step_is_stopped_after_its_timeout(worker: str, redis_url: str, t
         world.coordinator()
         process = start_worker(world, worker)
         redis.xadd(KEYS.starts, {"spec": json.dumps(spec), "execution_id": "busy"})
-        wait_until(pid_file.exists, what=world.log())
+        wait_until(lambda: pid_file.exists() and pid_file.read_text(), what=world.log())
         pid = int(pid_file.read_text())
         wait_until(lambda: redis.zcard(KEYS.index("failed")) == 1, 20, world.log())
 
@@ -51,7 +51,7 @@ def test_a_busy_step_is_stopped_when_its_workflow_is_cancelled(
         world.coordinator()
         process = start_worker(world, worker)
         redis.xadd(KEYS.starts, {"spec": json.dumps(spec), "execution_id": "busy"})
-        wait_until(pid_file.exists, what=world.log())
+        wait_until(lambda: pid_file.exists() and pid_file.read_text(), what=world.log())
         pid = int(pid_file.read_text())
 
         redis.xadd(KEYS.events(0), {"type": "control", "action": "cancel", "execution": "busy"})
