@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from redis.exceptions import RedisError
+
 from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq.connection import back_off, connect, persist
 from orchestrator.redis_rq.taking import Done, Station, Taker
@@ -151,10 +153,12 @@ class Crew:
                 logger.exception("this run was given up", extra=marks(run.payload))
             finally:
                 end_at_once()
-        self._hand_in(done[-1])
-        self._tell({"type": "ended", "token": token})
-        del self._runs[token]
-        self._ended.set()
+        try:
+            self._hand_in(done[-1])
+        finally:  # whatever becomes of it, nobody waits for this run any more
+            self._tell({"type": "ended", "token": token})
+            del self._runs[token]
+            self._ended.set()
 
     def _hand_in(self, done: Done) -> None:
         """What a run has brought is kept for an hour while Redis is away; what brought nothing is found when
@@ -166,7 +170,7 @@ class Crew:
         give_up_after_s = self._harness.give_up_after_s if done.event else DROP_WITHIN_S
         try:
             persist(lambda: self._taker.hand_in(done), give_up_after_s, on_wait)
-        except Unavailable as error:
+        except (RedisError, Unavailable) as error:  # a step may have written into our connection to Redis
             logger.warning("job %s is given up: %s", done.token, error)
 
     def _leave(self) -> None:

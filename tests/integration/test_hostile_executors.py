@@ -280,6 +280,17 @@ def test_a_step_that_writes_into_every_file_is_done_or_lost(system: System) -> N
     system.still_serves()
 
 
+def test_a_crew_whose_connections_were_written_into_leaves_when_it_is_told_to(tmp_path: Path) -> None:
+    with attacked(CREW, tmp_path, **ENVIRONMENT) as system:
+        for _ in range(3):
+            execution = system.start({"fn": "changes", "input": {"what": "writes"}}, limits={"max_lost": 1})
+            system.client.wait(execution, 60)
+
+        system.worker.terminate()
+
+        assert system.worker.wait(30) == 0, system.log()
+
+
 def test_a_step_that_sets_signal_handlers_is_refused_where_others_need_them(system: System) -> None:
     execution = system.start({"fn": "changes", "input": {"what": "signals"}})
 
