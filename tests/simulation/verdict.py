@@ -86,7 +86,7 @@ def judge(world: World) -> None:
         raise Broken(f"I8: a verification finds {report.left}, {report.busy}")
     if world.case.is_quiet:
         values = {":".join(owner): values for owner, values in shared.items()}
-        _compare(world, records, values, _has_lost(histories.values()))
+        _compare(world, records, values, _has_lost(records.values(), histories.values()))
 
 
 # ---- I3
@@ -161,9 +161,12 @@ def _compare(world: World, records: dict[str, WorkflowRecord], shared: Json, has
         raise Broken(f"I4: shared values differ: {shared} and {wanted['shared']}")
 
 
-def _has_lost(histories: Iterable[Sequence[Json]]) -> bool:
-    """Whether somebody was given up, or tried again, because so many workers in a row were lost."""
-    return any(GIVEN_UP in repr(entry) for history in histories for entry in history)
+def _has_lost(records: Iterable[WorkflowRecord], histories: Iterable[Sequence[Json]]) -> bool:
+    """Whether somebody was given up, or tried again, because so many workers in a row were lost: its history
+    says so, or its output, if a branch has called that complete."""
+    outputs = (unit.output for record in records for _, unit in record.units())
+    entries = (entry for history in histories for entry in history)
+    return any(GIVEN_UP in repr(one) for said in (entries, outputs) for one in said)
 
 
 def _is_part(some: list[Any], more: list[Any]) -> bool:
