@@ -1,4 +1,4 @@
-"""Clients for those who have no time: with as little as possible around each call, or around a few.
+"""A client for those who have no time: with as little as possible around each call.
 
 What a client does around each call takes longer than a short one: its pool hands out a connection and looks
 whether it is still good, statistics are kept, retries are prepared. By a direct one, a call is what is
