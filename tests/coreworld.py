@@ -18,15 +18,22 @@ from copy import deepcopy
 from dataclasses import fields, replace
 from typing import Any
 
-from orchestrator.application.changes import Changes
-from orchestrator.application.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
-from orchestrator.application.events import LostEvent, Moment, ResultEvent, StartedEvent, StepEvent, failure
-from orchestrator.application.readiness import Readiness
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.transitions import StepResult, advance, decide, on_step_result
-from orchestrator.application.units import StepRecord
-from orchestrator.application.validation import check_spec
+from orchestrator.application.engine.transitions import StepResult, advance, decide, on_step_result
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
+from orchestrator.application.records.events import (
+    LostEvent,
+    Moment,
+    ResultEvent,
+    StartedEvent,
+    StepEvent,
+    failure,
+)
+from orchestrator.application.records.readiness import Readiness
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.validation import check_spec
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 MOST_ROUNDS = 20_000

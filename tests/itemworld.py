@@ -13,14 +13,14 @@ from itertools import count
 from typing import Any
 
 import coreworld
-from orchestrator.application.changes import Changes
-from orchestrator.application.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
-from orchestrator.application.events import ResultEvent, SignalEvent
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.spec import BranchSpec, MapSpec, StepSpec, WaitSpec, workflow_id
-from orchestrator.application.states import StepStatus
-from orchestrator.application.units import ItemCounts, StepRecord
-from orchestrator.application.validation import LoadedSpec
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
+from orchestrator.application.records.events import ResultEvent, SignalEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus
+from orchestrator.application.records.step_record import ItemCounts, StepRecord
+from orchestrator.application.spec.model import BranchSpec, MapSpec, StepSpec, WaitSpec, workflow_id
+from orchestrator.application.spec.validation import LoadedSpec
 from specworld import SpecWorld, branch, check, record_of, task
 
 Json = dict[str, Any]

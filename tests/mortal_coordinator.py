@@ -16,7 +16,7 @@ from unittest import mock
 
 from integration.world import World
 from orchestrator.backend.ports import Delivery
-from orchestrator.coordinator import Coordinator
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import connect
 
 POISON = "poison"

@@ -18,10 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from coreworld import START_MS, Json, World, document, reloaded
-from orchestrator.application.changes import Changes, SharedChange
-from orchestrator.application.decisions import Decision
-from orchestrator.application.endings import child_result
-from orchestrator.application.events import (
+from orchestrator.application.engine.finish import child_result
+from orchestrator.application.engine.transitions import decide, fail_workflow
+from orchestrator.application.records.changes import Changes, SharedChange
+from orchestrator.application.records.decisions import Decision
+from orchestrator.application.records.events import (
     Control,
     ControlEvent,
     Moment,
@@ -34,10 +35,13 @@ from orchestrator.application.events import (
     TimerEvent,
     failure,
 )
-from orchestrator.application.graph import build_graph
-from orchestrator.application.readiness import Readiness
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.spec import (
+from orchestrator.application.records.readiness import Readiness
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import Slot
+from orchestrator.application.records.timers import Timer, timers_due, timers_of
+from orchestrator.application.spec.graph import build_graph
+from orchestrator.application.spec.model import (
     WEBHOOK,
     BranchSpec,
     ChildSpec,
@@ -47,11 +51,7 @@ from orchestrator.application.spec import (
     SwitchSpec,
     WorkflowSpec,
 )
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.timers import Timer, timers_due, timers_of
-from orchestrator.application.transitions import decide, fail_workflow
-from orchestrator.application.units import Slot
-from orchestrator.application.validation import LoadedSpec
+from orchestrator.application.spec.validation import LoadedSpec
 
 BROKEN: Any = {"+": ["no number", 1]}  # an expression that always fails
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.worker.lookup import built_in
+from orchestrator.worker.executors.lookup import built_in
 
 Json = dict[str, Any]
 PATIENCE_S = 60.0

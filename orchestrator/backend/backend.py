@@ -19,11 +19,11 @@ from copy import deepcopy
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
-from orchestrator.application.beginnings import new_record
-from orchestrator.application.changes import Changes
-from orchestrator.application.decisions import DispatchJob, StateChangeEvent
+from orchestrator.application.engine.create import new_record
 from orchestrator.application.errors import InvalidSpec, RecordExists, StoreError
-from orchestrator.application.events import (
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.decisions import DispatchJob, StateChangeEvent
+from orchestrator.application.records.events import (
     IDEMPOTENCY_WINDOW_S,
     ConflictPolicy,
     LostEvent,
@@ -32,21 +32,21 @@ from orchestrator.application.events import (
     StartEvent,
     iso,
 )
-from orchestrator.application.lines import Line, of_step
-from orchestrator.application.payloads import Payloads, load, payload_limit
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus
-from orchestrator.application.validation import LoadedSpec, check_inputs, check_spec, load_spec
-from orchestrator.backend import identifiers
-from orchestrator.backend.commons import owner_of
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus
+from orchestrator.application.records.step_log import Line, of_step
+from orchestrator.application.spec.validation import LoadedSpec, check_inputs, check_spec, load_spec
+from orchestrator.application.values.payload_refs import Payloads, load, payload_limit
+from orchestrator.backend import ids as identifiers
 from orchestrator.backend.conflicts import settle_conflict
-from orchestrator.backend.isolation import copied
-from orchestrator.backend.legacy import BesideStore, LegacyMethods, committing
-from orchestrator.backend.live import LiveRecords
+from orchestrator.backend.copies import copied
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.payloads import MemoryPayloads, kept_inputs, payloads_of
 from orchestrator.backend.ports import Commit, Committed, LineStore, Runner, SharingStore, Store
+from orchestrator.backend.record_cache import LiveRecords
 from orchestrator.backend.results import Pairs, carrying_results
+from orchestrator.backend.runfox_api import BesideStore, LegacyMethods, committing
+from orchestrator.backend.shared_state import owner_of
 from orchestrator.backend.worker import Execute, InProcessWorker
 
 LIVE_SPECS = 64

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from orchestrator.application.engine.transitions import on_step_result
 from orchestrator.application.errors import InvalidEvent, RecordExists, RecordNotFound
-from orchestrator.application.events import ConflictPolicy, ControlEvent, Moment
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import WorkflowStatus
-from orchestrator.application.transitions import on_step_result
+from orchestrator.application.records.events import ConflictPolicy, ControlEvent, Moment
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.backend.ports import Commit, Committed
 
 BY = "terminate_existing"

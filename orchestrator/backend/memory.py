@@ -8,20 +8,20 @@ from dataclasses import dataclass, fields
 from threading import RLock
 from typing import Any
 
-from orchestrator.application.changes import put_items
-from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import RecordExists, RecordNotFound
-from orchestrator.application.events import ResultEvent
-from orchestrator.application.lines import MOST_KEPT, Line
-from orchestrator.application.payloads import Payloads
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.units import StepRecord
-from orchestrator.backend.commons import MemoryCommons
-from orchestrator.backend.identifiers import next_version, random_nonce, step_run_key
-from orchestrator.backend.isolation import copied, isolated_job, isolated_record, plain
+from orchestrator.application.records.changes import put_items
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import ResultEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.step_log import MOST_KEPT, Line
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.values.payload_refs import Payloads
+from orchestrator.backend.copies import copied, isolated_job, isolated_record, plain
+from orchestrator.backend.ids import next_version, random_nonce, step_run_key
 from orchestrator.backend.payloads import MemoryPayloads
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.backend.results import Pairs, as_pairs, work_result
+from orchestrator.backend.shared_state import MemoryCommons
 
 
 @dataclass(slots=True)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import InvalidSpec, PayloadMissing, Problem, TooLarge
-from orchestrator.application.events import failure
-from orchestrator.application.payloads import (
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import failure
+from orchestrator.application.spec.model import WEBHOOK
+from orchestrator.application.values.payload_refs import (
     Payloads,
     has_references,
     load,
@@ -19,8 +20,7 @@ from orchestrator.application.payloads import (
     stow_inputs,
     stow_output,
 )
-from orchestrator.application.spec import WEBHOOK
-from orchestrator.backend.isolation import NotJson, dumps
+from orchestrator.backend.copies import NotJson, dumps
 
 
 @runtime_checkable

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
-from orchestrator.application.changes import Changes
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import Event
-from orchestrator.application.lines import Line
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.schedules import Schedule
-from orchestrator.application.validation import LoadedSpec
+from orchestrator.application.engine.schedules import Schedule
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import Event
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.step_log import Line
+from orchestrator.application.spec.validation import LoadedSpec
 
 
 @dataclass(frozen=True, slots=True)

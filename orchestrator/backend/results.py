@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import ResultEvent, failure
-from orchestrator.backend.isolation import NotJson, plain
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import ResultEvent, failure
+from orchestrator.backend.copies import NotJson, plain
 from orchestrator.backend.ports import Runner
 
 Pairs = list[tuple[str, Any]]

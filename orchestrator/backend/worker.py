@@ -16,8 +16,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
-from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import (
     BadConfiguration,
     ConfigurationMissing,
@@ -26,26 +24,28 @@ from orchestrator.application.errors import (
     Refused,
     StoreError,
 )
-from orchestrator.application.events import ResultEvent, failure, iso
-from orchestrator.application.given import Given, give
-from orchestrator.application.hiding import Hiding
-from orchestrator.application.lines import Allowance, Line
-from orchestrator.application.payloads import Payloads
-from orchestrator.application.secrets import Read
-from orchestrator.awaiting import awaited
-from orchestrator.backend.identifiers import now_ms
-from orchestrator.backend.isolation import NotJson, dumps
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import ResultEvent, failure, iso
+from orchestrator.application.records.step_log import Allowance, Line
+from orchestrator.application.redaction.by_value import Hiding
+from orchestrator.application.values.payload_refs import Payloads
+from orchestrator.application.values.secret_refs import Read
+from orchestrator.backend.copies import NotJson, dumps
+from orchestrator.backend.ids import now_ms
 from orchestrator.backend.payloads import BadInputs, MemoryPayloads, kept_output, loaded_job, payloads_of
 from orchestrator.backend.ports import LineStore, Runner, Store
 from orchestrator.backend.results import carrying_results
-from orchestrator.raised import exception
-from orchestrator.secrets import read_secret
+from orchestrator.invocation.arguments import Given, give
+from orchestrator.invocation.coroutines import awaited
+from orchestrator.invocation.exceptions import exception
+from orchestrator.invocation.parameters import Heartbeat, check_named, context_of, evaluate, named_by
+from orchestrator.invocation.secret_store import read_secret
 
 logger = logging.getLogger(__name__)
 
 Execute = Callable[..., Any] | Mapping[str, Callable[..., Any]]
 """One function for all names, `(fn, inputs) -> dict`, or one for each: `{fn: (inputs) -> dict}`; each may
-name more parameters: `application/calling.py`."""
+name more parameters: `invocation/parameters.py`."""
 
 
 class InProcessWorker:

@@ -21,7 +21,7 @@ from orchestrator.builder.expressions import (
     render,
     secret,
 )
-from orchestrator.builder.keys import Source
+from orchestrator.builder.keyword_arguments import Source
 from orchestrator.builder.roots import ctx, index, input_, item, kv, output, result, sources, state
 from orchestrator.builder.workflow import WorkflowBuilder
 

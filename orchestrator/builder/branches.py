@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from orchestrator.application.spec import Action
+from orchestrator.application.spec.model import Action
 from orchestrator.builder.expressions import Condition, Expr, Step, Value
 
 Target: TypeAlias = Step | str | Expr

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias, Union
 
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.expressions import LITERAL, MAX_DEPTH, check_condition, is_expression
-from orchestrator.application.secrets import NAME_RULE, SECRET, is_reference, is_secret_name
+from orchestrator.application.expressions.evaluation import LITERAL, MAX_DEPTH, check_condition, is_expression
+from orchestrator.application.values.secret_refs import NAME_RULE, SECRET, is_reference, is_secret_name
 
 Scalar: TypeAlias = bool | int | float | str | None
 Json: TypeAlias = Scalar | Sequence["Json"] | Mapping[str, "Json"]

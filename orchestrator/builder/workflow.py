@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, Unpack
 
-from orchestrator.application.document import check_data, read_document
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.paths import Path
-from orchestrator.application.problems import kind
-from orchestrator.application.rendering import render_yaml
-from orchestrator.application.spec import ID_RULE, OnMax, OnTimeout, is_id
-from orchestrator.application.validation import LoadedSpec, check_spec
-from orchestrator.builder import writing
-from orchestrator.builder.complaints import (
+from orchestrator.application.spec.document import check_data, read_document
+from orchestrator.application.spec.model import ID_RULE, OnMax, OnTimeout, is_id
+from orchestrator.application.spec.report import kind
+from orchestrator.application.spec.validation import LoadedSpec, check_spec
+from orchestrator.application.spec.yaml_writer import render_yaml
+from orchestrator.application.values.paths import Path
+from orchestrator.builder import document as writing
+from orchestrator.builder.document import Write, given, token
+from orchestrator.builder.errors import (
     check_arguments,
     check_header,
     check_step,
@@ -29,7 +30,7 @@ from orchestrator.builder.complaints import (
     unknown,
 )
 from orchestrator.builder.expressions import Expr, Origin, Reference, Step, Value, plain, refusal, render
-from orchestrator.builder.keys import (
+from orchestrator.builder.keyword_arguments import (
     AnySource,
     Duration,
     Input,
@@ -42,7 +43,6 @@ from orchestrator.builder.keys import (
     WorkflowKeys,
     WorkKeys,
 )
-from orchestrator.builder.writing import Write, given, token
 
 
 class WorkflowBuilder:

@@ -41,7 +41,7 @@ def filter_options(command: F) -> F:
         until: int | None,
         **others: Any,
     ) -> Any:
-        from orchestrator.application.states import WorkflowStatus
+        from orchestrator.application.records.status import WorkflowStatus
         from orchestrator.client import Filter
 
         statuses = [WorkflowStatus(one) for one in dict.fromkeys(status)]
@@ -75,7 +75,7 @@ def _read_time(ctx: click.Context, param: click.Parameter, value: str | None) ->
     """A moment in ms, written as itself or as how long ago it was."""
     if value is None:
         return None
-    from orchestrator.application.durations import parse_ms
+    from orchestrator.application.values.durations import parse_ms
 
     try:
         at = datetime.fromisoformat(value)

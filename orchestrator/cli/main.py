@@ -7,28 +7,38 @@ from typing import Any
 import click
 
 from orchestrator import __version__
-from orchestrator.cli.catalogue import executors
-from orchestrator.cli.completion import completion
-from orchestrator.cli.control import cancel, delete, hold, pause, release, rerun, retry, signal, unpause
-from orchestrator.cli.conversions import convert
-from orchestrator.cli.dead import dead
-from orchestrator.cli.definitions import definitions
-from orchestrator.cli.diagnosis import doctor, health, why
-from orchestrator.cli.executions import start
-from orchestrator.cli.failures import explained
-from orchestrator.cli.graphs import graph
-from orchestrator.cli.history import history
-from orchestrator.cli.lists import list_executions
+from orchestrator.cli.commands.completion import completion
+from orchestrator.cli.commands.controls import (
+    cancel,
+    delete,
+    hold,
+    pause,
+    release,
+    rerun,
+    retry,
+    signal,
+    unpause,
+)
+from orchestrator.cli.commands.convert import convert
+from orchestrator.cli.commands.dead_letters import dead
+from orchestrator.cli.commands.definitions import definitions
+from orchestrator.cli.commands.diagnosis import doctor, health, why
+from orchestrator.cli.commands.executors import executors
+from orchestrator.cli.commands.graph import graph
+from orchestrator.cli.commands.history import history
+from orchestrator.cli.commands.list import list_executions
+from orchestrator.cli.commands.payload import payload
+from orchestrator.cli.commands.run import run
+from orchestrator.cli.commands.schedules import schedules
+from orchestrator.cli.commands.services import coordinator, worker
+from orchestrator.cli.commands.show import show, status
+from orchestrator.cli.commands.specs import register, schema, validate
+from orchestrator.cli.commands.start import start
+from orchestrator.cli.commands.verify import verify
+from orchestrator.cli.commands.watch import watch
+from orchestrator.cli.commands.what_if import what_if
+from orchestrator.cli.errors import explained
 from orchestrator.cli.options import Target, global_connection_options
-from orchestrator.cli.payloads import payload
-from orchestrator.cli.run import run
-from orchestrator.cli.schedules import schedules
-from orchestrator.cli.services import coordinator, worker
-from orchestrator.cli.show import show, status
-from orchestrator.cli.specs import register, schema, validate
-from orchestrator.cli.verify import verify
-from orchestrator.cli.watch import watch
-from orchestrator.cli.whatif import what_if
 
 
 class Commands(click.Group):

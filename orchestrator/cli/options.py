@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 if TYPE_CHECKING:
-    from orchestrator.application.validation import LoadedSpec
+    from orchestrator.application.spec.validation import LoadedSpec
     from orchestrator.client import Client
     from orchestrator.settings import Settings
 
@@ -145,7 +145,7 @@ def _read_labels(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 
 def read_ms(ctx: click.Context, param: click.Parameter, value: str) -> int:
     """A duration as documents have it, in ms: 30s, 5m, or whole seconds."""
-    from orchestrator.application.durations import parse_ms
+    from orchestrator.application.values.durations import parse_ms
 
     try:
         return parse_ms(int(value) if value.isdecimal() else value)
@@ -231,7 +231,7 @@ def read_document(name: str) -> str:
 
 def read_spec(*names: str) -> LoadedSpec:
     """The spec in one or several files; its warnings go to the standard error."""
-    from orchestrator.application.validation import load_specs
+    from orchestrator.application.spec.validation import load_specs
 
     loaded = load_specs([(read_document(name), name) for name in names])
     for warning in loaded.warnings:

@@ -1,10 +1,10 @@
 """The client: what an application calls to start workflows, to steer and to follow them."""
 
-from orchestrator.client.answers import Forgotten, NoAnswer
 from orchestrator.client.client import Client, ExecutionFailed, StillRunning
-from orchestrator.client.control import Answered, Bulk, ControlRefused
-from orchestrator.client.starting import Started, StartOptions
-from orchestrator.redis_rq.listing import Filter, Page, Summary
+from orchestrator.client.controls import Answered, Bulk, ControlRefused
+from orchestrator.client.replies import Forgotten, NoAnswer
+from orchestrator.client.starts import Started, StartOptions
+from orchestrator.redis_rq.queries.listing import Filter, Page, Summary
 
 __all__ = [
     "Answered",

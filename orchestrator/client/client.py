@@ -9,25 +9,25 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.application.decisions import Complete, Failed, Final, Halt, ended, replace_outcome
 from orchestrator.application.errors import Busy, OrchestratorError, RecordNotFound, StartRefused
-from orchestrator.application.events import ConflictPolicy, Control, ControlEvent, SignalEvent
-from orchestrator.application.lines import Line, of_step
-from orchestrator.application.payloads import Payloads
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import FINAL_WORKFLOWS, StepStatus, WorkflowStatus
-from orchestrator.application.validation import check_spec, load_spec
-from orchestrator.client.answers import ANSWER_WITHIN_S, Answers
-from orchestrator.client.control import Answered, Bulk, Controls
+from orchestrator.application.records.decisions import Complete, Failed, Final, Halt, ended, replace_outcome
+from orchestrator.application.records.events import ConflictPolicy, Control, ControlEvent, SignalEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import FINAL_WORKFLOWS, StepStatus, WorkflowStatus
+from orchestrator.application.records.step_log import Line, of_step
+from orchestrator.application.spec.validation import check_spec, load_spec
+from orchestrator.application.values.payload_refs import Payloads
+from orchestrator.client.controls import Answered, Bulk, Controls
 from orchestrator.client.payloads import LargeValues
-from orchestrator.client.starting import Definition, Started, StartOptions, StartWriter
+from orchestrator.client.replies import ANSWER_WITHIN_S, Answers
+from orchestrator.client.starts import Definition, Started, StartOptions, StartWriter
 from orchestrator.redis_rq.backlog import MAX_BACKLOG, Backlog
 from orchestrator.redis_rq.batches import batches
-from orchestrator.redis_rq.codec import loads
 from orchestrator.redis_rq.connection import BLOCK_MS, connect, persist, translated
 from orchestrator.redis_rq.connection import Client as RedisClient
+from orchestrator.redis_rq.event_codec import loads
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.listing import Filter, Listing, Page, Summary
+from orchestrator.redis_rq.queries.listing import Filter, Listing, Page, Summary
 from orchestrator.redis_rq.store import RedisStore
 
 logger = logging.getLogger(__name__)

@@ -8,11 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.application.errors import StartRefused, TooLarge
-from orchestrator.application.payloads import Payloads, Stowed, fetched, has_references, load, stow_inputs
-from orchestrator.application.validation import LoadedSpec
-from orchestrator.payloads import PayloadSettings
-from orchestrator.redis_rq.codec import dumps
+from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.values.payload_refs import (
+    Payloads,
+    Stowed,
+    fetched,
+    has_references,
+    load,
+    stow_inputs,
+)
+from orchestrator.payload_stores import PayloadSettings
 from orchestrator.redis_rq.connection import Client
+from orchestrator.redis_rq.event_codec import dumps
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.application.document import scan_document
 from orchestrator.application.errors import InvalidSpec, OrchestratorError, Problem
-from orchestrator.application.limits import fault_of
-from orchestrator.application.rendering import render_yaml
-from orchestrator.application.validation import check_spec
+from orchestrator.application.spec.document import scan_document
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.application.spec.yaml_writer import render_yaml
+from orchestrator.application.values.document_limits import fault_of
 from orchestrator.convert.flow8 import convert_flow8, looks_like_flow8
 from orchestrator.convert.flowtoy import convert_flowtoy
 from orchestrator.convert.jinja import is_template

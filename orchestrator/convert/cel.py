@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.convert.logic import Rule, bounded, is_segment, operation, unequal
+from orchestrator.convert.expression_parser import (
+    CEL,
+    Call,
+    Filter,
+    Literal,
+    Member,
+    Name,
+    Test,
+    parse,
+    read_tokens,
+)
+from orchestrator.convert.json_logic import Rule, bounded, is_segment, operation, unequal
 from orchestrator.convert.notes import CannotConvert
-from orchestrator.convert.syntax import CEL, Call, Filter, Literal, Member, Name, Test, parse, read_tokens
 from orchestrator.convert.translation import Translator
 
 _SCOPES = ("global", "flow_group")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.application.durations import parse_ms
-from orchestrator.application.fields import ON_ERROR
-from orchestrator.application.paths import Path
+from orchestrator.application.spec.field_types import ON_ERROR
+from orchestrator.application.values.durations import parse_ms
+from orchestrator.application.values.paths import Path
 from orchestrator.convert.flow8_values import convert_filters, convert_value, duration, object_id, whole
-from orchestrator.convert.names import Identifiers
+from orchestrator.convert.key_spelling import Fields
 from orchestrator.convert.notes import LEFT_OUT, CannotConvert, Notes
-from orchestrator.convert.spelling import Fields
+from orchestrator.convert.step_names import Identifiers
 
 LISTS = ("flowlets", "layers", "play_layers")
 _WRAPPERS = ("flow", "play")

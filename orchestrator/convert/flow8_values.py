@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from orchestrator.application.expressions import LITERAL
-from orchestrator.application.paths import Path
+from orchestrator.application.expressions.evaluation import LITERAL
+from orchestrator.application.values.paths import Path
 from orchestrator.convert.cel import CelTranslator, convert_expression
+from orchestrator.convert.expression_parser import CEL
 from orchestrator.convert.jinja import convert_template
-from orchestrator.convert.logic import Rule, as_data
+from orchestrator.convert.json_logic import Rule, as_data
+from orchestrator.convert.key_spelling import Fields
 from orchestrator.convert.notes import AS_TEXT, LEFT_OUT, CannotConvert, Notes
-from orchestrator.convert.spelling import Fields
-from orchestrator.convert.syntax import CEL
 
 _LOOKS_LIKE_CODE = re.compile(r"\{\{|\b(?:kv|input)\s*[.\[]|\btimestamp\s*\.")
 

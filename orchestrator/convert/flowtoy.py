@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator.application.expressions import LITERAL, references
-from orchestrator.application.fields import ON_ERROR
-from orchestrator.application.paths import Path
-from orchestrator.application.written import WrittenDocument, WrittenStep
+from orchestrator.application.expressions.evaluation import LITERAL, references
+from orchestrator.application.spec.field_types import ON_ERROR
+from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
+from orchestrator.application.values.paths import Path
 from orchestrator.convert.flowtoy_providers import (
     BODY_ALONE,
     TYPES,
@@ -25,9 +25,9 @@ from orchestrator.convert.flowtoy_providers import (
 )
 from orchestrator.convert.jinja import JinjaTranslator, convert_template, is_template
 from orchestrator.convert.jmespath import convert_path
-from orchestrator.convert.logic import Rule, as_data
-from orchestrator.convert.names import Identifiers
+from orchestrator.convert.json_logic import Rule, as_data
 from orchestrator.convert.notes import AS_TEXT, LEFT_OUT, CannotConvert, Notes
+from orchestrator.convert.step_names import Identifiers
 
 WHOLE_RESULT = "the whole result is taken"
 _OLDER_INPUTS = {"type", "template", "value"}

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.application.paths import Path
-from orchestrator.application.redaction import is_secret
-from orchestrator.application.sources import merged
+from orchestrator.application.redaction.by_key import is_secret
+from orchestrator.application.spec.sources import merged
+from orchestrator.application.values.paths import Path
 from orchestrator.convert.jmespath import RESULT
-from orchestrator.convert.logic import Rule
+from orchestrator.convert.json_logic import Rule
 from orchestrator.convert.notes import LEFT_OUT, Notes
 
 TYPES = {"rest": "http"}

@@ -10,10 +10,19 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.convert.filters import FILTERS
-from orchestrator.convert.logic import Rule, bounded, joined, operation, unequal
+from orchestrator.convert.expression_parser import (
+    JINJA,
+    Call,
+    Filter,
+    Syntax,
+    Test,
+    Token,
+    parse,
+    read_tokens,
+)
+from orchestrator.convert.jinja_filters import FILTERS
+from orchestrator.convert.json_logic import Rule, bounded, joined, operation, unequal
 from orchestrator.convert.notes import CannotConvert
-from orchestrator.convert.syntax import JINJA, Call, Filter, Syntax, Test, Token, parse, read_tokens
 from orchestrator.convert.translation import Translator
 
 MAX_BLOCKS = 20

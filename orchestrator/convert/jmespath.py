@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from orchestrator.application.expressions import LITERAL, is_expression
-from orchestrator.application.jsonpath import BadPath
-from orchestrator.application.jsonpath import parse as parse_jsonpath
-from orchestrator.convert.jmespath_syntax import (
+from orchestrator.application.expressions.evaluation import LITERAL, is_expression
+from orchestrator.application.expressions.jsonpath import BadPath
+from orchestrator.application.expressions.jsonpath import parse as parse_jsonpath
+from orchestrator.convert.jmespath_parser import (
     Call,
     Compare,
     Current,
@@ -37,7 +37,7 @@ from orchestrator.convert.jmespath_syntax import (
     Where,
     parse,
 )
-from orchestrator.convert.logic import (
+from orchestrator.convert.json_logic import (
     Rule,
     bounded,
     equal,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from orchestrator.application.paths import Path, render_path
+from orchestrator.application.values.paths import Path, render_path
 
 AS_TEXT = "left as the text it is"
 LEFT_OUT = "left out"

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.expressions import LITERAL, is_expression
-from orchestrator.application.parts import WrittenBranch
-from orchestrator.application.paths import Path
-from orchestrator.application.validation import check_spec
-from orchestrator.application.written import WrittenDocument, WrittenStep
+from orchestrator.application.expressions.evaluation import LITERAL, is_expression
+from orchestrator.application.spec.part_models import WrittenBranch
+from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.application.values.paths import Path
 from orchestrator.convert.notes import Notes
 
 _NEW_OPERATORS = frozenset({"substr", "all", "none", "some"})

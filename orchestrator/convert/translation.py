@@ -5,19 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from orchestrator.application.expressions import LITERAL, is_expression
-from orchestrator.convert.logic import (
-    Rule,
-    equal,
-    gathered,
-    joined,
-    kind_of,
-    operation,
-    reached,
-    unequal,
-)
-from orchestrator.convert.notes import CannotConvert
-from orchestrator.convert.syntax import (
+from orchestrator.application.expressions.evaluation import LITERAL, is_expression
+from orchestrator.convert.expression_parser import (
     Binary,
     Call,
     Choice,
@@ -31,6 +20,17 @@ from orchestrator.convert.syntax import (
     Test,
     Unary,
 )
+from orchestrator.convert.json_logic import (
+    Rule,
+    equal,
+    gathered,
+    joined,
+    kind_of,
+    operation,
+    reached,
+    unequal,
+)
+from orchestrator.convert.notes import CannotConvert
 
 AMBIGUOUS_PLUS = "+ adds numbers here, and nothing shows whether these are numbers; for texts write cat"
 

@@ -1,6 +1,7 @@
 """What an operator asks: why does this not get on, is everything in order, is this process well.
 
-Nothing here writes. `why` adds what only Redis knows to the reasons of a record (`application/reasons.py`),
+Nothing here writes. `why` adds what only Redis knows to the reasons of a record
+(`application/explain/reasons.py`),
 `examine` looks at all of a Redis and those who serve it, and `health` is for probes.
 """
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.application.reasons import Reason, named
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.units import StepRecord
-from orchestrator.application.wording import in_words, listed
-from orchestrator.diagnosis.findings import REPAIR, Finding, Sight
+from orchestrator.application.explain.reasons import Reason, named
+from orchestrator.application.explain.text import in_words, listed
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.diagnosis.snapshot import REPAIR, Finding, Sight
 from orchestrator.redis_rq.connection import translated
-from orchestrator.redis_rq.jobs import lease_of
+from orchestrator.redis_rq.job_codec import lease_of
 from orchestrator.redis_rq.keys import WAITING
-from orchestrator.redis_rq.rq_workers import place_in_queue
+from orchestrator.redis_rq.queries.rq_workers import place_in_queue
 
 
 def about_dispatch(

@@ -8,10 +8,10 @@ from redis.exceptions import NoPermissionError
 
 from orchestrator.application.errors import StoreError
 from orchestrator.diagnosis.checks import Check, problem
-from orchestrator.diagnosis.findings import Sight
-from orchestrator.diagnosis.holdings import check_holdings
+from orchestrator.diagnosis.leftovers import check_holdings
 from orchestrator.diagnosis.server import check_server
-from orchestrator.diagnosis.traffic import check_traffic
+from orchestrator.diagnosis.snapshot import Sight
+from orchestrator.diagnosis.throughput import check_traffic
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import Keys
 

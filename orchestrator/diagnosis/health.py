@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.application.wording import in_words, listed
+from orchestrator.application.explain.text import in_words, listed
 from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.inspection import Inspection
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.rq_workers import rq_workers
+from orchestrator.redis_rq.queries.inspection import Inspection
+from orchestrator.redis_rq.queries.rq_workers import rq_workers
 
 Process = Literal["coordinator", "worker", "redis"]
 PROCESSES: tuple[str, ...] = get_args(Process)

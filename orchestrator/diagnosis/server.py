@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from orchestrator.application.wording import in_words
+from orchestrator.application.explain.text import in_words
 from orchestrator.diagnosis.checks import Check, problem, warning, well
 from orchestrator.redis_rq.connection import MINIMUM_REDIS, Client, translated
 

@@ -10,15 +10,15 @@ from difflib import get_close_matches
 from typing import Any
 
 from orchestrator.application.errors import OrchestratorError, RecordNotFound
-from orchestrator.application.events import milliseconds
-from orchestrator.application.reasons import Code, Reason, reasons, reasons_of
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.shown import shown_of
-from orchestrator.application.units import Slot
-from orchestrator.diagnosis.beginnings import about_unknown, execution_of
+from orchestrator.application.explain.reasons import Code, Reason, reasons, reasons_of
+from orchestrator.application.records.events import milliseconds
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record_view import shown_of
+from orchestrator.application.records.step_record import Slot
+from orchestrator.diagnosis.concurrency import about_place
 from orchestrator.diagnosis.dispatches import about_dispatch
-from orchestrator.diagnosis.findings import REPAIR, Finding, Sight
-from orchestrator.diagnosis.places import about_place
+from orchestrator.diagnosis.not_started import about_unknown, execution_of
+from orchestrator.diagnosis.snapshot import REPAIR, Finding, Sight
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore

@@ -11,8 +11,7 @@ import time
 from typing import Any
 
 from orchestrator.application.errors import Busy
-from orchestrator.redis_rq.connection import Client
-from orchestrator.redis_rq.inspection import answers
+from orchestrator.redis_rq.connection import Client, answers
 from orchestrator.redis_rq.keys import GROUP, Keys
 
 MAX_BACKLOG = 100_000

@@ -186,3 +186,15 @@ def persist(
                 on_wait(error)
             time.sleep(pause)
     raise AssertionError("back_off() never ends")
+
+
+def answers(pipe: Any) -> list[Any]:
+    """What a pipeline answers. A command that is refused (a key of another type, a right that is missing)
+    answers with its error and stops nobody; a Redis that cannot answer now is Unavailable."""
+    with translated():
+        found: list[Any] = pipe.execute(raise_on_error=False)
+    for one in found:
+        if isinstance(one, Exception):
+            with suppress(redis.exceptions.ResponseError), translated():
+                raise one
+    return found

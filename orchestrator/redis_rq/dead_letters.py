@@ -9,10 +9,10 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from orchestrator.application.errors import OrchestratorError
-from orchestrator.redis_rq.codec import loads
-from orchestrator.redis_rq.commits import flat
+from orchestrator.redis_rq.commit_args import flat
 from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.events import SHOWN_OF_A_FIELD
+from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.event_log import SHOWN_OF_A_FIELD
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.scripts import Script
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.application.events import milliseconds
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.redis_rq.codec import dumps
+from orchestrator.application.records.events import milliseconds
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.redis_rq.event_codec import dumps
 from orchestrator.redis_rq.keys import Keys
 
 FINEST = 4096

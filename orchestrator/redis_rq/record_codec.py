@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.application.changes import Changes
-from orchestrator.application.record import SCHEMA, WorkflowRecord
-from orchestrator.application.states import WorkflowStatus
-from orchestrator.application.units import StepRecord
-from orchestrator.application.validation import LoadedSpec
-from orchestrator.redis_rq.codec import dumps, loads
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.record import SCHEMA, WorkflowRecord
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.redis_rq.event_codec import dumps, loads
 
 
 def created_fields(record: WorkflowRecord) -> dict[str, str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.events import ResultEvent
-from orchestrator.redis_rq.codec import event_fields, loads
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import ResultEvent
 from orchestrator.redis_rq.connection import Client, clock_ms, translated
-from orchestrator.redis_rq.jobs import PARTS, lease_of_job, read_job, read_payload
+from orchestrator.redis_rq.event_codec import event_fields, loads
+from orchestrator.redis_rq.job_codec import PARTS, lease_of_job, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import unit_field

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from orchestrator.application.engine.schedules import Schedule, registered, wake_ms
 from orchestrator.application.errors import StoreError
-from orchestrator.application.schedules import Schedule, registered, wake_ms
-from orchestrator.application.spec import ScheduleSpec
-from orchestrator.application.states import FINAL_WORKFLOWS
+from orchestrator.application.records.status import FINAL_WORKFLOWS
+from orchestrator.application.spec.model import ScheduleSpec
 from orchestrator.backend.ports import Committed, EventRef, KeptSchedule
-from orchestrator.redis_rq.codec import dumps, loads
-from orchestrator.redis_rq.commits import Command
+from orchestrator.redis_rq.commit_args import Command
 from orchestrator.redis_rq.connection import Client, in_ms, translated
+from orchestrator.redis_rq.event_codec import dumps, loads
 from orchestrator.redis_rq.keys import GROUP, Keys, schedule_member
 from orchestrator.redis_rq.scripts import Script
 

@@ -61,7 +61,7 @@ class Script:
 @cache
 def text_of(name: str) -> str:
     """A script as it is written; read once, as every store has its own."""
-    return files(__package__).joinpath(f"{name}.lua").read_text()
+    return files(f"{__package__}.lua").joinpath(f"{name}.lua").read_text()
 
 
 def _is_unknown(result: Any) -> bool:

@@ -17,21 +17,21 @@ from orchestrator.application.errors import (
     StoreError,
     Unavailable,
 )
-from orchestrator.application.lines import Line
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.routes import Routes
-from orchestrator.application.spec import ScheduleSpec
-from orchestrator.application.validation import LoadedSpec, check_spec
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.step_log import Line
+from orchestrator.application.spec.model import ScheduleSpec
+from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
-from orchestrator.redis_rq.codec import canonical, loads
-from orchestrator.redis_rq.commits import SPARE_S, CommitWords, writes
+from orchestrator.redis_rq.commit_args import SPARE_S, CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.event_codec import canonical, loads
 from orchestrator.redis_rq.keys import Home, Keys
-from orchestrator.redis_rq.lines import add_lines, read_lines
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import created_fields, read_record
 from orchestrator.redis_rq.schedules import MOST_CONFLICTS, RedisSchedules
 from orchestrator.redis_rq.scripts import Script
+from orchestrator.redis_rq.step_log import add_lines, read_lines
 
 RETENTION_S = 7 * 86_400
 SPECS_KEPT = 256

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.testing.calls import Call
+    from orchestrator.testing.environment import Rehearsal
+    from orchestrator.testing.environment import Rehearsal as rehearse
     from orchestrator.testing.errors import MockMissing, NoEnd, RehearsalError
     from orchestrator.testing.execution import Execution, Step
-    from orchestrator.testing.kills import POINTS, Kill
+    from orchestrator.testing.kill_points import POINTS, Kill
     from orchestrator.testing.mocks import Mock
-    from orchestrator.testing.rehearsal import Rehearsal
-    from orchestrator.testing.rehearsal import Rehearsal as rehearse
     from orchestrator.testing.waits import Wait
 
 __all__ = [
@@ -42,14 +42,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "POINTS": "kills",
+    "POINTS": "kill_points",
     "Call": "calls",
     "Execution": "execution",
-    "Kill": "kills",
+    "Kill": "kill_points",
     "Mock": "mocks",
     "MockMissing": "errors",
     "NoEnd": "errors",
-    "Rehearsal": "rehearsal",
+    "Rehearsal": "environment",
     "RehearsalError": "errors",
     "Step": "execution",
     "Wait": "waits",

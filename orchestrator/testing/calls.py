@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.spec import UNDO
-from orchestrator.backend.isolation import copied
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.spec.model import UNDO
+from orchestrator.backend.copies import copied
 from orchestrator.testing.clock import moment
 
 

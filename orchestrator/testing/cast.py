@@ -9,15 +9,15 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from orchestrator.application.configuration import ALLOWED_VARIABLE
-from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import SecretNotFound
-from orchestrator.application.events import ResultEvent
-from orchestrator.application.payloads import Payloads
-from orchestrator.application.spec import WEBHOOK, StepSpec
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import ResultEvent
+from orchestrator.application.spec.model import WEBHOOK, StepSpec
+from orchestrator.application.values.payload_refs import Payloads
 from orchestrator.backend.memory import InProcessRunner
 from orchestrator.backend.worker import InProcessWorker
-from orchestrator.secrets import read_secret
+from orchestrator.invocation.secret_store import read_secret
+from orchestrator.invocation.source_config import ALLOWED_VARIABLE
 from orchestrator.testing.calls import Call, names_of
 from orchestrator.testing.documents import Company, Function
 from orchestrator.testing.errors import MockMissing, unknown

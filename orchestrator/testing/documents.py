@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.errors import ExecutorNotFound
-from orchestrator.application.spec import WEBHOOK_STEP, StepSpec
-from orchestrator.application.validation import LoadedSpec, check_spec, load_spec
+from orchestrator.application.spec.model import WEBHOOK_STEP, StepSpec
+from orchestrator.application.spec.validation import LoadedSpec, check_spec, load_spec
 from orchestrator.testing.errors import RehearsalError
-from orchestrator.worker.lookup import Executors, public_functions
+from orchestrator.worker.executors.lookup import Executors, public_functions
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.local.workflow import Workflow
+from orchestrator.testing.driver import Stage
 from orchestrator.testing.errors import RehearsalError, unknown
-from orchestrator.testing.stage import Stage
 from orchestrator.testing.waits import Wait, waits_of
-from orchestrator.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from orchestrator.application.calling import named_by
-from orchestrator.awaiting import awaited
+from orchestrator.invocation.coroutines import awaited
+from orchestrator.invocation.parameters import named_by
 from orchestrator.testing.calls import Call
 from orchestrator.testing.errors import RehearsalError
 

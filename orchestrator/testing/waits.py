@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.spec import StepSpec
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.model import StepSpec
 from orchestrator.testing.clock import moment, written
 
 

@@ -28,28 +28,28 @@ from typing import Any, Protocol
 from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
-from orchestrator.application.calling import Heartbeat, check_named, context_of, evaluate, named_by
 from orchestrator.application.errors import BadConfiguration, OrchestratorError, Refused, Unavailable
-from orchestrator.application.events import LostEvent, StartedEvent, failure, iso
-from orchestrator.application.given import Given, give
-from orchestrator.application.payloads import Payloads
-from orchestrator.awaiting import awaited
+from orchestrator.application.records.events import LostEvent, StartedEvent, failure, iso
+from orchestrator.application.values.payload_refs import Payloads
+from orchestrator.invocation.arguments import Given, give
+from orchestrator.invocation.coroutines import awaited
+from orchestrator.invocation.exceptions import exception
+from orchestrator.invocation.output import checked
+from orchestrator.invocation.parameters import Heartbeat, check_named, context_of, evaluate, named_by
+from orchestrator.invocation.secret_store import read_secret
 from orchestrator.logs import running
-from orchestrator.raised import exception
-from orchestrator.redis_rq.codec import dumps, event_fields
 from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
-from orchestrator.redis_rq.jobs import lease_in, payload_of
+from orchestrator.redis_rq.event_codec import dumps, event_fields
+from orchestrator.redis_rq.job_codec import lease_in, payload_of
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.secrets import read_secret
-from orchestrator.worker.copies import end_copies_of
-from orchestrator.worker.large_values import LargeValues
+from orchestrator.worker.executors.lookup import Executor, Executors
+from orchestrator.worker.fork_guard import end_copies_of
+from orchestrator.worker.heartbeat_watchdog import Watch
 from orchestrator.worker.lease import LEASE_S, Beats, Lease, RedisClock
-from orchestrator.worker.lines import Lines
-from orchestrator.worker.lookup import Executor, Executors
-from orchestrator.worker.memory import limit_memory
-from orchestrator.worker.outcome import checked
-from orchestrator.worker.streams import without
-from orchestrator.worker.watch import Watch
+from orchestrator.worker.log_scrubbing import without
+from orchestrator.worker.memory_limit import limit_memory
+from orchestrator.worker.payloads import LargeValues
+from orchestrator.worker.step_log import Lines
 
 logger = logging.getLogger(__name__)
 

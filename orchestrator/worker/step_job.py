@@ -19,7 +19,7 @@ from rq.serializers import JSONSerializer
 from rq.utils import as_text
 
 import orchestrator.worker.harness  # noqa: F401  # now, so that the process that is forked for a step need not
-from orchestrator.redis_rq.jobs import RUN_STEP, read_payload, unpacked
+from orchestrator.redis_rq.job_codec import RUN_STEP, read_payload, unpacked
 
 FIELDS = frozenset(
     {

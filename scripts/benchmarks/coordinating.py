@@ -12,8 +12,8 @@ from collections.abc import Callable
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from orchestrator.application.validation import check_spec
-from orchestrator.worker.rq_worker import connect_for_rq
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.worker.processes.rq_registration import connect_for_rq
 from scripts.benchmarks.documents import DIAMOND
 from scripts.benchmarks.measuring import Run, Wrong, metered, tallied
 from scripts.benchmarks.processes import started

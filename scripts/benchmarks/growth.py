@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 
 from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.job_taker import Station, Taker
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.taking import Station, Taker
+from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lease import RedisClock
-from orchestrator.worker.lookup import Executors
-from orchestrator.worker.wear import Recycling, Wear
-from orchestrator.worker.work_horse import WorkHorse
+from orchestrator.worker.processes.recycling import Recycling, Wear
+from orchestrator.worker.processes.work_horse import WorkHorse
 from scripts.benchmarks.documents import DIAMOND, PARKED, chain, fan
 from scripts.benchmarks.functions import inc, total
 from scripts.benchmarks.measuring import Run, Wrong, metered, tallied

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from orchestrator.application.events import ResultEvent
+from orchestrator.application.records.events import ResultEvent
 from orchestrator.backend.backend import Backend
 from orchestrator.client import Client
-from orchestrator.coordinator import Coordinator, Pace
-from orchestrator.redis_rq.codec import event_fields
+from orchestrator.coordinator.loop import Coordinator, Pace
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.direct import Direct
-from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import PARTS, read_payload
+from orchestrator.redis_rq.event_codec import event_fields
+from orchestrator.redis_rq.event_log import RedisEventLog
+from orchestrator.redis_rq.job_codec import PARTS, read_payload
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.pinned_connection import Direct
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
 from scripts.benchmarks.measuring import Run, metered, tallied

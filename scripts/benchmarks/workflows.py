@@ -16,7 +16,7 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.worker.rq_worker import connect_for_rq
+from orchestrator.worker.processes.rq_registration import connect_for_rq
 from scripts.benchmarks.documents import DIAMOND, chain, fan
 from scripts.benchmarks.measuring import Run, Wrong
 from scripts.benchmarks.processes import (

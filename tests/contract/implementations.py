@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import pytest
 from fakeredis import FakeRedis, FakeServer
 
-from orchestrator.application.lines import Line
-from orchestrator.application.payloads import Payloads
+from orchestrator.application.records.step_log import Line
+from orchestrator.application.values.payload_refs import Payloads
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.backend.payloads import MemoryPayloads
 from orchestrator.backend.ports import Commons, Store
 from orchestrator.backend.results import ResultRunner
-from orchestrator.payloads.directory import DirectoryPayloads
-from orchestrator.payloads.s3 import S3Payloads
+from orchestrator.payload_stores.folder import DirectoryPayloads
+from orchestrator.payload_stores.s3 import S3Payloads
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads

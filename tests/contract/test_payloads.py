@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contract.implementations import PAYLOADS
-from orchestrator.application.payloads import Payloads
+from orchestrator.application.values.payload_refs import Payloads
 
 ID, OTHER = "ab" * 32, "ac" * 32
 BYTES = bytes(range(256)) * 500

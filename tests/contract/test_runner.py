@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from contract.implementations import RUNNERS
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import ResultEvent, failure
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import ResultEvent, failure
 from orchestrator.backend.results import ResultRunner
 
 W = "w#e1"

@@ -11,12 +11,12 @@ import pytest
 
 from builders import NOW, moment, record, result, spec
 from contract.implementations import STORES, KeepingStore
-from orchestrator.application.changes import Changes
+from orchestrator.application.engine.transitions import decide
 from orchestrator.application.errors import RecordExists, RecordNotFound
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.transitions import decide
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
 from orchestrator.backend.ports import Commit, Committed
 
 JSON_VALUES = [

@@ -14,9 +14,9 @@ import pytest
 
 from builders import NOW_MS, record, spec
 from contract.implementations import STORES, KeepingStore
-from orchestrator.application.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.errors import StoreError
-from orchestrator.application.events import (
+from orchestrator.application.records.changes import Changes, SharedChange, SlotChange
+from orchestrator.application.records.events import (
     ControlEvent,
     Parent,
     Post,
@@ -25,12 +25,12 @@ from orchestrator.application.events import (
     StartEvent,
     failure,
 )
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import Slot, StepRecord
-from orchestrator.backend.commons import POSTS
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.backend.ports import Commit, Committed, EventRef
-from orchestrator.redis_rq.codec import read_event
+from orchestrator.backend.shared_state import POSTS
+from orchestrator.redis_rq.event_codec import read_event
 from orchestrator.redis_rq.store import RedisStore
 
 PATIENCE_S = 30

@@ -11,12 +11,12 @@ import pytest
 
 from builders import NOW, NOW_MS, record, spec
 from contract.implementations import STORES, KeepingStore
-from orchestrator.application.changes import Changes, SharedChange
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
-from orchestrator.application.validation import LoadedSpec
+from orchestrator.application.records.changes import Changes, SharedChange
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.validation import LoadedSpec
 from orchestrator.backend.ports import Commit, Committed
 
 ROOT = "order-42"

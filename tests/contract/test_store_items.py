@@ -10,10 +10,10 @@ import pytest
 
 from builders import record, spec
 from contract.implementations import STORES, KeepingStore
-from orchestrator.application.changes import Changes
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import ItemCounts, StepRecord
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import ItemCounts, StepRecord
 from orchestrator.backend.ports import Commit, Committed
 
 AWKWARD = {"text": "žluťoučký \u2028 \" ' #:|", "deep": [{"n": None}, 2**53, 1e-300, ""]}

@@ -10,11 +10,11 @@ import pytest
 
 from builders import NOW_MS, record
 from contract.implementations import STORES, KeepingStore
-from orchestrator.application.changes import Changes
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.lines import MOST_KEPT, Line
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.records.step_log import MOST_KEPT, Line
 from orchestrator.backend.ports import Commit, Committed
 
 ONE = Line("a", 0, 1, "2026-01-01T00:00:00.000Z", "one")

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import WorkflowStatus
-from orchestrator.application.validation import check_spec
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.client import Client
 from processes import is_running, wait_until
 from redis_server import RedisServer, own_redis, require_redis_server

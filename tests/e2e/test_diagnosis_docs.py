@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import BLOCK, PATIENCE_S, ROOT, Block, Reader, Shell, fits
-from orchestrator.application.reasons import Code
+from orchestrator.application.explain.reasons import Code
 from orchestrator.diagnosis.doctor import NAMES
-from orchestrator.diagnosis.findings import Finding
+from orchestrator.diagnosis.snapshot import Finding
 from redis_server import require_redis_server
 
 PAGE = (ROOT / "docs" / "diagnosis.md").read_text(encoding="utf-8")

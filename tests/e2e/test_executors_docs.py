@@ -16,8 +16,8 @@ import pytest
 
 from e2e.test_readme import Block, Reader, blocks, reading
 from installation import EXAMPLE, install
-from orchestrator.application.calling import NAMES, context_of
-from orchestrator.worker.agreement import CODES
+from orchestrator.invocation.parameters import NAMES, context_of
+from orchestrator.worker.executors.spec_check import CODES
 
 PAGE = "docs/executors.md"
 ROOT = Path(__file__).parents[2]

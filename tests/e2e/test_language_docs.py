@@ -22,21 +22,21 @@ from redis import Redis, RedisError
 from executors import invoices
 from integration.world import World, running
 from orchestrator import Backend, InvalidSpec, StepStatus, Workflow, WorkflowStatus, load_spec
-from orchestrator.application.configuration import ALLOWED_VARIABLE
-from orchestrator.application.document import read_document
 from orchestrator.application.errors import Unavailable
-from orchestrator.application.events import Control, ControlEvent, SignalEvent, StartEvent
-from orchestrator.application.expressions import OPERATORS
-from orchestrator.application.fields import PLAIN_ACTIONS
-from orchestrator.application.states import STEP_MOVES, WORKFLOW_MOVES
-from orchestrator.application.validation import CODES, WARNINGS
-from orchestrator.application.written import Written, WrittenDocument
+from orchestrator.application.expressions.evaluation import OPERATORS
+from orchestrator.application.records.events import Control, ControlEvent, SignalEvent, StartEvent
+from orchestrator.application.records.status import STEP_MOVES, WORKFLOW_MOVES
+from orchestrator.application.spec.document import read_document
+from orchestrator.application.spec.field_types import PLAIN_ACTIONS
+from orchestrator.application.spec.step_models import Written, WrittenDocument
+from orchestrator.application.spec.validation import CODES, WARNINGS
 from orchestrator.client import Client
-from orchestrator.redis_rq.codec import START_FIELDS, read_event
+from orchestrator.invocation.source_config import ALLOWED_VARIABLE
 from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.event_codec import START_FIELDS, read_event
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.testing import Rehearsal
-from orchestrator.worker.lookup import public_functions
+from orchestrator.worker.executors.lookup import public_functions
 from processes import wait_until
 from redis_server import require_redis_server
 

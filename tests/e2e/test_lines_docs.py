@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import blocks, reading
-from orchestrator.application.lines import LEFT_OUT, LONGEST, MOST_KEPT, MOST_OF_A_RUN
-from orchestrator.raised import SHOWN_OF_A_TRACEBACK
+from orchestrator.application.records.step_log import LEFT_OUT, LONGEST, MOST_KEPT, MOST_OF_A_RUN
+from orchestrator.invocation.exceptions import SHOWN_OF_A_TRACEBACK
 
 PAGE = "docs/lines.md"
 TEXT = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")

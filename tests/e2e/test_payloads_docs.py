@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import blocks, reading
-from orchestrator.application.payloads import MAX_INPUT_BYTES, MAX_JOB_BYTES, MAX_PAYLOAD_BYTES, MOST_LOADED
-from orchestrator.application.retries import NEVER_RETRIED
-from orchestrator.payloads import PayloadSettings
+from orchestrator.application.values.failure_kinds import NEVER_RETRIED
+from orchestrator.application.values.payload_refs import (
+    MAX_INPUT_BYTES,
+    MAX_JOB_BYTES,
+    MAX_PAYLOAD_BYTES,
+    MOST_LOADED,
+)
+from orchestrator.payload_stores import PayloadSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/payloads.md"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete
-from orchestrator.application.validation import load_spec
+from orchestrator.application.records.decisions import Complete
+from orchestrator.application.spec.validation import load_spec
 from orchestrator.client import Client
 from processes import ROOT, Stack, stack, wait_until
 from redis_server import own_redis

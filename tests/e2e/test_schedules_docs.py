@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from redis import Redis
 
 from orchestrator import InvalidSpec, load_spec
-from orchestrator.application.cron import MACROS, slots
-from orchestrator.application.parts import WrittenSchedule
+from orchestrator.application.spec.cron import MACROS, slots
+from orchestrator.application.spec.part_models import WrittenSchedule
 from orchestrator.cli import main
 
 ROOT = Path(__file__).parents[2]

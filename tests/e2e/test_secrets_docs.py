@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import Block, Reader, Shell, _commands, blocks, reading
-from orchestrator.application.configuration import ALLOWED_VARIABLE
-from orchestrator.application.hiding import SHORTEST_LINE, SHORTEST_SECRET
-from orchestrator.application.secrets import is_secret_name
-from orchestrator.secrets import FOLDER_VARIABLE, LARGEST_FILE, PREFIX, PROVIDER_VARIABLE
+from orchestrator.application.redaction.by_value import SHORTEST_LINE, SHORTEST_SECRET
+from orchestrator.application.values.secret_refs import is_secret_name
+from orchestrator.invocation.secret_store import FOLDER_VARIABLE, LARGEST_FILE, PREFIX, PROVIDER_VARIABLE
+from orchestrator.invocation.source_config import ALLOWED_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "secrets.md").read_text(encoding="utf-8")

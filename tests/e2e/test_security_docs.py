@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from guarded_redis import USERS
-from orchestrator.application.limits import DEFAULT_LIMITS
-from orchestrator.application.waits import MOST_SIGNALS
-from orchestrator.redis_rq.codec import LONGEST_NAME, MAX_EVENT_BYTES
-from orchestrator.redis_rq.jobs import MAX_DATA_BYTES
+from orchestrator.application.engine.signals import MOST_SIGNALS
+from orchestrator.application.values.document_limits import DEFAULT_LIMITS
+from orchestrator.redis_rq.event_codec import LONGEST_NAME, MAX_EVENT_BYTES
+from orchestrator.redis_rq.job_codec import MAX_DATA_BYTES
 from orchestrator.worker.step_job import FIELDS, StepJob
 from processes import ROOT
 from redis_server import own_redis

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import Block, Reader, Shell, _commands, fits, reader
-from orchestrator.redis_rq.events import SHOWN_OF_A_FIELD
-from orchestrator.redis_rq.inspector import MOST_COUNTED
+from orchestrator.redis_rq.event_log import SHOWN_OF_A_FIELD
+from orchestrator.redis_rq.verify.verifier import MOST_COUNTED
 
 __all__ = ["reader"]
 
@@ -29,10 +29,10 @@ PATIENCE_S = 30.0
 SOURCES = [
     ROOT / "orchestrator" / name
     for name in (
-        "application/audit.py",
-        "application/invariants.py",
-        "redis_rq/probes.py",
-        "redis_rq/inspector.py",
+        "application/audit/history.py",
+        "application/audit/invariants.py",
+        "redis_rq/verify/probes.py",
+        "redis_rq/verify/verifier.py",
     )
 ]
 

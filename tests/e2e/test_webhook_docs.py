@@ -16,14 +16,14 @@ import pytest
 
 from executors import webhook as module
 from orchestrator import Backend, Workflow
-from orchestrator.application.events import StartEvent
-from orchestrator.application.redaction import ANYWHERE, REDACTED, WORDS, redacted
-from orchestrator.application.spec import WEBHOOK, WEBHOOK_STEP
-from orchestrator.application.validation import load_spec
-from orchestrator.application.webhooks import read_webhook
-from orchestrator.redis_rq.codec import read_event
+from orchestrator.application.engine.webhook import read_webhook
+from orchestrator.application.records.events import StartEvent
+from orchestrator.application.redaction.by_key import ANYWHERE, REDACTED, WORDS, redacted
+from orchestrator.application.spec.model import WEBHOOK, WEBHOOK_STEP
+from orchestrator.application.spec.validation import load_spec
+from orchestrator.redis_rq.event_codec import read_event
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.worker.lookup import built_in
+from orchestrator.worker.executors.lookup import built_in
 from receiver import Answer, receiver
 
 ROOT = Path(__file__).parents[2]

@@ -21,20 +21,20 @@ from hypothesis import strategies as st
 from redis.exceptions import ResponseError
 
 from integration.world import Json, World
-from orchestrator.application.cron import next_after, parse_cron
-from orchestrator.application.durations import parse_duration
 from orchestrator.application.errors import ExpressionError, InvalidEvent, InvalidSpec, OrchestratorError
-from orchestrator.application.expressions import check, check_condition, evaluate
-from orchestrator.application.jsonpath import BadPath, parse
-from orchestrator.application.logic import TABLE
-from orchestrator.application.validation import check_spec, load_spec
+from orchestrator.application.expressions.evaluation import check, check_condition, evaluate
+from orchestrator.application.expressions.json_logic import TABLE
+from orchestrator.application.expressions.jsonpath import BadPath, parse
+from orchestrator.application.spec.cron import next_after, parse_cron
+from orchestrator.application.spec.validation import check_spec, load_spec
+from orchestrator.application.values.durations import parse_duration
 from orchestrator.cli.main import main
 from orchestrator.convert import convert
-from orchestrator.redis_rq.codec import START_FIELDS, dumps, read_event
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.jobs import RUN_STEP, read_payload
+from orchestrator.redis_rq.event_codec import START_FIELDS, dumps, read_event
+from orchestrator.redis_rq.job_codec import RUN_STEP, read_payload
+from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
-from orchestrator.worker.lookup import Executors
 
 SOON_S = 30.0
 """A busy machine may take as long; what hangs takes longer."""

@@ -15,10 +15,10 @@ from typing import Any
 from coreworld import document, step
 from integration.world import Json, Proxy, World
 from orchestrator.application.errors import Unavailable
-from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.backend.ports import Delivery
-from orchestrator.coordinator import Coordinator
-from orchestrator.worker.lookup import Executor
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.worker.executors.lookup import Executor
 
 N = {"n": {"var": "input.n"}}
 CHILD = document(step("work", input=N), outputs={"n": {"var": "steps.work.output.n"}})

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from orchestrator.application.decisions import Complete, Failed
+from orchestrator.application.records.decisions import Complete, Failed
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect

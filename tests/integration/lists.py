@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from integration.world import World
-from orchestrator.application.events import iso
+from orchestrator.application.records.events import iso
 from orchestrator.client import Filter
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import Keys

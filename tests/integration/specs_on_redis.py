@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from integration.world import PATIENCE_S, World
 from itemworld import loaded_of
-from orchestrator.application.events import StepEvent
-from orchestrator.application.spec import StepSpec
-from orchestrator.coordinator import Coordinator
+from orchestrator.application.records.events import StepEvent
+from orchestrator.application.spec.model import StepSpec
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.store import RedisStore
 
 IT = "it"

@@ -12,7 +12,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 
 from guarded_redis import USERS, GuardedRedis, guarded_redis
 from integration.hostile import CREW, STOCK, WARM
-from orchestrator.application.decisions import Cancelled, Complete
+from orchestrator.application.records.decisions import Cancelled, Complete
 from orchestrator.cli.main import main
 from orchestrator.client import Client
 from processes import Stack, wait_until

@@ -14,7 +14,7 @@ from integration.families import control, serving, taken
 from integration.world import Proxy, World, running, wait_until
 from orchestrator.application.errors import RecordNotFound, Unavailable
 from orchestrator.client import Answered, Client, ControlRefused, NoAnswer
-from orchestrator.coordinator import Coordinator
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client as RedisClient
 from redis_server import RedisServer
 

@@ -11,9 +11,9 @@ import pytest
 
 from coreworld import document, step
 from integration.world import World, in_thread, running, wait_until
-from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.client import Client, Filter, NoAnswer
-from orchestrator.client import control as client_control
+from orchestrator.client import controls as client_control
 
 COUNT = 2_000
 TWO = document(step("a"), step("b", after="a"), name="order")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import orchestrator.coordinator
+import orchestrator.coordinator.loop
 from coreworld import document, step, when
 from integration.families import (
     CHILD,
@@ -29,12 +29,12 @@ from integration.families import (
     turns_with_a_lost_reply,
 )
 from integration.world import Json, Proxy, World
-from orchestrator.application.events import ResultEvent
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.transitions import decide
-from orchestrator.application.validation import check_spec
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.events import ResultEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.coordinator import Coordinator
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.store import RedisStore
 
@@ -578,7 +578,7 @@ def test_an_end_of_a_child_that_kills_its_coordinators_fails_the_parent_instead_
     one.turn()
     world.work()
     one.turn()
-    monkeypatch.setattr(orchestrator.coordinator, "decide", killed)
+    monkeypatch.setattr(orchestrator.coordinator.loop, "decide", killed)
     for _ in range(8):
         try:
             world.coordinator("one").turn()

@@ -9,10 +9,10 @@ import pytest
 
 from coreworld import document, step, when
 from integration.world import World, calls, in_thread, running, wait_until
-from orchestrator.application.decisions import Complete, Failed, Halt
 from orchestrator.application.errors import InvalidSpec, RecordNotFound, StartRefused
+from orchestrator.application.records.decisions import Complete, Failed, Halt
 from orchestrator.client import Client, Forgotten, NoAnswer, Started, StillRunning
-from orchestrator.coordinator import Coordinator
+from orchestrator.coordinator.loop import Coordinator
 
 ONE = document(step("a", input={"n": {"var": "input.n"}}), outputs={"n": {"var": "steps.a.output.n"}})
 

@@ -25,11 +25,11 @@ from integration.world import (
     wait_until,
     written,
 )
-from orchestrator.application.changes import Changes
 from orchestrator.application.errors import OrchestratorError, RecordNotFound, Unavailable
-from orchestrator.application.validation import LoadedSpec, check_spec
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.spec.validation import LoadedSpec, check_spec
 from orchestrator.backend.ports import Commit, Committed, EventRef
-from orchestrator.redis_rq.commits import SPARE_S
+from orchestrator.redis_rq.commit_args import SPARE_S
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import GROUP, RANGE, WAITING
 from orchestrator.redis_rq.store import RedisStore

@@ -22,9 +22,9 @@ from integration.families import (
 )
 from integration.specs_on_redis import signal
 from integration.world import Json, Proxy, World, result_fields
-from orchestrator.coordinator import Coordinator
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client
-from orchestrator.worker.lookup import Executor
+from orchestrator.worker.executors.lookup import Executor
 
 ROOM = {"fn": "cancel", "input": {"room": {"var": "steps.book.output.room"}}}
 TRIP = document(

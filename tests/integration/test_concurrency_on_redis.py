@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import orchestrator.coordinator
+import orchestrator.coordinator.loop
 from coreworld import document, step
 from integration.families import (
     control,
@@ -26,9 +26,9 @@ from integration.families import (
 )
 from integration.specs_on_redis import signal
 from integration.world import Json, Proxy, World, result_fields
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.transitions import decide
-from orchestrator.coordinator import Coordinator
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import GROUP
 
@@ -399,7 +399,7 @@ def test_a_grant_that_kills_its_coordinators_fails_its_execution_and_the_place_g
     for name in ("x0", "x1"):
         world.start(limited(1), execution_id=name)
     one.turn()  # the grant is in the stream
-    monkeypatch.setattr(orchestrator.coordinator, "decide", killed)
+    monkeypatch.setattr(orchestrator.coordinator.loop, "decide", killed)
     for _ in range(8):
         try:
             world.coordinator("one").turn()

@@ -23,7 +23,7 @@ from integration.families import (
 )
 from integration.world import Json, Proxy, World, result_fields, running
 from orchestrator.application.errors import StartRefused
-from orchestrator.application.validation import check_spec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.backend import Backend
 from orchestrator.client import Client, Started
 from orchestrator.redis_rq.connection import Client as RedisClient

@@ -13,8 +13,8 @@ from integration.families import control, decide_all, executions, exists, left, 
 from integration.specs_on_redis import signal
 from integration.world import Json, Proxy, World, result_fields
 from orchestrator.application.errors import Unavailable
-from orchestrator.application.states import StepStatus
-from orchestrator.coordinator import Coordinator
+from orchestrator.application.records.status import StepStatus
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client
 
 TWO = document(step("a"), step("b", after="a"))

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import orchestrator.coordinator
-import orchestrator.starts
+import orchestrator.coordinator.loop
+import orchestrator.coordinator.starts
 from coreworld import document, step
 from integration.world import Json, World, calls, durable_world, result_fields, running, wait_until
+from orchestrator.application.engine.transitions import decide
 from orchestrator.application.errors import StoreError, Unavailable
-from orchestrator.application.events import StartedEvent
-from orchestrator.application.transitions import decide
-from orchestrator.application.validation import check_spec
+from orchestrator.application.records.events import StartedEvent
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery
+from orchestrator.coordinator.rejections import Refusals
 from orchestrator.redis_rq.store import RedisStore
-from orchestrator.refusals import Refusals
 
 ONE = document(step("a"))
 TWO = document(step("a"), step("b", after="a"))
@@ -279,7 +279,7 @@ def test_a_defect_in_a_decision_fails_that_workflow_only(
 ) -> None:
     one = world.coordinator()
     bad, good = world.begin(one, ONE, execution_id="bad"), world.begin(one, ONE, execution_id="good")
-    monkeypatch.setattr(orchestrator.coordinator, "decide", deciding(lambda name: name == "bad"))
+    monkeypatch.setattr(orchestrator.coordinator.loop, "decide", deciding(lambda name: name == "bad"))
 
     world.settle(one)
 
@@ -298,8 +298,8 @@ def test_a_record_that_cannot_even_be_failed_harms_nobody_else(
 
     one = world.coordinator()
     bad, good = world.begin(one, ONE, execution_id="bad"), world.begin(one, ONE, execution_id="good")
-    monkeypatch.setattr(orchestrator.coordinator, "decide", deciding(lambda name: name == "bad"))
-    monkeypatch.setattr(orchestrator.coordinator, "fail_workflow", fail_nothing)
+    monkeypatch.setattr(orchestrator.coordinator.loop, "decide", deciding(lambda name: name == "bad"))
+    monkeypatch.setattr(orchestrator.coordinator.loop, "fail_workflow", fail_nothing)
 
     world.settle(one)
 
@@ -313,7 +313,7 @@ def test_a_defect_in_the_decision_upon_a_start_fails_that_start_only(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = world.coordinator()
-    monkeypatch.setattr(orchestrator.starts, "decide", deciding(lambda name: name == "bad"))
+    monkeypatch.setattr(orchestrator.coordinator.starts, "decide", deciding(lambda name: name == "bad"))
     bad, good = world.start(ONE, execution_id="bad"), world.start(ONE, execution_id="good")
 
     one.turn()
@@ -384,7 +384,7 @@ def test_what_was_written_is_not_sent_again_when_the_answer_to_another_cannot_be
     one = world.coordinator()
     first, second = (world.start(ONE, execution_id="x", conflict_policy="use_existing") for _ in range(2))
     monkeypatch.setattr(RedisStore, "commit", noted)
-    monkeypatch.setattr(orchestrator.coordinator, "settle_conflict", torn)
+    monkeypatch.setattr(orchestrator.coordinator.loop, "settle_conflict", torn)
     one.turn()
 
     assert sent == [2]

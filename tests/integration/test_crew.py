@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete, Failed
+from orchestrator.application.records.decisions import Complete, Failed
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect

@@ -17,9 +17,9 @@ from coreworld import document, step
 from integration.families import control, left, taken
 from integration.world import Json, World, in_thread, result_fields
 from orchestrator.application.errors import Unavailable
-from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.inspector import Inspector
+from orchestrator.redis_rq.verify.verifier import Inspector
 from redis_server import RedisServer
 from torture.proxy import Proxy
 

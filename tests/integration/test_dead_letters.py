@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 from coreworld import document, step
 from integration.world import World
-from orchestrator.application.validation import check_spec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 from orchestrator.redis_rq.dead_letters import DeadLetters, NoSuchLetter
-from orchestrator.redis_rq.events import SHOWN_OF_A_FIELD
+from orchestrator.redis_rq.event_log import SHOWN_OF_A_FIELD
 
 ORDER = document(step("a"), name="order")
 

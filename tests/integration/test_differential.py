@@ -17,7 +17,7 @@ import pytest
 
 from coreworld import World, essence, result_of, run, same_numbers
 from differential.specs import Case, random_case
-from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.client import Client
 from processes import stack
 

@@ -12,7 +12,7 @@ import pytest
 from integration.world import durable_world
 from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.events import RedisEventLog
+from orchestrator.redis_rq.event_log import RedisEventLog
 from orchestrator.redis_rq.keys import Keys, timer_member
 from processes import stack, wait_until
 

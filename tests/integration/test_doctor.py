@@ -299,7 +299,7 @@ def test_a_redis_that_is_busy_is_a_problem_and_not_an_empty_one(server: RedisSer
 
 
 def test_a_stream_that_nobody_trims_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.diagnosis.traffic.LONG_STREAM", 3)
+    monkeypatch.setattr("orchestrator.diagnosis.throughput.LONG_STREAM", 3)
     one = world.coordinator(trim_every_s=1e9)
     world.client.xgroup_create(world.keys.events(0), "somebody else", id="0")
     for _ in range(5):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from coreworld import document, step
 from integration.world import Json, World, calls, in_thread, result_fields, wait_until
-from orchestrator.application.events import ContinueEvent, StartEvent
+from orchestrator.application.records.events import ContinueEvent, StartEvent
 from orchestrator.backend.ports import Delivery
-from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq import events
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.redis_rq import event_log as events
 from orchestrator.redis_rq.keys import GROUP
 
 ONE = document(step("a"))

@@ -15,12 +15,12 @@ import pytest
 
 from failovers import Cell, own_cell
 from integration.test_processes import DIAMOND, accepted, expected, nothing_is_left
-from orchestrator.application.decisions import Complete, Final
 from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.records.decisions import Complete, Final
 from orchestrator.client import Client, Forgotten
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.inspector import Inspector
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.verify.verifier import Inspector
 from processes import ROOT, stack, wait_until
 
 KEYS = Keys()

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from integration.world import Json, World
-from orchestrator.redis_rq.jobs import RUN_STEP
+from orchestrator.redis_rq.job_codec import RUN_STEP
 from processes import ROOT
 from web import Asked, Reply, Site, said, site
 

@@ -24,8 +24,8 @@ from integration.world import (
 )
 from orchestrator.redis_rq.connection import Client
 from orchestrator.worker import lease
+from orchestrator.worker.executors.lookup import Executor, Executors
 from orchestrator.worker.harness import Harness
-from orchestrator.worker.lookup import Executor, Executors
 
 ONE = document(step("a"))
 

@@ -17,7 +17,7 @@ from integration.test_why import connected, registered
 from integration.world import World, in_thread
 from orchestrator.backend.backend import Backend
 from orchestrator.cli import main
-from orchestrator.coordinator import Coordinator, Pace
+from orchestrator.coordinator.loop import Coordinator, Pace
 from orchestrator.diagnosis import Health, Whose, health
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.runner import RqRunner

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from integration.hostile import CREW, FRESH, MARK, STOCK, WARM, WORKERS, Json, System, attacked, marked
-from orchestrator.application.decisions import Complete, Failed
-from orchestrator.application.lines import LONGEST
+from orchestrator.application.records.decisions import Complete, Failed
+from orchestrator.application.records.step_log import LONGEST
 from processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete, Failed
+from orchestrator.application.records.decisions import Complete, Failed
 from orchestrator.client import Client
 from orchestrator.convert import convert
 from processes import Stack, stack, wait_until

@@ -11,7 +11,7 @@ from coreworld import document, step
 from integration.families import control, executions, exists, left, parent_of, serving, storm, taken
 from integration.world import Json, Proxy, World, wait_until
 from orchestrator.application.errors import Unavailable
-from orchestrator.coordinator import Coordinator
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client
 
 ONE = document(step("a"), outputs={"n": {"var": "input.n"}})

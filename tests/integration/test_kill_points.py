@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect

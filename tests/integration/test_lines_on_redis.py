@@ -16,15 +16,15 @@ from coreworld import document, step
 from integration.test_harness import dispatched, harness, published
 from integration.test_views import command, lines_until, orchestrator
 from integration.world import Json, Proxy, World, calls, durable_world, in_thread, wait_until
-from orchestrator.application.lines import LEFT_OUT, MOST_OF_A_RUN, Line
-from orchestrator.cli.history import happened
+from orchestrator.application.records.step_log import LEFT_OUT, MOST_OF_A_RUN, Line
+from orchestrator.cli.commands.history import happened
 from orchestrator.client import Client
-from orchestrator.raised import VARIABLE
+from orchestrator.invocation.exceptions import VARIABLE
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.inspector import Inspector
-from orchestrator.redis_rq.lines import read_lines
-from orchestrator.worker import lines as writing
+from orchestrator.redis_rq.step_log import read_lines
+from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.worker import step_log as writing
 from processes import Stack, stack
 from processes import wait_until as wait_for
 

@@ -17,14 +17,14 @@ from redis.connection import UnixDomainSocketConnection
 from coreworld import document, step
 from integration.lists import START_MS, Known, listed_in, ms_of, seed
 from integration.world import World, calls, commit, decision, in_thread, now, snapshot
-from orchestrator.application.events import Control, ControlEvent, iso
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import FINAL_WORKFLOWS, WorkflowStatus
-from orchestrator.application.transitions import decide
-from orchestrator.application.validation import check_spec
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.events import Control, ControlEvent, iso
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.client import Client, Filter, Page, Summary
-from orchestrator.redis_rq.listing import LOOKED_THROUGH, MOST_LOOKS, BadCursor, Listing
+from orchestrator.redis_rq.queries.listing import LOOKED_THROUGH, MOST_LOOKS, BadCursor, Listing
 from redis_server import RedisServer
 
 STATUSES = [status.value for status in WorkflowStatus]

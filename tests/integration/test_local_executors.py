@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete, Failed
+from orchestrator.application.records.decisions import Complete, Failed
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
 from processes import Stack, stack, wait_until

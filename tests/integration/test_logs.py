@@ -77,7 +77,7 @@ def test_a_step_can_be_followed_through_the_log_of_coordinator_and_worker(
 
     run = {"execution": started.workflow_execution_id, "step": "first", "run_id": 0, "attempt": 1}
     of_run = [line for line in lines if line.items() >= run.items()]
-    moves = [line for line in of_run if line["logger"] == "orchestrator.cases"]
+    moves = [line for line in of_run if line["logger"] == "orchestrator.coordinator.pending_commit"]
     assert [line["message"] for line in moves] == ["ready -> in_progress", "in_progress -> complete"]
     of_worker = [line for line in of_run if line not in moves]
     assert [(line["logger"], line["level"], line["message"]) for line in of_worker] == [
@@ -127,7 +127,8 @@ def test_text_has_the_same_fields_behind_its_messages(redis_url: str, tmp_path: 
         rf"INFO orchestrator.worker.harness: ended {run} fn=talkative outcome=complete duration_s=[\d.]+",
         rf"INFO shop: here \| I am {run} colour=red",
         rf"ERROR shop: it broke {run}\nTraceback .*\n(?: .*\n)+LookupError: no such order",
-        rf"INFO orchestrator.cases: 1 events, 1 steps changed, 1 jobs {moved} status=in_progress",
+        rf"INFO orchestrator.coordinator.pending_commit: 1 events, 1 steps changed, 1 jobs {moved} "
+        rf"status=in_progress",
     ):
         assert re.search(f"{when}{line}$", text, re.MULTILINE), line
     assert "SECRET" not in text

@@ -12,9 +12,9 @@ import pytest
 from integration.specs_on_redis import IT, begun, coordinators, ends, raised, serve
 from integration.world import World, calls, result_fields
 from itemworld import map_step, most_in_flight, resets
-from orchestrator.application.spec import LoopSpec, RetrySpec
-from orchestrator.application.states import StepStatus
-from orchestrator.coordinator import Coordinator
+from orchestrator.application.records.status import StepStatus
+from orchestrator.application.spec.model import LoopSpec, RetrySpec
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.runner import RqRunner
 from specworld import branch, task
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete, Final
+from orchestrator.application.records.decisions import Complete, Final
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.inspector import Inspector
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.verify.verifier import Inspector
 from outages import ARGUMENTS, OUTAGES
 from processes import ROOT, Stack, stack, wait_until
 from redis_server import RedisServer, own_redis

@@ -9,8 +9,8 @@ import pytest
 
 from coreworld import document, step
 from integration.world import World
-from orchestrator.redis_rq.inspector import Inspector
 from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.redis_rq.verify.verifier import Inspector
 
 ONE = document(step("a"))
 TWO = document(step("a"), step("b", after="a"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete
+from orchestrator.application.records.decisions import Complete
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys

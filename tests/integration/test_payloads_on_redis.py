@@ -12,11 +12,11 @@ import pytest
 from coreworld import document, step
 from integration.world import Json, World, calls, durable_world, in_thread, running, wait_until
 from orchestrator.application.errors import PayloadMissing, StartRefused
-from orchestrator.application.payloads import PAYLOAD, is_reference
+from orchestrator.application.values.payload_refs import PAYLOAD, is_reference
 from orchestrator.client import Client
 from orchestrator.redis_rq.payloads import TTL_S, RedisPayloads
+from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
-from orchestrator.worker.lookup import Executors
 from processes import stack
 from s3_server import CREDENTIALS, s3_server
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from integration.test_crew import System, fan
-from orchestrator.application.decisions import Complete, Failed
+from orchestrator.application.records.decisions import Complete, Failed
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
 from processes import Stack, is_running, stack, wait_until

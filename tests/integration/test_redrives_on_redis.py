@@ -22,9 +22,9 @@ from integration.families import (
     turns_with_a_lost_reply,
 )
 from integration.world import Json, Proxy, World, result_fields, snapshot
-from orchestrator.application.validation import check_spec
-from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq.commits import SPARE_S
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.redis_rq.commit_args import SPARE_S
 from orchestrator.redis_rq.connection import Client
 
 SCOPES = {"scopes": ["flow", "global", "flow_group"]}

@@ -8,9 +8,9 @@ import pytest
 
 from coreworld import document, step
 from integration.world import World, snapshot
-from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq.commits import SPARE_S
-from orchestrator.redis_rq.inspector import Inspector
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.redis_rq.commit_args import SPARE_S
+from orchestrator.redis_rq.verify.verifier import Inspector
 
 HOUR_MS = 3_600_000
 SHORT = document(step("a"), name="short", retention="1h")

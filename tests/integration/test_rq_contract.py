@@ -19,9 +19,9 @@ from rq.worker import BaseWorker
 
 from coreworld import document, step
 from integration.world import Json, World, creation, written
-from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.redis_rq.connection import Client
-from orchestrator.redis_rq.jobs import RUN_STEP, job_words, read_job, read_payload
+from orchestrator.redis_rq.job_codec import RUN_STEP, job_words, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.step_job import StepJob
 from redis_server import RedisServer

@@ -6,8 +6,8 @@ import pytest
 
 from coreworld import document, step
 from integration.world import World, creation, wait_until, written
-from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.redis_rq.runner import RqRunner
 
 TWO = document(step("a", fn="make", input={"n": 1}), step("b", queue="slow"))

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from integration.world import World
-from orchestrator.application.schedules import execution_id_of
-from orchestrator.application.validation import check_spec
+from orchestrator.application.engine.schedules import execution_id_of
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 from orchestrator.redis_rq.keys import schedule_member
 

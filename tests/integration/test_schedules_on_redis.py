@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from integration.world import Json, Proxy, World, wait_until
+from orchestrator.application.engine.schedules import Schedule, execution_id_of
 from orchestrator.application.errors import StoreError, Unavailable
-from orchestrator.application.schedules import Schedule, execution_id_of
-from orchestrator.application.validation import check_spec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Committed, Delivery, EventRef, KeptSchedule
-from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq.commits import SPARE_S
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.coordinator.schedules import MOST_CONFLICTS, Schedules
+from orchestrator.redis_rq.commit_args import SPARE_S
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import schedule_member
-from orchestrator.redis_rq.registry import definitions
-from orchestrator.schedules import MOST_CONFLICTS, Schedules
+from orchestrator.redis_rq.queries.definitions import definitions
 
 HOUR_MS = 3_600_000
 NAME = "hourly report"

@@ -22,11 +22,11 @@ from coreworld import document
 from executors.webhook import HOSTS_VARIABLE
 from integration.test_harness import dispatched, harness, published
 from integration.world import Json, World, snapshot
-from orchestrator.application.redaction import REDACTED
+from orchestrator.application.redaction.by_key import REDACTED
 from orchestrator.cli import main
+from orchestrator.invocation.secret_store import FOLDER_VARIABLE, variable_of
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.secrets import FOLDER_VARIABLE, variable_of
 from processes import Stack, stack, wait_until
 from receiver import receiver
 from redis_server import RedisServer

@@ -36,8 +36,8 @@ from integration.world import (
     written,
 )
 from orchestrator.application.errors import Unavailable
-from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq.commits import SPARE_S
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.redis_rq.commit_args import SPARE_S
 from orchestrator.redis_rq.connection import Client
 
 SCOPES = {"scopes": ["flow", "global", "flow_group"]}
@@ -443,7 +443,7 @@ def keys_left(world: World, one: Coordinator) -> set[str]:
 def test_after_the_retention_nothing_of_all_this_is_left_in_redis(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.redis_rq.commits.SPARE_S", 2)
+    monkeypatch.setattr("orchestrator.redis_rq.commit_args.SPARE_S", 2)
     world.retention_s = 1
     one, two = serving(world, "one", "two")
     begin(world, one, document(step("a")), "plain")

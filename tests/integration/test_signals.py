@@ -9,13 +9,13 @@ import pytest
 from integration.specs_on_redis import IT, begun, coordinators, ends, serve, signal
 from integration.world import World
 from itemworld import wait_step
+from orchestrator.application.engine.signals import MOST_SIGNALS
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.states import StepStatus
-from orchestrator.application.waits import MOST_SIGNALS
+from orchestrator.application.records.status import StepStatus
 from orchestrator.backend.ports import Delivery
-from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq.codec import dumps
-from orchestrator.redis_rq.events import SIGNALS_KEPT_S
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.redis_rq.event_codec import dumps
+from orchestrator.redis_rq.event_log import SIGNALS_KEPT_S
 from specworld import task
 
 ORDER = "order-42"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete
+from orchestrator.application.records.decisions import Complete
 from orchestrator.client import Client
 from processes import stack
 

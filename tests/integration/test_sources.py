@@ -14,7 +14,7 @@ from integration.test_harness import dispatched, harness, published
 from integration.test_timeouts import start_worker
 from integration.world import Json, World, snapshot
 from orchestrator import Backend, Workflow
-from orchestrator.application.configuration import ALLOWED_VARIABLE
+from orchestrator.invocation.source_config import ALLOWED_VARIABLE
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
 from processes import stack, wait_until
@@ -137,10 +137,10 @@ def test_the_work_horse_loads_expressions_only_for_a_configuration_that_has_some
             step: set(json.loads(found[f"step:{step}"])["output"]["modules"])
             for step in ("plain", "fixed", "evaluated")
         }
-        heavy = {"orchestrator.application.expressions", "pydantic", "yaml"}
+        heavy = {"orchestrator.application.expressions.evaluation", "pydantic", "yaml"}
         assert "orchestrator.worker.harness" in modules["plain"]
         assert not heavy & (modules["plain"] | modules["fixed"])
-        assert heavy & modules["evaluated"] == {"orchestrator.application.expressions"}
+        assert heavy & modules["evaluated"] == {"orchestrator.application.expressions.evaluation"}
 
 
 # ---- errors

@@ -20,7 +20,7 @@ import pytest
 from coreworld import document, step
 from integration.test_harness import dispatched, harness
 from integration.world import World, in_thread
-from orchestrator.application.decisions import Complete
+from orchestrator.application.records.decisions import Complete
 from orchestrator.client import Client, ControlRefused
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
@@ -229,7 +229,7 @@ def test_many_cancels_hit_none_of_those_that_go_on(system: System) -> None:
 ASKED = """
 import sys
 from rq import Queue, Worker
-from orchestrator.worker.rq_worker import connect_for_rq
+from orchestrator.worker.processes.rq_registration import connect_for_rq
 
 client = connect_for_rq(sys.argv[1])
 worker = Worker([Queue("orchestrator.default", connection=client)], name="w", connection=client)

@@ -11,8 +11,8 @@ import pytest
 
 from coreworld import document, step
 from integration.world import World, calls, creation, wait_until, written
-from orchestrator.redis_rq import events
-from orchestrator.redis_rq.events import GRACE_MS
+from orchestrator.redis_rq import event_log as events
+from orchestrator.redis_rq.event_log import GRACE_MS
 from orchestrator.redis_rq.keys import lease_member, timer_member
 from orchestrator.worker.lease import LEASE_S
 

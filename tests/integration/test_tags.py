@@ -10,7 +10,7 @@ import pytest
 
 from coreworld import document, step
 from integration.world import World
-from orchestrator.application.routes import Routes
+from orchestrator.application.spec.tag_routes import Routes
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys

@@ -13,11 +13,12 @@ from redis.exceptions import ConnectionError
 from coreworld import document, step
 from integration.world import Proxy, World
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq import direct, taking
+from orchestrator.redis_rq import job_taker as taking
+from orchestrator.redis_rq import pinned_connection as direct
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.direct import Direct
+from orchestrator.redis_rq.job_taker import Done, Station, Taker
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.taking import Done, Station, Taker
+from orchestrator.redis_rq.pinned_connection import Direct
 
 KEYS, DUE_MS = Keys(), 9_999_999_999_999
 QUEUES = ["orchestrator.default:1", "orchestrator.default", "orchestrator.default:5"]

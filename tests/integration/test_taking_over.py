@@ -13,7 +13,7 @@ import mortal_coordinator
 from coreworld import document, step
 from integration.world import World, wait_until
 from orchestrator.backend.ports import Delivery
-from orchestrator.coordinator import Coordinator
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.keys import GROUP
 from processes import stack
 

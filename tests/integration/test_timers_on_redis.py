@@ -11,8 +11,8 @@ import pytest
 from integration.specs_on_redis import begun, coordinators, ends, raised, serve, signal
 from integration.world import World, wait_until
 from itemworld import map_step, resets, wait_step
-from orchestrator.application.spec import RetrySpec
-from orchestrator.application.states import StepStatus
+from orchestrator.application.records.status import StepStatus
+from orchestrator.application.spec.model import RetrySpec
 from specworld import branch, delay, task
 
 SOON = 40

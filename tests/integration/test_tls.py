@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from redis.exceptions import ConnectionError
 
 from integration.hostile import CREW, STOCK, WARM
-from orchestrator.application.decisions import Complete
 from orchestrator.application.errors import Unavailable
+from orchestrator.application.records.decisions import Complete
 from orchestrator.cli.main import main
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect

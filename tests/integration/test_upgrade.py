@@ -17,10 +17,10 @@ import pytest
 from coreworld import document, step
 from integration.world import World
 from kept_redis import Kept, restore
-from orchestrator.application.units import StepRecord
-from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq.codec import loads
-from orchestrator.redis_rq.inspector import Inspector
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.verify.verifier import Inspector
 
 MID_FLIGHT = Path(__file__).parents[1] / "fixtures" / "mid-flight.json"
 OUTCOMES = {

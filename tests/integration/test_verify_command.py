@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from coreworld import document, step
 from integration.world import World
 from orchestrator.cli import main
-from orchestrator.redis_rq import inspector
+from orchestrator.redis_rq.verify import verifier as inspector
 
 ORDER = document(step("a", input={"n": {"var": "input.n"}}), step("b", "a"))
 

@@ -11,10 +11,10 @@ import pytest
 from coreworld import Json, document, step
 from integration.world import World, snapshot
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.coordinator import Coordinator
-from orchestrator.redis_rq import inspector
-from orchestrator.redis_rq.commits import SPARE_S
-from orchestrator.redis_rq.inspector import Found, Inspector, Report
+from orchestrator.coordinator.loop import Coordinator
+from orchestrator.redis_rq.commit_args import SPARE_S
+from orchestrator.redis_rq.verify import verifier as inspector
+from orchestrator.redis_rq.verify.verifier import Found, Inspector, Report
 
 CHILD = {"name": "child", "steps": [{"op": "c"}]}
 

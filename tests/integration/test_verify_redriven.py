@@ -9,10 +9,10 @@ import pytest
 from coreworld import Json, document, step
 from integration.world import World
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.events import Control, ControlEvent
-from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.inspector import Inspector
-from orchestrator.whatif import what_if
+from orchestrator.application.records.events import Control, ControlEvent
+from orchestrator.local.what_if import what_if
+from orchestrator.redis_rq.event_codec import event_fields
+from orchestrator.redis_rq.verify.verifier import Inspector
 
 ACTS = 60
 EXECUTIONS = ("x0", "x1")

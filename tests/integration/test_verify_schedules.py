@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from integration.world import World
-from orchestrator.application.validation import check_spec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
-from orchestrator.redis_rq.inspector import Inspector
 from orchestrator.redis_rq.keys import schedule_member
+from orchestrator.redis_rq.verify.verifier import Inspector
 
 NAME = "night|ly%"
 """With characters that part the members of timers, and that stand for others in them."""

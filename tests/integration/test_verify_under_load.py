@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.inspector import Inspector
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.verify.verifier import Inspector
 from processes import stack, wait_until
 
 KEYS = Keys()

@@ -24,12 +24,12 @@ from click.testing import CliRunner, Result
 from integration.world import World, calls, durable_world, wait_until
 from mermaid_checker import read_mermaid
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.validation import check_spec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
-from orchestrator.cli.following import LOOK_EVERY_S
+from orchestrator.cli.follow import LOOK_EVERY_S
 from orchestrator.cli.options import Target
 from orchestrator.client import Client
-from orchestrator.redis_rq.glances import Glances
+from orchestrator.redis_rq.queries.record_queries import Glances
 
 ROOT = Path(__file__).parents[2]
 ORDER = {

@@ -29,10 +29,10 @@ from integration.families import (
     turns_with_a_lost_reply,
 )
 from integration.world import Json, Proxy, World, result_fields
-from orchestrator.application.spec import WEBHOOK
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.model import WEBHOOK
 from orchestrator.client import Client
-from orchestrator.coordinator import Coordinator
+from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys

@@ -15,11 +15,11 @@ from coreworld import document, step
 from integration.families import child_of, control, decide_all, parent_of
 from integration.world import Json, World
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.events import iso
-from orchestrator.application.reasons import Code, Reason
+from orchestrator.application.explain.reasons import Code, Reason
+from orchestrator.application.records.events import iso
 from orchestrator.cli import main
 from orchestrator.diagnosis import UnknownStep, Why, why
-from orchestrator.diagnosis.findings import Finding
+from orchestrator.diagnosis.snapshot import Finding
 from orchestrator.diagnosis.why import DEEPEST
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import place_member

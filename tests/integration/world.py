@@ -22,23 +22,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.application.events import LostEvent, Moment, ResultEvent, StartedEvent, StepEvent
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.routes import Routes
-from orchestrator.application.transitions import decide
-from orchestrator.application.validation import check_spec
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.events import LostEvent, Moment, ResultEvent, StartedEvent, StepEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, EventRef
-from orchestrator.coordinator import Coordinator, Pace
-from orchestrator.redis_rq.codec import event_fields
+from orchestrator.coordinator.loop import Coordinator, Pace
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.events import GRACE_MS, MAX_QUEUED, RedisEventLog
-from orchestrator.redis_rq.jobs import PARTS, read_payload
+from orchestrator.redis_rq.event_codec import event_fields
+from orchestrator.redis_rq.event_log import GRACE_MS, MAX_QUEUED, RedisEventLog
+from orchestrator.redis_rq.job_codec import PARTS, read_payload
 from orchestrator.redis_rq.keys import GROUP, RANGE, WAITING, Home, Keys
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RETENTION_S, RedisStore
+from orchestrator.worker.executors.lookup import Executor, Executors
 from orchestrator.worker.harness import Harness
-from orchestrator.worker.lookup import Executor, Executors
 from redis_server import RedisServer, own_redis
 
 Json = dict[str, Any]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from coreworld import Json
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import failure
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import failure
 
 
 @dataclass(frozen=True, slots=True)

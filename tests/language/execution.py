@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.dispatches import child_id
-from orchestrator.application.events import Control, ResultEvent, StartedEvent, failure
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.units import StepRecord
+from orchestrator.application.engine.dispatch import child_id
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import Control, ResultEvent, StartedEvent, failure
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.step_record import StepRecord
 
 if TYPE_CHECKING:
     from language.stage import Stage

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from coreworld import Json, settled_legally
-from orchestrator.application.edges import Edge, edge
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.spec import UNDO
-from orchestrator.application.states import (
+from orchestrator.application.engine.dependencies import Edge, edge
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import (
     STEP_MOVES,
     WORKFLOW_MOVES,
     StepStatus,
     WorkflowStatus,
 )
-from orchestrator.application.units import Slot
+from orchestrator.application.records.step_record import Slot
+from orchestrator.application.spec.model import UNDO
 from specworld import all_timers
 
 S, W = StepStatus, WorkflowStatus

@@ -11,9 +11,10 @@ from builders import NOW_MS
 from coreworld import Json
 from language.cases import Case, Start
 from language.play import Play, Said, shuffled
-from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.engine.transitions import decide
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import (
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import (
     ContinueEvent,
     Control,
     LostEvent,
@@ -21,13 +22,12 @@ from orchestrator.application.events import (
     StepEvent,
     TimerEvent,
 )
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.timers import timers_due
-from orchestrator.application.transitions import decide
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.timers import timers_due
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.family import Family
-from orchestrator.workflow import Workflow
+from orchestrator.local.driver import Family
+from orchestrator.local.workflow import Workflow
 from specworld import check_readiness
 
 

@@ -9,16 +9,16 @@ from typing import Any
 from builders import NOW_MS
 from language.execution import Json, Said
 from language.stage import Place, Stage, places_of
-from orchestrator.application.decisions import Dispatch, DispatchJob
-from orchestrator.application.durations import parse_ms
 from orchestrator.application.errors import InvalidSpec, StartRefused
-from orchestrator.application.events import Control, ResultEvent, StartedEvent
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.timers import timers_due
+from orchestrator.application.records.decisions import Dispatch, DispatchJob
+from orchestrator.application.records.events import Control, ResultEvent, StartedEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.timers import timers_due
+from orchestrator.application.values.durations import parse_ms
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.family import Family
-from orchestrator.workflow import Workflow
+from orchestrator.local.driver import Family
+from orchestrator.local.workflow import Workflow
 
 
 class MemoryStage(Stage):

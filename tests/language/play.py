@@ -16,10 +16,10 @@ from coreworld import Json
 from language.cases import Case, Start
 from language.laws import check_ended, check_going, check_sums, essence, owner_of
 from language.random_specs import SHORT_S
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import Control, ResultEvent, StartedEvent
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import Control, ResultEvent, StartedEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus
 from specworld import all_timers
 
 MOST_ACTS = 4_000

@@ -12,16 +12,16 @@ from integration.world import World
 from language.cases import Case, Start
 from language.play import Play, Said
 from language.redis_stage import AHEAD_MS
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import Control, ControlEvent, SignalEvent
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import FINAL_WORKFLOWS, WorkflowStatus
-from orchestrator.application.validation import check_spec
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import Control, ControlEvent, SignalEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend import Backend
-from orchestrator.coordinator import Coordinator, Pace
-from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import lease_of_job
+from orchestrator.coordinator.loop import Coordinator, Pace
+from orchestrator.redis_rq.event_codec import event_fields
+from orchestrator.redis_rq.event_log import RedisEventLog
+from orchestrator.redis_rq.job_codec import lease_of_job
 from orchestrator.redis_rq.runner import RqRunner
 
 CREW = 2

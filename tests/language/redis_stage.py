@@ -12,15 +12,15 @@ from typing import Any
 from integration.world import World
 from language.execution import Json, Said
 from language.stage import Place, Stage, places_of
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.durations import parse_ms
 from orchestrator.application.errors import InvalidEvent, StartRefused
-from orchestrator.application.events import Control, ControlEvent, ResultEvent
-from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import Control, ControlEvent, ResultEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.values.durations import parse_ms
 from orchestrator.client import Client
-from orchestrator.redis_rq.codec import event_fields
-from orchestrator.redis_rq.events import FUTURE_MS
-from orchestrator.redis_rq.jobs import lease_of, lease_of_job, read_job
+from orchestrator.redis_rq.event_codec import event_fields
+from orchestrator.redis_rq.event_log import FUTURE_MS
+from orchestrator.redis_rq.job_codec import lease_of, lease_of_job, read_job
 from orchestrator.redis_rq.keys import timer_member
 from orchestrator.worker.lease import Lease, RedisClock
 from specworld import all_timers

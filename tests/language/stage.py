@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from language.execution import Execution, Json, Said
-from orchestrator.application.decisions import DispatchJob
-from orchestrator.application.events import Control, iso
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.units import Slot
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import Control, iso
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.step_record import Slot
 
 Place = tuple[str, str, str, bool]
 """Who is under a concurrency key: execution, step, token, and whether the place is held."""

@@ -10,8 +10,8 @@ import pytest
 from language.memory_play import MemoryPlay
 from language.random_specs import quiet_case, racing_case
 from language.test_random_specs import seeds
-from orchestrator.application.audit import audit
-from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.audit.history import audit
+from orchestrator.application.records.record import WorkflowRecord
 
 
 class AuditedPlay(MemoryPlay):

@@ -16,9 +16,9 @@ from coreworld import document, step, when
 from language.memory_stage import MemoryStage
 from language.stage import Stage
 from orchestrator.application.errors import InvalidEvent, RecordNotFound
-from orchestrator.application.states import FINAL_WORKFLOWS, WorkflowStatus
+from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
 from orchestrator.client import Answered, Client, ControlRefused
-from orchestrator.workflow import Workflow
+from orchestrator.local.workflow import Workflow
 
 PAGE = (Path(__file__).parents[2] / "docs" / "language.md").read_text()
 CHAIN = (step("a"), step("b", after="a"), step("c", after="b"))

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestrator.application.cron import slots
+from orchestrator.application.spec.cron import slots
 
 BERLIN, LORD_HOWE = "Europe/Berlin", "Australia/Lord_Howe"
 

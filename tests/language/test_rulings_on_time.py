@@ -6,8 +6,8 @@ from coreworld import Json, document, step
 from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import jobless
-from orchestrator.application.events import Moment, iso
-from orchestrator.application.transitions import on_step_result
+from orchestrator.application.engine.transitions import on_step_result
+from orchestrator.application.records.events import Moment, iso
 
 # ---- 6: wait any
 

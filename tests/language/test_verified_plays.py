@@ -11,8 +11,8 @@ from integration.world import World
 from language.random_specs import racing_case
 from language.redis_play import RedisPlay
 from language.test_random_specs import seeds, world
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.redis_rq.inspector import Inspector
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.redis_rq.verify.verifier import Inspector
 
 __all__ = ["world"]
 

@@ -15,9 +15,9 @@ import redis
 
 from coreworld import Json
 from language.cases import Start
-from orchestrator.application.events import ControlEvent, SignalEvent
-from orchestrator.redis_rq.codec import dumps, event_fields
-from orchestrator.redis_rq.commits import flat
+from orchestrator.application.records.events import ControlEvent, SignalEvent
+from orchestrator.redis_rq.commit_args import flat
+from orchestrator.redis_rq.event_codec import dumps, event_fields
 from simulation.ledger import UNHEARD, Broken
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coreworld import Json
-from orchestrator.application.states import FINAL_STEPS, FINAL_WORKFLOWS
+from orchestrator.application.records.status import FINAL_STEPS, FINAL_WORKFLOWS
 
 Fields = Mapping[str, str]
 OF_TOKEN = "~"

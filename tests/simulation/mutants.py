@@ -16,13 +16,13 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.step_record import StepRecord
 from orchestrator.backend.ports import Commit, Committed, Delivery
 from orchestrator.redis_rq import scripts
-from orchestrator.redis_rq.commits import CommitWords
+from orchestrator.redis_rq.commit_args import CommitWords
 from orchestrator.redis_rq.connection import translated
-from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import job_words
+from orchestrator.redis_rq.event_log import RedisEventLog
+from orchestrator.redis_rq.job_codec import job_words
 from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
 from orchestrator.redis_rq.store import RedisStore
 
@@ -193,7 +193,7 @@ _MUTANTS = [
     Mutant(
         "no token",
         "F2: a result counts under the token of the dispatch that is out",
-        [function("orchestrator.application.transitions:_is_current", _any_token)],
+        [function("orchestrator.application.engine.transitions:_is_current", _any_token)],
     ),
     Mutant(
         "token from a counter",
@@ -203,12 +203,12 @@ _MUTANTS = [
     Mutant(
         "settled is not settled",
         "F5: a step that is not in progress takes no result",
-        [function("orchestrator.application.transitions:_is_current", _any_status)],
+        [function("orchestrator.application.engine.transitions:_is_current", _any_status)],
     ),
     Mutant(
         "ended is not ended",
         "F5: a workflow that has ended takes no events",
-        [function("orchestrator.application.transitions:_is_late", _never)],
+        [function("orchestrator.application.engine.transitions:_is_late", _never)],
     ),
     Mutant(
         "no start dedupe",
@@ -227,7 +227,7 @@ _MUTANTS = [
         "split dispatch",
         "F7: jobs are written with the decision",
         [
-            function("orchestrator.redis_rq.commits:CommitWords.of", _without_jobs),
+            function("orchestrator.redis_rq.commit_args:CommitWords.of", _without_jobs),
             function("orchestrator.redis_rq.store:RedisStore.commit", _dispatch_after),
         ],
     ),
@@ -235,32 +235,32 @@ _MUTANTS = [
         "acknowledged first",
         "F8: an event is acknowledged with what was decided upon it, and not before",
         [
-            function("orchestrator.redis_rq.events:RedisEventLog.read", _acknowledge_first),
+            function("orchestrator.redis_rq.event_log:RedisEventLog.read", _acknowledge_first),
             script("commit", "    if not is_pending(once[n][1], once[n][2]) then", "    if false then"),
         ],
     ),
     Mutant(
         "signal counted twice",
         "a signal is taken by whoever still has it pending",
-        [function("orchestrator.coordinator:commit_of", _not_once)],
+        [function("orchestrator.coordinator.loop:commit_of", _not_once)],
     ),
     Mutant(
         "nobody takes over",
         "what was read by somebody who died is handled by another",
         [
-            function("orchestrator.redis_rq.events:RedisEventLog.reclaim", _nobody_unfinished),
-            function("orchestrator.redis_rq.events:RedisEventLog.unfinished", _nobody_unfinished),
+            function("orchestrator.redis_rq.event_log:RedisEventLog.reclaim", _nobody_unfinished),
+            function("orchestrator.redis_rq.event_log:RedisEventLog.unfinished", _nobody_unfinished),
         ],
     ),
     Mutant(
         "no count of deliveries",
         "F11: an event that kills whoever handles it is dead after five deliveries",
-        [function("orchestrator.redis_rq.events:RedisEventLog._claimed", _delivered_once)],
+        [function("orchestrator.redis_rq.event_log:RedisEventLog._claimed", _delivered_once)],
     ),
     Mutant(
         "timer believed",
         "a timer is a hint: the record says whether its time has come",
-        [function("orchestrator.application.clock:timers_of", _due_at_once)],
+        [function("orchestrator.application.engine.timer_events:timers_of", _due_at_once)],
     ),
     Mutant(
         "orphan begins",
@@ -311,12 +311,12 @@ _MUTANTS = [
     Mutant(
         "no word to others",
         "what executions say to each other is written with the decision",
-        [function("orchestrator.redis_rq.commits:CommitWords._commands", _changed(posts=[]))],
+        [function("orchestrator.redis_rq.commit_args:CommitWords._commands", _changed(posts=[]))],
     ),
     Mutant(
         "disarmed timers stay",
         "a timer that nobody needs is taken away with the decision",
-        [function("orchestrator.redis_rq.commits:CommitWords._gathered", _changed(disarmings={}))],
+        [function("orchestrator.redis_rq.commit_args:CommitWords._gathered", _changed(disarmings={}))],
     ),
     Mutant(
         "refused twice",

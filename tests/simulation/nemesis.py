@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from orchestrator.application.events import Control, ControlEvent
-from orchestrator.redis_rq.codec import event_fields
+from orchestrator.application.records.events import Control, ControlEvent
+from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.keys import Keys
 from simulation.customers import Heard
 from simulation.faults import MOST_KILLS, NOW_AND_THEN

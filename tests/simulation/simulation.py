@@ -19,10 +19,10 @@ from typing import Any
 
 from language.cases import Case, features
 from language.random_specs import quiet_case, racing_case
-from orchestrator.application.events import ControlEvent
-from orchestrator.application.states import FINAL_WORKFLOWS
-from orchestrator.redis_rq.codec import event_fields
-from orchestrator.starts import Starts
+from orchestrator.application.records.events import ControlEvent
+from orchestrator.application.records.status import FINAL_WORKFLOWS
+from orchestrator.coordinator.starts import Starts
+from orchestrator.redis_rq.event_codec import event_fields
 from simulation.fake_redis import FakeRedisServer
 from simulation.faults import Faults
 from simulation.ledger import Broken

@@ -11,17 +11,17 @@ from redis.exceptions import RedisError
 from coreworld import Json
 from orchestrator.application.errors import Unavailable
 from orchestrator.backend import Backend
-from orchestrator.coordinator import Coordinator, Pace
-from orchestrator.redis_rq.codec import dumps
-from orchestrator.redis_rq.events import RedisEventLog
-from orchestrator.redis_rq.jobs import PARTS, read_job, read_payload
+from orchestrator.coordinator.loop import Coordinator, Pace
+from orchestrator.redis_rq.event_codec import dumps
+from orchestrator.redis_rq.event_log import RedisEventLog
+from orchestrator.redis_rq.job_codec import PARTS, read_job, read_payload
+from orchestrator.redis_rq.job_taker import Done, Station, Taker
 from orchestrator.redis_rq.keys import Home, Keys
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
-from orchestrator.redis_rq.taking import Done, Station, Taker
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
-from orchestrator.worker.lines import Lines
+from orchestrator.worker.step_log import Lines
 from simulation.ledger import OF_TOKEN
 from simulation.line import LineClient
 from simulation.scheduler import Scheduler

@@ -15,19 +15,19 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from orchestrator.application.validation import LoadedSpec, check_spec, load_spec
+from orchestrator.application.spec.validation import LoadedSpec, check_spec, load_spec
 from simulation.scheduler import Scheduler
 
 TIMED = (
-    "orchestrator.chores",
-    "orchestrator.coordinator",
+    "orchestrator.coordinator.periodic",
+    "orchestrator.coordinator.loop",
     "orchestrator.redis_rq.connection",
-    "orchestrator.redis_rq.events",
-    "orchestrator.redis_rq.taking",
+    "orchestrator.redis_rq.event_log",
+    "orchestrator.redis_rq.job_taker",
     "orchestrator.worker.harness",
     "orchestrator.worker.lease",
 )
-THREADED = ("orchestrator.worker.harness", "orchestrator.worker.lease", "orchestrator.worker.lines")
+THREADED = ("orchestrator.worker.harness", "orchestrator.worker.lease", "orchestrator.worker.step_log")
 FAKE_REDIS = ("fakeredis._helpers", "fakeredis.model._stream", "fakeredis.commands_mixins.server_mixin")
 FOREVER_MS = 10 * 365 * 86_400_000
 
@@ -168,10 +168,10 @@ def surroundings(
         *((module, "time", of_redis) for module in FAKE_REDIS),
         *((module, "threading", Threading(scheduler)) for module in THREADED),
         ("orchestrator.redis_rq.store", "secrets", Secrets(scheduler.draw)),
-        ("orchestrator.redis_rq.taking", "datetime", Clock(time)),
+        ("orchestrator.redis_rq.job_taker", "datetime", Clock(time)),
         ("orchestrator.redis_rq.store", "check_spec", checked_once),
         ("orchestrator.backend.backend", "check_spec", checked_once),
-        ("orchestrator.starts", "load_spec", _loaded_once),
+        ("orchestrator.coordinator.starts", "load_spec", _loaded_once),
     ]
     before = [
         (import_module(module), name, getattr(import_module(module), name)) for module, name, _ in replaced

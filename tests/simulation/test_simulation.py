@@ -76,8 +76,8 @@ def test_the_same_seed_is_the_same_story_whatever_the_order_of_hashes(seed: int)
 
 
 def test_nobody_under_simulation_looks_at_a_real_clock() -> None:
-    elsewhere = {"orchestrator.backend.identifiers", "orchestrator.redis_rq.direct"}
-    elsewhere |= {"orchestrator.worker.watch", "orchestrator.workflow"}
+    elsewhere = {"orchestrator.backend.ids", "orchestrator.redis_rq.pinned_connection"}
+    elsewhere |= {"orchestrator.worker.heartbeat_watchdog", "orchestrator.local.workflow"}
     asked = "import sys, time, simulation.simulation\nprint(*(name for name, module in sys.modules.items()"
     asked += " if name.startswith('orchestrator') and getattr(module, 'time', None) is time))"
     named = subprocess.run(

@@ -25,11 +25,11 @@ from language.laws import check_ended, check_sums, essence, owner_of
 from language.memory_play import OrderlyPlay
 from language.play import SCOPES
 from language.random_specs import quiet_case
-from orchestrator.application.audit import audit
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import FINAL_STEPS
-from orchestrator.redis_rq.inspector import Inspector
+from orchestrator.application.audit.history import audit
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import FINAL_STEPS
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.verify.verifier import Inspector
 from simulation.ledger import UNHEARD, Broken
 from simulation.world import World
 

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, Protocol
 
 from language.cases import Case
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.coordinator import Pace
-from orchestrator.redis_rq.commits import flat
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.coordinator.loop import Pace
+from orchestrator.redis_rq.commit_args import flat
 from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
 from orchestrator.redis_rq.store import RedisStore
 from simulation.customers import Customers, Memory

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from orchestrator.application.schedules import Schedule, execution_id_of
-from orchestrator.application.validation import check_spec
-from orchestrator.redis_rq.codec import dumps
+from orchestrator.application.engine.schedules import Schedule, execution_id_of
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.event_codec import dumps
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
 from torture.kinds import Json, Kind

@@ -10,12 +10,12 @@ import pytest
 
 from executor_modules import Modules, install
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.limits import MAX_PROBLEMS
-from orchestrator.application.validation import load_specs
-from orchestrator.worker import catalogue as module
-from orchestrator.worker.agreement import CODES, check_executors
-from orchestrator.worker.catalogue import Catalogue
-from orchestrator.worker.lookup import ENTRY_POINTS
+from orchestrator.application.spec.validation import load_specs
+from orchestrator.application.values.document_limits import MAX_PROBLEMS
+from orchestrator.worker.executors import catalogue as module
+from orchestrator.worker.executors.catalogue import Catalogue
+from orchestrator.worker.executors.lookup import ENTRY_POINTS
+from orchestrator.worker.executors.spec_check import CODES, check_executors
 
 SHOP = """
 from typing import Literal, NotRequired, TypedDict

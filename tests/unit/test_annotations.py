@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, Optional, Required, Typ
 import pytest
 import typing_extensions
 
-from orchestrator.worker.annotations import Fault, faults, in_words, key_faults, keys_of
+from orchestrator.worker.executors.input_types import Fault, faults, in_words, key_faults, keys_of
 
 
 class Customer(TypedDict):

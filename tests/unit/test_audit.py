@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 import pytest
 
 from coreworld import Json, World, document, new_record, step, when
-from orchestrator.application.audit import audit
-from orchestrator.application.invariants import waits_for_something
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import (
+from orchestrator.application.audit.history import audit
+from orchestrator.application.audit.invariants import waits_for_something
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import (
     FINAL_WORKFLOWS,
     STEP_MOVES,
     WORKFLOW_MOVES,
     StepStatus,
     WorkflowStatus,
 )
-from orchestrator.application.units import ItemCounts, Slot, StepRecord
+from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
 from specworld import child, key, record_of, task, undo, world_of
 
 S, W = StepStatus, WorkflowStatus

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from orchestrator import Backend, Workflow
-from orchestrator.awaiting import awaited
 from orchestrator.backend.memory import InProcessRunner
 from orchestrator.backend.worker import InProcessWorker
+from orchestrator.invocation.coroutines import awaited
 
 
 async def double(inputs: dict[str, Any]) -> dict[str, Any]:

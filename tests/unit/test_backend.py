@@ -16,8 +16,6 @@ import pytest
 
 import orchestrator
 from builders import NOW_MS, document, record, spec
-from orchestrator.application.changes import Changes
-from orchestrator.application.decisions import DispatchJob, StateChangeEvent
 from orchestrator.application.errors import (
     InvalidEvent,
     InvalidSpec,
@@ -25,9 +23,11 @@ from orchestrator.application.errors import (
     RecordNotFound,
     StoreError,
 )
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.decisions import DispatchJob, StateChangeEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
 from orchestrator.backend import (
     Backend,
     InMemoryStore,
@@ -39,7 +39,7 @@ from orchestrator.backend import (
     Store,
 )
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.workflow import Workflow
+from orchestrator.local.workflow import Workflow
 
 ONE_STEP = document({"a": {}})
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from coreworld import World, document, run, step, when
-from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
 
 BROKEN: Any = {"+": ["no number", 1]}
 AGAIN: Any = {"var": "again"}

@@ -12,7 +12,7 @@ import pytest
 from orchestrator import Backend, Workflow, WorkflowStatus, load_spec
 from orchestrator import WorkflowBuilder as FromTheFrontDoor
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.written import Written, WrittenDocument, WrittenStep
+from orchestrator.application.spec.step_models import Written, WrittenDocument, WrittenStep
 from orchestrator.builder import (
     Step,
     WorkflowBuilder,

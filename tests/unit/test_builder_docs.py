@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from orchestrator import Backend, Workflow
-from orchestrator.application.expressions import OPERATORS
+from orchestrator.application.expressions.evaluation import OPERATORS
 from orchestrator.builder import WorkflowBuilder, op
 from orchestrator.builder import __all__ as public_names
 

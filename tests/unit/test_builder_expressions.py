@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.expressions import OPERATORS, check, evaluate, is_expression
+from orchestrator.application.expressions.evaluation import OPERATORS, check, evaluate, is_expression
 from orchestrator.builder import (
     Expr,
     Reference,

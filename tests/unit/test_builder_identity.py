@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.application.expressions import LITERAL, is_expression
-from orchestrator.application.spec import workflow_id
-from orchestrator.application.validation import load_spec
+from orchestrator.application.expressions.evaluation import LITERAL, is_expression
+from orchestrator.application.spec.model import workflow_id
+from orchestrator.application.spec.validation import load_spec
 from orchestrator.builder import (
     Expr,
     Reference,

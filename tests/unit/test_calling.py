@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.calling import NAMES, Heartbeat, context_of, named_by
-from orchestrator.application.decisions import DispatchJob
+from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.backend import InProcessRunner, InProcessWorker
 from orchestrator.backend.backend import Backend
-from orchestrator.workflow import Workflow
+from orchestrator.invocation.parameters import NAMES, Heartbeat, context_of, named_by
+from orchestrator.local.workflow import Workflow
 
 Json = dict[str, Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from orchestrator.application.decisions import Complete, Dispatch, Failed, Pending
-from orchestrator.application.events import ContinueEvent, StepEvent
-from orchestrator.application.spec import RetrySpec
+from orchestrator.application.records.decisions import Complete, Dispatch, Failed, Pending
+from orchestrator.application.records.events import ContinueEvent, StepEvent
+from orchestrator.application.spec.model import RetrySpec
 from specworld import SpecWorld, branch, delay, task, world_of
 
 NO: Any = {"==": [1, 2]}

@@ -10,10 +10,10 @@ from typing import Any, TypedDict
 import pytest
 
 from executor_modules import Modules, install
-from orchestrator.worker import catalogue as module
-from orchestrator.worker.catalogue import Catalogue, Entry
-from orchestrator.worker.lookup import BUILT_IN, ENTRY_POINTS, Executors
-from orchestrator.worker.signature import Signature
+from orchestrator.worker.executors import catalogue as module
+from orchestrator.worker.executors.catalogue import Catalogue, Entry
+from orchestrator.worker.executors.lookup import BUILT_IN, ENTRY_POINTS, Executors
+from orchestrator.worker.executors.signature import Signature
 
 
 @pytest.fixture

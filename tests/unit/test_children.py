@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step
-from orchestrator.application.beginnings import child_spec, new_record, refused_child
-from orchestrator.application.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
-from orchestrator.application.dispatches import LONGEST_EXECUTION_ID, child_id
-from orchestrator.application.events import (
+from orchestrator.application.engine.create import child_spec, new_record, refused_child
+from orchestrator.application.engine.dispatch import LONGEST_EXECUTION_ID, child_id
+from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
+from orchestrator.application.records.events import (
     ContinueEvent,
     ControlEvent,
     Moment,
@@ -21,8 +21,8 @@ from orchestrator.application.events import (
     StartEvent,
     failure,
 )
-from orchestrator.application.spec import Limits, RetrySpec, StepSpec
-from orchestrator.application.validation import check_spec
+from orchestrator.application.spec.model import Limits, RetrySpec, StepSpec
+from orchestrator.application.spec.validation import check_spec
 from specworld import BROKEN, SpecWorld, branch, child, key, record_of, task, undo, world_of
 
 PARENT = Parent("w0#p1", "call", run_id=2, attempt=3, token="t-1", root="top", depth=4)

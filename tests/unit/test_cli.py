@@ -25,16 +25,17 @@ from orchestrator.application.errors import (
     StoreError,
     Unavailable,
 )
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
-from orchestrator.application.validation import check_spec
-from orchestrator.cli import main, report
-from orchestrator.cli.executions import is_file
-from orchestrator.cli.failures import EXIT_CODES, explained
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.cli import main
+from orchestrator.cli.commands.start import is_file
+from orchestrator.cli.errors import EXIT_CODES, explained
 from orchestrator.cli.options import Target, read_spec, without_password
-from orchestrator.cli.preparations import OneOutage, durability_warnings
-from orchestrator.cli.progress import LiveProgress, PlainProgress
+from orchestrator.cli.output import report
+from orchestrator.cli.output.progress import LiveProgress, PlainProgress
+from orchestrator.cli.startup import OneOutage, durability_warnings
 from orchestrator.embedded import ChildEnded, find_redis_server
 from orchestrator.logs import TextLines
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrator.application.validation import load_spec
+from orchestrator.application.spec.validation import load_spec
 from orchestrator.cli import main
 
 FLOW = """

@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreworld import document, step
-from orchestrator.application.changes import Changes
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import (
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.events import (
     ContinueEvent,
     LostEvent,
     ResultEvent,
     StartedEvent,
     StartEvent,
 )
-from orchestrator.application.payloads import MAX_INPUT_BYTES
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
-from orchestrator.application.validation import check_spec
-from orchestrator.redis_rq.codec import (
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES
+from orchestrator.redis_rq.event_codec import (
     MAX_EVENT_BYTES,
     MAX_SIGNAL_BYTES,
     dumps,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step, resets, wait_step
-from orchestrator.application.decisions import Cancelled, Complete, Failed, Halt, Pending
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import SlotEvent
-from orchestrator.application.spec import Limits, RetrySpec
-from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.records.decisions import Cancelled, Complete, Failed, Halt, Pending
+from orchestrator.application.records.events import SlotEvent
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.spec.model import Limits, RetrySpec
 from specworld import BROKEN, SpecWorld, branch, child, delay, key, switch, task, undo, world_of
 
 

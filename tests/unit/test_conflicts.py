@@ -11,14 +11,14 @@ import pytest
 
 from coreworld import Json, document, step
 from orchestrator import Backend, Complete, Failed, Workflow
-from orchestrator.application.changes import Changes
 from orchestrator.application.errors import InvalidEvent, RecordExists, RecordNotFound
-from orchestrator.application.events import Moment
-from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.events import Moment
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.backend.conflicts import Conflict, settle_conflict
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.family import Family
+from orchestrator.local.driver import Family
 
 ONE = document(step("a", input={"n": {"var": "input.n"}}), outputs={"n": {"var": "steps.a.output.n"}})
 TWO = document(step("b"))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from coreworld import World, document, step, when
-from orchestrator.application.context import Context, StatusView, StepsView
-from orchestrator.application.decisions import Complete, Failed, Halt
-from orchestrator.application.draft import Draft
-from orchestrator.application.events import Moment, failure, iso
+from orchestrator.application.engine.context import Context, StatusView, StepsView
+from orchestrator.application.engine.draft import Draft
+from orchestrator.application.records.decisions import Complete, Failed, Halt
+from orchestrator.application.records.events import Moment, failure, iso
 
 
 def draft_of(world: World) -> Draft:

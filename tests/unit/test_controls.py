@@ -8,12 +8,12 @@ from dataclasses import asdict
 import pytest
 
 from itemworld import ItemWorld, map_step, resets, wait_step
-from orchestrator.application.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
+from orchestrator.application.engine.transitions import decide
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import Control, Parent, ResultEvent
-from orchestrator.application.spec import RetrySpec
-from orchestrator.application.states import WorkflowStatus
-from orchestrator.application.transitions import decide
+from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
+from orchestrator.application.records.events import Control, Parent, ResultEvent
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.spec.model import RetrySpec
 from specworld import BROKEN, SpecWorld, branch, child, delay, key, switch, task, undo, world_of
 
 # ---- a workflow in each of its statuses

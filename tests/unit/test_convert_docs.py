@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from orchestrator import Backend, Workflow
-from orchestrator.application.document import read_document
-from orchestrator.application.validation import load_spec
+from orchestrator.application.spec.document import read_document
+from orchestrator.application.spec.validation import load_spec
 from orchestrator.cli import main
 from orchestrator.convert import DIALECTS
 from orchestrator.convert.cel import CelTranslator, convert_expression
-from orchestrator.convert.filters import FILTERS
 from orchestrator.convert.jinja import JinjaTranslator, convert_template
+from orchestrator.convert.jinja_filters import FILTERS
 from orchestrator.convert.jmespath import convert_path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "convert.md").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.expressions import evaluate
-from orchestrator.application.validation import load_spec
+from orchestrator.application.expressions.evaluation import evaluate
+from orchestrator.application.spec.validation import load_spec
 from orchestrator.convert import Converted, convert
 from orchestrator.convert.cel import CelTranslator, convert_expression
 from orchestrator.convert.flow8_values import duration

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator import Backend, Complete, Workflow
-from orchestrator.application.validation import load_spec
+from orchestrator.application.spec.validation import load_spec
 from orchestrator.convert import Converted, convert
 
 

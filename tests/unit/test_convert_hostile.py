@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.application.document import scan_document
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.expressions import check
-from orchestrator.application.validation import load_spec
+from orchestrator.application.expressions.evaluation import check
+from orchestrator.application.spec.document import scan_document
+from orchestrator.application.spec.validation import load_spec
 from orchestrator.convert import DIALECTS, UnknownDialect, convert
 from orchestrator.convert.jinja import JinjaTranslator, convert_template
 from orchestrator.convert.jmespath import convert_path

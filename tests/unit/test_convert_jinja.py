@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.expressions import evaluate
+from orchestrator.application.expressions.evaluation import evaluate
 from orchestrator.convert.jinja import JinjaTranslator, convert_template
 from orchestrator.convert.notes import CannotConvert
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.expressions import evaluate
+from orchestrator.application.expressions.evaluation import evaluate
 from orchestrator.convert.jmespath import convert_path
 from orchestrator.convert.notes import CannotConvert
 

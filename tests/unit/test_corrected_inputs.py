@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from orchestrator import Backend, Workflow
+from orchestrator.application.engine.transitions import decide
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import ControlEvent
-from orchestrator.application.transitions import decide
+from orchestrator.application.records.events import ControlEvent
 from orchestrator.backend.memory import InMemoryStore
 from orchestrator.backend.ports import Store
-from orchestrator.backend.sqlite_store import SqliteStore
+from orchestrator.backend.sqlite.store import SqliteStore
 
 SPEC: dict[str, Any] = {
     "inputs": {"price": {"type": "number", "required": False}, "text": {}},

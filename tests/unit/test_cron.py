@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.application.cron import MACROS, next_after, parse_cron, slots, zone_names
+from orchestrator.application.spec.cron import MACROS, next_after, parse_cron, slots, zone_names
 
 BEFORE, WATCHED = 200, 1_200
 """Minutes: somebody who begins to watch in an hour that comes twice would take the second for the first."""

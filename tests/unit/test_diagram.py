@@ -11,12 +11,12 @@ import pytest
 
 from builders import document, record, spec
 from mermaid_checker import NotMermaid, read_mermaid
-from orchestrator.application.states import StepStatus
-from orchestrator.application.units import ItemCounts, StepRecord
-from orchestrator.application.validation import LoadedSpec, check_spec
-from orchestrator.cli.diagram import Diagram, Edge, Node, diagram_of, diagram_of_execution
-from orchestrator.cli.graphs import text
-from orchestrator.cli.mermaid import COLOURS, mermaid, quoted
+from orchestrator.application.records.status import StepStatus
+from orchestrator.application.records.step_record import ItemCounts, StepRecord
+from orchestrator.application.spec.validation import LoadedSpec, check_spec
+from orchestrator.cli.commands.graph import text
+from orchestrator.cli.output.diagram import Diagram, Edge, Node, diagram_of, diagram_of_execution
+from orchestrator.cli.output.mermaid import COLOURS, mermaid, quoted
 
 END = {"condition": True, "action": "complete"}
 EVERYTHING = spec(

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.application.document import check_data, read_document
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.limits import DocumentLimits
-from orchestrator.application.paths import parse_path, render_path
+from orchestrator.application.spec.document import check_data, read_document
+from orchestrator.application.values.document_limits import DocumentLimits
+from orchestrator.application.values.paths import parse_path, render_path
 
 
 def problems_of(text: str, limits: DocumentLimits | None = None) -> tuple[Problem, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from itemworld import ItemWorld, map_step
-from orchestrator.application.decisions import Failed, ended
-from orchestrator.application.events import ResultEvent, failure
-from orchestrator.application.spec import RetrySpec
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.transitions import advance, fail_workflow
+from orchestrator.application.engine.transitions import advance, fail_workflow
+from orchestrator.application.records.decisions import Failed, ended
+from orchestrator.application.records.events import ResultEvent, failure
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.spec.model import RetrySpec
 from specworld import branch, child, key, task, undo, world_of
 
 DEFECT = failure("internal", "a defect of ours")

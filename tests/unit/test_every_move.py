@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step, wait_step
-from orchestrator.application.events import Control, ControlEvent
-from orchestrator.application.spec import CompensateSpec, RetrySpec, StepSpec
-from orchestrator.application.states import STEP_MOVES, WORKFLOW_MOVES, StepStatus, WorkflowStatus
+from orchestrator.application.records.events import Control, ControlEvent
+from orchestrator.application.records.status import STEP_MOVES, WORKFLOW_MOVES, StepStatus, WorkflowStatus
+from orchestrator.application.spec.model import CompensateSpec, RetrySpec, StepSpec
 from specworld import BROKEN, branch, delay, switch, task
 
 HALT = (branch(True, "halt"),)

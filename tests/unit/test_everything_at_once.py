@@ -14,9 +14,9 @@ from random import Random
 from anyworld import any_event, any_world, loops
 from coreworld import reloaded
 from itemworld import ItemWorld
-from orchestrator.application.events import Control, ControlEvent, StepEvent, TimerEvent
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.transitions import decide
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.events import Control, ControlEvent, StepEvent, TimerEvent
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from specworld import parent_of
 
 SEEDS = range(150)

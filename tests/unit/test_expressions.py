@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.application import expressions
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions import (
+from orchestrator.application.expressions import evaluation as expressions
+from orchestrator.application.expressions.evaluation import (
     MAX_DEPTH,
     MAX_NODES,
     OPERATORS,
@@ -27,8 +27,8 @@ from orchestrator.application.expressions import (
     references,
     resolve,
 )
-from orchestrator.application.jsonpath import Descends
-from orchestrator.application.logic import _private_copy
+from orchestrator.application.expressions.json_logic import _private_copy
+from orchestrator.application.expressions.jsonpath import Descends
 
 ACCUMULATOR = {"var": "accumulator"}
 HERE = {"var": ""}

@@ -14,14 +14,14 @@ import pytest
 
 from coreworld import Json, document, step
 from orchestrator import Backend, Cancelled, Complete, Dispatch, Failed, Pending, Workflow
-from orchestrator.application.decisions import DispatchJob
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import ControlEvent
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.validation import check_spec
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import ControlEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend import InMemoryStore, SqliteStore
 from orchestrator.backend.ports import Store
-from orchestrator.family import Family
+from orchestrator.local.driver import Family
 
 PATIENCE_S = 60
 

@@ -15,7 +15,7 @@ from typing import Any
 from builders import NOW_MS
 from coreworld import Json, document, essence, step
 from orchestrator import Backend, Workflow
-from orchestrator.application.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.backend import SqliteStore
 from orchestrator.backend.ports import Commit, Committed
 

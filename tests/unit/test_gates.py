@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete, Dispatch, Failed, Pending
-from orchestrator.application.spec import RetrySpec, StepSpec
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.decisions import Complete, Dispatch, Failed, Pending
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.model import RetrySpec, StepSpec
 from specworld import BROKEN, SpecWorld, branch, delay, switch, task, world_of
 
 NO: Any = {"==": [1, 2]}

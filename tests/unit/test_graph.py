@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.application.graph import Fault, Graph, build_graph
-from orchestrator.application.spec import StepSpec
+from orchestrator.application.spec.graph import Fault, Graph, build_graph
+from orchestrator.application.spec.model import StepSpec
 
 
 def step(step_id: str, *parents: str, **inputs: Any) -> StepSpec:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orchestrator.application.hiding import SHORTEST_SECRET, Hiding, forms_of
-from orchestrator.application.redaction import DEEPEST, REDACTED, secrets_in
+from orchestrator.application.redaction.by_key import DEEPEST, REDACTED, secrets_in
+from orchestrator.application.redaction.by_value import SHORTEST_SECRET, Hiding, forms_of
 
 SECRET = 'p/a+s "w\\ord" \n ü&1'
 texts = st.text(st.characters(codec="utf-8"), min_size=SHORTEST_SECRET, max_size=30)

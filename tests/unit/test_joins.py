@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete, Failed, Pending
-from orchestrator.application.spec import StepSpec
-from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.records.decisions import Complete, Failed, Pending
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.spec.model import StepSpec
 from specworld import BROKEN, SpecWorld, branch, task, world_of
 
 NO: Any = {"==": [1, 2]}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.jsonpath import MAX_DATA_DEPTH, MAX_SEGMENTS, BadPath, Meter, parse
+from orchestrator.application.expressions.jsonpath import MAX_DATA_DEPTH, MAX_SEGMENTS, BadPath, Meter, parse
 
 STORE: dict[str, Any] = {
     "book": [

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.application.document import merge_documents, read_document
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.parts import Written
-from orchestrator.application.schema import schema
-from orchestrator.application.spec import (
+from orchestrator.application.spec.document import merge_documents, read_document
+from orchestrator.application.spec.json_schema import schema
+from orchestrator.application.spec.model import (
     ID_RULE,
     ChildSpec,
     CompensateSpec,
@@ -30,8 +29,9 @@ from orchestrator.application.spec import (
     WebhookSpec,
     WorkflowSpec,
 )
-from orchestrator.application.validation import CODES, WARNINGS, check_spec, load_spec
-from orchestrator.application.written import WrittenStep
+from orchestrator.application.spec.part_models import Written
+from orchestrator.application.spec.step_models import WrittenStep
+from orchestrator.application.spec.validation import CODES, WARNINGS, check_spec, load_spec
 
 READ = {"var": "steps.a.output.x"}
 

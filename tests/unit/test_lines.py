@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from orchestrator.application.errors import StoreError
-from orchestrator.application.lines import LEFT_OUT, LONGEST, MOST_OF_A_RUN, Allowance, Line, of_step
+from orchestrator.application.records.step_log import (
+    LEFT_OUT,
+    LONGEST,
+    MOST_OF_A_RUN,
+    Allowance,
+    Line,
+    of_step,
+)
 from orchestrator.backend import (
     Backend,
     InMemoryStore,
@@ -20,8 +27,8 @@ from orchestrator.backend import (
     SqliteRunner,
     SqliteStore,
 )
-from orchestrator.cli.said import among, entry_of, last_words, of_one, sections
-from orchestrator.workflow import Workflow
+from orchestrator.cli.output.step_log import among, entry_of, last_words, of_one, sections
+from orchestrator.local.workflow import Workflow
 
 LINE = Line("a", 0, 1, "2026-01-01T00:00:01.000Z", "one")
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from orchestrator import logs
-from orchestrator.application.changes import Changes
-from orchestrator.application.events import ResultEvent
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import WorkflowStatus
-from orchestrator.application.validation import check_spec
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.events import ResultEvent
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Delivery, EventRef
-from orchestrator.cases import Case, marks
-from orchestrator.cli.logged_progress import LoggedProgress
+from orchestrator.cli.output.json_progress import LoggedProgress
+from orchestrator.coordinator.pending_commit import Case, marks
 from orchestrator.logs import JsonLines, OfTheRun, TextLines, running
 
 RUN = {"execution": "w#e", "step": "a", "run_id": 2, "attempt": 1}
@@ -338,7 +338,7 @@ def case() -> Case:
 def test_a_commit_is_one_line_and_at_debug_level_one_more_for_each_move(
     case: Case, log_as: Callable[..., Log]
 ) -> None:
-    log = log_as(JsonLines(), "orchestrator.cases")
+    log = log_as(JsonLines(), "orchestrator.coordinator.pending_commit")
 
     for level in (logging.WARNING, logging.INFO, logging.DEBUG):
         log.logger.setLevel(level)

@@ -11,8 +11,14 @@ import pytest
 
 from executor_modules import Modules, install
 from orchestrator.application.errors import ExecutorNotFound
-from orchestrator.worker import lookup
-from orchestrator.worker.lookup import BUILT_IN, ENTRY_POINTS, BadExecutors, Executors, prepare_built_ins
+from orchestrator.worker.executors import lookup
+from orchestrator.worker.executors.lookup import (
+    BUILT_IN,
+    ENTRY_POINTS,
+    BadExecutors,
+    Executors,
+    prepare_built_ins,
+)
 
 
 @pytest.fixture

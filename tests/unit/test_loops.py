@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step, resets, units
-from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.spec import LoopSpec, RetrySpec
-from orchestrator.application.states import StepStatus
+from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
+from orchestrator.application.records.status import StepStatus
+from orchestrator.application.spec.model import LoopSpec, RetrySpec
 from specworld import branch, task
 
 SEEN = {"n": {"var": "ctx.loop.iteration"}, "last": {"var": "ctx.loop.value"}}

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, Json, drain, map_step, most_in_flight, resets, run_one, units, wait_step
-from orchestrator.application.decisions import Complete, Dispatch, DispatchJob, Failed, Halt, Pending
-from orchestrator.application.draft import Draft
-from orchestrator.application.events import StepEvent, failure
-from orchestrator.application.spec import Limits, RetrySpec
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.transitions import decide
+from orchestrator.application.engine.draft import Draft
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.decisions import Complete, Dispatch, DispatchJob, Failed, Halt, Pending
+from orchestrator.application.records.events import StepEvent, failure
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.spec.model import Limits, RetrySpec
 from specworld import BROKEN, branch, task
 
 XS = {"var": "input.xs"}

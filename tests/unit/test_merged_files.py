@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.application.document import merge_documents
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.limits import DocumentLimits
-from orchestrator.application.merging import owner_of, scan_documents
-from orchestrator.application.paths import Path as DocumentPath
-from orchestrator.application.spec import workflow_id
-from orchestrator.application.validation import check_spec, load_spec, load_specs
+from orchestrator.application.spec.document import merge_documents
+from orchestrator.application.spec.merging import owner_of, scan_documents
+from orchestrator.application.spec.model import workflow_id
+from orchestrator.application.spec.validation import check_spec, load_spec, load_specs
+from orchestrator.application.values.document_limits import DocumentLimits
+from orchestrator.application.values.paths import Path as DocumentPath
 from orchestrator.cli import main
 from orchestrator.cli.options import read_spec
 

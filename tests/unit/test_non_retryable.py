@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step
-from orchestrator.application.decisions import Failed, Pending
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.events import failure
-from orchestrator.application.retries import NEVER_RETRIED, RETRIED, is_of, listed, type_name
-from orchestrator.application.spec import CompensateSpec, RetrySpec
-from orchestrator.application.validation import load_spec
+from orchestrator.application.records.decisions import Failed, Pending
+from orchestrator.application.records.events import failure
+from orchestrator.application.spec.model import CompensateSpec, RetrySpec
+from orchestrator.application.spec.validation import load_spec
+from orchestrator.application.values.failure_kinds import NEVER_RETRIED, RETRIED, is_of, listed, type_name
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.builder import WorkflowBuilder
-from orchestrator.raised import MOST_TYPES, SHOWN_OF_A_TRACEBACK, VARIABLE, WIDEST, exception
-from orchestrator.workflow import Workflow
+from orchestrator.invocation.exceptions import MOST_TYPES, SHOWN_OF_A_TRACEBACK, VARIABLE, WIDEST, exception
+from orchestrator.local.workflow import Workflow
 from specworld import SpecWorld, branch, task, world_of
 
 MODULE = __name__

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.application import operators
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions import OPERATORS, evaluate
-from orchestrator.application.operators import MAX_RESULT_BYTES, MAX_SUBJECT, kind
-from orchestrator.application.patterns import BadPattern, compile_pattern
+from orchestrator.application.expressions import functions as operators
+from orchestrator.application.expressions.evaluation import OPERATORS, evaluate
+from orchestrator.application.expressions.functions import MAX_RESULT_BYTES, MAX_SUBJECT, kind
+from orchestrator.application.expressions.safe_regex import BadPattern, compile_pattern
 
 NOW = "2026-11-16T04:42:00.123Z"  # a Monday
 CONTEXT = {

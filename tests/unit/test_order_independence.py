@@ -27,8 +27,8 @@ from coreworld import (
     step,
     when,
 )
-from orchestrator.application.events import ContinueEvent, StepEvent
-from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.records.events import ContinueEvent, StepEvent
+from orchestrator.application.records.status import WorkflowStatus
 
 SEEDS = range(50)
 ORDERS = 3

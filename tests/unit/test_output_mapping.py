@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from coreworld import START_MS
-from orchestrator.application.decisions import Complete, Failed, Halt
-from orchestrator.application.spec import RetrySpec
+from orchestrator.application.records.decisions import Complete, Failed, Halt
+from orchestrator.application.spec.model import RetrySpec
 from specworld import BROKEN, branch, delay, switch, task, world_of
 
 SIZE: Any = {"var": "result.bytes"}

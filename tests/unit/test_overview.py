@@ -11,12 +11,14 @@ import click
 import pytest
 
 from builders import NOW, NOW_MS, record, spec
-from orchestrator.application.events import iso
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import ItemCounts, Slot, StepRecord
-from orchestrator.cli import details, history, live, overview, report, values, watch
-from orchestrator.cli.tables import table
+from orchestrator.application.records.events import iso
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
+from orchestrator.cli.commands import history, watch
+from orchestrator.cli.output import live, overview, report, values
+from orchestrator.cli.output import step_details as details
+from orchestrator.cli.output.tables import table
 from rich_package import require_rich
 
 S = StepStatus

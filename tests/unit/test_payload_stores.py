@@ -16,11 +16,11 @@ from fakeredis import FakeRedis, FakeServer
 
 from orchestrator.application.errors import StoreError, Unavailable
 from orchestrator.cli import main
-from orchestrator.cli.failures import Refusal
-from orchestrator.cli.preparations import prepare_payloads
-from orchestrator.payloads import PayloadSettings
-from orchestrator.payloads.directory import DirectoryPayloads
-from orchestrator.payloads.s3 import S3Payloads
+from orchestrator.cli.errors import Refusal
+from orchestrator.cli.startup import prepare_payloads
+from orchestrator.payload_stores import PayloadSettings
+from orchestrator.payload_stores.folder import DirectoryPayloads
+from orchestrator.payload_stores.s3 import S3Payloads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.settings import BadSetting, Settings

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import ExpressionError, PayloadMissing, StoreError, TooLarge
-from orchestrator.application.payloads import (
+from orchestrator.application.values.payload_refs import (
     MAX_PAYLOAD_BYTES,
     MOST_LOADED,
     PAYLOAD,

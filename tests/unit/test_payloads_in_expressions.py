@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions import evaluate
+from orchestrator.application.expressions.evaluation import evaluate
 
 ROWS = {"$payload": "a1" * 32, "bytes": 5_242_880}
 DATA: dict[str, Any] = {

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from orchestrator import Backend, Workflow
-from orchestrator.application.decisions import Complete, Failed, Halt
 from orchestrator.application.errors import InvalidSpec, PayloadMissing
-from orchestrator.application.payloads import is_reference
+from orchestrator.application.records.decisions import Complete, Failed, Halt
+from orchestrator.application.values.payload_refs import is_reference
 from orchestrator.backend import InMemoryStore, InProcessRunner, InProcessWorker, SqliteRunner, SqliteStore
 from orchestrator.backend.payloads import MemoryPayloads
 from orchestrator.testing import Rehearsal

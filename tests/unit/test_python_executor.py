@@ -13,7 +13,7 @@ from executors import python as module
 from executors.folders import ROOT_VARIABLE
 from executors.python import python
 from executors.settings import Refused
-from orchestrator.awaiting import awaited
+from orchestrator.invocation.coroutines import awaited
 
 TASKS = """
 import os

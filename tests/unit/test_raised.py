@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from orchestrator.raised import LONGEST_NAME, exception, said
+from orchestrator.invocation.exceptions import LONGEST_NAME, exception, said
 
 
 class Nameless(type):

@@ -11,12 +11,12 @@ import pytest
 from anyworld import any_event, any_world
 from coreworld import START_MS
 from itemworld import ItemWorld, map_step, wait_step
-from orchestrator.application.events import StepEvent, iso
-from orchestrator.application.reasons import ITEMS_SHOWN, OVERDUE, Code, Reason, reasons, reasons_of
-from orchestrator.application.spec import RetrySpec
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.transitions import decide
-from orchestrator.application.wording import in_words, listed, told
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.explain.reasons import ITEMS_SHOWN, OVERDUE, Code, Reason, reasons, reasons_of
+from orchestrator.application.explain.text import in_words, listed, told
+from orchestrator.application.records.events import StepEvent, iso
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.spec.model import RetrySpec
 from specworld import BROKEN, SpecWorld, branch, child, delay, key, switch, task, undo
 
 XS = {"var": "input.xs"}

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from fakeredis import FakeRedis, FakeServer
 
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.redaction import REDACTED
-from orchestrator.application.spec import WEBHOOK
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
-from orchestrator.application.validation import check_spec
-from orchestrator.cli import report
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.redaction.by_key import REDACTED
+from orchestrator.application.spec.model import WEBHOOK
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.cli.output import report
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreworld import World, document, step
-from orchestrator.application.redaction import DEEPEST, REDACTED, is_secret, redacted, redacted_text
+from orchestrator.application.redaction.by_key import DEEPEST, REDACTED, is_secret, redacted, redacted_text
 
 keys = st.sampled_from(["user", "password", "n", "Api-Key", "iban", "deep"])
 values: st.SearchStrategy[Any] = st.recursive(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, wait_step
-from orchestrator.application.decisions import Cancelled, Complete, Failed, Pending
-from orchestrator.application.events import Parent, StartEvent, TimerEvent
-from orchestrator.application.spec import RetrySpec, StepSpec
-from orchestrator.application.transitions import decide
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.decisions import Cancelled, Complete, Failed, Pending
+from orchestrator.application.records.events import Parent, StartEvent, TimerEvent
+from orchestrator.application.spec.model import RetrySpec, StepSpec
 from specworld import BROKEN, branch, child, delay, key, switch, task, undo
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step, resets, units, wait_step
-from orchestrator.application.decisions import Complete, Failed
-from orchestrator.application.spec import LoopSpec, RetrySpec, StepSpec
-from orchestrator.application.transitions import decide
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.decisions import Complete, Failed
+from orchestrator.application.spec.model import LoopSpec, RetrySpec, StepSpec
 from specworld import branch, key, task
 
 XS = [10, 20, 30]

@@ -13,9 +13,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.application.document import read_document
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.rendering import WIDTH, render_yaml
+from orchestrator.application.spec.document import read_document
+from orchestrator.application.spec.yaml_writer import WIDTH, render_yaml
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.yaml"))
 

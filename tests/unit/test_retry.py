@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from coreworld import START_MS
-from orchestrator.application.attempts import LONGEST_DELAY_MS
-from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.events import Moment
-from orchestrator.application.retries import NEVER_RETRIED
-from orchestrator.application.spec import Limits, RetrySpec
-from orchestrator.application.states import WorkflowStatus
-from orchestrator.application.timers import Timer
-from orchestrator.application.transitions import decide
+from orchestrator.application.engine.results import LONGEST_DELAY_MS
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
+from orchestrator.application.records.events import Moment
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.records.timers import Timer
+from orchestrator.application.spec.model import Limits, RetrySpec
+from orchestrator.application.values.failure_kinds import NEVER_RETRIED
 from specworld import SpecWorld, branch, record_of, task, world_of
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from builders import spec
 from orchestrator.application.errors import NoRoute
-from orchestrator.application.routes import Routes
+from orchestrator.application.spec.tag_routes import Routes
 
 TABLE = Routes.parse("gpu=gpu-box, eu + gpu = eu-gpu, eu+big=eu-big, big=large, big=never")
 

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.application.cron import slots
-from orchestrator.application.schedules import (
+from orchestrator.application.engine.schedules import (
     MOST_AT_ONCE,
     MOST_QUEUED,
     ON_TIME_MS,
@@ -24,8 +23,9 @@ from orchestrator.application.schedules import (
     upcoming,
     wake_ms,
 )
-from orchestrator.application.spec import ScheduleSpec
-from orchestrator.redis_rq.codec import EXECUTION_ID
+from orchestrator.application.spec.cron import slots
+from orchestrator.application.spec.model import ScheduleSpec
+from orchestrator.redis_rq.event_codec import EXECUTION_ID
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOON = int(datetime.fromisoformat("2026-06-01T12:00+00:00").timestamp() * 1000)

@@ -9,12 +9,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orchestrator.application.document import read_document
-from orchestrator.application.parts import Written
-from orchestrator.application.schema import DIALECT, schema
-from orchestrator.application.spec import RetrySpec, WaitSpec, WebhookSpec
-from orchestrator.application.validation import load_spec
-from orchestrator.application.written import WrittenDocument, WrittenStep
+from orchestrator.application.spec.document import read_document
+from orchestrator.application.spec.json_schema import DIALECT, schema
+from orchestrator.application.spec.model import RetrySpec, WaitSpec, WebhookSpec
+from orchestrator.application.spec.part_models import Written
+from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
+from orchestrator.application.spec.validation import load_spec
 
 EXAMPLE = """
 name: process-invoice

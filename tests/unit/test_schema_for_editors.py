@@ -12,12 +12,12 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.application.document import read_document
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.expression_schema import WORDS
-from orchestrator.application.expressions import OPERATORS
-from orchestrator.application.schema import schema
-from orchestrator.application.validation import check_spec
+from orchestrator.application.expressions.evaluation import OPERATORS
+from orchestrator.application.spec.document import read_document
+from orchestrator.application.spec.expression_schema import WORDS
+from orchestrator.application.spec.json_schema import schema
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 
 ROOT = Path(__file__).parents[2]

@@ -10,18 +10,17 @@ import pytest
 
 from coreworld import World
 from orchestrator import Backend, Workflow
-from orchestrator.application.decisions import Dispatch, DispatchJob
 from orchestrator.application.errors import InvalidSpec, Refused, SecretNotFound, SecretUnavailable
-from orchestrator.application.given import give
-from orchestrator.application.redaction import REDACTED
-from orchestrator.application.secrets import filled, is_reference, is_secret_name
-from orchestrator.application.sources import merged
-from orchestrator.application.spec import StepSpec
-from orchestrator.application.validation import check_spec
-from orchestrator.backend.sqlite_runner import SqliteRunner
+from orchestrator.application.records.decisions import Dispatch, DispatchJob
+from orchestrator.application.redaction.by_key import REDACTED
+from orchestrator.application.spec.model import StepSpec
+from orchestrator.application.spec.sources import merged
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.application.values.secret_refs import filled, is_reference, is_secret_name
+from orchestrator.backend.sqlite.runner import SqliteRunner
 from orchestrator.builder import WorkflowBuilder, literal, op, secret
-from orchestrator.redis_rq.jobs import job_words, read_job, read_payload
-from orchestrator.secrets import (
+from orchestrator.invocation.arguments import give
+from orchestrator.invocation.secret_store import (
     FOLDER_VARIABLE,
     LARGEST_FILE,
     PREFIX,
@@ -29,6 +28,7 @@ from orchestrator.secrets import (
     read_secret,
     variable_of,
 )
+from orchestrator.redis_rq.job_codec import job_words, read_job, read_payload
 from orchestrator.testing import Rehearsal
 
 Json = dict[str, Any]

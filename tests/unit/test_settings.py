@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.application.routes import Routes
+from orchestrator.application.spec.tag_routes import Routes
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.settings import BadSetting, Settings
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step
-from orchestrator.application.changes import SharedChange, sum_of
-from orchestrator.application.decisions import Complete, Failed
-from orchestrator.application.spec import RetrySpec, Scope, StepSpec
+from orchestrator.application.records.changes import SharedChange, sum_of
+from orchestrator.application.records.decisions import Complete, Failed
+from orchestrator.application.spec.model import RetrySpec, Scope, StepSpec
 from specworld import BROKEN, SpecWorld, branch, task, world_of
 
 ALL: tuple[Scope, ...] = ("flow", "global", "flow_group")

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.redaction import REDACTED
-from orchestrator.application.shown import Shown, shown_of
-from orchestrator.application.spec import WebhookSpec
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.units import StepRecord
-from orchestrator.application.validation import check_spec
-from orchestrator.cli import overview, report
-from orchestrator.cli.dead import _visible
-from orchestrator.cli.details import details
-from orchestrator.cli.progress import PlainProgress
-from orchestrator.cli.values import visible, visible_text
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record_view import Shown, shown_of
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.redaction.by_key import REDACTED
+from orchestrator.application.spec.model import WebhookSpec
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.cli.commands.dead_letters import _visible
+from orchestrator.cli.output import overview, report
+from orchestrator.cli.output.progress import PlainProgress
+from orchestrator.cli.output.step_details import details
+from orchestrator.cli.output.values import visible, visible_text
+from orchestrator.local.what_if import what_if
 from orchestrator.redis_rq.dead_letters import DeadLetter
-from orchestrator.whatif import what_if
 from specworld import task, world_of
 
 PASSWORD = "hunter2-hunter2"

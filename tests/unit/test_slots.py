@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step, resets, units
-from orchestrator.application.changes import SlotChange
-from orchestrator.application.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
-from orchestrator.application.events import SlotEvent
-from orchestrator.application.slots import LONGEST_KEY
-from orchestrator.application.spec import Limits, LoopSpec, RetrySpec
-from orchestrator.application.states import WorkflowStatus
-from orchestrator.application.units import Slot
+from orchestrator.application.engine.concurrency import LONGEST_KEY
+from orchestrator.application.records.changes import SlotChange
+from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
+from orchestrator.application.records.events import SlotEvent
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.records.step_record import Slot
+from orchestrator.application.spec.model import Limits, LoopSpec, RetrySpec
 from specworld import BROKEN, SpecWorld, branch, child, key, task, world_of
 
 

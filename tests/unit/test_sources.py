@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.configuration import ALLOWED_VARIABLE
 from orchestrator.application.errors import BadConfiguration, InvalidSpec, VariableRefused
-from orchestrator.application.given import Given, give
-from orchestrator.application.redaction import REDACTED
-from orchestrator.application.sources import merged
-from orchestrator.application.spec import StepSpec
-from orchestrator.application.validation import check_spec
+from orchestrator.application.redaction.by_key import REDACTED
+from orchestrator.application.spec.model import StepSpec
+from orchestrator.application.spec.sources import merged
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.backend import Backend
-from orchestrator.workflow import Workflow
+from orchestrator.invocation.arguments import Given, give
+from orchestrator.invocation.source_config import ALLOWED_VARIABLE
+from orchestrator.local.workflow import Workflow
 
 Json = dict[str, Any]
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.durations import parse_duration
-from orchestrator.application.spec import (
+from orchestrator.application.spec.model import (
     BranchSpec,
     Defaults,
     InputSpec,
@@ -16,7 +15,8 @@ from orchestrator.application.spec import (
     is_id,
     workflow_id,
 )
-from orchestrator.application.validation import check_spec, load_spec
+from orchestrator.application.spec.validation import check_spec, load_spec
+from orchestrator.application.values.durations import parse_duration
 
 QUICKSTART = """
 name: example

@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from coreworld import World, document, new_record, step
-from orchestrator.application.draft import Draft
+from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import IllegalTransition
-from orchestrator.application.events import Moment
-from orchestrator.application.states import (
+from orchestrator.application.records.events import Moment
+from orchestrator.application.records.status import (
     ACTIVE_STEPS,
     FINAL_STEPS,
     FINAL_WORKFLOWS,
@@ -21,7 +21,7 @@ from orchestrator.application.states import (
     check_step_move,
     check_workflow_move,
 )
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.step_record import StepRecord
 
 STEP_TABLE = {
     "ready": "ready filtered skipped deferred waiting in_progress on_hold failed complete halted",

@@ -12,10 +12,10 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from orchestrator.application.hiding import Hiding
-from orchestrator.application.redaction import REDACTED
+from orchestrator.application.redaction.by_key import REDACTED
+from orchestrator.application.redaction.by_value import Hiding
 from orchestrator.logs import JsonLines, TextLines
-from orchestrator.worker.streams import without
+from orchestrator.worker.log_scrubbing import without
 
 SECRET = 'hunter2 "x"'
 HIDING = Hiding([SECRET])

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.spec import Limits, RetrySpec
-from orchestrator.application.states import WorkflowStatus
+from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.spec.model import Limits, RetrySpec
 from specworld import SpecWorld, branch, switch, task, world_of
 
 ON: Any = {"var": "input.k"}

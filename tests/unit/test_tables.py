@@ -7,8 +7,8 @@ import io
 import click
 import pytest
 
-from orchestrator.cli import tables
-from orchestrator.cli.tables import Column, cut, echo_table, is_coloured, one_line, table, width_of
+from orchestrator.cli.output import tables
+from orchestrator.cli.output.tables import Column, cut, echo_table, is_coloured, one_line, table, width_of
 from rich_package import require_rich
 
 COLUMNS: list[Column | str] = [

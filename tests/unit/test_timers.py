@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from coreworld import START_MS, settled_legally
-from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.events import StepEvent, TimerEvent
-from orchestrator.application.spec import RetrySpec, StepSpec
-from orchestrator.application.states import WorkflowStatus
-from orchestrator.application.timers import Timer, timers_due
+from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
+from orchestrator.application.records.events import StepEvent, TimerEvent
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.records.timers import Timer, timers_due
+from orchestrator.application.spec.model import RetrySpec, StepSpec
 from specworld import SpecWorld, all_timers, branch, delay, switch, task, world_of
 
 NO: Any = {"==": [1, 2]}

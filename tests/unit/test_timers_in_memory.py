@@ -12,11 +12,11 @@ import pytest
 from builders import NOW_MS
 from itemworld import loaded_of, map_step, resets, wait_step
 from orchestrator import Complete, Failed, Workflow
-from orchestrator.application.changes import Changes
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.spec import LoopSpec, RetrySpec, StepSpec
-from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.spec.model import LoopSpec, RetrySpec, StepSpec
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner, SqliteRunner
 from orchestrator.backend.ports import Commit, Committed
 from specworld import branch, delay, task
@@ -45,7 +45,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("orchestrator.workflow.time.sleep", clock.sleep)
+    monkeypatch.setattr("orchestrator.local.workflow.time.sleep", clock.sleep)
     return clock
 
 

@@ -13,8 +13,8 @@ from executors.settings import Refused
 from executors.sleep import sleep
 from executors.transform import transform
 from orchestrator import Backend, Workflow
-from orchestrator.application.calling import evaluate
-from orchestrator.worker.lookup import BUILT_IN, Executors
+from orchestrator.invocation.parameters import evaluate
+from orchestrator.worker.executors.lookup import BUILT_IN, Executors
 
 DATA = {"lines": [{"sku": "a1", "n": 2}, {"sku": "b2", "n": 3}]}
 SUM = {

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from coreworld import World, document, new_record, reloaded, run, step, when
-from orchestrator.application.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
+from orchestrator.application.engine.transitions import advance, decide, fail_workflow, on_step_result
 from orchestrator.application.errors import InvalidEvent, InvalidSpec
-from orchestrator.application.events import (
+from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
+from orchestrator.application.records.events import (
     ContinueEvent,
     LostEvent,
     Moment,
@@ -22,12 +23,11 @@ from orchestrator.application.events import (
     TimerEvent,
     failure,
 )
-from orchestrator.application.readiness import Readiness
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.timers import Timer
-from orchestrator.application.transitions import advance, decide, fail_workflow, on_step_result
-from orchestrator.application.units import StepRecord
-from orchestrator.application.validation import check_spec
+from orchestrator.application.records.readiness import Readiness
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.records.timers import Timer
+from orchestrator.application.spec.validation import check_spec
 
 CHAIN = document(step("a"), step("b", after="a"), step("c", after="b"))
 DIAMOND = document(step("a"), step("b", after="a"), step("c", after="a"), step("d", after="b c"))

@@ -11,10 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.parts import Written, WrittenBranch, WrittenDefaults, WrittenInput
-from orchestrator.application.problems import Report, parse
-from orchestrator.application.spec import ID_RULE
-from orchestrator.application.validation import (
+from orchestrator.application.spec.model import ID_RULE
+from orchestrator.application.spec.part_models import Written, WrittenBranch, WrittenDefaults, WrittenInput
+from orchestrator.application.spec.report import Report, parse
+from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
+from orchestrator.application.spec.validation import (
     CODES,
     WARNINGS,
     LoadedSpec,
@@ -22,7 +23,6 @@ from orchestrator.application.validation import (
     check_spec,
     load_spec,
 )
-from orchestrator.application.written import WrittenDocument, WrittenStep
 
 
 def problems_of(text: str) -> tuple[Problem, ...]:

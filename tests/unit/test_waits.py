@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step, resets, units, wait_step
-from orchestrator.application.decisions import Complete, Failed, Halt, Pending
-from orchestrator.application.events import Moment
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.timers import Timer
-from orchestrator.application.transitions import decide
-from orchestrator.application.waits import MOST_SIGNALS
+from orchestrator.application.engine.signals import MOST_SIGNALS
+from orchestrator.application.engine.transitions import decide
+from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
+from orchestrator.application.records.events import Moment
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.timers import Timer
 from specworld import branch, task
 
 

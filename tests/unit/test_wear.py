@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.worker.wear import Recycling, Wear
+from orchestrator.worker.processes.recycling import Recycling, Wear
 
 
 def test_a_process_that_steps_leave_as_it_was_runs_so_many_of_them() -> None:
@@ -23,7 +23,7 @@ def test_a_process_that_steps_leave_as_it_was_runs_so_many_of_them() -> None:
 
 def test_a_process_that_has_grown_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     peak = 100 << 20
-    monkeypatch.setattr("orchestrator.worker.wear._peak", lambda: peak)
+    monkeypatch.setattr("orchestrator.worker.processes.recycling._peak", lambda: peak)
     wear = Wear(Recycling(after_growth=50 << 20))
     peak += 50 << 20
     assert wear.after_step() is None
@@ -60,7 +60,7 @@ def _has_no_patience(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def _handles_a_signal(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("orchestrator.worker.wear.getsignal", lambda number: signal.SIG_IGN)
+    patch.setattr("orchestrator.worker.processes.recycling.getsignal", lambda number: signal.SIG_IGN)
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.application.beginnings import new_record
-from orchestrator.application.decisions import Cancelled, Complete, Decision, Dispatch, Failed, Halt
+from orchestrator.application.engine.create import new_record
+from orchestrator.application.engine.transitions import decide, fail_workflow
+from orchestrator.application.engine.webhook import read_webhook, webhook_of
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.events import LostEvent, ResultEvent, StartEvent, TimerEvent, failure
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.redaction import REDACTED
-from orchestrator.application.routes import Routes
-from orchestrator.application.spec import WEBHOOK, WEBHOOK_STEP, Limits, WebhookSpec
-from orchestrator.application.states import StepStatus, WorkflowStatus
-from orchestrator.application.timers import timers_of
-from orchestrator.application.transitions import decide, fail_workflow
-from orchestrator.application.units import StepRecord
-from orchestrator.application.webhooks import read_webhook, webhook_of
+from orchestrator.application.records.decisions import Cancelled, Complete, Decision, Dispatch, Failed, Halt
+from orchestrator.application.records.events import LostEvent, ResultEvent, StartEvent, TimerEvent, failure
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.records.timers import timers_of
+from orchestrator.application.redaction.by_key import REDACTED
+from orchestrator.application.spec.model import WEBHOOK, WEBHOOK_STEP, Limits, WebhookSpec
+from orchestrator.application.spec.tag_routes import Routes
 from specworld import SpecWorld, branch, child, record_of, task, undo, world_of
 
 URL = "https://hooks.example.org/ended"

@@ -10,14 +10,14 @@ import pytest
 
 from coreworld import document, step
 from orchestrator import Backend, Workflow
-from orchestrator.application.decisions import Cancelled, Complete, DispatchJob
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.spec import WEBHOOK
-from orchestrator.application.units import StepRecord
+from orchestrator.application.records.decisions import Cancelled, Complete, DispatchJob
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.model import WEBHOOK
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Store
 from orchestrator.backend.results import Pairs
-from orchestrator.backend.sqlite_store import SqliteStore
+from orchestrator.backend.sqlite.store import SqliteStore
 from orchestrator.testing import POINTS, Rehearsal
 
 Json = dict[str, Any]

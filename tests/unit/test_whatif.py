@@ -10,10 +10,10 @@ import pytest
 from coreworld import Json, document, step, when
 from language.memory_play import MemoryPlay
 from language.random_specs import quiet_case, racing_case
-from orchestrator.application.record import WorkflowRecord
-from orchestrator.application.validation import check_spec
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.spec.validation import check_spec
+from orchestrator.local.what_if import Differences, what_if
 from orchestrator.testing import Rehearsal
-from orchestrator.whatif import Differences, what_if
 
 
 def var(path: str) -> Json:

@@ -23,8 +23,8 @@ from orchestrator import (
     RecordConflict,
     Workflow,
 )
-from orchestrator.application.events import failure
-from orchestrator.application.states import StepStatus, WorkflowStatus
+from orchestrator.application.records.events import failure
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.backend import (
     Backend,
     InMemoryStore,
@@ -35,7 +35,7 @@ from orchestrator.backend import (
     Store,
 )
 from orchestrator.backend.ports import Committed
-from orchestrator.family import Family
+from orchestrator.local.driver import Family
 
 DIAMOND = document(
     {

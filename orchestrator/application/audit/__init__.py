@@ -1,0 +1,1 @@
+"""Check that a record and its history are legal."""

@@ -1,0 +1,1 @@
+"""Every transition of a workflow record. Pure: no clock, no I/O."""

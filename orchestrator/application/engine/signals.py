@@ -1,0 +1,80 @@
+"""Waits: steps that a signal completes. A signal that comes early is kept until somebody waits for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.application.engine.draft import Draft
+from orchestrator.application.engine.results import StepResult, as_error, bring, reshaped
+from orchestrator.application.errors import InvalidEvent
+from orchestrator.application.records.events import failure
+from orchestrator.application.records.status import StepStatus
+
+MOST_SIGNALS = 1_000
+"""So many signals are kept for one execution: a record holds them whole."""
+
+
+def begin_wait(draft: Draft, step_id: str) -> None:
+    """Take the oldest signal that was kept for this step; else wait for one."""
+    spec = draft.specs[step_id].wait
+    assert spec is not None
+    if take_kept_signal(draft, step_id):
+        return
+    due_ms = None if spec.timeout_ms is None else draft.moment.at_ms + spec.timeout_ms
+    draft.move(step_id, StepStatus.WAITING, deadline_ms=due_ms)
+    draft.begin_workflow()
+
+
+def take_kept_signal(draft: Draft, step_id: str) -> bool:
+    """Complete the step with the oldest signal that was kept for it; False when there is none."""
+    spec = draft.specs[step_id].wait
+    assert spec is not None
+    for at, signal in enumerate(draft.signals):
+        if signal["name"] in spec.signals:
+            draft.keep_signals([*draft.signals[:at], *draft.signals[at + 1 :]])
+            _complete(draft, step_id, signal["name"], signal["payload"])
+            return True
+    return False
+
+
+def on_signal(draft: Draft, name: str, payload: Any) -> StepResult:
+    """The first step in spec order that waits for it has it; nobody: it is kept."""
+    for step_id in draft.waiting:
+        spec = draft.specs[step_id].wait
+        if spec is not None and name in spec.signals:
+            return _complete(draft, step_id, name, payload)
+    if len(draft.signals) >= MOST_SIGNALS:
+        raise too_many_signals(draft.record.execution_id)
+    draft.keep_signals([*draft.signals, {"name": name, "payload": payload}])
+    draft.note(signal=name)
+    return None
+
+
+def on_wait_over(draft: Draft, step_id: str) -> StepResult:
+    """The time of a wait is over."""
+    spec = draft.specs[step_id].wait
+    assert spec is not None
+    if spec.is_any:
+        return _bring(draft, step_id, {"event": "timeout"})
+    if spec.on_timeout == "continue":
+        return _bring(draft, step_id, {})
+    seconds = (spec.timeout_ms or 0) / 1000
+    message = f"no signal {' or '.join(spec.signals)} within {seconds:g} s"
+    return bring(draft, step_id, *as_error(failure("signal_timeout", message)))
+
+
+def _complete(draft: Draft, step_id: str, name: str, payload: Any) -> StepResult:
+    output = payload if isinstance(payload, dict) else {"value": payload}
+    spec = draft.specs[step_id].wait
+    assert spec is not None
+    return _bring(draft, step_id, {**output, "event": name} if spec.is_any else output)
+
+
+def _bring(draft: Draft, step_id: str, raw: dict[str, Any]) -> StepResult:
+    return bring(draft, step_id, *reshaped(draft, step_id, raw))
+
+
+def too_many_signals(execution_id: str) -> InvalidEvent:
+    return InvalidEvent(
+        f"{MOST_SIGNALS:,} signals are kept for {execution_id!r}, and nobody takes them: no more are kept"
+    )

@@ -1,0 +1,365 @@
+"""The part of JSONPath that `vars` understands; anything else is a BadPath, said at submit.
+
+    $                     the root, optional                .name ['name'] ."name"   one key
+    .* [*]                elements, or values of an object  [n] [-n] [a:b]           of a list
+    ..name                that key at any depth             [?(@.f == 'x' & @.g)]    a filter; also [?f='x']
+
+Matches come in document order. Nothing here backtracks, and a Meter bounds what a path may visit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any, Protocol, runtime_checkable
+
+from orchestrator.application.errors import ExpressionError
+from orchestrator.application.values.payload_refs import is_reference, opaque
+
+MAX_WORK = 500_000  # a few seconds at worst; a sum over 100,000 items takes 300,000
+MAX_SEGMENTS = 50
+MAX_DATA_DEPTH = 200
+
+_ABSENT = object()
+_ENDS_A_NAME = frozenset(" \t\n.[]()'\"*?@&=!<>,:|\\")
+_COMPARISONS = ("==", "!=", "<=", ">=", "<", ">", "=")  # the longer ones first
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+class BadPath(ValueError):
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{reason} at position {position} of the path {path!r}")
+        self.path, self.position, self.reason = path, position, reason
+
+
+@runtime_checkable
+class Descends(Protocol):
+    """A lazy mapping that takes as many segments of a path as it needs: ids may contain dots."""
+
+    def descend(self, parts: Sequence[str], /) -> tuple[Any, Sequence[str]] | None: ...
+
+
+def _descends(kind: type) -> bool:
+    return issubclass(kind, Descends)
+
+
+descends: Callable[[type], bool] = lru_cache(_descends)  # asking a Protocol is slow, and the types are few
+
+
+class Meter:
+    """What one evaluation may still do."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = MAX_WORK) -> None:
+        self.left = left
+
+    def spend(self, work: int) -> None:
+        self.left -= work
+        if self.left < 0:
+            raise ExpressionError(f"the expression takes more than {MAX_WORK:,} units of work")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    name: str
+
+    def select(self, value: Any, meter: Meter) -> Iterable[Any]:
+        found = value.get(self.name, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+        return () if found is _ABSENT else (found,)
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    def select(self, value: Any, meter: Meter) -> Iterable[Any]:
+        return _children(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    start: int | None
+    stop: int | None
+
+    def select(self, value: Any, meter: Meter) -> Iterable[Any]:
+        return value[self.start : self.stop] if isinstance(value, list) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Anywhere:
+    name: str
+
+    def select(self, value: Any, meter: Meter) -> Iterable[Any]:
+        return self._below(value, meter, 0)
+
+    def _below(self, value: Any, meter: Meter, depth: int) -> Iterator[Any]:
+        if depth > MAX_DATA_DEPTH:
+            raise ExpressionError(f"..{self.name}: the data is more than {MAX_DATA_DEPTH} levels deep")
+        pairs = value.items() if isinstance(value, Mapping) else ((None, item) for item in value)
+        for key, child in pairs:
+            meter.spend(1)
+            if key == self.name:
+                yield child
+            if isinstance(child, Mapping | list):
+                _check_open(child)
+                yield from self._below(child, meter, depth + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    names: tuple[str, ...]
+    comparison: str | None
+    literal: Any
+
+    def holds(self, item: Any) -> bool:
+        for name in self.names:
+            _check_open(item)
+            item = item.get(name, _ABSENT) if isinstance(item, Mapping) else _ABSENT
+        if item is _ABSENT or self.comparison is None:
+            return item is not _ABSENT
+        return _compare(item, self.comparison, self.literal)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    terms: tuple[Term, ...]
+
+    def select(self, value: Any, meter: Meter) -> Iterable[Any]:
+        for item in _children(value):
+            meter.spend(1)
+            if all(term.holds(item) for term in self.terms):
+                yield item
+
+
+Segment = Name | Each | Slice | Anywhere | Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    segments: tuple[Segment, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The plain names that the path begins with."""
+        return tuple(_leading_names(self.segments))
+
+    def find(self, data: Any, meter: Meter | None = None) -> list[Any]:
+        found: list[Any] = []
+        self._collect(data, 0, meter or Meter(), found)
+        return found
+
+    def _collect(self, value: Any, at: int, meter: Meter, found: list[Any]) -> None:
+        meter.spend(1)
+        if at == len(self.segments):
+            found.append(value)
+            return
+        _check_open(value)
+        segment = self.segments[at]
+        if isinstance(segment, Name) and descends(type(value)):
+            names = _leading_names(self.segments[at:])
+            descended = value.descend(names)
+            if descended is not None:
+                inner, rest = descended
+                self._collect(inner, at + len(names) - len(rest), meter, found)
+        elif isinstance(value, Mapping | list):
+            for child in segment.select(value, meter):
+                self._collect(child, at + 1, meter, found)
+
+
+@lru_cache(maxsize=1024)
+def parse(path: str) -> Path:
+    """The path as segments; raises BadPath."""
+    reader = _Reader(path)
+    segments: list[Segment] = []
+    if reader.take("$"):
+        if reader.next not in ("", ".", "["):
+            raise reader.bad("expected '.' or '['")
+    elif reader.next not in (".", "["):
+        segments.append(reader.dotted())
+    while reader.next:
+        if reader.take(".."):
+            segments.append(Anywhere(reader.name()))
+        elif reader.take("."):
+            segments.append(reader.dotted())
+        elif reader.take("["):
+            segments.append(reader.bracketed())
+        else:
+            raise reader.bad("expected '.' or '['")
+        if len(segments) > MAX_SEGMENTS:
+            raise reader.bad(f"more than {MAX_SEGMENTS} segments")
+    return Path(tuple(segments))
+
+
+class _Reader:
+    """A path, read once from left to right."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.at = path, 0
+
+    @property
+    def next(self) -> str:
+        return self.path[self.at : self.at + 1]
+
+    def bad(self, reason: str) -> BadPath:
+        return BadPath(self.path, self.at, reason)
+
+    def take(self, token: str) -> bool:
+        if not self.path.startswith(token, self.at):
+            return False
+        self.at += len(token)
+        return True
+
+    def expect(self, token: str) -> None:
+        self.spaces()
+        if not self.take(token):
+            raise self.bad(f"expected {token!r}")
+
+    def spaces(self) -> None:
+        while self.next == " ":
+            self.at += 1
+
+    def dotted(self) -> Segment:
+        return Each() if self.take("*") else Name(self.name())
+
+    def name(self) -> str:
+        if self.next in ("'", '"'):
+            return self.quoted()
+        return self.word("expected a name")
+
+    def word(self, otherwise: str) -> str:
+        start = self.at
+        while self.next and self.next not in _ENDS_A_NAME:
+            self.at += 1
+        if start == self.at:
+            raise self.bad(otherwise)
+        return self.path[start : self.at]
+
+    def quoted(self) -> str:
+        quote, text = self.next, ""
+        self.at += 1
+        while not self.take(quote):
+            self.take("\\")
+            if not self.next:
+                raise self.bad(f"expected {quote}")
+            text += self.next
+            self.at += 1
+        return text
+
+    def bracketed(self) -> Segment:
+        self.spaces()
+        segment: Segment
+        if self.take("*"):
+            segment = Each()
+        elif self.take("?"):
+            segment = self.filter()
+        elif self.next in ("'", '"'):
+            segment = Name(self.quoted())
+        else:
+            segment = self.slice()
+        self.expect("]")
+        return segment
+
+    def slice(self) -> Slice:
+        start = self.integer()
+        self.spaces()
+        if self.take(":"):
+            return Slice(start, self.integer())
+        if start is None:
+            raise self.bad("expected an index, a quoted name, '*' or '?'")
+        return Slice(start, start + 1 if start != -1 else None)  # one element is a slice of length one
+
+    def integer(self) -> int | None:
+        self.spaces()
+        sign = -1 if self.take("-") else 1
+        start = self.at
+        while self.next.isdecimal() and self.next.isascii():
+            self.at += 1
+        digits = self.path[start : self.at]
+        if len(digits) > 15 or (sign < 0 and not digits):
+            raise self.bad("expected a number of at most 15 digits")
+        return sign * int(digits) if digits else None
+
+    def filter(self) -> Filter:
+        self.spaces()
+        opened = self.take("(")
+        terms = [self.term()]
+        while self.take("&"):
+            terms.append(self.term())
+        if opened:
+            self.expect(")")
+        return Filter(tuple(terms))
+
+    def term(self) -> Term:
+        self.spaces()
+        names = [] if self.take("@") else [self.name()]
+        while self.next in (".", "["):
+            if self.take("."):
+                names.append(self.name())
+                continue
+            self.take("[")
+            if self.next not in ("'", '"'):
+                raise self.bad("expected a quoted name")
+            names.append(self.quoted())
+            self.expect("]")
+        if not names:
+            raise self.bad("expected a field, as in @.name")
+        self.spaces()
+        comparison = next((sign for sign in _COMPARISONS if self.take(sign)), None)
+        literal = self.literal() if comparison else None
+        self.spaces()
+        return Term(tuple(names), "==" if comparison == "=" else comparison, literal)
+
+    def literal(self) -> Any:
+        self.spaces()
+        if self.next in ("'", '"'):
+            return self.quoted()
+        start = self.at
+        word = self.word("expected a literal")
+        if self.next == "." and word.lstrip("-").isdecimal():
+            self.at += 1
+            word = f"{word}.{self.word('expected digits')}"
+        if word in _WORDS:
+            return _WORDS[word]
+        try:
+            return int(word) if word.lstrip("-").isdecimal() else _finite(word)
+        except ValueError:
+            self.at = start
+            raise self.bad("expected a number, a quoted text, true, false or null") from None
+
+
+def _finite(word: str) -> float:
+    number = float(word)
+    if number - number != 0:  # an infinity, or not a number
+        raise ValueError(word)
+    return number
+
+
+def _leading_names(segments: Iterable[Segment]) -> list[str]:
+    plain = takewhile(lambda segment: isinstance(segment, Name), segments)
+    return [segment.name for segment in plain if isinstance(segment, Name)]
+
+
+def _check_open(value: Any) -> None:
+    if is_reference(value):
+        raise opaque(value, "a value on the path of vars")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value
+
+
+def _compare(found: Any, comparison: str, literal: Any) -> bool:
+    """Numbers with numbers, texts with texts; everything else is only equal or different."""
+    numbers = _is_number(found) and _is_number(literal)
+    alike = numbers or type(found) is type(literal)
+    if comparison in ("==", "!="):
+        return (alike and found == literal) is (comparison == "==")
+    if not numbers and not (alike and isinstance(found, str)):
+        return False
+    below, equal = found < literal, found == literal
+    return bool({"<": below, "<=": below or equal, ">": not below and not equal, ">=": not below}[comparison])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

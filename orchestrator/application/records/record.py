@@ -1,0 +1,108 @@
+"""What we know: the record of one execution.
+
+A record is changed in one way only: transitions decide `Changes`, a store commits them, and then
+`WorkflowRecord.apply` writes them down. Whoever decides never writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.application.records.changes import Changes, put_items
+from orchestrator.application.records.readiness import Readiness
+from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.graph import Graph
+from orchestrator.application.spec.model import WorkflowSpec
+from orchestrator.application.spec.validation import LoadedSpec
+
+SCHEMA = 1
+
+
+@dataclass(slots=True)
+class WorkflowRecord:
+    """All we know of one execution. `version` is the store's: it changes with every commit.
+
+    `items` are the items of maps, under `<step>#<n>`, compensations, under `<step>#undo`, and the webhook,
+    under `#webhook`; `webhook` is what the start said of that; `signals` are those that nobody has waited for
+    yet; `parent` is the dispatch whose child this is (events.Parent), `schedule` the name of the one that
+    started it, `slot` a place under the workflow's own concurrency key, `ending` what the execution will end
+    with once all is compensated. `shared` are the values of the scopes beyond this execution, as they were
+    when it was checked out; they are not part of the record.
+    """
+
+    loaded: LoadedSpec
+    execution_id: str
+    inputs: dict[str, Any]
+    created_at: str
+    status: WorkflowStatus = WorkflowStatus.PENDING
+    state: dict[str, Any] = field(default_factory=dict)
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+    items: dict[str, StepRecord] = field(default_factory=dict)
+    signals: list[dict[str, Any]] = field(default_factory=list)
+    outcome: Any = None
+    error: dict[str, Any] | None = None
+    ended_at: str | None = None
+    deadline_ms: int | None = None
+    start_event: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    group: str | None = None
+    priority: int | None = None
+    idempotency_root: str | None = None
+    schedule: str | None = None
+    parent: dict[str, Any] | None = None
+    slot: dict[str, Any] | None = None
+    cancelled: dict[str, Any] | None = None
+    ending: dict[str, Any] | None = None
+    compensated: bool | None = None
+    completions: int = 0
+    webhook: dict[str, Any] | None = None
+    version: str = ""
+    workflow_execution_id: str = field(init=False, repr=False, compare=False)
+    spec: WorkflowSpec = field(init=False, repr=False, compare=False)
+    graph: Graph = field(init=False, repr=False, compare=False)
+    readiness: Readiness = field(init=False)
+    shared: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.spec, self.graph = self.loaded.spec, self.loaded.graph
+        self.workflow_execution_id = f"{self.loaded.workflow_id}#{self.execution_id}"
+        for step_id in self.graph.order:
+            if step_id not in self.steps:
+                self.steps[step_id] = StepRecord()
+        self.readiness = Readiness.of(self.graph, self.steps, self.items)
+
+    @property
+    def workflow_id(self) -> str:
+        return self.loaded.workflow_id
+
+    @property
+    def root(self) -> str:
+        """The execution id of the one at the top: this one, or the first of its parents."""
+        return self.execution_id if self.parent is None else str(self.parent["root"])
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else int(self.parent["depth"])
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL_WORKFLOWS
+
+    def units(self) -> Iterator[tuple[str, StepRecord]]:
+        """Every step and every item of a map."""
+        yield from self.steps.items()
+        yield from self.items.items()
+
+    def apply(self, changes: Changes) -> None:
+        """Write down what was decided, after it was committed."""
+        self.steps.update(changes.steps)
+        if changes.items:
+            put_items(self.items, changes)
+        self.state.update(changes.state)
+        for name, value in changes.fields.items():
+            setattr(self, name, value)
+        if changes.readiness is not None:
+            self.readiness.apply(changes.readiness)

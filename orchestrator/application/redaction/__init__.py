@@ -1,0 +1,1 @@
+"""Hide secrets, by the name of a key and by value."""

@@ -1,0 +1,311 @@
+"""The kinds of value that the keys of a document take: what each accepts, what it says otherwise, its schema.
+
+A validator's PydanticCustomError carries one of our own codes as its type; problems.py passes it on.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from orchestrator.application.spec.cron import MACROS, parse_cron, zone_names
+from orchestrator.application.spec.model import ID_PATTERN, ID_RULE, AttemptsOn, OnError, is_id
+from orchestrator.application.values.durations import LONGEST_S, PATTERN, parse_duration
+from orchestrator.application.values.failure_kinds import RETRIED
+from orchestrator.application.values.secret_refs import is_reference
+
+PLAIN_ACTIONS = ("halt", "complete", "retry", "fail", "skip")
+PLAIN_JOINS = ("all", "any", "done")
+ON_ERROR = get_args(OnError)
+LONGEST_MS = LONGEST_S * 1_000
+
+SEE = "x-see"
+"""In the schema of a field, for pydantic has its own ideas of "$ref": what schema.py has a definition of."""
+
+EXPRESSION: dict[str, Any] = {SEE: "Expression"}
+DURATION: dict[str, Any] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0, "maximum": LONGEST_S},
+        {"type": "string", "pattern": f"^{PATTERN}$"},
+    ]
+}
+SPAN: dict[str, Any] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": LONGEST_S},
+        {"type": "string", "pattern": "^0*[1-9][0-9]*(ms|s|m|h|d)$"},
+    ]
+}
+NO_TIMEOUT: dict[str, Any] = {"type": "string", "pattern": "^[Nn][Oo][Nn][Ee]$"}
+
+
+def seconds(timeout: Any) -> float | None:
+    """A timeout that has been checked; None is none."""
+    return None if isinstance(timeout, str) and timeout.lower() == "none" else parse_duration(timeout)
+
+
+def _policy(value: Any) -> Any:
+    if isinstance(value, str) and value.lower() in ON_ERROR:
+        return value.lower()
+    raise PydanticCustomError("bad_policy", "must be fail, skip or continue")
+
+
+def _repetition(value: Any) -> Any:
+    if value in ("error", "any"):
+        return value
+    raise PydanticCustomError("bad_policy", "must be error or any")
+
+
+def _operator(value: Any) -> Any:
+    if isinstance(value, str) and value.upper() in ("AND", "OR"):
+        return value.upper()
+    raise PydanticCustomError("bad_policy", "must be AND or OR")
+
+
+def _join(value: Any) -> Any:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if value is None or is_number or isinstance(value, dict) or value in PLAIN_JOINS:
+        return value
+    known = "must be all, any, done, a number of steps from 1, or an expression"
+    raise PydanticCustomError("bad_policy", "{known}", {"known": known})
+
+
+def _duration(value: Any) -> Any:
+    try:
+        parse_duration(value)
+    except ValueError as error:
+        raise PydanticCustomError("bad_duration", "{why}", {"why": str(error)}) from None
+    return value
+
+
+def _span(value: Any) -> Any:
+    if parse_duration(_duration(value)) == 0:
+        raise PydanticCustomError("bad_duration", "must be longer than 0")
+    return value
+
+
+def _patience(value: Any, least: float = 0) -> Any:
+    try:
+        longest = seconds(value)
+    except ValueError as error:
+        raise PydanticCustomError("bad_duration", "{why}; or none", {"why": str(error)}) from None
+    if longest is not None and longest < least:
+        raise PydanticCustomError("bad_duration", "must be longer than 0; write none for no timeout")
+    return value
+
+
+def _timeout(value: Any) -> Any:
+    return _patience(value, 0.001)
+
+
+def _identifier(value: str) -> str:
+    if not is_id(value):
+        raise PydanticCustomError("bad_id", "{rule}", {"rule": ID_RULE})
+    return value
+
+
+def _item_name(value: str) -> str:
+    if value in _ROOTS or not _ITEM_NAME.fullmatch(value):
+        rule = "must be a word of letters, digits and '_' that is no root of expressions"
+        raise PydanticCustomError("bad_id", "{rule}", {"rule": rule})
+    return value
+
+
+_ITEM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_ROOTS = frozenset({"input", "state", "steps", "flows", "kv", "ctx", "index", "sources", "output", "result"})
+
+
+def _action(value: Any) -> Any:
+    if isinstance(value, dict) and "set" in value:
+        if value.get("value", "ready") != "ready":
+            raise PydanticCustomError("bad_type", "value must be ready: a step can be set to nothing else")
+        if strangers := [key for key in value if key not in ("set", "value")]:
+            raise PydanticCustomError("unknown_key", "set knows no key {key}", {"key": repr(strangers[0])})
+    elif value not in PLAIN_ACTIONS:
+        known = f"must be {', '.join(PLAIN_ACTIONS)} or {{set: <step>, value: ready}}"
+        raise PydanticCustomError("unknown_action", "{known}", {"known": known})
+    return value
+
+
+def _override(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "configuration" in value and not isinstance(value["configuration"], dict):
+            raise PydanticCustomError("bad_type", "its configuration must be a mapping")
+        if "type" in value and not (isinstance(value["type"], str) and value["type"]):
+            raise PydanticCustomError("bad_type", "its type must be a text")
+        if "configuration" in value and len(value) > 1 + ("type" in value):
+            raise PydanticCustomError(
+                "bad_type", "has keys beside type and configuration: put them into that"
+            )
+    return value
+
+
+def _slot(value: Any) -> Any:
+    if isinstance(value, bool | list | None):
+        raise PydanticCustomError("bad_type", "must be a text, a number or an expression")
+    return value
+
+
+def shorthand(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"max_retries": value}
+    if value is None or isinstance(value, dict):
+        return value
+    raise PydanticCustomError("bad_type", "must be a number of retries, or a mapping")
+
+
+def _failure_name(value: str) -> str:
+    if value not in RETRIED and not _TYPE_NAME.fullmatch(value):
+        kinds = "must be a type of exception, such as ValueError or package.Rejected, or a kind of failure: "
+        raise PydanticCustomError("bad_type", "{rule}", {"rule": kinds + ", ".join(RETRIED)})
+    return value
+
+
+_TYPE_NAME = re.compile(r"[A-Z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
+
+
+def named(value: Any) -> Any:
+    if isinstance(value, str) and value:
+        return {"base": value}
+    if value is None or isinstance(value, dict):
+        return value
+    raise PydanticCustomError("bad_type", "must be the name of a source, or a mapping")
+
+
+def _address(value: str) -> str:
+    if not _ADDRESS.fullmatch(value):
+        raise PydanticCustomError("bad_type", "must be the address of a web page: http:// or https://")
+    return value
+
+
+_ADDRESS = re.compile(r"https?://[^\s/]\S*")
+
+
+def _header(value: Any) -> Any:
+    if is_reference(value):
+        raise PydanticCustomError(
+            "bad_secret",
+            "a secret cannot stand here: only workers know it; ORCHESTRATOR_WEBHOOK_SECRET signs posts",
+        )
+    return value
+
+
+def _cron(value: str) -> str:
+    try:
+        parse_cron(value)
+    except ValueError as error:
+        raise PydanticCustomError("bad_schedule", "{why}", {"why": str(error)}) from None
+    return value
+
+
+def _zone(value: str) -> str:
+    if value not in zone_names():
+        raise PydanticCustomError("bad_schedule", "is no time zone that is known here, such as Europe/Berlin")
+    return value
+
+
+def _either(*words: str) -> dict[str, Any]:
+    """Words in any case; an editor proposes them as they are here."""
+    cases = ("".join(f"[{letter.upper()}{letter.lower()}]" for letter in word) for word in words)
+    return {"anyOf": [{"enum": list(words)}, {"type": "string", "pattern": f"^({'|'.join(cases)})$"}]}
+
+
+Expression = Annotated[Any, WithJsonSchema(EXPRESSION)]
+Condition = Annotated[Any, WithJsonSchema({SEE: "Condition"})]
+Rule = Annotated[Any, WithJsonSchema({SEE: "Rule"})]
+Items = Annotated[
+    Any, WithJsonSchema({"anyOf": [{"type": "array", "items": EXPRESSION}, {SEE: "Rule"}, {"type": "null"}]})
+]
+Values = Annotated[dict[str, Any], WithJsonSchema({SEE: "Values"})]
+Count = Annotated[int, Field(ge=1)]
+Milliseconds = Annotated[int, Field(ge=0, le=LONGEST_MS)]
+Priority = Annotated[int, Field(ge=1, le=5)]
+Token = Annotated[str, Field(min_length=1)]
+Identifier = Annotated[str, AfterValidator(_identifier), Field(json_schema_extra={"pattern": ID_PATTERN})]
+ItemName = Annotated[
+    str,
+    AfterValidator(_item_name),
+    Field(json_schema_extra={"pattern": f"^{_ITEM_NAME.pattern}$", "not": {"enum": sorted(_ROOTS)}}),
+]
+FailureName = Annotated[
+    str,
+    AfterValidator(_failure_name),
+    Field(json_schema_extra={"pattern": f"^({'|'.join(RETRIED)}|{_TYPE_NAME.pattern})$"}),
+]
+Duration = Annotated[Any, BeforeValidator(_duration), WithJsonSchema(DURATION)]
+Span = Annotated[Any, BeforeValidator(_span), WithJsonSchema(SPAN)]
+Patience = Annotated[
+    Any, BeforeValidator(_patience), WithJsonSchema({"anyOf": [*DURATION["anyOf"], NO_TIMEOUT]})
+]
+Timeout = Annotated[Any, BeforeValidator(_timeout), WithJsonSchema({"anyOf": [*SPAN["anyOf"], NO_TIMEOUT]})]
+Policy = Annotated[OnError, BeforeValidator(_policy), WithJsonSchema(_either(*ON_ERROR))]
+Repetition = Annotated[AttemptsOn, BeforeValidator(_repetition)]
+Operator = Annotated[Literal["AND", "OR"], BeforeValidator(_operator), WithJsonSchema(_either("AND", "OR"))]
+Join = Annotated[
+    Any,
+    BeforeValidator(_join),
+    WithJsonSchema(
+        {"anyOf": [{"enum": [*PLAIN_JOINS, None]}, {"type": "integer", "minimum": 1}, {SEE: "Rule"}]}
+    ),
+]
+Action = Annotated[
+    Any,
+    BeforeValidator(_action),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(PLAIN_ACTIONS)},
+                {
+                    "type": "object",
+                    "properties": {
+                        "set": {
+                            "description": "A step, a list of steps, or an expression that gives either.",
+                            "anyOf": [
+                                {"type": "string"},
+                                {"type": "array", "items": {"anyOf": [{"type": "string"}, {SEE: "Rule"}]}},
+                                {SEE: "Rule"},
+                            ],
+                        },
+                        "value": {"const": "ready", "description": "What it is set to."},
+                    },
+                    "required": ["set"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+Slot = Annotated[
+    Any, BeforeValidator(_slot), WithJsonSchema({"anyOf": [{"type": ["string", "number"]}, {SEE: "Rule"}]})
+]
+Override = Annotated[
+    dict[str, Any],
+    BeforeValidator(_override),
+    Field(
+        json_schema_extra={
+            "properties": {
+                "type": {"type": "string", "minLength": 1, "description": "Another executor."},
+                "configuration": {
+                    "type": "object",
+                    "description": "What is different of it, merged into it.",
+                },
+            }
+        }
+    ),
+]
+Header = Annotated[str, BeforeValidator(_header)]
+Address = Annotated[str, AfterValidator(_address), Field(json_schema_extra={"pattern": "^https?://"})]
+Cron = Annotated[
+    str,
+    AfterValidator(_cron),
+    Field(json_schema_extra={"pattern": rf"^\s*({'|'.join(MACROS)}|\S+(\s+\S+){{4}})\s*$"}),
+]
+Zone = Annotated[str, AfterValidator(_zone), Field(json_schema_extra={"minLength": 1})]
+
+# Read by validation.py, because what they mean depends on the rest of the document.
+Output = Annotated[Any, WithJsonSchema({SEE: "Output"})]
+Workflow = Annotated[
+    Any, WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {SEE: "#"}, {"type": "null"}]})
+]

@@ -1,0 +1,96 @@
+"""What flowtoy's documents have of their own: lists of outputs, and templates, which are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.application.expressions.jsonpath import MAX_SEGMENTS
+from orchestrator.application.spec.report import Report, kind
+from orchestrator.application.values.paths import Path
+
+CONVERT = "use orchestrator convert, or write an expression"
+
+
+def refuse_templates(document: Mapping[str, Any], report: Report) -> None:
+    """A template would reach the executor as the text it is (ruling 17)."""
+    todo: list[tuple[Any, Path]] = [(document, ())]
+    while todo:
+        value, path = todo.pop()
+        is_input = len(path) == 3 and path[0] == "flow" and path[2] == "input"
+        if (is_input and isinstance(value, dict) and list(value) == ["template"]) or (
+            isinstance(value, str) and ("{{" in value or "{%" in value)
+        ):
+            report.add(path, "bad_type", "a template is not evaluated here", CONVERT)
+            report.forget(path)
+        elif isinstance(value, dict):
+            todo.extend((item, (*path, key)) for key, item in value.items() if not key.startswith("x-"))
+        elif isinstance(value, list):
+            todo.extend((item, (*path, n)) for n, item in enumerate(value))
+
+
+def read_output(value: Any, path: Path, report: Report) -> dict[str, Any]:
+    """The `output` of a step as a mapping of expressions; flowtoy's list is translated."""
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, list):
+        report.add(path, "bad_type", f"must be a mapping of expressions or a list, not {kind(value)}")
+        return {}
+    output: dict[str, Any] = {}
+    for n, entry in enumerate(value):
+        where = (*path, n)
+        if not isinstance(entry, dict):
+            report.add(where, "bad_type", f"must be a mapping with a name, not {kind(entry)}")
+            continue
+        name = entry.get("name")
+        if not isinstance(name, str) or not name:
+            report.add((*where, "name"), "bad_type", "an output needs a name: a text")
+        elif name in output:
+            report.add((*where, "name"), "duplicate_key", f"the output {name!r} is written twice")
+        else:
+            output[name] = _expression(entry, where, report)
+    return output
+
+
+_TYPES = ("raw", "json", "jmespath")
+
+
+def _expression(entry: dict[str, Any], path: Path, report: Report) -> Any:
+    form = entry.get("type") or "raw"
+    if form not in _TYPES:
+        hint = report.likely(form, _TYPES)
+        report.add((*path, "type"), "bad_type", "must be raw, json or jmespath", hint)
+        return None
+    known = ("name", "type", "value", "path") if form == "jmespath" else ("name", "type")
+    for key in entry:
+        if key not in known and not key.startswith("x-"):
+            hint = "write type: jmespath" if key in ("value", "path") else report.likely(key, known)
+            report.add((*path, key), "unknown_key", f"{key!r} is not a key of an output of type {form}", hint)
+    if form != "jmespath":
+        return {"var": "result"}
+    key = "value" if "value" in entry else "path"
+    if not isinstance(entry.get(key), str):
+        report.add((*path, key), "bad_type", "an output of type jmespath needs a value: its path")
+        return None
+    translated = translate_path(entry[key])
+    if translated is None:
+        message = f"the path {entry[key]!r:.80} is more than names, [0] and one [*]"
+        report.add((*path, key), "bad_path", message, CONVERT)
+    return translated
+
+
+_NAME = r'(?:[A-Za-z_][A-Za-z0-9_]*|"[^".\\*\[\]]+")'
+_JMESPATH = re.compile(rf"{_NAME}(?:\.{_NAME}|\[[0-9]{{1,9}}\]|\[\*\]){{0,{MAX_SEGMENTS - 2}}}")
+
+
+def translate_path(path: str) -> dict[str, Any] | None:
+    """The expression that a simple JMESPath over the result means; None if it is not that simple."""
+    path = path.strip()
+    if path == "@":
+        return {"var": "result"}
+    if not _JMESPATH.fullmatch(path) or path.count("[*]") > 1:
+        return None
+    if "[*]" in path:
+        return {"vars": f"result.{path}"}
+    return {"var": "result." + path.replace('"', "").replace("[", ".").replace("]", "")}

@@ -1,0 +1,136 @@
+"""The JSON Schema of the language, for editors: completion, a word on every key, and what is plainly wrong.
+
+It is made from the models, so it cannot say anything else than they do. What depends on the rest of a
+document (ids, targets, cycles) or needs a parser (expressions) is left to validation. Keys that this release
+refuses are not in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.application.spec import model as language
+from orchestrator.application.spec.checks import NOT_OF
+from orchestrator.application.spec.expression_schema import DEFINED
+from orchestrator.application.spec.field_types import SEE
+from orchestrator.application.spec.step_models import KINDS, WrittenDocument
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_PREFIX = "Written"
+_OUTPUT: dict[str, Any] = {
+    "anyOf": [
+        {"type": "null"},
+        {SEE: "Values"},
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {
+                        "type": "string",
+                        "minLength": 1,
+                        "description": "The key that the output gets.",
+                    },
+                    "type": {
+                        "enum": ["raw", "json", "jmespath"],
+                        "description": "Whether it is all that came back, or a part of it.",
+                    },
+                    "value": {"type": "string", "description": "A path such as data.users[*].name"},
+                    "path": {"type": "string", "description": "Another word for value."},
+                },
+                "required": ["name"],
+                "patternProperties": {"^x-": True},
+                "additionalProperties": False,
+            },
+        },
+    ]
+}
+
+
+def schema() -> dict[str, Any]:
+    """The schema of a workflow document."""
+    root = WrittenDocument.model_json_schema(by_alias=True)
+    parts: dict[str, Any] = root.pop("$defs")
+    step = parts["WrittenStep"]
+    for name, part in {"Workflow": root, **parts}.items():
+        part["title"] = name.removeprefix(_PREFIX)
+        part["patternProperties"] = {"^x-": True}
+    root["oneOf"] = _required(root, "steps", "flow")
+    for key in root["properties"].keys() & {"steps", "flow"}:
+        there = root["properties"][key]
+        there.update(there.pop("anyOf")[0])  # an empty key is no list of steps
+    _refine_step(step)
+    defined = {name.removeprefix(_PREFIX): part for name, part in parts.items()}
+    defined |= {**DEFINED, "Output": _OUTPUT}
+    made: dict[str, Any] = _resolved({**root, "$defs": dict(sorted(defined.items()))})
+    used = _reachable(made)
+    made["$defs"] = {name: part for name, part in made["$defs"].items() if name in used}
+    return {"$schema": DIALECT, **made}
+
+
+def _refine_step(step: dict[str, Any]) -> None:
+    """What the model leaves to validation, because it needs several keys at once."""
+    step["properties"]["id"]["anyOf"][0]["pattern"] = language.ID_PATTERN
+    step["anyOf"] = _given(step, "id", "op", "name")
+    tokens = _given(step, "op", "fn", "type", "source")
+    kinds = [kind for kind in KINDS if kind in step["properties"]]
+    step["oneOf"] = [{"anyOf": tokens}, *_given(step, *kinds)]
+    step["allOf"] = [_named_by(step, "op", "id"), _named_by(step, "name", "id", "op")]
+    for kind in kinds:
+        refused = {"properties": dict.fromkeys(sorted(NOT_OF[kind]), False)}
+        step["allOf"].append({"if": _given(step, kind)[0], "then": refused})
+
+
+def _named_by(step: dict[str, Any], key: str, *sooner: str) -> dict[str, Any]:
+    """Without any of the keys that name a step sooner, `key` is its id."""
+    return {
+        "if": {"not": {"anyOf": _given(step, *sooner)}},
+        "then": {"properties": {key: {"pattern": language.ID_PATTERN}}},
+    }
+
+
+def _required(model: dict[str, Any], *keys: str) -> list[dict[str, Any]]:
+    return [{"required": [key]} for key in keys if key in model["properties"]]
+
+
+def _given(model: dict[str, Any], *keys: str) -> list[dict[str, Any]]:
+    """A key of null counts as absent."""
+    is_there = {"not": {"type": "null"}}
+    return [{**required, "properties": {key: is_there}} for key in keys for required in _required(model, key)]
+
+
+def _resolved(value: Any, is_named: bool = False) -> Any:
+    """With our names for the parts, and without the title and the default of null that pydantic adds."""
+    if isinstance(value, list):
+        return [_resolved(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    made: dict[str, Any] = {}
+    for key, item in value.items():
+        if is_named and isinstance(item, dict):
+            made[key] = _resolved({name: part for name, part in item.items() if name != "title"})
+        elif key == SEE:
+            made["$ref"] = item if item == "#" else f"#/$defs/{item}"
+        elif key == "$ref":
+            made[key] = item.replace(_PREFIX, "")
+        elif not (key == "default" and item is None):
+            made[key] = _resolved(item, is_named=key == "properties")
+    return made
+
+
+def _reachable(made: dict[str, Any]) -> set[str]:
+    """The definitions that the schema still needs without the keys that were left out."""
+    used: set[str] = set()
+    todo: list[Any] = [{key: value for key, value in made.items() if key != "$defs"}]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+            if name in made["$defs"] and name not in used:
+                used.add(name)
+                todo.append(made["$defs"][name])
+            todo.extend(value.values())
+        elif isinstance(value, list):
+            todo.extend(value)
+    return used

@@ -1,0 +1,71 @@
+"""A wait for signals, as a user writes it."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from orchestrator.application.spec import field_types as f
+from orchestrator.application.spec.model import OnTimeout, WaitSpec
+from orchestrator.application.spec.part_models import Written, either, wrong
+from orchestrator.application.values.durations import parse_ms
+
+
+class WrittenWaitEvent(Written):
+    """One of the events that end a wait: a signal, or a timeout."""
+
+    noun = "an event to wait for"
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    signal: f.Identifier | None = Field(None, description="The name of the signal.")
+    timeout: f.Duration | None = Field(None, description="How long the others have time.")
+
+    @model_validator(mode="after")
+    def _one_event(self) -> Self:
+        if (self.signal is None) == (self.timeout is None):
+            raise wrong("must be either {signal: ...} or {timeout: ...}")
+        if self.signal == "timeout":
+            raise wrong("a signal cannot be called timeout here: the output would not say which it was")
+        return self
+
+
+class WrittenWait(Written):
+    """Waits for a signal from outside, or for the first of several events. Nothing runs meanwhile."""
+
+    noun = "wait"
+    model_config = ConfigDict(json_schema_extra=either("signal", "any", "any", "timeout"))
+
+    signal: f.Identifier | None = Field(
+        None, description="The name of the signal; its payload is the output."
+    )
+    timeout: f.Patience | None = Field(None, description="How long it waits at most; for ever if absent.")
+    on_timeout: OnTimeout = Field("fail", description="Whether a timeout is a failure, or an empty output.")
+    any: list[WrittenWaitEvent] | None = Field(
+        None,
+        description="Several events, of which the first wins.",
+        json_schema_extra={"contains": {"required": ["signal"]}},
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.signal is None) == (self.any is None):
+            raise wrong("needs either a signal or any: a list of events")
+        if self.any is not None:
+            if not self.model_fields_set <= {"signal", "any"}:
+                raise wrong("with any, a timeout is one of its events: [{signal: a}, {timeout: 24h}]")
+            names = [event.signal or "timeout" for event in self.any]
+            if set(names) <= {"timeout"}:
+                raise wrong("any needs at least one signal")
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise wrong(f"any has {twice} twice")
+        return self
+
+    def settled(self) -> WaitSpec:
+        if self.any is None:
+            patience = None if self.timeout is None else f.seconds(self.timeout)
+            timeout_ms = None if patience is None else parse_ms(self.timeout)
+            return WaitSpec((self.signal or "",), timeout_ms, self.on_timeout)
+        signals = tuple(event.signal for event in self.any if event.signal is not None)
+        timeout_ms = next((parse_ms(event.timeout) for event in self.any if event.timeout is not None), None)
+        return WaitSpec(signals, timeout_ms, "continue", is_any=True)

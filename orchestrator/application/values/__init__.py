@@ -1,0 +1,1 @@
+"""Plain values: paths, durations, limits, references to payloads and secrets, failure kinds."""

@@ -1,0 +1,85 @@
+"""Copies that share nothing with the original, made where values enter or leave a record.
+
+Inside, values are shared and never changed. Outside, they belong to whoever holds them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from orchestrator.application.records.decisions import Dispatch, DispatchJob
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.step_record import StepRecord
+
+Copy = Callable[[Any], Any]
+_D = TypeVar("_D")
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+class NotJson(ValueError):
+    """A value that JSON cannot say."""
+
+
+def dumps(value: Any) -> str:
+    try:
+        text = _encode(value)
+        text.encode()  # half a surrogate pair has no bytes, here or in any store
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from error
+    return text
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON brings it back; NotJson when it cannot."""
+    return json.loads(dumps(value))
+
+
+def copied(value: Any) -> Any:
+    """A copy of what is known to be JSON."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    return value
+
+
+def isolated_record(record: WorkflowRecord, copy: Copy = copied) -> WorkflowRecord:
+    """All but the spec, which nobody ever changes, is the copy's own."""
+    values = {name: copy(getattr(record, name)) for name in _VALUES}
+    steps = {step_id: _isolated_step(step, copy) for step_id, step in record.steps.items()}
+    items = {unit: _isolated_step(item, copy) for unit, item in record.items.items()}
+    return replace(record, steps=steps, items=items, **values)
+
+
+_SHARED = ("loaded", "steps", "items", "status")
+_VALUES = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in _SHARED)
+
+
+def _isolated_step(step: StepRecord, copy: Copy) -> StepRecord:
+    values = {name: getattr(step, name) for name in ("output", "error", "value", "loop_value")}
+    if all(value is None for value in values.values()):
+        return step  # frozen, and nothing else in it can be changed
+    return step.changed(**{name: copy(value) for name, value in values.items()})
+
+
+def isolated_job(job: DispatchJob) -> DispatchJob:
+    own = DispatchJob(*_job_values(job))
+    own.inputs, own.source = copied(job.inputs), copied(job.source)
+    return own
+
+
+_job_values = attrgetter(*(f.name for f in fields(DispatchJob)))
+
+
+def isolated_decision(decision: _D) -> _D:
+    """A decision for a caller to keep: its jobs, outcome and error are the caller's own."""
+    if isinstance(decision, Dispatch):
+        return replace(decision, jobs=[isolated_job(job) for job in decision.jobs])
+    if decision is None:
+        return decision
+    return replace(decision, **{f.name: copied(getattr(decision, f.name)) for f in fields(decision)})  # type: ignore[type-var, arg-type]

@@ -1,0 +1,191 @@
+"""What programs written for runfox may still call or bring: its Backend methods, and stores that only load
+and write. Each method loads a record, changes it and writes it whole; decisions never come this way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from orchestrator.application.errors import StoreError
+from orchestrator.application.records.decisions import DispatchJob, StateChangeEvent
+from orchestrator.application.records.events import iso
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.backend.copies import plain
+from orchestrator.backend.ids import next_version, random_nonce
+from orchestrator.backend.ports import Commit, Committed, Store
+from orchestrator.backend.shared_state import MemoryCommons
+
+
+class Host(Protocol):
+    """What the methods below need of the class they are mixed into."""
+
+    clock: Callable[[], int]
+    nonce: Callable[[], str]
+
+    def load(self, workflow_execution_id: str) -> WorkflowRecord: ...
+
+    def write(self, record: WorkflowRecord) -> None: ...
+
+    def list_pending_jobs(self) -> list[DispatchJob]: ...
+
+    def take_pending_jobs(self) -> list[DispatchJob]: ...
+
+    def submit_work_result(self, workflow_execution_id: str, step_id: str, output: Any) -> None: ...
+
+    def report_merge(
+        self, weid: str, before: dict[str, Any], after: dict[str, Any], event: StateChangeEvent | None
+    ) -> None: ...
+
+
+class LegacyMethods:
+    """The methods of runfox's Backend, under its names."""
+
+    def pending_tasks(self: Host) -> list[DispatchJob]:
+        return self.list_pending_jobs()
+
+    def take_tasks(self: Host) -> list[DispatchJob]:
+        return self.take_pending_jobs()
+
+    def submit_result(self: Host, workflow_execution_id: str, step_id: str, output: Any) -> None:
+        self.submit_work_result(workflow_execution_id, step_id, output)
+
+    def mark_in_progress(self: Host, workflow_execution_id: str, step_id: str) -> None:
+        record = self.load(workflow_execution_id)
+        record.status = WorkflowStatus.IN_PROGRESS
+        claimed = {"token": self.nonce(), "dispatched_at": iso(self.clock()), "ended_at": None}
+        _put(self, record, step_id, status=StepStatus.IN_PROGRESS, **claimed)
+
+    def mark_complete(self: Host, workflow_execution_id: str, step_id: str) -> None:
+        ended = {"token": None, "ended_at": iso(self.clock())}
+        _put(self, self.load(workflow_execution_id), step_id, status=StepStatus.COMPLETE, **ended)
+
+    def mark_halted(self: Host, workflow_execution_id: str, step_id: str) -> None:
+        record = self.load(workflow_execution_id)
+        record.status = WorkflowStatus.HALTED
+        _put(self, record, step_id, status=StepStatus.HALTED, token=None, ended_at=iso(self.clock()))
+
+    def write_step_output(self: Host, workflow_execution_id: str, step_id: str, output: Any) -> None:
+        _put(self, self.load(workflow_execution_id), step_id, output=plain(output))
+
+    def merge_workflow_state(
+        self: Host,
+        workflow_execution_id: str,
+        output: dict[str, Any] | None,
+        event: StateChangeEvent | None = None,
+    ) -> None:
+        if output:
+            record = self.load(workflow_execution_id)
+            before, record.state = record.state, {**record.state, **plain(output)}
+            self.write(record)
+            self.report_merge(workflow_execution_id, before, record.state, event)
+
+    def write_workflow_outcome(self: Host, workflow_execution_id: str, outcome: Any) -> None:
+        record = self.load(workflow_execution_id)
+        record.outcome, record.ended_at = plain(outcome), iso(self.clock())
+        if record.status is not WorkflowStatus.HALTED:
+            record.status = WorkflowStatus.COMPLETE
+        self.write(record)
+
+    def reset_step(self: Host, workflow_execution_id: str, step_id: str) -> None:
+        record = self.load(workflow_execution_id)
+        step = record.steps[step_id]
+        record.steps[step_id] = StepRecord(dispatches=step.dispatches)
+        _put(self, record, step_id, run_id=step.run_id + 1, round=step.round + 1)
+
+    def reset_for_retry(self: Host, workflow_execution_id: str, step_id: str) -> None:
+        record = self.load(workflow_execution_id)
+        step = record.steps[step_id]
+        unstarted = {"token": None, "dispatched_at": None, "started_at": None, "ended_at": None}
+        counted = {"run_id": step.run_id + 1, "attempt": step.attempt + 1}
+        _put(self, record, step_id, status=StepStatus.RETRY, **unstarted, **counted)
+
+
+def _put(backend: Host, record: WorkflowRecord, step_id: str, **changes: Any) -> None:
+    record.steps[step_id] = record.steps[step_id].changed(**changes)
+    backend.write(record)
+
+
+def committing(store: Store) -> Store:
+    """The store itself, or one that commits by loading and writing when it has no commit of its own."""
+    has_commit = getattr(type(store), "commit", Store.commit) is not Store.commit
+    return store if has_commit else LoadWriteStore(store)
+
+
+class BesideStore:
+    """For a store that knows nothing but records: what executions share is kept in memory beside it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.commons = store, MemoryCommons()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def load(self, workflow_execution_id: str) -> WorkflowRecord:
+        return self._store.load(workflow_execution_id)
+
+    def write(self, record: WorkflowRecord) -> None:
+        self._store.write(record)
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        return [self._commit(commit) for commit in commits]
+
+    def _commit(self, commit: Commit) -> Committed:
+        refusal = self.commons.refusal(commit)
+        if refusal is not None:
+            return refusal
+        if commit.creates and not self._is_awaited(commit.record.parent):
+            return Committed.ORPHAN
+        [result] = self._store.commit([commit])
+        if result is Committed.YES:
+            self.commons.take(commit)
+        return result
+
+    def _is_awaited(self, parent: dict[str, Any] | None) -> bool:
+        if parent is None:
+            return True
+        step = self._store.load(parent["execution"]).steps[parent["step_id"]]
+        return step.token == str(parent["token"])
+
+
+class LoadWriteStore:
+    """Commits by a load, a comparison and a write. Not atomic: such a store suits one process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def load(self, workflow_execution_id: str) -> WorkflowRecord:
+        return self._store.load(workflow_execution_id)
+
+    def write(self, record: WorkflowRecord) -> None:
+        self._store.write(record)
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        return [self._commit(commit) for commit in commits]
+
+    def _commit(self, commit: Commit) -> Committed:
+        record, changes = commit.record, commit.changes
+        kept = self._find(record.workflow_execution_id)
+        if changes.deletes:
+            raise StoreError(f"{type(self._store).__name__} has no way to delete an execution")
+        if commit.creates:
+            if kept is not None and (commit.replaces is None or kept.version != commit.replaces.version):
+                return Committed.EXISTS
+            kept = replace(record, steps=dict(record.steps), state=dict(record.state))
+        elif kept is None or kept.version != record.version:
+            return Committed.CONFLICT
+        elif changes.is_empty:
+            return Committed.YES
+        kept.version = next_version(record.version, random_nonce())
+        kept.apply(replace(changes, readiness=None))
+        self._store.write(kept)
+        record.version = kept.version
+        return Committed.YES
+
+    def _find(self, workflow_execution_id: str) -> WorkflowRecord | None:
+        try:
+            return self._store.load(workflow_execution_id)
+        except KeyError:
+            return None

@@ -1,0 +1,1 @@
+"""The store and the runner on a SQLite file."""

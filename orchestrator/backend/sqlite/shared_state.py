@@ -1,0 +1,164 @@
+"""What executions share, in tables of a SQLite file: what a commit changes of it is in its transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from orchestrator.application.errors import StoreError
+from orchestrator.application.records.changes import SharedChange, SlotChange
+from orchestrator.application.records.events import (
+    ControlEvent,
+    Parent,
+    Post,
+    ResultEvent,
+    SlotEvent,
+    StartEvent,
+)
+from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.backend.copies import dumps
+from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
+from orchestrator.backend.shared_state import (
+    POSTS,
+    Place,
+    changed_places,
+    changed_value,
+    gone_with,
+    owner_of,
+)
+from orchestrator.backend.sqlite.database import Database
+
+LoadSpec = Callable[[sqlite3.Connection, str], LoadedSpec]
+KeepSpec = Callable[[sqlite3.Connection, LoadedSpec], bool]
+
+
+class SqliteCommons:
+    def __init__(self, database: Database, load_spec: LoadSpec, keep_spec: KeepSpec) -> None:
+        self._db, self._load_spec, self._keep_spec = database, load_spec, keep_spec
+
+    # ---- in the transaction of a commit
+
+    def refusal(self, db: sqlite3.Connection, commit: Commit) -> Committed | None:
+        for ref in commit.once:
+            known = db.execute("SELECT 1 FROM posts WHERE id = ?", [_number(ref)]).fetchone()
+            if ref.stream == POSTS and known is None:
+                return Committed.GONE
+        if commit.root is not None and _open_root(db, commit.root[0], commit.changes.at_ms):
+            return Committed.REPEATED
+        parent = commit.record.parent if commit.creates else None
+        if parent is not None and not _is_awaited(db, parent):
+            return Committed.ORPHAN
+        return None
+
+    def take(self, db: sqlite3.Connection, commit: Commit) -> None:
+        changes, weid = commit.changes, commit.record.workflow_execution_id
+        for gone in gone_with(commit):
+            db.execute("DELETE FROM roots WHERE workflow_execution_id = ?", [gone.workflow_execution_id])
+            db.execute("DELETE FROM shared WHERE scope = 'global' AND owner = ?", [gone.execution_id])
+        done = [[_number(ref)] for ref in commit.events if ref.stream == POSTS]
+        db.executemany("DELETE FROM posts WHERE id = ?", done)
+        posts = list(changes.posts)
+        for change in changes.slots:
+            posts += _change_places(db, weid, change)
+        for one in changes.shared:
+            _change_value(db, owner_of(commit.record, one.scope), one)
+        rows = [(changes.at_ms, _written(post)) for post in posts]
+        db.executemany("INSERT INTO posts (at_ms, event) VALUES (?, ?)", rows)
+        if commit.root is not None:
+            name, window_s = commit.root
+            until_ms = changes.at_ms + window_s * 1000
+            db.execute("INSERT OR REPLACE INTO roots VALUES (?, ?, ?)", [name, weid, until_ms])
+
+    # ---- by themselves
+
+    def posts(self) -> list[Delivery]:
+        with self._db.reading() as db:
+            rows = db.execute("SELECT id, at_ms, event FROM posts ORDER BY id").fetchall()
+        return [Delivery(EventRef(POSTS, str(row[0])), row[1], _read(row[2])) for row in rows]
+
+    def drop_post(self, ref: EventRef) -> None:
+        with self._db.writing() as db:
+            db.execute("DELETE FROM posts WHERE id = ?", [_number(ref)])
+
+    def shared(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        with self._db.reading() as db:
+            query = "SELECT key, value FROM shared WHERE scope = ? AND owner = ?"
+            found = [db.execute(query, owner).fetchall() for owner in owners]
+        return [{key: json.loads(value) for key, value in rows} for rows in found]
+
+    def first_of(self, root: str) -> str | None:
+        with self._db.reading() as db:
+            row = db.execute("SELECT workflow_execution_id FROM roots WHERE root = ?", [root]).fetchone()
+        return None if row is None else str(row[0])
+
+    def register(self, name: str, loaded: LoadedSpec) -> None:
+        with self._db.writing() as db:
+            if not self._keep_spec(db, loaded):
+                raise StoreError(f"another document has the workflow_id {loaded.workflow_id!r}")
+            db.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", [name, loaded.workflow_id])
+
+    def definition(self, name: str) -> LoadedSpec:
+        with self._db.reading() as db:
+            row = db.execute("SELECT workflow_id FROM names WHERE name = ?", [name]).fetchone()
+            if row is None:
+                raise KeyError(name)
+            return self._load_spec(db, row[0])
+
+
+def _is_awaited(db: sqlite3.Connection, parent: dict[str, Any]) -> bool:
+    row = db.execute(
+        "SELECT record FROM steps WHERE workflow_execution_id = ? AND step_id = ?",
+        [parent["execution"], parent["step_id"]],
+    ).fetchone()
+    return row is not None and json.loads(row[0]).get("token") == parent["token"]
+
+
+def _open_root(db: sqlite3.Connection, root: str, at_ms: int) -> bool:
+    row = db.execute("SELECT until_ms FROM roots WHERE root = ?", [root]).fetchone()
+    return row is not None and at_ms < row[0]
+
+
+def _change_places(db: sqlite3.Connection, weid: str, change: SlotChange) -> list[SlotEvent]:
+    key = change.slot.key
+    rows = db.execute("SELECT * FROM places WHERE key = ? ORDER BY number", [key]).fetchall()
+    before = [Place(row[2], row[3], row[4], row[5], bool(row[6])) for row in rows]
+    after, granted = changed_places(before, weid, change)
+    db.execute("DELETE FROM places WHERE key = ?", [key])
+    db.executemany(
+        "INSERT INTO places (key, workflow_execution_id, step_id, token, most, is_held)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        [(key, p.workflow_execution_id, p.step_id, p.token, p.limit, int(p.is_held)) for p in after],
+    )
+    return granted
+
+
+def _change_value(db: sqlite3.Connection, owner: str, change: SharedChange) -> None:
+    place = [change.scope, owner, change.key]
+    query = "SELECT value FROM shared WHERE scope = ? AND owner = ? AND key = ?"
+    row = db.execute(query, place).fetchone()
+    after = changed_value(0 if row is None else json.loads(row[0]), change)
+    db.execute("INSERT OR REPLACE INTO shared VALUES (?, ?, ?, ?)", [*place, dumps(after)])
+
+
+_POSTS: dict[str, type[Post]] = {
+    one.__name__: one for one in (StartEvent, ResultEvent, ControlEvent, SlotEvent)
+}
+
+
+def _written(post: Post) -> str:
+    return dumps({"post": type(post).__name__, **asdict(post)})
+
+
+def _read(text: str) -> Post:
+    fields = json.loads(text)
+    kind = _POSTS[fields.pop("post")]
+    if fields.get("parent") is not None:
+        fields["parent"] = Parent(**fields["parent"])
+    return kind(**fields)
+
+
+def _number(ref: EventRef) -> int:
+    return int(ref.entry_id) if ref.stream == POSTS else 0

@@ -1,0 +1,286 @@
+"""SqliteStore: records in rows. A commit is one transaction and writes what changed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from orchestrator.application.errors import RecordExists, RecordNotFound, StoreError
+from orchestrator.application.records.changes import Changes
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.records.step_log import MOST_KEPT, Line
+from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.validation import LoadedSpec, check_spec
+from orchestrator.backend.copies import dumps
+from orchestrator.backend.ids import next_version, random_nonce
+from orchestrator.backend.ports import Commit, Committed
+from orchestrator.backend.sqlite.database import Database
+from orchestrator.backend.sqlite.payloads import SqlitePayloads
+from orchestrator.backend.sqlite.shared_state import SqliteCommons
+
+SPECS_KEPT = 64
+
+
+class SqliteStore:
+    def __init__(self, path: str | Path, nonce: Callable[[], str] = random_nonce) -> None:
+        self._db, self._nonce = Database(path), nonce
+        self.commons = SqliteCommons(self._db, self._spec, self._pin_spec)
+        self.payloads = SqlitePayloads(self._db)
+        self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
+        self._specs_lock = Lock()
+
+    def close(self) -> None:
+        self._db.close()
+
+    # ---- reading
+
+    def load(self, workflow_execution_id: str) -> WorkflowRecord:
+        with self._db.reading() as db:
+            weid = _full_id(db, workflow_execution_id)
+            row = db.execute("SELECT * FROM workflows WHERE workflow_execution_id = ?", [weid]).fetchone()
+            steps = db.execute(
+                "SELECT step_id, record FROM steps WHERE workflow_execution_id = ?", [weid]
+            ).fetchall()
+            state = db.execute(
+                "SELECT key, value FROM state WHERE workflow_execution_id = ? ORDER BY rowid", [weid]
+            ).fetchall()
+            loaded = self._spec(db, row["workflow_id"])
+        units = {unit: StepRecord.from_dict(json.loads(record)) for unit, record in steps}
+        return WorkflowRecord(
+            loaded=loaded,
+            execution_id=row["execution_id"],
+            status=WorkflowStatus(row["status"]),
+            version=row["version"],
+            inputs=json.loads(row["inputs"]),
+            state={key: json.loads(value) for key, value in state},
+            steps={step_id: units.get(step_id, StepRecord()) for step_id in loaded.graph.order},
+            items={unit: item for unit, item in units.items() if "#" in unit},
+            **json.loads(row["fields"]),
+        )
+
+    def full_id(self, execution_id: str) -> str:
+        """The workflow_execution_id behind an execution id; a full id is its own."""
+        with self._db.reading() as db:
+            return _full_id(db, execution_id)
+
+    def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
+        with self._db.reading() as db:
+            weid = _full_id(db, workflow_execution_id)
+            rows = db.execute(
+                "SELECT entry FROM history WHERE workflow_execution_id = ? ORDER BY rowid", [weid]
+            ).fetchall()
+        return [json.loads(entry) for (entry,) in rows]
+
+    def lines(self, workflow_execution_id: str) -> list[Line]:
+        with self._db.reading() as db:
+            weid = _full_id(db, workflow_execution_id)
+            rows = db.execute(
+                "SELECT step_id, run_id, attempt, at, text FROM lines WHERE workflow_execution_id = ?"
+                " ORDER BY number",
+                [weid],
+            ).fetchall()
+        return [Line(*row) for row in rows]
+
+    def _spec(self, db: sqlite3.Connection, workflow_id: str) -> LoadedSpec:
+        with self._specs_lock:
+            loaded = self._specs.get(workflow_id)
+        if loaded is None:
+            row = db.execute("SELECT document FROM specs WHERE workflow_id = ?", [workflow_id]).fetchone()
+            loaded = check_spec(json.loads(row["document"]))
+            self._remember(loaded)
+        return loaded
+
+    def _remember(self, loaded: LoadedSpec) -> None:
+        with self._specs_lock:
+            self._specs[loaded.workflow_id] = loaded
+            if len(self._specs) > SPECS_KEPT:
+                self._specs.popitem(last=False)
+
+    # ---- writing
+
+    def write(self, record: WorkflowRecord) -> None:
+        weid = record.workflow_execution_id
+        version = next_version(record.version, self._nonce())
+        with self._db.writing() as db:
+            owner = db.execute(
+                "SELECT workflow_execution_id FROM workflows WHERE execution_id = ?", [record.execution_id]
+            ).fetchone()
+            if owner is not None and owner[0] != weid:
+                raise RecordExists(record.execution_id)
+            if not self._pin_spec(db, record.loaded):
+                raise StoreError(f"another document has the workflow_id {record.workflow_id!r}")
+            for table in ("workflows", "steps", "state"):
+                db.execute(f"DELETE FROM {table} WHERE workflow_execution_id = ?", [weid])
+            self._insert(db, record, version)
+        record.version = version
+
+    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None:
+        weid = workflow_execution_id
+        with self._db.writing() as db:
+            is_kept = db.execute("SELECT 1 FROM workflows WHERE workflow_execution_id = ?", [weid]).fetchone()
+            if is_kept is None:
+                return
+            [last] = db.execute(
+                "SELECT COALESCE(MAX(number), 0) FROM lines WHERE workflow_execution_id = ?", [weid]
+            ).fetchone()
+            rows = [
+                (weid, number, one.step, one.run_id, one.attempt, one.at, one.text)
+                for number, one in enumerate(lines, last + 1)
+            ]
+            db.executemany("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            db.execute(
+                "DELETE FROM lines WHERE workflow_execution_id = ? AND number <= ?",
+                [weid, last + len(rows) - MOST_KEPT],
+            )
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        versions = [next_version(commit.record.version, self._nonce()) for commit in commits]
+        with self._db.writing() as db:
+            results = [self._commit(db, commit, v) for commit, v in zip(commits, versions, strict=True)]
+        for commit, version, result in zip(commits, versions, results, strict=True):
+            if result is Committed.YES and (commit.creates or not commit.changes.is_empty):
+                commit.record.version = version
+        return results
+
+    def _commit(self, db: sqlite3.Connection, commit: Commit, version: str) -> Committed:
+        record, changes, weid = commit.record, commit.changes, commit.record.workflow_execution_id
+        refusal = self.commons.refusal(db, commit)
+        if refusal is not None:
+            return refusal
+        if commit.creates:
+            there = db.execute(
+                "SELECT version FROM workflows WHERE execution_id = ?", [record.execution_id]
+            ).fetchone()
+            if there is not None and (commit.replaces is None or there[0] != commit.replaces.version):
+                return Committed.EXISTS
+            if not self._pin_spec(db, record.loaded):
+                return Committed.FORGED
+            if there is not None and commit.replaces is not None:
+                _drop(db, commit.replaces.workflow_execution_id)
+            self._insert(db, record, version)
+        else:
+            rows = db.execute("SELECT version FROM workflows WHERE workflow_execution_id = ?", [weid])
+            kept = rows.fetchone()
+            if kept is None or kept["version"] != record.version:
+                return Committed.CONFLICT
+            if changes.is_empty:
+                self.commons.take(db, commit)
+                return Committed.YES
+            db.execute("UPDATE workflows SET version = ? WHERE workflow_execution_id = ?", [version, weid])
+        self.commons.take(db, commit)
+        if changes.deletes:
+            _drop(db, weid)
+            return Committed.YES
+        _put_fields(db, record, changes)
+        _put_steps(db, weid, changes.steps.items())
+        _put_items(db, weid, changes)
+        _put_state(db, weid, changes.state.items())
+        entries = [(weid, dumps(entry)) for entry in changes.history]
+        db.executemany("INSERT INTO history VALUES (?, ?)", entries)
+        return Committed.YES
+
+    def _insert(self, db: sqlite3.Connection, record: WorkflowRecord, version: str) -> None:
+        weid = record.workflow_execution_id
+        db.execute(
+            "INSERT INTO workflows VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                weid,
+                record.workflow_id,
+                record.execution_id,
+                record.spec.name,
+                record.status.value,
+                version,
+                dumps(record.inputs),
+                dumps(_stored_fields(record, Changes())),
+            ],
+        )
+        untouched = StepRecord()
+        _put_steps(db, weid, ((step_id, step) for step_id, step in record.steps.items() if step != untouched))
+        _put_steps(db, weid, record.items.items())
+        _put_state(db, weid, record.state.items())
+
+    def _pin_spec(self, db: sqlite3.Connection, loaded: LoadedSpec) -> bool:
+        """Keep the document behind a workflow_id; False when there is another: MD5 can be made to collide."""
+        row = db.execute("SELECT document FROM specs WHERE workflow_id = ?", [loaded.workflow_id]).fetchone()
+        if row is None:
+            db.execute("INSERT INTO specs VALUES (?, ?)", [loaded.workflow_id, dumps(loaded.document)])
+            return True
+        if self._specs.get(loaded.workflow_id) is loaded:
+            return True
+        if _canonical(json.loads(row["document"])) != _canonical(loaded.document):
+            return False
+        self._remember(loaded)
+        return True
+
+
+def _drop(db: sqlite3.Connection, weid: str) -> None:
+    """Nothing is left of an execution; of what it shares the commons take care."""
+    for table in ("workflows", "steps", "state", "history", "lines"):
+        db.execute(f"DELETE FROM {table} WHERE workflow_execution_id = ?", [weid])
+
+
+def _full_id(db: sqlite3.Connection, execution_id: str) -> str:
+    row = db.execute(
+        "SELECT workflow_execution_id FROM workflows WHERE workflow_execution_id = ? OR execution_id = ?",
+        [execution_id, execution_id],
+    ).fetchone()
+    if row is None:
+        raise RecordNotFound(execution_id)
+    return str(row[0])
+
+
+def _stored_fields(record: WorkflowRecord, changes: Changes) -> dict[str, Any]:
+    return {name: changes.fields.get(name, getattr(record, name)) for name in _FIELDS}
+
+
+_COLUMNS = ("loaded", "execution_id", "inputs", "status", "state", "steps", "items", "version")
+_FIELDS = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in _COLUMNS)
+
+
+def _put_fields(db: sqlite3.Connection, record: WorkflowRecord, changes: Changes) -> None:
+    if changes.fields:
+        status: WorkflowStatus = changes.fields.get("status", record.status)
+        db.execute(
+            "UPDATE workflows SET status = ?, fields = ? WHERE workflow_execution_id = ?",
+            [status.value, dumps(_stored_fields(record, changes)), record.workflow_execution_id],
+        )
+    if "inputs" in changes.fields:
+        db.execute(
+            "UPDATE workflows SET inputs = ? WHERE workflow_execution_id = ?",
+            [dumps(changes.fields["inputs"]), record.workflow_execution_id],
+        )
+
+
+def _put_steps(db: sqlite3.Connection, weid: str, steps: Iterable[tuple[str, StepRecord]]) -> None:
+    db.executemany(
+        "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?)",
+        [(weid, step_id, step.status.value, dumps(step.as_dict())) for step_id, step in steps],
+    )
+
+
+def _put_items(db: sqlite3.Connection, weid: str, changes: Changes) -> None:
+    """The items of maps are rows among the steps, under `<step>#<n>`."""
+    _put_steps(db, weid, ((unit, item) for unit, item in changes.items.items() if item is not None))
+    db.executemany(
+        "DELETE FROM steps WHERE workflow_execution_id = ? AND step_id = ?",
+        [(weid, unit) for unit, item in changes.items.items() if item is None],
+    )
+
+
+def _put_state(db: sqlite3.Connection, weid: str, state: Iterable[tuple[str, Any]]) -> None:
+    db.executemany(  # not REPLACE: a key keeps its place
+        "INSERT INTO state VALUES (?, ?, ?)"
+        " ON CONFLICT (workflow_execution_id, key) DO UPDATE SET value = excluded.value",
+        [(weid, key, dumps(value)) for key, value in state],
+    )
+
+
+def _canonical(document: dict[str, Any]) -> str:
+    return json.dumps(document, sort_keys=True)

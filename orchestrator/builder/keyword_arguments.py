@@ -1,0 +1,203 @@
+"""The keys of the language as keyword arguments: a type checker knows each by its name and its values.
+
+They are called what the language calls them, except that `depends_on` is `after` and keys that begin with
+`x-` are the mapping `x`. A duration is a text such as "30s", whole seconds, or a timedelta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, Required, TypeAlias, TypedDict
+
+from orchestrator.application.spec.model import (
+    AttemptsOn,
+    CatchUp,
+    End,
+    InputType,
+    OnError,
+    OnMax,
+    Overlap,
+    Scope,
+)
+from orchestrator.builder.branches import Branch
+from orchestrator.builder.expressions import Condition, Expr, Json, Reference, Step, Value
+
+Duration: TypeAlias = str | int | timedelta
+Milliseconds: TypeAlias = int | timedelta
+Priority: TypeAlias = Literal[1, 2, 3, 4, 5]
+Values: TypeAlias = Mapping[str, Value]
+StepName: TypeAlias = Step | str
+StepNames: TypeAlias = StepName | Sequence[StepName]
+
+
+# Parts ------------------------------------------------------------------------------------------------------
+
+
+class Retry(TypedDict, total=False):
+    max_retries: int
+    initial_delay_ms: Milliseconds
+    backoff_multiplier: float
+    max_delay_ms: Milliseconds
+    jitter_fraction: float
+    non_retryable: Sequence[str | type[BaseException]]
+
+
+class Loop(TypedDict, total=False):
+    max_iterations: int
+    on_max: OnMax
+
+
+class Filter(TypedDict, total=False):
+    """A condition, {expression, value}, or a group of them, {operator, filters}."""
+
+    expression: Condition
+    value: Value
+    operator: Literal["AND", "OR"]
+    filters: Sequence[Filter]
+
+
+class Concurrency(TypedDict):
+    key: Expr | str | int | float
+    limit: int
+
+
+class Compensate(TypedDict, total=False):
+    fn: Required[str]
+    input: Values
+    timeout: Duration
+    retry: int | Retry
+    queue: str
+
+
+class SourceDefinition(TypedDict, total=False):
+    type: Required[str]
+    configuration: Values
+
+
+class SourceOverride(TypedDict, total=False):
+    base: Required[str]
+    override: Values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A declared source, for the steps that call it."""
+
+    name: str
+    owner: object
+
+    def override(self, settings: Values) -> SourceOverride:
+        """The source with other settings, for one step."""
+        return {"base": self.name, "override": settings}
+
+
+AnySource: TypeAlias = Source | str | SourceDefinition | SourceOverride
+
+
+class Input(TypedDict, total=False):
+    type: InputType
+    required: bool
+    default: Json
+
+
+class Defaults(TypedDict, total=False):
+    timeout: Duration
+    retry: int | Retry
+    on_error: OnError
+    attempts_on: AttemptsOn
+    queue: str
+    priority: Priority
+    skip_output_mapping: bool
+
+
+class Runner(TypedDict, total=False):
+    max_workers: int
+    on_error: OnError
+
+
+class Limits(TypedDict, total=False):
+    max_runs: int
+    max_lost: int
+    max_steps: int
+    max_depth: int
+    max_output_bytes: int
+
+
+class Kv(TypedDict, total=False):
+    scopes: Sequence[Scope]
+
+
+class Webhook(TypedDict, total=False):
+    url: Required[str]
+    headers: Mapping[str, str]
+    on: Sequence[End]
+
+
+class Schedule(TypedDict, total=False):
+    cron: Required[str]
+    timezone: str
+    catch_up: CatchUp
+    overlap: Overlap
+
+
+# Steps and workflows ----------------------------------------------------------------------------------------
+
+
+class StepKeys(TypedDict, total=False):
+    """What a step of any kind can say."""
+
+    name: str
+    label: str
+    description: str
+    after: StepNames
+    join: Literal["all", "any", "done"] | int | Expr
+    when: Condition
+    filters: Filter
+    required: Sequence[str | Reference]
+    defer_ms: Milliseconds
+    max_attempts: int
+    attempts_on: AttemptsOn
+    retry: int | Retry
+    on_error: OnError
+    branch: Sequence[Branch]
+    output: Values
+    skip_output_mapping: bool
+    kv_add: Values
+    compensate: Compensate
+    x: Mapping[str, Json]
+
+
+class WorkKeys(StepKeys, total=False):
+    """And one that runs something: an executor, or another workflow."""
+
+    input: Values
+    timeout: Duration
+    queue: str
+    priority: Priority
+    tags: Sequence[str]
+    concurrency: Concurrency
+
+
+class JobKeys(WorkKeys, total=False):
+    """And one with an executor."""
+
+    heartbeat: Duration
+
+
+class WorkflowKeys(TypedDict, total=False):
+    """What a workflow can say, besides its inputs, sources, steps and outputs."""
+
+    description: str
+    defaults: Defaults
+    runner: Runner
+    limits: Limits
+    kv: Kv
+    webhook: Webhook
+    timeout: Duration
+    retention: Duration
+    concurrency: Concurrency
+    schedule: Schedule
+    redact: Sequence[str]
+    x: Mapping[str, Json]

@@ -1,0 +1,93 @@
+"""The command `list`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.application.redaction.by_key import redacted
+from orchestrator.cli.filters import filter_options
+from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+from orchestrator.cli.output.escaping import say
+
+if TYPE_CHECKING:
+    from orchestrator.client import Client, Filter, Page, Summary
+
+
+@click.command("list")
+@filter_options
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many.")
+@click.option("--cursor", metavar="CURSOR", help="Go on where another list ended: the cursor it came with.")
+@json_option
+@connection_options
+@pass_target
+def list_executions(
+    target: Target, wanted: Filter | None, limit: int, cursor: str | None, as_json: bool
+) -> None:
+    """List executions, the newest first.
+
+    All filters must hold; several statuses are alternatives. What was begun by a parent is listed too.
+    """
+    from orchestrator.cli.output.tables import Column, echo_table
+
+    page = _filled(target.client(), wanted, limit, cursor)
+    if as_json:
+        rows = [shown(one) for one in page.executions]
+        click.echo(json.dumps({"executions": rows, "cursor": page.cursor}, ensure_ascii=False))
+        return
+    columns: list[Column | str] = [
+        "EXECUTION",
+        "NAME",
+        Column("STATUS", is_status=True),
+        "BEGAN (UTC)",
+        "ENDED (UTC)",
+        "GROUP",
+        "LABELS",
+    ]
+    echo_table(columns, [_row(one) for one in page.executions])
+    if page.cursor is not None:
+        say(f"More: --cursor '{page.cursor}'", err=True)
+
+
+def _filled(client: Client, wanted: Filter | None, limit: int, cursor: str | None) -> Page:
+    """As many as were asked for, if there are so many: a page may end early when it had to look far."""
+    from orchestrator.client import Page
+
+    found: list[Summary] = []
+    while True:
+        page = client.list(wanted, limit - len(found), cursor)
+        found += page.executions
+        cursor = page.cursor
+        if cursor is None or len(found) == limit:
+            return Page(found, cursor)
+
+
+def shown(one: Summary) -> dict[str, Any]:
+    """An execution of a list as JSON; what it does not have is left out."""
+    given = {
+        "execution_id": one.execution_id,
+        "workflow_execution_id": one.workflow_execution_id,
+        "name": one.name,
+        "status": one.status.value,
+        "created_at": one.created_at,
+        "ended_at": one.ended_at,
+        "group": one.group,
+        "labels": redacted(dict(one.labels)) or None,
+        "parent": one.parent,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _row(one: Summary) -> list[str]:
+    labels = ", ".join(f"{name}={value}" for name, value in redacted(dict(one.labels)).items())
+    times = [at.replace("T", " ")[:19] if at else "" for at in (one.created_at, one.ended_at)]
+    return [
+        one.execution_id,
+        one.name or "",
+        one.status.value.replace("_", " "),
+        *times,
+        one.group or "",
+        labels,
+    ]

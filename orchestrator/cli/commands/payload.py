@@ -1,0 +1,26 @@
+"""The command payload."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from orchestrator.cli.errors import Refusal
+from orchestrator.cli.options import Target, connection_options, pass_target
+
+
+@click.command()
+@click.argument("payload_id", metavar="ID")
+@connection_options
+@pass_target
+def payload(target: Target, payload_id: str) -> None:
+    """Print a value that is kept by reference, as JSON; ID is what stands behind $payload.
+
+    It is looked for where ORCHESTRATOR_PAYLOADS says.
+    """
+    from orchestrator.application.values.payload_refs import is_payload_id
+
+    if not is_payload_id(payload_id):
+        raise Refusal(f"an id has 64 digits of 0 to 9 and a to f, not {payload_id[:100]!r}")
+    click.echo(json.dumps(target.client().payload(payload_id), ensure_ascii=False))

@@ -1,0 +1,121 @@
+"""Commands about schedules: list, pause, unpause."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.commands.completion import name_argument
+from orchestrator.cli.errors import Refusal
+from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+from orchestrator.cli.output.escaping import say
+
+if TYPE_CHECKING:
+    from orchestrator.application.engine.schedules import Schedule
+
+SLOTS_SHOWN = 3
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@connection_options
+@click.pass_context
+def schedules(ctx: click.Context, as_json: bool) -> None:
+    """Show when registered workflows start by themselves; pause and unpause them."""
+    if ctx.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError("write --json behind pause or unpause: it belongs to that then")
+        return
+    found = ctx.ensure_object(Target).client().store.schedules.all()
+    if as_json:
+        click.echo(json.dumps([_as_dict(one) for one in found], indent=2, ensure_ascii=False))
+    elif not found:
+        click.echo("no registered workflow has a schedule")
+    else:
+        say("\n\n".join("\n".join(_lines(one)) for one in found))
+
+
+@schedules.command()
+@name_argument
+@json_option
+@connection_options
+@pass_target
+def pause(target: Target, name: str, as_json: bool) -> None:
+    """Start nothing more by the schedule NAME until it is unpaused; what runs goes on."""
+    if not target.client().store.schedules.pause(name):
+        raise _unknown(name)
+    _told(name, "is paused", as_json, is_paused=True)
+
+
+@schedules.command()
+@name_argument
+@json_option
+@connection_options
+@pass_target
+def unpause(target: Target, name: str, as_json: bool) -> None:
+    """Let the schedule NAME go on; its catch_up says what becomes of the slots that have passed meanwhile."""
+    if not target.client().store.schedules.unpause(name):
+        raise _unknown(name)
+    _told(name, "goes on", as_json, is_paused=False)
+
+
+def _told(name: str, words: str, as_json: bool, *, is_paused: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"name": name, "paused": is_paused}, ensure_ascii=False))
+    else:
+        say(f"{name} {words}")
+
+
+def _unknown(name: str) -> Refusal:
+    return Refusal(
+        f"no workflow with a schedule is registered as {name!r}; orchestrator schedules lists them"
+    )
+
+
+def _as_dict(schedule: Schedule) -> dict[str, Any]:
+    from orchestrator.application.engine.schedules import upcoming
+    from orchestrator.application.records.events import iso
+
+    return {
+        "name": schedule.name,
+        "cron": schedule.cron,
+        "timezone": schedule.timezone,
+        "catch_up": schedule.catch_up,
+        "overlap": schedule.overlap,
+        "paused": schedule.is_paused,
+        "next": [iso(at_ms) for at_ms in upcoming(schedule, SLOTS_SHOWN)],
+        "last": schedule.last,
+        "open": list(schedule.open),
+        "queued": [iso(at_ms) for at_ms in schedule.queued],
+        "started": schedule.started,
+        "missed": schedule.missed,
+        "skipped": schedule.skipped,
+    }
+
+
+def _lines(schedule: Schedule) -> list[str]:
+    """What it is, when it comes, what it did last, and what became of its slots."""
+    from orchestrator.application.engine.schedules import upcoming
+
+    times = ", ".join(_local(at_ms, schedule.timezone) for at_ms in upcoming(schedule, SLOTS_SHOWN))
+    lines = [
+        f"{schedule.name}: {schedule.cron} in {schedule.timezone}{' (paused)' if schedule.is_paused else ''}",
+        f"  next    {times}",
+        f"  last    {schedule.last or 'not started yet'}",
+        f"  slots   {schedule.started} started, {schedule.missed} missed (catch_up: {schedule.catch_up}),"
+        f" {schedule.skipped} skipped (overlap: {schedule.overlap})",
+    ]
+    if schedule.overlap != "allow":
+        lines.append(f"  open    {', '.join(schedule.open) or 'none'}")
+    if schedule.overlap == "queue":
+        lines.append(f"  queued  {len(schedule.queued)}")
+    return lines
+
+
+def _local(at_ms: int, timezone: str) -> str:
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    return f"{datetime.fromtimestamp(at_ms // 1000, ZoneInfo(timezone)):%Y-%m-%d %H:%M %z}"

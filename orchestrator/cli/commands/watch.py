@@ -1,0 +1,108 @@
+"""The command watch: an execution while it runs, until it has ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.commands.completion import execution_argument
+from orchestrator.cli.commands.history import happened
+from orchestrator.cli.errors import EXIT_CODES
+from orchestrator.cli.follow import Listener, follow, follow_history, glances_at, left_running
+from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+from orchestrator.cli.output import report
+from orchestrator.cli.output.escaping import say
+from orchestrator.cli.output.live import screen_on
+from orchestrator.cli.output.overview import result, title
+from orchestrator.cli.output.tables import one_line
+from orchestrator.cli.output.values import visible
+
+if TYPE_CHECKING:
+    from orchestrator.application.records.record import WorkflowRecord
+    from orchestrator.client import Client
+    from orchestrator.redis_rq.queries.record_queries import Glances
+
+
+@click.command()
+@execution_argument
+@json_option
+@connection_options
+@pass_target
+def watch(target: Target, execution_id: str, as_json: bool) -> None:
+    """Show how an execution goes, until it has ended.
+
+    On a terminal its steps are drawn over and over, below what their executors say; into a pipe goes a line
+    for each change, and each that an executor says. With --json nothing is shown before the end, and then
+    what `run --json` prints. ^C leaves the execution running. The exit code is that of `run`, and 130 after
+    ^C.
+    """
+    glances, client = glances_at(target), target.client()
+    record = client.record(execution_id)
+    with left_running(record.execution_id):
+        clock = _clock(glances)
+        if as_json:
+            record = _in_silence(client, glances, record)
+        elif sys.stdout.isatty():
+            record = _on_terminal(client, glances, record, clock)
+        else:
+            record = _into_pipe(client, glances, record)
+            click.echo(one_line(title(record, clock())))
+    if as_json:
+        click.echo(report.as_json(record))
+    else:
+        for line in result(record):
+            click.echo(one_line(line))
+    raise click.exceptions.Exit(EXIT_CODES.get(record.status.value, 0))
+
+
+def _in_silence(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
+    name = record.workflow_execution_id
+    for _ in follow(glances, name, lambda: None, partial(say, err=True)):
+        pass
+    return client.record(name)
+
+
+def _on_terminal(
+    client: Client, glances: Glances, record: WorkflowRecord, clock: Callable[[], int]
+) -> WorkflowRecord:
+    name = record.workflow_execution_id
+    listener = Listener(glances, name, glances.last_line(name))
+    with screen_on(sys.stdout) as screen:
+        for found in follow(glances, name, lambda: client.record(name), screen.say, listener.listen):
+            record = found or record
+            for line in listener.heard():
+                screen.say(one_line(f"{line.step}: {line.text}"))
+            screen.draw(record, clock())  # also when nothing has changed: durations have
+    return record
+
+
+def _into_pipe(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
+    from orchestrator.redis_rq.connection import persist
+
+    name, began = record.workflow_execution_id, datetime.fromisoformat(record.created_at)
+    for entry in follow_history(glances, name):
+        line = change(visible(record, entry), began)
+        if line is not None:
+            click.echo(one_line(line))
+    return persist(lambda: client.record(name))
+
+
+def change(entry: Mapping[str, Any], began: datetime) -> str | None:
+    """One change of a step or of the workflow, or what it said or was told, as a line; None for all else."""
+    if not {"to", "workflow", "control", "line"} & set(entry):
+        return None
+    after = (datetime.fromisoformat(entry["at"]) - began).total_seconds()
+    attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
+    return f"{after:8.3f} s  {entry.get('step', 'workflow')}: {happened(entry)}{attempt}"
+
+
+def _clock(glances: Glances) -> Callable[[], int]:
+    """The time of Redis, asked once: from then on ours tells how much has passed."""
+    began_ms, began = glances.now_ms(), time.monotonic()
+    return lambda: began_ms + round((time.monotonic() - began) * 1000)

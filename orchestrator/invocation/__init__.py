@@ -1,0 +1,1 @@
+"""Call an executor. Every kind of worker uses this package."""

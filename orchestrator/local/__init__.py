@@ -1,0 +1,1 @@
+"""Run workflows in one process, without Redis."""

@@ -1,0 +1,1 @@
+"""The Lua scripts. Each file starts with its arguments and its reply."""

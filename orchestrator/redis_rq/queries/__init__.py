@@ -1,0 +1,1 @@
+"""Read-only queries of executions, workflows, events and workers."""

@@ -1,0 +1,77 @@
+"""What is registered, for those who want to see it: names, versions, and how many executions are open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.application.records.events import iso
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.keys import Keys
+
+SCANNED_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A registered name. `open` are the open executions of its document, by workflow_id: of the version that
+    is registered, and of others that call themselves the same."""
+
+    name: str
+    workflow_id: str
+    registered_at: str | None
+    is_scheduled: bool
+    open: dict[str, int] = field(default_factory=dict)
+
+
+def definitions(client: Client, keys: Keys) -> list[Definition]:
+    """All that is registered, by name. It looks at every spec that is kept: for people, not for programs."""
+    with translated():
+        registered: dict[str, str] = client.hgetall(keys.definitions)  # type: ignore[assignment]
+        scheduled: set[str] = set(client.hkeys(keys.schedules))  # type: ignore[arg-type]
+        specs = _specs(client, keys)
+    return [
+        _definition(name, workflow_id, specs, name in scheduled)
+        for name, workflow_id in sorted(registered.items())
+    ]
+
+
+def _definition(
+    name: str, workflow_id: str, specs: dict[str, dict[str, Any]], is_scheduled: bool
+) -> Definition:
+    spec = specs.get(workflow_id, {})
+    title = spec.get("name")
+    others = {
+        one: other["open"]
+        for one, other in sorted(specs.items())
+        if other["open"] and one != workflow_id and title is not None and other["name"] == title
+    }
+    at_ms = spec.get("registered_ms")
+    return Definition(
+        name,
+        workflow_id,
+        None if at_ms is None else iso(int(at_ms)),
+        is_scheduled,
+        {workflow_id: spec.get("open", 0), **others},
+    )
+
+
+def _specs(client: Client, keys: Keys) -> dict[str, dict[str, Any]]:
+    """By workflow_id: what the document calls itself, how many executions are open, when it came."""
+    found: dict[str, dict[str, Any]] = {}
+    names = [str(key) for key in client.scan_iter(keys.spec("*"), count=SCANNED_AT_ONCE)]
+    for at in range(0, len(names), SCANNED_AT_ONCE):
+        some = names[at : at + SCANNED_AT_ONCE]
+        with client.pipeline(transaction=False) as pipe:
+            for key in some:
+                pipe.hmget(key, ["document", "executions", "registered_ms"])
+            rows: list[list[str | None]] = pipe.execute()
+        for key, (document, executions, registered_ms) in zip(some, rows, strict=True):
+            if document is not None:
+                found[key.removeprefix(keys.spec(""))] = {
+                    "name": loads(document).get("name"),
+                    "open": int(executions or 0),
+                    "registered_ms": registered_ms,
+                }
+    return found

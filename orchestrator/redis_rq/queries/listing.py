@@ -1,0 +1,227 @@
+"""Listing executions: pages of the indexes, the newest first. A page costs the same however many there are.
+
+Each filter is one index, or several of which one must have the execution: so it is with statuses. The filter
+with the fewest executions leads, and the others are asked about those it finds. A page that finds little of
+what it looks through ends before it is full, with a cursor to go on from.
+
+An execution goes from one index to another at once, so that indexes must be read at once too: one that moves
+between two reads would be overlooked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.application.errors import OrchestratorError
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.keys import Keys
+
+LOOKED_THROUGH = 500
+MOST_LOOKS = 10
+SAME_SCORE = 16
+"""So many executions with one score are allowed for; more are rare, and read again in a larger piece."""
+
+_SHOWN = ("status", "name", "group", "labels", "created_at", "ended_at", "parent")
+
+
+class BadCursor(OrchestratorError):
+    """Not a cursor of ours."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which executions: those of which all is true that is said here. Times are of their beginning, in ms:
+    not before `since_ms`, and before `until_ms`."""
+
+    statuses: Sequence[WorkflowStatus] = ()
+    name: str | None = None
+    group: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """An execution in a list: nothing of what it was given, made or ended with."""
+
+    workflow_execution_id: str
+    status: WorkflowStatus
+    created_at: str
+    ended_at: str | None = None
+    name: str | None = None
+    group: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+
+    @property
+    def execution_id(self) -> str:
+        return self.workflow_execution_id.partition("#")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some executions, and where to go on; None at the end."""
+
+    executions: list[Summary]
+    cursor: str | None = None
+
+
+Entry = tuple[float, str]
+"""An execution as an index has it: its score and its id."""
+
+
+class Listing:
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client, self._keys = client, keys
+
+    def page(self, wanted: Filter, limit: int = 50, cursor: str | None = None) -> Page:
+        if limit < 1:
+            raise ValueError(f"a page has at least one execution, not {limit}")
+        after = None if cursor is None else _read_cursor(cursor)
+        leading, *asked = self._plan(wanted)
+        found: list[Summary] = []
+        for _ in range(MOST_LOOKS):
+            most = LOOKED_THROUGH if asked else limit + 1 - len(found)
+            entries = self._next(leading, wanted, after, most)
+            rest = self._asked(entries, asked)
+            while rest:
+                some = rest[: limit + 1 - len(found)]
+                for summary, entry in self._summaries(some, wanted):
+                    if len(found) == limit:
+                        return Page(found, _cursor(after))
+                    found.append(summary)
+                    after = entry
+                rest = rest[len(some) :]
+            if len(entries) < most:
+                return Page(found)
+            after = entries[-1]
+        return Page(found, _cursor(after))
+
+    def all(self, wanted: Filter, page: int = 500) -> Iterator[Summary]:
+        """Every one of them, page by page."""
+        cursor: str | None = None
+        while True:
+            some = self.page(wanted, page, cursor)
+            yield from some.executions
+            cursor = some.cursor
+            if cursor is None:
+                return
+
+    def _plan(self, wanted: Filter) -> list[list[str]]:
+        """The indexes of each filter, those with the fewest executions first."""
+        keys = self._keys
+        filters = [[keys.index_of_label(name, value)] for name, value in wanted.labels.items()]
+        if wanted.name is not None:
+            filters.append([keys.index_of_name(wanted.name)])
+        if wanted.group is not None:
+            filters.append([keys.index_of_group(wanted.group)])
+        if wanted.statuses or not filters:
+            filters.append(
+                [keys.index(status) for status in dict.fromkeys(wanted.statuses or WorkflowStatus)]
+            )
+        if len(filters) == 1:
+            return filters
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for index in (index for indexes in filters for index in indexes):
+                pipe.zcard(index)
+            sizes: Iterator[int] = iter(pipe.execute())
+        by_size = [(sum(next(sizes) for _ in indexes), indexes) for indexes in filters]
+        return [indexes for _, indexes in sorted(by_size)]
+
+    def _next(self, indexes: Sequence[str], wanted: Filter, after: Entry | None, most: int) -> list[Entry]:
+        """The next entries of the leading indexes together, the newest first."""
+        newest: float | str = "+inf" if wanted.until_ms is None else f"({wanted.until_ms}"
+        if after is not None and (wanted.until_ms is None or after[0] < wanted.until_ms):
+            newest = after[0]
+        oldest: float | str = "-inf" if wanted.since_ms is None else wanted.since_ms
+        count = most + SAME_SCORE
+        while True:
+            with translated(), self._client.pipeline(transaction=len(indexes) > 1) as pipe:
+                for index in indexes:
+                    # Those of one score come with the last of them: they are told apart by their ids.
+                    pipe.zrevrangebyscore(index, newest, oldest, 0, count, withscores=True)
+                rows: list[list[tuple[str, float]]] = pipe.execute()
+            found = [{(score, member) for member, score in row} for row in rows]
+            left = [{entry for entry in entries if after is None or entry < after} for entries in found]
+            if all(len(one) < count or len(rest) >= most for one, rest in zip(found, left, strict=True)):
+                return sorted(set().union(*left), reverse=True)[:most]
+            count *= 8  # so many have one score that what follows was not reached
+
+    def _asked(self, entries: Sequence[Entry], filters: Sequence[Sequence[str]]) -> list[Entry]:
+        """Those of the entries that the other filters have too."""
+        if not entries or not filters:
+            return list(entries)
+        members = [member for _, member in entries]
+        with translated(), self._client.pipeline(transaction=True) as pipe:
+            for index in (index for indexes in filters for index in indexes):
+                pipe.zmscore(index, members)
+            scores: Iterator[list[float | None]] = iter(pipe.execute())
+        kept = list(entries)
+        for indexes in filters:
+            known: set[str] = set()
+            for found in (next(scores) for _ in indexes):
+                known.update(one for one, score in zip(members, found, strict=True) if score is not None)
+            kept = [entry for entry in kept if entry[1] in known]
+        return kept
+
+    def _summaries(self, entries: Sequence[Entry], wanted: Filter) -> Iterator[tuple[Summary, Entry]]:
+        """What is shown of each; one that has expired or moved on since it was found is left out."""
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for _, member in entries:
+                pipe.hmget(self._keys.workflow(member), *_SHOWN)
+            rows: list[Any] = pipe.execute(raise_on_error=False)
+        for entry, row in zip(entries, rows, strict=True):
+            summary = _summary(entry[1], row)
+            if summary is not None and _is_wanted(summary, wanted):
+                yield summary, entry
+
+
+def _summary(workflow_execution_id: str, row: Any) -> Summary | None:
+    """None of one that is gone, and of one that cannot be read: it must not hide the others."""
+    if isinstance(row, Exception) or row[0] is None:
+        return None
+    status, name, group, labels, created_at, ended_at, parent = row
+    try:
+        return Summary(
+            workflow_execution_id,
+            WorkflowStatus(status),
+            created_at,
+            ended_at,
+            name,
+            group,
+            dict(loads(labels)) if labels is not None else {},
+            loads(parent)["execution"] if parent is not None else None,
+        )
+    except (ValueError, TypeError, LookupError):
+        return None
+
+
+def _is_wanted(one: Summary, wanted: Filter) -> bool:
+    """As it is now: an index says how it was a moment ago, or long ago if nobody came to tidy up."""
+    if wanted.statuses and one.status not in wanted.statuses:
+        return False
+    if wanted.name not in (None, one.name) or wanted.group not in (None, one.group):
+        return False
+    return wanted.labels.items() <= one.labels.items()
+
+
+def _cursor(after: Entry | None) -> str | None:
+    return None if after is None else f"{after[0]!r}~{after[1]}"
+
+
+def _read_cursor(cursor: str) -> Entry:
+    score, is_one, member = cursor.partition("~")
+    try:
+        if is_one and member and math.isfinite(float(score)):
+            return float(score), member
+    except ValueError:
+        pass
+    raise BadCursor(f"{cursor!r} is no cursor: give the one that the page before came with")

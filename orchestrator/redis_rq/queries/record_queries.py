@@ -1,0 +1,103 @@
+"""What an operator's commands look at without loading a record: clock, versions, recent ids, names, jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.records.status import WorkflowStatus
+from orchestrator.application.records.step_log import Line
+from orchestrator.redis_rq.connection import Client, clock_ms, translated
+from orchestrator.redis_rq.job_codec import PARTS, read_payload
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.step_log import read_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Glances:
+    client: Client
+    keys: Keys
+
+    def now_ms(self) -> int:
+        return clock_ms(self.client)
+
+    def version(self, workflow_execution_id: str) -> tuple[str, WorkflowStatus]:
+        """At which version a record is, and its status: two fields instead of the whole hash."""
+        with translated():
+            fields: Any = self.client.hmget(self.keys.workflow(workflow_execution_id), ["version", "status"])
+        version, status = fields
+        if version is None:
+            raise RecordNotFound(workflow_execution_id)
+        return version, WorkflowStatus(status)
+
+    @contextmanager
+    def end_of(self, workflow_execution_id: str) -> Iterator[End]:
+        """Listen for the end of an execution."""
+        with translated():
+            channel = self.client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+            try:
+                channel.subscribe(self.keys.done(workflow_execution_id))
+                yield End(channel)
+            finally:
+                channel.close()
+
+    def history(self, workflow_execution_id: str, start: int) -> list[str]:
+        """The entries of a history from one on, as they are stored."""
+        with translated():
+            found: Any = self.client.lrange(self.keys.history(workflow_execution_id), start, -1)
+        return list(found)
+
+    def lines(self, workflow_execution_id: str, after: str = "") -> list[tuple[str, Line]]:
+        """What executors said, behind an entry, each with the id of its own."""
+        return read_lines(self.client, self.keys, workflow_execution_id, after)
+
+    def last_line(self, workflow_execution_id: str) -> str:
+        """The id of the last entry, or nothing."""
+        with translated():
+            found: Any = self.client.xrevrange(self.keys.lines(workflow_execution_id), count=1)
+        return str(found[0][0]) if found else ""
+
+    def inputs_of(self, token: str) -> dict[str, Any] | None:
+        """What a dispatch was given; None when its job is gone, as it is soon after its end."""
+        with translated():
+            parts: Any = self.client.hmget(self.keys.rq_job(token), PARTS)
+        payload = read_payload(*parts)
+        return None if payload is None else payload["inputs"]
+
+    def recent(self, most: int) -> list[tuple[str, str]]:
+        """Execution ids and their statuses, in one round trip, the newest first."""
+        statuses = [status.value for status in WorkflowStatus]
+        with translated(), self.client.pipeline(transaction=False) as pipe:
+            for status in statuses:
+                pipe.zrevrange(self.keys.index(status), 0, most - 1, withscores=True)
+            found: list[list[tuple[str, float]]] = pipe.execute()
+        listed = [
+            (at_ms, member.partition("#")[2], status)
+            for status, members in zip(statuses, found, strict=True)
+            for member, at_ms in members
+        ]
+        return [(execution_id, status) for _, execution_id, status in sorted(listed, reverse=True)[:most]]
+
+    def names(self) -> list[str]:
+        """The registered workflows."""
+        with translated():
+            found: Any = self.client.hkeys(self.keys.definitions)
+        return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of an execution, listened for."""
+
+    channel: Any
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it has come, or the time is over."""
+        until = time.monotonic() + timeout_s
+        while (left := until - time.monotonic()) > 0:
+            if self.channel.get_message(timeout=left) is not None:
+                return

@@ -1,0 +1,149 @@
+"""RQ's workers and queues, as RQ writes them down: stock `rq worker`s and our own alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.redis_rq.connection import Client, answers, translated
+from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.job_codec import PARTS, read_payload
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.queries.inspection import Inspection
+from orchestrator.redis_rq.record_codec import unit_field
+
+WORKERS = "rq:workers"
+BEAT_MARGIN_S = 60
+"""Every beat of an RQ worker lets its key live this much longer than until the next one is due."""
+LATE_S = 15
+"""A worker that is later than this with its beat is taken for dead."""
+OLDEST_LOOKED_AT = 10
+LONGEST_SEARCH = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class RqWorker:
+    """A worker that is registered with RQ. `late_s` says by how much its next beat is overdue, by the clock
+    of Redis; `is_connected` is False when nobody listens for commands under its name any more: then its
+    process is gone, and its registration is what is left of it. A work-horse keeps the connection of its
+    worker open: of one that was killed while it was busy only the beats tell."""
+
+    name: str
+    hostname: str = ""
+    pid: int | None = None
+    queues: tuple[str, ...] = ()
+    state: str = "?"
+    version: str = ""
+    late_s: int = 0
+    is_connected: bool = True
+
+    @property
+    def is_busy(self) -> bool:
+        return self.state == "busy"
+
+    @property
+    def is_alive(self) -> bool:
+        return self.is_connected and self.late_s <= LATE_S
+
+
+@dataclass(frozen=True, slots=True)
+class RqQueue:
+    """One of our queues: how many jobs wait, since when the oldest of them, how many RQ calls failed."""
+
+    name: str
+    depth: int
+    oldest_at: str | None
+    failed: int
+
+
+def rq_workers(inspection: Inspection) -> list[RqWorker]:
+    """All workers of this Redis, whatever queues they serve."""
+    client = inspection.client
+    with translated():
+        known: Any = client.smembers(WORKERS)
+        names = sorted(str(key).removeprefix("rq:worker:") for key in known)
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.hgetall(f"rq:worker:{name}")
+            pipe.ttl(f"rq:worker:{name}")
+            pipe.pubsub_numsub(f"rq:pubsub:{name}")
+        found = answers(pipe)
+    triples = zip(names, found[0::3], found[1::3], found[2::3], strict=True)
+    return [_worker(*triple) for triple in triples if isinstance(triple[1], dict) and triple[1]]
+
+
+def _worker(name: str, stored: dict[str, str], ttl_s: Any, numsub: Any) -> RqWorker:
+    pid = stored.get("pid", "")
+    queues = tuple(queue for queue in stored.get("queues", "").split(",") if queue)
+    # -1: a key without a term is none that RQ keeps alive, so nothing can be said of its beats.
+    late_s = BEAT_MARGIN_S - ttl_s if isinstance(ttl_s, int) and ttl_s >= 0 else 0
+    return RqWorker(
+        name,
+        stored.get("hostname", ""),
+        int(pid) if pid.isdigit() else None,
+        queues,
+        stored.get("state", "?"),
+        stored.get("version", ""),
+        max(late_s, 0),
+        _listeners(numsub) > 0 and "death" not in stored,
+    )
+
+
+def _listeners(numsub: Any) -> int:
+    """How many listen to the one channel that was asked for."""
+    if isinstance(numsub, Exception):
+        return 1  # who must not ask is not told: then only the beats count
+    return int(numsub[0][1])
+
+
+def rq_queues(inspection: Inspection) -> list[RqQueue]:
+    """Every queue of ours that ever had a job, in order."""
+    client, keys = inspection.client, inspection.keys
+    with translated():
+        names: list[str] = sorted(client.hkeys(keys.sequences))  # type: ignore[arg-type]
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.llen(keys.rq_queue(name))
+            pipe.lrange(keys.rq_queue(name), 0, OLDEST_LOOKED_AT - 1)
+            pipe.zcard(keys.rq_failed(name))
+        found = answers(pipe)
+    triples = zip(names, found[0::3], found[1::3], found[2::3], strict=True)
+    return [
+        RqQueue(name, _count(depth), _oldest(client, keys, tokens), _count(failed))
+        for name, depth, tokens, failed in triples
+    ]
+
+
+def _oldest(client: Client, keys: Keys, tokens: Any) -> str | None:
+    """When the first job that still has a hash was put on its queue: revoked ones are passed over."""
+    for token in [] if isinstance(tokens, Exception) else tokens:
+        with translated():
+            parts: Any = client.hmget(keys.rq_job(token), PARTS)
+            payload = read_payload(*parts)
+            if payload is not None:
+                return _dispatched_at(client, keys, payload)
+    return None
+
+
+def _dispatched_at(client: Client, keys: Keys, payload: Mapping[str, Any]) -> str | None:
+    """By the record, as a job does not say it."""
+    stored: Any = client.hget(keys.workflow(payload["execution"]), unit_field(payload["step"]))
+    at = None if stored is None else loads(stored).get("dispatched_at")
+    return None if at is None else str(at)
+
+
+def place_in_queue(inspection: Inspection, token: str) -> tuple[str, int | None] | None:
+    """The queue that a job was put on, and how many stand before it; None instead of a number when it is not
+    there any more. None when there is no such job."""
+    client, keys = inspection.client, inspection.keys
+    with translated():
+        queue: Any = client.hget(keys.rq_job(token), "origin")
+        if queue is None:
+            return None
+        before: Any = client.lpos(keys.rq_queue(str(queue)), token, maxlen=LONGEST_SEARCH)
+    return str(queue), None if before is None else int(before)
+
+
+def _count(answer: Any) -> int:
+    return 0 if isinstance(answer, Exception) else int(answer)

@@ -1,0 +1,72 @@
+"""What must lie beside a record in Redis: all of it follows from the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from orchestrator.application.records.events import milliseconds
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.step_record import Slot, StepRecord
+from orchestrator.application.records.timers import Timer, timers_of
+from orchestrator.redis_rq.indexes import ended_member, ended_place, lasting_indexes, score_of
+from orchestrator.redis_rq.job_codec import lease_of
+from orchestrator.redis_rq.keys import Keys, place_member, timer_member
+
+
+def expected_indexes(record: WorkflowRecord, keys: Keys) -> dict[tuple[str, str], float]:
+    """Where an execution is listed: the sorted set and the member, and the score there."""
+    weid = record.workflow_execution_id
+    indexes = [keys.index(record.status), *lasting_indexes(record, keys)]
+    expected = dict.fromkeys([(index, weid) for index in indexes], score_of(record))
+    if record.is_final and record.ended_at is not None:
+        place, score = ended_place(record, keys, milliseconds(record.ended_at))
+        expected[place, ended_member(record, keys)] = score
+    return expected
+
+
+def expected_timers(record: WorkflowRecord) -> dict[str, Timer]:
+    """By their members."""
+    timers = [timer for unit, one in record.units() for timer in timers_of(unit, one)]
+    if record.deadline_ms is not None and not record.is_final:
+        timers.append(Timer("timeout", "", "", record.deadline_ms))
+    weid = record.workflow_execution_id
+    return {timer_member(one.kind, weid, one.step_id, one.token): one for one in timers}
+
+
+def expected_leases(record: WorkflowRecord) -> dict[str, tuple[str, StepRecord]]:
+    """By their members, the units whose jobs are out. A child has none: its end is what is waited for."""
+    weid = record.workflow_execution_id
+    out = ((unit, one) for unit, one in record.units() if one.token is not None and one.child is None)
+    return {lease_of(weid, unit, one): (unit, one) for unit, one in out}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Somebody under a concurrency key; `unit` is empty for the execution itself."""
+
+    unit: str
+    slot: Slot
+    member: str
+
+
+def expected_places(record: WorkflowRecord, keys: Keys) -> list[Place]:
+    weid = record.workflow_execution_id
+    slots = [(unit, one.slot) for unit, one in record.units() if one.slot is not None]
+    if record.slot is not None:
+        slots.append(("", Slot(**record.slot)))
+    stream = keys.events_of(weid)
+    return [
+        Place(unit, slot, place_member(slot.limit, stream, weid, unit, slot.token)) for unit, slot in slots
+    ]
+
+
+def expected_members(record: WorkflowRecord, keys: Keys) -> Iterator[tuple[str, str]]:
+    """Every member of a sorted set that may stand for an execution, with the key of the set."""
+    yield from expected_indexes(record, keys)
+    yield from ((keys.timers, member) for member in expected_timers(record))
+    yield from ((keys.leases, member) for member in expected_leases(record))
+    for place in expected_places(record, keys):
+        yield keys.places(place.slot.key), place.member
+        if not place.slot.is_held:
+            yield keys.line(place.slot.key), place.member

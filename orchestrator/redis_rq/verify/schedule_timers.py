@@ -1,0 +1,114 @@
+"""ScheduleTimers: whether every schedule is woken for its next slot, and nobody else.
+
+A schedule without its timer never starts anything again, and nobody would notice. Its timer may come early,
+since it is only a hint to look; and a little late, when the schedule was behind or could not be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from orchestrator.application.audit.findings import Finding
+from orchestrator.application.engine.schedules import ON_TIME_MS, wake_ms
+from orchestrator.application.errors import StoreError, Unavailable
+from orchestrator.backend.ports import Committed
+from orchestrator.redis_rq.connection import Client, in_ms
+from orchestrator.redis_rq.keys import Keys, schedule_address, schedule_member, scheduled_name, timer_member
+from orchestrator.redis_rq.queries.pending_events import Question, are_under_way
+from orchestrator.redis_rq.schedules import RedisSchedules, read_schedule
+
+SCANNED_AT_ONCE = 1_000
+
+
+class ScheduleTimers:
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client, self._keys = client, keys
+        self._schedules = RedisSchedules(client, keys)
+
+    def findings(self) -> dict[str, Finding]:
+        """What is wrong, by the name of the schedule, both times that it is looked at."""
+        before = self._unexplained()
+        after = self._unexplained() if before else {}
+        return {name: finding for name, finding in after.items() if before.get(name) == finding}
+
+    def _unexplained(self) -> dict[str, Finding]:
+        """What no event under way explains: it has taken the timer along, and arms the next one."""
+        found = dict(self._look())
+        explained = are_under_way(self._client, self._keys, [_looks_at(name) for name in found])
+        return {
+            name: found[name] for name, is_explained in zip(found, explained, strict=True) if not is_explained
+        }
+
+    def repair(self, name: str) -> bool:
+        """Wake the schedule for its next slot, or take away the timer of one that is gone; False when it
+        cannot be read, or changes meanwhile."""
+        try:
+            kept = self._schedules.find(name)
+        except Unavailable:
+            raise
+        except StoreError:
+            return False
+        if kept is None:
+            return self._take_away(name)
+        due_ms = wake_ms(kept.schedule, kept.now_ms)
+        return self._schedules.commit(kept, kept.schedule, (), due_ms, None) is Committed.YES
+
+    def _look(self) -> Iterator[tuple[str, Finding]]:
+        kept: list[str] = self._client.hkeys(self._keys.schedules)  # type: ignore[assignment]
+        names = sorted({*kept, *self._woken()})
+        with self._client.pipeline(transaction=True) as pipe:
+            pipe.time()
+            for name in names:
+                pipe.hget(self._keys.schedules, name)
+                pipe.zscore(self._keys.timers, schedule_member(name))
+            now, *found = pipe.execute()
+        for name, text, due_ms in zip(names, found[0::2], found[1::2], strict=True):
+            finding = _judged(name, text, due_ms, in_ms(now))
+            if finding is not None:
+                yield name, finding
+
+    def _woken(self) -> Iterator[str]:
+        """The names of all schedules that have a timer."""
+        if self._client.type(self._keys.timers) != "zset":
+            return
+        pattern = timer_member("schedule", "*", "", "")
+        for member, _ in self._client.zscan_iter(self._keys.timers, match=pattern, count=SCANNED_AT_ONCE):
+            name = scheduled_name(str(member).split("|")[1])
+            if schedule_member(name) == member:
+                yield name
+
+    def _take_away(self, name: str) -> bool:
+        """Unless it was registered meanwhile."""
+
+        def unless_registered(pipe: Any) -> None:
+            is_registered = pipe.hexists(self._keys.schedules, name)
+            pipe.multi()
+            if not is_registered:
+                pipe.zrem(self._keys.timers, schedule_member(name))
+
+        return self._client.transaction(unless_registered, self._keys.schedules) == [1]
+
+
+def _judged(name: str, text: str | None, due_ms: float | None, now_ms: int) -> Finding | None:
+    where = f"schedule {name}"
+    if text is None:
+        return None if due_ms is None else Finding("stray", where, "it has a timer, and is not registered")
+    try:
+        schedule = read_schedule(name, text)
+    except StoreError as error:
+        return Finding("unreadable", where, str(error))
+    if schedule.is_paused:
+        return None
+    if due_ms is None:
+        return Finding("timer", where, "the timer of its next slot is missing")
+    latest_ms = max(schedule.next_ms, now_ms + ON_TIME_MS)
+    if due_ms > latest_ms:
+        words = f"the timer is due at {due_ms:.0f}, and its next slot at {schedule.next_ms}"
+        return Finding("timer", where, words)
+    return None
+
+
+def _looks_at(name: str) -> Question:
+    address = schedule_address(name)
+    return lambda event: (event.get("type"), event.get("execution")) == ("schedule", address)

@@ -1,0 +1,1 @@
+"""Find executors and describe them."""

@@ -1,0 +1,1 @@
+"""The processes of a worker: supervisor, work-horses and concurrent children."""

@@ -1,0 +1,34 @@
+"""A run that ended without a word, reported by who saw its process die; the sweep would find it later."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.application.errors import Unavailable
+from orchestrator.application.records.events import LostEvent
+from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.event_codec import event_fields
+from orchestrator.worker.harness import dispatch_of, marks
+
+logger = logging.getLogger(__name__)
+
+
+def cause_of(status: int) -> str:
+    """How a process has died, by what waitpid says of it."""
+    return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status >> 8}"
+
+
+def report_lost(client: Client, run: Mapping[str, Any], reason: str) -> bool:
+    """`run` is a payload, or as much of it as says which run it is; False when Redis could not be told."""
+    logger.warning("%s", reason, extra=marks(run))
+    fields: dict[Any, Any] = dict(event_fields(LostEvent(*dispatch_of(run), reason)))
+    try:
+        with translated():
+            client.xadd(run["events"], fields)
+    except Unavailable as error:
+        logger.warning("cannot report it, the sweep will: %s", error, extra=marks(run))
+        return False
+    return True
