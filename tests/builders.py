@@ -14,7 +14,8 @@ from orchestrator.application.records.events import Moment, ResultEvent, iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.validation import LoadedSpec, check_spec
+from orchestrator.application.spec.model import LoadedSpec
+from orchestrator.application.spec.validation import check_spec
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 NOW = iso(NOW_MS)

@@ -19,8 +19,14 @@ from orchestrator.application.records.events import ResultEvent, SignalEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
-from orchestrator.application.spec.model import BranchSpec, MapSpec, StepSpec, WaitSpec, workflow_id
-from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.spec.model import (
+    BranchSpec,
+    LoadedSpec,
+    MapSpec,
+    StepSpec,
+    WaitSpec,
+    workflow_id,
+)
 from specworld import SpecWorld, branch, check, record_of, task
 
 Json = dict[str, Any]

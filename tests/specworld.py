@@ -36,22 +36,22 @@ from orchestrator.application.records.events import (
     failure,
 )
 from orchestrator.application.records.readiness import Readiness
-from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord, timers_due
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import Slot
-from orchestrator.application.records.timers import Timer, timers_due, timers_of
-from orchestrator.application.spec.graph import build_graph
+from orchestrator.application.records.timers import Timer, timers_of
+from orchestrator.application.spec.graph_builder import build_graph
 from orchestrator.application.spec.model import (
     WEBHOOK,
     BranchSpec,
     ChildSpec,
     CompensateSpec,
     ConcurrencySpec,
+    LoadedSpec,
     StepSpec,
     SwitchSpec,
     WorkflowSpec,
 )
-from orchestrator.application.spec.validation import LoadedSpec
 
 BROKEN: Any = {"+": ["no number", 1]}  # an expression that always fails
 

@@ -35,7 +35,8 @@ from orchestrator.application.records.events import (
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_log import Line, of_step
-from orchestrator.application.spec.validation import LoadedSpec, check_inputs, check_spec, load_spec
+from orchestrator.application.spec.model import LoadedSpec
+from orchestrator.application.spec.validation import check_inputs, check_spec, load_spec
 from orchestrator.application.values.payload_refs import Payloads, load, payload_limit
 from orchestrator.backend import ids as identifiers
 from orchestrator.backend.conflicts import settle_conflict

@@ -17,7 +17,7 @@ from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Event
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_log import Line
-from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.spec.model import LoadedSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.application.records.changes import SharedChange, SlotChange, sum_of
 from orchestrator.application.records.events import Post, SlotEvent
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 
 POSTS = "posts"

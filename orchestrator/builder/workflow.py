@@ -12,9 +12,9 @@ from typing import Any, Self, Unpack
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.spec.document import check_data, read_document
-from orchestrator.application.spec.model import ID_RULE, OnMax, OnTimeout, is_id
+from orchestrator.application.spec.model import ID_RULE, LoadedSpec, OnMax, OnTimeout, is_id
 from orchestrator.application.spec.report import kind
-from orchestrator.application.spec.validation import LoadedSpec, check_spec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.application.spec.yaml_writer import render_yaml
 from orchestrator.application.values.paths import Path
 from orchestrator.builder import document as writing

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 if TYPE_CHECKING:
-    from orchestrator.application.spec.validation import LoadedSpec
+    from orchestrator.application.spec.model import LoadedSpec
     from orchestrator.client import Client
     from orchestrator.settings import Settings
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.application.errors import StartRefused, TooLarge
-from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.values.payload_refs import (
     Payloads,
     Stowed,

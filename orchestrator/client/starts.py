@@ -8,7 +8,8 @@ from typing import Any
 
 from orchestrator.application.errors import StartRefused
 from orchestrator.application.records.events import ConflictPolicy
-from orchestrator.application.spec.validation import LoadedSpec, check_inputs, check_spec
+from orchestrator.application.spec.model import LoadedSpec
+from orchestrator.application.spec.validation import check_inputs, check_spec
 from orchestrator.client.payloads import LargeValues
 from orchestrator.redis_rq.event_codec import dumps, loads
 

@@ -16,9 +16,9 @@ from orchestrator.application.engine.transitions import decide
 from orchestrator.application.errors import InvalidEvent, InvalidSpec, Unavailable
 from orchestrator.application.records.events import Moment, Parent, StartEvent
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.spec.model import ChildSpec
+from orchestrator.application.spec.model import ChildSpec, LoadedSpec
 from orchestrator.application.spec.tag_routes import Routes
-from orchestrator.application.spec.validation import LoadedSpec, check_inputs, load_spec
+from orchestrator.application.spec.validation import check_inputs, load_spec
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Definitions, Delivery, EventLog
 

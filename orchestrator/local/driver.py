@@ -26,10 +26,9 @@ from orchestrator.application.records.events import (
     StepEvent,
     TimerEvent,
 )
-from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.timers import timers_due
-from orchestrator.application.spec.model import WEBHOOK
-from orchestrator.application.spec.validation import LoadedSpec, check_inputs
+from orchestrator.application.records.record import WorkflowRecord, timers_due
+from orchestrator.application.spec.model import WEBHOOK, LoadedSpec
+from orchestrator.application.spec.validation import check_inputs
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.conflicts import Conflict, settle_conflict
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef

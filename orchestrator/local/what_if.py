@@ -21,13 +21,12 @@ from typing import Any, Literal
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Moment, ResultEvent, StepEvent, TimerEvent, milliseconds
-from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord, timers_due
 from orchestrator.application.records.record_view import Shown, shown_of
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.records.timers import timers_due
-from orchestrator.application.spec.model import StepSpec
-from orchestrator.application.spec.validation import LoadedSpec, check_inputs
+from orchestrator.application.spec.model import LoadedSpec, StepSpec
+from orchestrator.application.spec.validation import check_inputs
 
 Verdict = Literal["same", "different", "new", "gone", "unknown"]
 END_OF_TIME_MS = 2**62

@@ -14,8 +14,8 @@ from orchestrator.application.records.events import Post, ScheduleEvent, StartEv
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import FINAL_WORKFLOWS
 from orchestrator.application.records.timers import Timer
+from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.tag_routes import Routes
-from orchestrator.application.spec.validation import LoadedSpec
 from orchestrator.backend.ports import Commit
 from orchestrator.backend.shared_state import owner_of
 from orchestrator.redis_rq.event_codec import canonical, dumps, event_fields

@@ -8,7 +8,7 @@ from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import SCHEMA, WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.redis_rq.event_codec import dumps, loads
 
 

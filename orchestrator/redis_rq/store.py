@@ -19,9 +19,9 @@ from orchestrator.application.errors import (
 )
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_log import Line
-from orchestrator.application.spec.model import ScheduleSpec
+from orchestrator.application.spec.model import LoadedSpec, ScheduleSpec
 from orchestrator.application.spec.tag_routes import Routes
-from orchestrator.application.spec.validation import LoadedSpec, check_spec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.redis_rq.commit_args import SPARE_S, CommitWords, writes
 from orchestrator.redis_rq.connection import Client, translated

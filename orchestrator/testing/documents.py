@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.errors import ExecutorNotFound
-from orchestrator.application.spec.model import WEBHOOK_STEP, StepSpec
-from orchestrator.application.spec.validation import LoadedSpec, check_spec, load_spec
+from orchestrator.application.spec.model import WEBHOOK_STEP, LoadedSpec, StepSpec
+from orchestrator.application.spec.validation import check_spec, load_spec
 from orchestrator.testing.errors import RehearsalError
 from orchestrator.worker.executors.lookup import Executors, public_functions
 

@@ -17,8 +17,9 @@ from typing import Literal, TypeVar
 
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import LostEvent, ResultEvent, StartedEvent
+from orchestrator.application.records.record import timers_due
 from orchestrator.application.records.status import FINAL_WORKFLOWS
-from orchestrator.application.records.timers import Timer, timers_due
+from orchestrator.application.records.timers import Timer
 from orchestrator.application.spec.model import WEBHOOK
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner

@@ -328,19 +328,12 @@ def _is_allowed(name: str, package: str) -> bool:
     if rule.ours == ANYTHING:
         return True
     target = package_of(name)
-    return (
-        target == package or target in rule.ours or _is_inside_one_of(target, rule.ours - _split(rule.ours))
-    )
+    return target == package or target in rule.ours or _is_application(target, rule)
 
 
-def _is_inside_one_of(target: str | None, packages: frozenset[str]) -> bool:
-    return target is not None and any(inside(target, one) for one in packages)
-
-
-def _split(packages: frozenset[str]) -> frozenset[str]:
-    """The packages whose subpackages have rules of their own outside the application: naming such a package
-    does not permit its subpackages."""
-    return packages & {REDIS_RQ, WORKER, BACKEND}
+def _is_application(target: str | None, rule: Rule) -> bool:
+    """APPLICATION permits its subpackages. Other packages permit only themselves, not their subpackages."""
+    return target is not None and APPLICATION in rule.ours and inside(target, APPLICATION)
 
 
 def _called(func: ast.expr) -> str | None:

@@ -16,7 +16,7 @@ from orchestrator.application.records.changes import Changes, SharedChange
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.backend.ports import Commit, Committed
 
 ROOT = "order-42"

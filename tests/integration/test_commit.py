@@ -27,7 +27,8 @@ from integration.world import (
 )
 from orchestrator.application.errors import OrchestratorError, RecordNotFound, Unavailable
 from orchestrator.application.records.changes import Changes
-from orchestrator.application.spec.validation import LoadedSpec, check_spec
+from orchestrator.application.spec.model import LoadedSpec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.redis_rq.commit_args import SPARE_S
 from orchestrator.redis_rq.connection import Client

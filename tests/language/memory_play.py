@@ -22,8 +22,7 @@ from orchestrator.application.records.events import (
     StepEvent,
     TimerEvent,
 )
-from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.timers import timers_due
+from orchestrator.application.records.record import WorkflowRecord, timers_due
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.local.driver import Family

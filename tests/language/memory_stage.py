@@ -12,8 +12,7 @@ from language.stage import Place, Stage, places_of
 from orchestrator.application.errors import InvalidSpec, StartRefused
 from orchestrator.application.records.decisions import Dispatch, DispatchJob
 from orchestrator.application.records.events import Control, ResultEvent, StartedEvent
-from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.timers import timers_due
+from orchestrator.application.records.record import WorkflowRecord, timers_due
 from orchestrator.application.values.durations import parse_ms
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed

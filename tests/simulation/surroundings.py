@@ -15,7 +15,8 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from orchestrator.application.spec.validation import LoadedSpec, check_spec, load_spec
+from orchestrator.application.spec.model import LoadedSpec
+from orchestrator.application.spec.validation import check_spec, load_spec
 from simulation.scheduler import Scheduler
 
 TIMED = (

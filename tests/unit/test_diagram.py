@@ -13,7 +13,8 @@ from builders import document, record, spec
 from mermaid_checker import NotMermaid, read_mermaid
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
-from orchestrator.application.spec.validation import LoadedSpec, check_spec
+from orchestrator.application.spec.model import LoadedSpec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli.commands.graph import text
 from orchestrator.cli.output.diagram import Diagram, Edge, Node, diagram_of, diagram_of_execution
 from orchestrator.cli.output.mermaid import COLOURS, mermaid, quoted

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.application.spec.graph import Fault, Graph, build_graph
+from orchestrator.application.spec.graph import Graph
+from orchestrator.application.spec.graph_builder import Fault, build_graph
 from orchestrator.application.spec.model import StepSpec
 
 

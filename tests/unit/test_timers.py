@@ -11,8 +11,9 @@ import pytest
 from coreworld import START_MS, settled_legally
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.records.events import StepEvent, TimerEvent
+from orchestrator.application.records.record import timers_due
 from orchestrator.application.records.status import WorkflowStatus
-from orchestrator.application.records.timers import Timer, timers_due
+from orchestrator.application.records.timers import Timer
 from orchestrator.application.spec.model import RetrySpec, StepSpec
 from specworld import SpecWorld, all_timers, branch, delay, switch, task, world_of
 

@@ -11,18 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.spec.model import ID_RULE
+from orchestrator.application.spec.model import ID_RULE, LoadedSpec
 from orchestrator.application.spec.part_models import Written, WrittenBranch, WrittenDefaults, WrittenInput
 from orchestrator.application.spec.report import Report, parse
 from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
-from orchestrator.application.spec.validation import (
-    CODES,
-    WARNINGS,
-    LoadedSpec,
-    check_inputs,
-    check_spec,
-    load_spec,
-)
+from orchestrator.application.spec.validation import CODES, WARNINGS, check_inputs, check_spec, load_spec
 
 
 def problems_of(text: str) -> tuple[Problem, ...]:

@@ -4,16 +4,42 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from orchestrator.application.expressions.dotted_path import plain
+from orchestrator.application.records.events import Moment
+from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.redaction.by_key import redacted
-
-if TYPE_CHECKING:
-    from orchestrator.application.engine.draft import Draft
+from orchestrator.application.spec.graph import Graph
 
 MOST_LOGGED = 20
 SHOWN_OF_A_LOG = 1_000
+
+
+class Draft(Protocol):
+    """What the views read of a draft (`draft.py`)."""
+
+    record: WorkflowRecord
+    graph: Graph
+    moment: Moment
+    logged: int
+
+    @property
+    def inputs(self) -> dict[str, Any]: ...
+
+    @property
+    def state(self) -> Mapping[str, Any]: ...
+
+    def step(self, step_id: str) -> StepRecord: ...
+
+    def unit(self, unit: str) -> StepRecord | None: ...
+
+    def known(self, unit: str) -> StepRecord: ...
+
+    def shared(self, scope: str) -> Mapping[str, Any]: ...
+
+    def note(self, **entry: Any) -> None: ...
 
 
 class StepsView(Mapping[str, Any]):

@@ -10,8 +10,7 @@ from orchestrator.application.engine.webhook import read_webhook
 from orchestrator.application.errors import OrchestratorError
 from orchestrator.application.records.events import Moment, Parent, ResultEvent, StartEvent, failure
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.spec.model import ChildSpec
-from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.spec.model import ChildSpec, LoadedSpec
 
 
 class UnknownWorkflow(OrchestratorError):

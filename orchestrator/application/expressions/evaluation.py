@@ -20,8 +20,8 @@ from orchestrator.application.errors import ExpressionError, Problem
 from orchestrator.application.expressions import functions as operators
 from orchestrator.application.expressions.dotted_path import look_up, split
 from orchestrator.application.expressions.functions import kind
-from orchestrator.application.expressions.json_logic import SCOPED, TABLE
-from orchestrator.application.expressions.jsonpath import MAX_WORK, BadPath, Meter, parse
+from orchestrator.application.expressions.json_logic import SCOPED, TABLE, WorkBudget
+from orchestrator.application.expressions.jsonpath import BadPath, parse
 from orchestrator.application.expressions.limits import sane, weight
 from orchestrator.application.expressions.safe_regex import BadPattern, compile_pattern
 from orchestrator.application.values.payload_refs import is_reference as is_payload
@@ -65,14 +65,13 @@ def is_constant(value: Any) -> bool:
 # Evaluating
 
 
-class Evaluation(Meter):
+class Evaluation(WorkBudget):
     """One call of evaluate(): what it may still do, and what it knows of its rule."""
 
-    __slots__ = ("_compiled", "_constant", "root")
+    __slots__ = ("_compiled", "_constant")
 
     def __init__(self, root: Any) -> None:
-        super().__init__(MAX_WORK)
-        self.root = root
+        super().__init__(root)
         self._constant: dict[int, bool] = {}
         self._compiled: set[str] = set()
 
@@ -93,13 +92,6 @@ class Evaluation(Meter):
             is_data = not quoted and not is_expression(rule)
             self._constant[id(rule)] = is_data and all(self.is_constant(item) for item in inner)
         return self._constant[id(rule)]
-
-    def built(self, value: Any) -> Any:
-        """Every list and object made inside of an expression passes here: sharing its parts is cheap, and so
-        a few operators could make one that takes for ever to compare or write down."""
-        if isinstance(value, _CONTAINERS):
-            self.spend(weight(value) // 32)
-        return value
 
 
 class Scope:

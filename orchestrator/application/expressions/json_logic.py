@@ -18,16 +18,43 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from inspect import Parameter, signature
 from math import inf
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.expressions import functions as operators
 from orchestrator.application.expressions.dotted_path import ABSENT, find, look_up, plain, split
-from orchestrator.application.expressions.jsonpath import parse
-from orchestrator.application.expressions.limits import sane
+from orchestrator.application.expressions.jsonpath import MAX_WORK, Meter, parse
+from orchestrator.application.expressions.limits import sane, weight
 from orchestrator.application.values.payload_refs import is_reference, opaque
 
-if TYPE_CHECKING:
-    from orchestrator.application.expressions.evaluation import Scope
+
+class WorkBudget(Meter):
+    """One call of evaluate(): the data it started with, and the work it may still do."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: Any) -> None:
+        super().__init__(MAX_WORK)
+        self.root = root
+
+    def built(self, value: Any) -> Any:
+        """Charge for a list or object that an expression made. Sharing its parts is cheap, so without this
+        a few operators could make a value that takes forever to compare or to serialise."""
+        if isinstance(value, dict | list):
+            self.spend(weight(value) // 32)
+        return value
+
+
+class Scope(Protocol):
+    """The data that a rule sees, and how to evaluate a part of the rule on it (`evaluation.py`)."""
+
+    data: Any
+
+    @property
+    def evaluation(self) -> WorkBudget: ...
+
+    def at(self, item: Any) -> Scope: ...
+
+    def run(self, rule: Any) -> Any: ...
 
 
 def _private_copy(name: str) -> ModuleType:

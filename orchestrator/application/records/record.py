@@ -14,9 +14,9 @@ from orchestrator.application.records.changes import Changes, put_items
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.records.timers import Timer, timers_of
 from orchestrator.application.spec.graph import Graph
-from orchestrator.application.spec.model import WorkflowSpec
-from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.spec.model import LoadedSpec, WorkflowSpec
 
 SCHEMA = 1
 
@@ -106,3 +106,12 @@ class WorkflowRecord:
             setattr(self, name, value)
         if changes.readiness is not None:
             self.readiness.apply(changes.readiness)
+
+
+def timers_due(record: WorkflowRecord, at_ms: int) -> list[Timer]:
+    """All timers of an execution that are due: for backends without a sorted set of timers."""
+    timed = ((unit, record.steps.get(unit) or record.items[unit]) for unit in sorted(record.readiness.timed))
+    found = [timer for unit, step in timed for timer in timers_of(unit, step)]
+    if record.deadline_ms is not None and not record.is_final:
+        found.append(Timer("timeout", "", "", record.deadline_ms))
+    return [timer for timer in found if timer.due_ms <= at_ms]

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
-
-if TYPE_CHECKING:
-    from orchestrator.application.records.record import WorkflowRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +22,6 @@ class Timer:
     def name(self) -> tuple[str, str, str]:
         """Two timers of one name are one timer, at the later word."""
         return self.kind, self.step_id, self.token
-
-
-def timers_due(record: WorkflowRecord, at_ms: int) -> list[Timer]:
-    """All timers of an execution whose time has come: for those who have no set of timers to ask."""
-    timed = ((unit, record.steps.get(unit) or record.items[unit]) for unit in sorted(record.readiness.timed))
-    found = [timer for unit, step in timed for timer in timers_of(unit, step)]
-    if record.deadline_ms is not None and not record.is_final:
-        found.append(Timer("timeout", "", "", record.deadline_ms))
-    return [timer for timer in found if timer.due_ms <= at_ms]
 
 
 def timers_of(step_id: str, step: StepRecord) -> Iterator[Timer]:

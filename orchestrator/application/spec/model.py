@@ -10,12 +10,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from orchestrator.application.errors import Problem
+from orchestrator.application.spec.graph import Graph
 from orchestrator.application.values.secret_refs import Place
-
-if TYPE_CHECKING:
-    from orchestrator.application.spec.validation import LoadedSpec
 
 UNDO = "undo"
 """`<step>#undo` is the compensation of a step, as `<step>#<n>` is an item of a map."""
@@ -278,6 +277,23 @@ class WorkflowSpec:
     redact: tuple[str, ...] = ()
     webhook: WebhookSpec | None = None
     schedule: ScheduleSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSpec:
+    """A valid spec with all that is computed from it once."""
+
+    spec: WorkflowSpec
+    graph: Graph
+    document: dict[str, Any]
+    workflow_id: str
+    warnings: tuple[Problem, ...] = ()
+    is_sharing: bool = False
+    """Whether its expressions may read values that executions share: they are loaded for no other spec."""
+    steps: dict[str, StepSpec] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", {step.id: step for step in self.spec.steps})
 
 
 def is_id(text: str) -> bool:

@@ -7,7 +7,7 @@ neither hides an unknown dependency nor causes more problems.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Any
 
@@ -25,7 +25,7 @@ from orchestrator.application.spec.checks import (
 from orchestrator.application.spec.document import Document, Places, check_data, scan_document
 from orchestrator.application.spec.field_types import seconds
 from orchestrator.application.spec.flowtoy_output import read_output, refuse_templates
-from orchestrator.application.spec.graph import Graph, build_graph
+from orchestrator.application.spec.graph_builder import build_graph
 from orchestrator.application.spec.merging import scan_documents
 from orchestrator.application.spec.model import (
     ID_RULE,
@@ -34,6 +34,7 @@ from orchestrator.application.spec.model import (
     InputSpec,
     InputType,
     Limits,
+    LoadedSpec,
     StepSpec,
     WorkflowSpec,
     canonical,
@@ -47,24 +48,7 @@ from orchestrator.application.values.paths import Path, render_path
 from orchestrator.application.values.payload_refs import is_reference
 from orchestrator.application.values.secret_refs import SECRET
 
-__all__ = ["CODES", "WARNINGS", "LoadedSpec", "check_inputs", "check_spec", "load_spec", "load_specs"]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedSpec:
-    """A valid spec with all that is computed from it once."""
-
-    spec: WorkflowSpec
-    graph: Graph
-    document: dict[str, Any]
-    workflow_id: str
-    warnings: tuple[Problem, ...] = ()
-    is_sharing: bool = False
-    """Whether its expressions may read values that executions share: they are loaded for no other spec."""
-    steps: dict[str, StepSpec] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", {step.id: step for step in self.spec.steps})
+__all__ = ["CODES", "WARNINGS", "check_inputs", "check_spec", "load_spec", "load_specs"]
 
 
 def load_spec(text: str, source: str | None = None) -> LoadedSpec:

@@ -18,7 +18,7 @@ from orchestrator.application.records.events import (
     SlotEvent,
     StartEvent,
 )
-from orchestrator.application.spec.validation import LoadedSpec
+from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.backend.copies import dumps
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.backend.shared_state import (

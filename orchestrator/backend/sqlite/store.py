@@ -17,7 +17,8 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_log import MOST_KEPT, Line
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.validation import LoadedSpec, check_spec
+from orchestrator.application.spec.model import LoadedSpec
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.copies import dumps
 from orchestrator.backend.ids import next_version, random_nonce
 from orchestrator.backend.ports import Commit, Committed

@@ -30,7 +30,7 @@ from orchestrator.cli.output.progress import Progress, progress_on
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
-    from orchestrator.application.spec.validation import LoadedSpec
+    from orchestrator.application.spec.model import LoadedSpec
     from orchestrator.client import Client, Started, StartOptions
     from orchestrator.embedded import Stack
 

@@ -21,7 +21,7 @@ from orchestrator.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from orchestrator.application.spec.validation import LoadedSpec
+    from orchestrator.application.spec.model import LoadedSpec
     from orchestrator.client import StartOptions
 
 

@@ -11,8 +11,7 @@ from orchestrator.cli.output.report import seconds
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.spec.graph import Graph
-    from orchestrator.application.spec.model import BranchSpec, ChildSpec, StepSpec
-    from orchestrator.application.spec.validation import LoadedSpec
+    from orchestrator.application.spec.model import BranchSpec, ChildSpec, LoadedSpec, StepSpec
 
 EdgeKind = Literal["depends_on", "reference", "switch", "set", "compensate", "child"]
 

@@ -12,10 +12,9 @@ from typing import Any
 
 from orchestrator.application.errors import ConfigurationMissing, HeartbeatMissing
 from orchestrator.application.spec.merging import scan_documents
-from orchestrator.application.spec.model import WEBHOOK_STEP
+from orchestrator.application.spec.model import WEBHOOK_STEP, LoadedSpec
 from orchestrator.application.spec.report import Report
 from orchestrator.application.spec.sources import ENV
-from orchestrator.application.spec.validation import LoadedSpec
 from orchestrator.application.values.paths import Path
 from orchestrator.invocation.parameters import check_named
 from orchestrator.worker.executors.catalogue import Catalogue
