@@ -22,12 +22,12 @@ from orchestrator.client.payloads import LargeValues
 from orchestrator.client.replies import ANSWER_WITHIN_S, Answers
 from orchestrator.client.starts import Definition, Started, StartOptions, StartWriter
 from orchestrator.redis_rq.backlog import MAX_BACKLOG, Backlog
-from orchestrator.redis_rq.batches import batches
 from orchestrator.redis_rq.connection import BLOCK_MS, connect, persist, translated
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.event_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.listing import Filter, Listing, Page, Summary
+from orchestrator.redis_rq.scripts import batches
 from orchestrator.redis_rq.store import RedisStore
 
 logger = logging.getLogger(__name__)

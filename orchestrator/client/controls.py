@@ -10,10 +10,10 @@ from typing import Any
 from orchestrator.application.errors import OrchestratorError
 from orchestrator.application.records.events import ControlEvent, SignalEvent
 from orchestrator.client.replies import Answers
-from orchestrator.redis_rq.batches import batches
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.scripts import batches
 
 AT_ONCE = 500
 

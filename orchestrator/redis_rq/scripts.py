@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import redis
 
@@ -72,3 +73,12 @@ def _raise_first(results: Iterable[Any]) -> None:
     for result in results:
         if isinstance(result, Exception):
             raise result
+
+
+T = TypeVar("T")
+
+
+def batches(found: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(found)
+    while batch := list(islice(rest, size)):
+        yield batch

@@ -17,13 +17,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.testing.calls import Call
     from orchestrator.testing.environment import Rehearsal
     from orchestrator.testing.environment import Rehearsal as rehearse
     from orchestrator.testing.errors import MockMissing, NoEnd, RehearsalError
     from orchestrator.testing.execution import Execution, Step
     from orchestrator.testing.kill_points import POINTS, Kill
-    from orchestrator.testing.mocks import Mock
+    from orchestrator.testing.mocks import Call, Mock
     from orchestrator.testing.waits import Wait
 
 __all__ = [
@@ -43,7 +42,7 @@ __all__ = [
 
 _HOMES = {
     "POINTS": "kill_points",
-    "Call": "calls",
+    "Call": "mocks",
     "Execution": "execution",
     "Kill": "kill_points",
     "Mock": "mocks",

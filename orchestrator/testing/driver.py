@@ -25,10 +25,10 @@ from orchestrator.backend.backend import Backend
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.local.driver import Family
-from orchestrator.testing.cast import WORKER, Cast
 from orchestrator.testing.clock import Clock
 from orchestrator.testing.errors import NoEnd
 from orchestrator.testing.kill_points import Killed, Kills
+from orchestrator.testing.mocks import WORKER, Cast
 
 Order = Literal["dispatched", "shuffled"]
 News = ResultEvent | StartedEvent | LostEvent

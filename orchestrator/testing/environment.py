@@ -9,15 +9,13 @@ from datetime import UTC, datetime
 from typing import Any, Self, get_args
 
 from orchestrator.application.values.durations import parse_ms
-from orchestrator.testing.calls import Call
-from orchestrator.testing.cast import Cast
 from orchestrator.testing.clock import moment, written
 from orchestrator.testing.documents import Company, Document, Given, spec_of, steps_of
 from orchestrator.testing.driver import Order, Stage
 from orchestrator.testing.errors import RehearsalError, unknown
 from orchestrator.testing.execution import Execution
 from orchestrator.testing.kill_points import Kill, Point
-from orchestrator.testing.mocks import Mock
+from orchestrator.testing.mocks import Call, Cast, Mock
 
 START = "2026-01-01T00:00:00Z"
 MAX_CALLS = 10_000

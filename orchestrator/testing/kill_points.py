@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from orchestrator.testing.calls import names_of
 from orchestrator.testing.errors import RehearsalError, unknown
+from orchestrator.testing.mocks import names_of
 
 Point = Literal["worker.start", "worker.result", "coordinator.commit", "coordinator.dispatch"]
 

@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from orchestrator.application.errors import SecretNotFound
+from orchestrator.application.records.decisions import DispatchJob
+from orchestrator.application.records.events import ResultEvent
+from orchestrator.application.spec.model import UNDO, WEBHOOK, StepSpec
+from orchestrator.application.values.payload_refs import Payloads
+from orchestrator.backend.copies import copied
+from orchestrator.backend.memory import InProcessRunner
+from orchestrator.backend.worker import InProcessWorker
 from orchestrator.invocation.coroutines import awaited
 from orchestrator.invocation.parameters import named_by
-from orchestrator.testing.calls import Call
-from orchestrator.testing.errors import RehearsalError
+from orchestrator.invocation.secret_store import read_secret
+from orchestrator.invocation.source_config import ALLOWED_VARIABLE
+from orchestrator.testing.clock import moment
+from orchestrator.testing.documents import Company, Function
+from orchestrator.testing.errors import MockMissing, RehearsalError, unknown
+
+
+class Call(dict[str, Any]):
+    """The inputs of one call, which equal any dictionary with the same content, and beside them which call
+    it was: `step` as the history names it (`lines#1` is an item, `charge#undo` a compensation), `fn`,
+    `execution_id`, `attempt`, `run_id`, `idempotency_key`, and `at`."""
+
+    def __init__(self, job: DispatchJob, at_ms: int) -> None:
+        super().__init__(copied(job.inputs))
+        self.step, self.fn = job.step_id, job.fn
+        self.execution_id = job.workflow_execution_id.partition("#")[2]
+        self.attempt, self.run_id = job.attempt, job.run_id
+        self.idempotency_key = job.idempotency_key
+        self.at = moment(at_ms)
+
+    def is_of(self, name: str) -> bool:
+        return name in names_of(self.step, self.fn)
+
+
+def names_of(unit: str, fn: str) -> list[str]:
+    """By what a test may mean a dispatch, the nearest first: the unit, its step, its executor. A compensation
+    is not its step."""
+    step_id, _, part = unit.partition("#")
+    return list(dict.fromkeys([unit, fn] if part == UNDO else [unit, step_id, fn]))
 
 
 class OfTheTest(BaseException):
@@ -83,3 +119,81 @@ def _takes_nothing(function: Callable[..., Any]) -> bool:
 
 def _is_exception_class(answer: Any) -> bool:
     return isinstance(answer, type) and issubclass(answer, BaseException)
+
+
+WORKER = "rehearsal"
+"""The name of the worker, as records have it."""
+
+
+class Cast:
+    def __init__(self, company: Company, steps: Iterable[StepSpec]) -> None:
+        self._company, self._mocks = company, dict[str, Mock]()
+        self._steps = list(steps)
+        self.calls: list[Call] = []
+
+    def add(self, mock: Mock) -> Mock:
+        self.check(mock.name)
+        self._mocks[mock.name] = mock
+        return mock
+
+    def check(self, name: str) -> None:
+        """Refuse a name that means no step and no executor of these workflows."""
+        executors = [step.fn for step in self._steps if step.fn]
+        executors += [step.compensate.fn for step in self._steps if step.compensate is not None]
+        self._check("no step and no executor is called", name, executors)
+
+    def check_step(self, name: str) -> None:
+        self._check("there is no step", name)
+
+    def _check(self, what: str, name: str, others: Iterable[str] = ()) -> None:
+        known = [*(step.id for step in self._steps), *others]
+        if name not in known and name.partition("#")[0] not in known:
+            raise unknown(what, name, known)
+
+    def perform(
+        self, job: DispatchJob, clock: Callable[[], int], payloads: Payloads
+    ) -> tuple[int, ResultEvent]:
+        """Call who is to be called, as a worker does: how long that takes, and what it brings."""
+        call = Call(job, clock())
+        mock = next((self._mocks[n] for n in names_of(job.step_id, job.fn) if n in self._mocks), None)
+        function = mock or (_post_nothing if job.step_id == WEBHOOK else self._company.find(job.fn))
+        if function is None:
+            raise MockMissing(job.step_id, job.fn)
+        result = _result(job, function, clock, payloads)
+        self.calls.append(call)
+        if mock is None:
+            return 0, result
+        mock.calls.append(call)
+        return mock.takes_ms, result
+
+
+def _secret(name: str) -> str:
+    """What a worker would find here, or else a text that is made up: nobody rehearses with real secrets."""
+    try:
+        return read_secret(name)
+    except SecretNotFound:
+        return f"secret:{name}"
+
+
+def _post_nothing(inputs: dict[str, Any]) -> None:
+    """Delivered."""
+
+
+def _result(
+    job: DispatchJob, function: Function, clock: Callable[[], int], payloads: Payloads
+) -> ResultEvent:
+    desk = InProcessRunner(payloads)
+    desk.dispatch(job.workflow_execution_id, [job])
+    try:
+        InProcessWorker(
+            desk,
+            {job.fn: function},
+            clock=clock,
+            name=WORKER,
+            environment={**os.environ, ALLOWED_VARIABLE: "*"},  # a test may read what it likes
+            secrets=_secret,
+        ).run()
+    except OfTheTest as passed:
+        raise passed.error from passed.error.__cause__
+    [result] = desk.results(job.workflow_execution_id)
+    return result

@@ -15,8 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.spec.document import merge_documents
-from orchestrator.application.spec.merging import owner_of, scan_documents
+from orchestrator.application.spec.document import merge_documents, owner_of, scan_documents
 from orchestrator.application.spec.model import workflow_id
 from orchestrator.application.spec.validation import check_spec, load_spec, load_specs
 from orchestrator.application.values.document_limits import DocumentLimits

@@ -17,10 +17,9 @@ import pytest
 from coreworld import Json, World, document, fresh_readiness, reloaded, step, when
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.transitions import on_step_result
-from orchestrator.application.records.agenda import Agenda
 from orchestrator.application.records.decisions import Dispatch
 from orchestrator.application.records.events import Moment, StepEvent
-from orchestrator.application.records.readiness import PositionChanges, Readiness, ReadinessChanges
+from orchestrator.application.records.readiness import Agenda, PositionChanges, Readiness, ReadinessChanges
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.expressions.evaluation import OPERATORS
 from orchestrator.application.spec.document import read_document
-from orchestrator.application.spec.expression_schema import WORDS
-from orchestrator.application.spec.json_schema import schema
+from orchestrator.application.spec.json_schema import WORDS, schema
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 

@@ -15,10 +15,9 @@ from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from orchestrator.application.engine.context import Context, StateView
-from orchestrator.application.records.agenda import Agenda
 from orchestrator.application.records.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.records.events import ControlEvent, Moment, Post
-from orchestrator.application.records.readiness import ReadinessChanges
+from orchestrator.application.records.readiness import Agenda, ReadinessChanges
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import (
     FINAL_STEPS,

@@ -17,11 +17,11 @@ from orchestrator.application.expressions.evaluation import (
     check_condition,
     is_expression,
 )
+from orchestrator.application.spec.filter_models import WrittenFilter
 from orchestrator.application.spec.graph import Graph
 from orchestrator.application.spec.model import Scope, StepSpec, WorkflowSpec
 from orchestrator.application.spec.report import Report, kind
 from orchestrator.application.spec.step_models import KINDS, PlainStep, WrittenStep
-from orchestrator.application.spec.written_filters import WrittenFilter
 from orchestrator.application.values.paths import Path
 
 # Steps ------------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from orchestrator.application.errors import InvalidSpec, Problem
@@ -184,3 +185,64 @@ def _read_json(text: str, source: str | None, limits: DocumentLimits) -> tuple[D
             return None
 
     return Document(data, Places(data, root), source), problems
+
+
+def scan_documents(
+    texts: Sequence[tuple[str, str]], limits: DocumentLimits = DEFAULT_LIMITS
+) -> tuple[dict[str, Any], list[Document], list[Problem]]:
+    """The merged data of texts and their sources, the documents, and the problems that leave them readable.
+
+    If one of them is unreadable, the InvalidSpec has the problems of all. The limits hold for each text, and
+    for what they come to together.
+    """
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    size = 0
+    for text, source in texts:
+        size += len(text.encode(errors="surrogatepass"))
+        try:
+            if size > limits.max_bytes:
+                message = f"this text and those before it have more than {limits.max_bytes} bytes"
+                raise InvalidSpec([Problem("", "too_big", message)])
+            document, found = scan_document(text, source, limits)
+        except InvalidSpec as error:
+            problems += [replace(problem, source=source) for problem in error.problems]
+            continue
+        problems += [_placed(problem, document) for problem in found]
+        if isinstance(document.data, dict):
+            documents.append(document)
+        else:
+            message = "a document that is merged with others must be a mapping"
+            problems.append(_placed(Problem("", "bad_type", message), document))
+    if len(problems) > MAX_PROBLEMS:
+        raise InvalidSpec([*problems[:MAX_PROBLEMS], TOO_MANY_PROBLEMS])
+    if len(documents) < len(texts):
+        raise InvalidSpec(problems)
+    data = merge_documents([document.data for document in documents])
+    if too_big := [problem for problem in check_data(data, (), limits) if problem.code == "too_big"]:
+        raise InvalidSpec([*problems, *too_big])
+    return data, documents, problems
+
+
+def owner_of(path: Path, documents: Sequence[Document]) -> Document:
+    """Of documents that were merged, the one that has what is at `path`, or the nearest part that exists.
+
+    What a later document replaced is not there; a mapping that several wrote is where the first began it.
+    """
+    owners = [(document, document.data) for document in documents]
+    for segment in path:
+        mappings = [(owner, data) for owner, data in owners if isinstance(data, dict)]
+        inside = [(owner, data[segment]) for owner, data in mappings if segment in data]
+        if not inside:
+            break
+        merged = list(takewhile(lambda entry: isinstance(entry[1], dict), reversed(inside)))
+        owners = merged[::-1] or inside[-1:]
+    return owners[0][0]
+
+
+def _placed(problem: Problem, document: Document) -> Problem:
+    """With the source, and with the place if the reader of the text did not know it."""
+    line, column = problem.line, problem.column
+    if line is None:
+        line, column = document.places.find(problem.path) or (None, None)
+    return replace(problem, line=line, column=column, source=document.source)

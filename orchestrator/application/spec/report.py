@@ -14,9 +14,9 @@ from pydantic_core import ErrorDetails
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.spec.cron import zone_names
-from orchestrator.application.spec.document import Document
+from orchestrator.application.spec.document import Document, owner_of
 from orchestrator.application.spec.field_types import ON_ERROR, PLAIN_ACTIONS, PLAIN_JOINS
-from orchestrator.application.spec.merging import owner_of
+from orchestrator.application.spec.filter_models import WrittenFilter
 from orchestrator.application.spec.part_models import (
     Written,
     WrittenBranch,
@@ -36,8 +36,7 @@ from orchestrator.application.spec.part_models import (
     WrittenSwitch,
     WrittenWebhook,
 )
-from orchestrator.application.spec.written_filters import WrittenFilter
-from orchestrator.application.spec.written_waits import WrittenWait, WrittenWaitEvent
+from orchestrator.application.spec.wait_models import WrittenWait, WrittenWaitEvent
 from orchestrator.application.values.document_limits import MAX_PROBLEMS, TOO_MANY_PROBLEMS
 from orchestrator.application.values.paths import Path, child, parse_path, render_path
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from orchestrator.application.spec import field_types as f
+from orchestrator.application.spec.filter_models import WrittenFilter
 from orchestrator.application.spec.model import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
@@ -37,8 +38,7 @@ from orchestrator.application.spec.part_models import (
     WrittenWebhook,
     short_form,
 )
-from orchestrator.application.spec.written_filters import WrittenFilter
-from orchestrator.application.spec.written_waits import WrittenWait
+from orchestrator.application.spec.wait_models import WrittenWait
 from orchestrator.application.values.durations import parse_duration, parse_ms
 
 __all__ = ["KINDS", "PlainStep", "Written", "WrittenDocument", "WrittenStep"]

@@ -22,11 +22,10 @@ from orchestrator.application.spec.checks import (
     check_values,
     warnings_of,
 )
-from orchestrator.application.spec.document import Document, Places, check_data, scan_document
+from orchestrator.application.spec.document import Document, Places, check_data, scan_document, scan_documents
 from orchestrator.application.spec.field_types import seconds
 from orchestrator.application.spec.flowtoy_output import read_output, refuse_templates
 from orchestrator.application.spec.graph_builder import build_graph
-from orchestrator.application.spec.merging import scan_documents
 from orchestrator.application.spec.model import (
     ID_RULE,
     ChildSpec,

@@ -16,12 +16,11 @@ from orchestrator.application.audit.findings import Finding
 from orchestrator.application.errors import RecordNotFound, StoreError
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
-from orchestrator.redis_rq.batches import batches
 from orchestrator.redis_rq.commit_args import SPARE_S
 from orchestrator.redis_rq.connection import Client, translated
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.pending_events import are_under_way
-from orchestrator.redis_rq.scripts import Call, Script
+from orchestrator.redis_rq.scripts import Call, Script, batches
 from orchestrator.redis_rq.store import RETENTION_S, RedisStore
 from orchestrator.redis_rq.verify.probes import Claim, Damage, Probe, Probes, damage
 from orchestrator.redis_rq.verify.schedule_timers import ScheduleTimers

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.application.errors import ConfigurationMissing, HeartbeatMissing
-from orchestrator.application.spec.merging import scan_documents
+from orchestrator.application.spec.document import scan_documents
 from orchestrator.application.spec.model import WEBHOOK_STEP, LoadedSpec
 from orchestrator.application.spec.report import Report
 from orchestrator.application.spec.sources import ENV
