@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("orchestrator", "executors")
+PACKAGES = (ROOT / "orchestrator", ROOT / "executors" / "orchestrator_executors")
 
 # Each module is imported as the first of ours, so that an import cycle shows; libraries stay loaded.
 IMPORT_EACH = """
 import importlib, sys
 for name in sys.argv[1:]:
     for loaded in list(sys.modules):
-        if loaded.split(".")[0] in {"orchestrator", "executors"}:
+        if loaded.split(".")[0] in {"orchestrator", "orchestrator_executors"}:
             del sys.modules[loaded]
     try:
         importlib.import_module(name)
@@ -65,15 +65,17 @@ def pyproject() -> dict[str, Any]:
 
 def test_scripts_and_the_mark_of_typed_packages_are_package_data(pyproject: dict[str, Any]) -> None:
     patterns = pyproject["tool"]["setuptools"]["package-data"]["*"]
-    needed = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if _is_data(path)]
+    needed = [path for package in PACKAGES for path in package.rglob("*") if _is_data(path)]
 
-    assert {path.parent.name for path in needed if path.name == "py.typed"} == set(PACKAGES)
+    assert {path.parent.name for path in needed if path.name == "py.typed"} == {
+        package.name for package in PACKAGES
+    }
     assert not [path for path in needed if not any(fnmatch(path.name, pattern) for pattern in patterns)]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_folder_with_modules_is_a_package(package: str) -> None:
-    folders = {path.parent for path in (ROOT / package).rglob("*") if path.suffix == ".py" or _is_data(path)}
+def test_every_folder_with_modules_is_a_package(package: Path) -> None:
+    folders = {path.parent for path in package.rglob("*") if path.suffix == ".py" or _is_data(path)}
 
     assert not [folder for folder in sorted(folders) if not (folder / "__init__.py").exists()]
 
@@ -87,9 +89,9 @@ def test_rq_is_pinned_to_its_major_version(pyproject: dict[str, Any]) -> None:
 @pytest.mark.timeout(600)
 def test_every_module_can_be_imported_first_and_without_a_warning() -> None:
     names = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
         for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
+        for path in sorted(package.rglob("*.py"))
         if path.name != "__main__.py"
     ]
 

@@ -227,13 +227,25 @@ def test_a_run_whose_table_has_no_place_for_its_tags_is_refused(terminal: Termin
 
 
 def test_the_example_retries_and_halts(terminal: Terminal) -> None:
-    done = terminal.run("run", ORDER, "--executors", "executors", "--inputs", '{"sku": "b2", "quantity": 3}')
+    done = terminal.run(
+        "run",
+        ORDER,
+        "--executors",
+        "orchestrator_executors.examples",
+        "--inputs",
+        '{"sku": "b2", "quantity": 3}',
+    )
     assert done.returncode == 0, done.stderr
     assert 'outcome: {"total": 302.4, "shelf": "shelf-b2"}' in done.stdout
     assert "reserve: retry (attempt 2): ConnectionError: the warehouse did not answer" in done.stderr
 
     halted = terminal.run(
-        "run", ORDER, "--executors", "executors", "--inputs", '{"sku": "b2", "quantity": 0}'
+        "run",
+        ORDER,
+        "--executors",
+        "orchestrator_executors.examples",
+        "--inputs",
+        '{"sku": "b2", "quantity": 0}',
     )
     assert halted.returncode == 3, halted.stderr
     assert 'outcome: {"reason": "nothing was ordered"}' in halted.stdout
@@ -308,7 +320,7 @@ def test_a_terminal_shows_steps_in_place_and_then_the_summary(terminal: Terminal
             "run",
             ORDER,
             "--executors",
-            "executors",
+            "orchestrator_executors.examples",
             "--inputs",
             '{"sku": "a1"}',
         ],

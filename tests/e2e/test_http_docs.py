@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import blocks, reading
-from executors import http as module
-from executors import http_settings
-from executors.http import KEPT_HEADERS, NotAnswered, Rejected, Unavailable
-from executors.http_reading import TEXTS
-from executors.http_settings import CHANGEABLE, HttpConfiguration, HttpInputs
-from executors.network import Refused
+from orchestrator_executors import http as module
+from orchestrator_executors import http_settings
+from orchestrator_executors.http import KEPT_HEADERS, NotAnswered, Rejected, Unavailable
+from orchestrator_executors.http_reading import TEXTS
+from orchestrator_executors.http_settings import CHANGEABLE, HttpConfiguration, HttpInputs
+from orchestrator_executors.network import Refused
 from web import Asked, Reply, said, site
 
 ROOT = Path(__file__).parents[2]

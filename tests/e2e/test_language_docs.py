@@ -19,7 +19,6 @@ import pytest
 import yaml
 from redis import Redis, RedisError
 
-from executors import invoices
 from integration.world import World, running
 from orchestrator import Backend, InvalidSpec, StepStatus, Workflow, WorkflowStatus, load_spec
 from orchestrator.application.errors import Unavailable
@@ -37,6 +36,7 @@ from orchestrator.redis_rq.event_codec import START_FIELDS, read_event
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.testing import Rehearsal
 from orchestrator.worker.executors.lookup import public_functions
+from orchestrator_executors import invoices
 from processes import wait_until
 from redis_server import require_redis_server
 
@@ -397,7 +397,7 @@ def test_the_invoice_that_is_large_waits_for_its_manager_in_the_system_that_run_
         "run",
         str(INVOICE),
         "--executors",
-        "executors.invoices",
+        "orchestrator_executors.invoices",
         "--json",
     ]
     with tempfile.TemporaryDirectory(prefix="t") as temporary:

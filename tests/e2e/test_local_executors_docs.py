@@ -9,15 +9,15 @@ from typing import get_args
 import pytest
 
 from e2e.test_readme import blocks, reading
-from executors import file, process, python
-from executors.env import EnvInputs
-from executors.file import Action, FileInputs, Format
-from executors.folders import ROOT_VARIABLE
-from executors.process import FOLDERS, PassTo, ProcessInputs
-from executors.python import PythonInputs
-from executors.settings import ENV_VARIABLES
-from executors.sleep import SleepInputs
-from executors.transform import TransformInputs
+from orchestrator_executors import file, process, python
+from orchestrator_executors.env import EnvInputs
+from orchestrator_executors.file import Action, FileInputs, Format
+from orchestrator_executors.folders import ROOT_VARIABLE
+from orchestrator_executors.process import FOLDERS, PassTo, ProcessInputs
+from orchestrator_executors.python import PythonInputs
+from orchestrator_executors.settings import ENV_VARIABLES
+from orchestrator_executors.sleep import SleepInputs
+from orchestrator_executors.transform import TransformInputs
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/local-executors.md"

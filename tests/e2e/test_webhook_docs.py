@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from executors import webhook as module
 from orchestrator import Backend, Workflow
 from orchestrator.application.engine.webhook import read_webhook
 from orchestrator.application.records.events import StartEvent
@@ -24,6 +23,7 @@ from orchestrator.application.spec.validation import load_spec
 from orchestrator.redis_rq.event_codec import read_event
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.executors.lookup import built_in
+from orchestrator_executors import webhook as module
 from receiver import Answer, receiver
 
 ROOT = Path(__file__).parents[2]

@@ -65,7 +65,7 @@ def test_every_check_is_made_and_where_all_is_well_none_complains(server: RedisS
     weid = world.begin(one, ONE)
     registered(world, "w1", QUEUE)
     with connected(world, "w1"):
-        checks = examine(world.client, world.keys, ["executors"])
+        checks = examine(world.client, world.keys, ["orchestrator_executors.examples"])
 
     assert tuple(check.name for check in checks) == NAMES
     assert [check for check in checks if check.level is not Level.OK or check.advice] == []
@@ -494,7 +494,9 @@ def test_a_worker_with_another_rq_is_a_warning(world: World) -> None:
 
 def test_executors_that_cannot_be_imported_are_a_warning(world: World) -> None:
     assert checked(world, "executors").level is Level.OK
-    assert checked(world, "executors", "executors").found.startswith("4 in executors: check_order, ")
+    assert checked(world, "executors", "orchestrator_executors.examples").found.startswith(
+        "4 in orchestrator_executors.examples: check_order, "
+    )
 
     check = checked(world, "executors", "nothing_of_this_name")
 

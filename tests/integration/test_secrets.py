@@ -19,7 +19,6 @@ import pytest
 from click.testing import CliRunner
 
 from coreworld import document
-from executors.webhook import HOSTS_VARIABLE
 from integration.test_harness import dispatched, harness, published
 from integration.world import Json, World, snapshot
 from orchestrator.application.redaction.by_key import REDACTED
@@ -27,6 +26,7 @@ from orchestrator.cli import main
 from orchestrator.invocation.secret_store import FOLDER_VARIABLE, variable_of
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
+from orchestrator_executors.webhook import HOSTS_VARIABLE
 from processes import Stack, stack, wait_until
 from receiver import receiver
 from redis_server import RedisServer

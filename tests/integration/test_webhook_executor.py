@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from certificates import LOCALHOST
-from executors import webhook as module
-from executors.network import Refused, host_of
-from executors.webhook import NotDelivered, webhook
+from orchestrator_executors import webhook as module
+from orchestrator_executors.network import Refused, host_of
+from orchestrator_executors.webhook import NotDelivered, webhook
 from receiver import Answer, Receiver, receiver
 
 CONTEXT = {"idempotency_key": "x1#webhook#0"}

@@ -18,8 +18,6 @@ from typing import Any
 import pytest
 
 from coreworld import document, step
-from executors import webhook as module
-from executors.webhook import webhook
 from integration.families import (
     control,
     decide_all,
@@ -36,6 +34,8 @@ from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
+from orchestrator_executors import webhook as module
+from orchestrator_executors.webhook import webhook
 from processes import ROOT, stack, wait_until
 from receiver import Answer, Receiver, receiver
 from redis_server import require_redis_server

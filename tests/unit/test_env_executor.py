@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from executors.env import env
-from executors.settings import ENV_VARIABLES, Refused, matches
+from orchestrator_executors.env import env
+from orchestrator_executors.settings import ENV_VARIABLES, Refused, matches
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from executors import file as module
-from executors.file import NotReadable, file
-from executors.folders import ROOT_VARIABLE, NotThere
-from executors.settings import Refused
+from orchestrator_executors import file as module
+from orchestrator_executors.file import NotReadable, file
+from orchestrator_executors.folders import ROOT_VARIABLE, NotThere
+from orchestrator_executors.settings import Refused
 from processes import ROOT, wait_until
 
 Json = dict[str, Any]
@@ -296,7 +296,7 @@ def test_a_disk_that_is_full_leaves_the_old_content_and_nothing_else(
 WRITER = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from executors.file import file
+from orchestrator_executors.file import file
 while True:
     for letter in "xy":
         file({{"action": "write", "path": "a", "text": letter * 1_000_000}}, {{}})

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from certificates import LOCALHOST
-from executors import http as module
-from executors import http_connections
-from executors.http import NotAnswered, Rejected, Unavailable, http
-from executors.http_connections import Connections
-from executors.network import Refused
+from orchestrator_executors import http as module
+from orchestrator_executors import http_connections
+from orchestrator_executors.http import NotAnswered, Rejected, Unavailable, http
+from orchestrator_executors.http_connections import Connections
+from orchestrator_executors.network import Refused
 from web import Asked, Reply, Site, said, site
 
 Json = dict[str, Any]

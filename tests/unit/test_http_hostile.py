@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from executors import http as module
-from executors.http import NotAnswered, Rejected, http
-from executors.network import Refused
+from orchestrator_executors import http as module
+from orchestrator_executors.http import NotAnswered, Rejected, http
+from orchestrator_executors.network import Refused
 from web import Asked, Reply, Site, said, site
 
 Json = dict[str, Any]
@@ -159,7 +159,7 @@ def test_a_name_that_changes_its_mind_is_judged_by_what_is_called(
     """Public when it is judged, and ours when it would be looked up again to be called."""
     asked = resolve(monkeypatch, "240.0.0.1", "127.0.0.1")
     monkeypatch.setenv(module.HOSTS_VARIABLE, "*")
-    monkeypatch.setattr("executors.network._is_public", lambda address: not address.is_loopback)
+    monkeypatch.setattr("orchestrator_executors.network._is_public", lambda address: not address.is_loopback)
 
     with pytest.raises(NotAnswered, match="cannot be reached"):
         call(url=f"http://rebind.example.org:{inside.port}/", connect_timeout=0.5)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from executors.http_settings import BYTES_VARIABLE, HttpConfiguration, HttpInputs, read_call
-from executors.network import Refused
+from orchestrator_executors.http_settings import BYTES_VARIABLE, HttpConfiguration, HttpInputs, read_call
+from orchestrator_executors.network import Refused
 
 Json = dict[str, Any]
 URL = "https://api.example.org/v1"

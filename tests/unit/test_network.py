@@ -10,7 +10,16 @@ from typing import Any
 import httpx
 import pytest
 
-from executors.network import CREDENTIALS, Guard, NotFound, Refused, host_of, look_up, look_up_aside, without
+from orchestrator_executors.network import (
+    CREDENTIALS,
+    Guard,
+    NotFound,
+    Refused,
+    host_of,
+    look_up,
+    look_up_aside,
+    without,
+)
 
 VARIABLE = "ORCHESTRATOR_TEST_HOSTS"
 GUARD = Guard(VARIABLE, "call")

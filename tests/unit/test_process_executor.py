@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from executors import process as module
-from executors.folders import ROOT_VARIABLE
-from executors.guarded import GUARD
-from executors.process import ProcessFailed, process
-from executors.settings import ENV_VARIABLES, Refused
+from orchestrator_executors import process as module
+from orchestrator_executors.folders import ROOT_VARIABLE
+from orchestrator_executors.guarded import GUARD
+from orchestrator_executors.process import ProcessFailed, process
+from orchestrator_executors.settings import ENV_VARIABLES, Refused
 from processes import ROOT, is_running, wait_until
 
 Json = dict[str, Any]
@@ -518,7 +518,7 @@ signal.pause()
 HORSE = f"""
 import os, sys, threading
 sys.path.insert(0, {str(ROOT)!r})
-from executors.process import process
+from orchestrator_executors.process import process
 if "forks" in sys.argv:
     def fork():
         while not os.path.exists(sys.argv[1]): pass

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from executors import python as module
-from executors.folders import ROOT_VARIABLE
-from executors.python import python
-from executors.settings import Refused
 from orchestrator.invocation.coroutines import awaited
+from orchestrator_executors import python as module
+from orchestrator_executors.folders import ROOT_VARIABLE
+from orchestrator_executors.python import python
+from orchestrator_executors.settings import Refused
 
 TASKS = """
 import os

@@ -14,9 +14,9 @@ import pytest
 
 import orchestrator.testing
 from coreworld import document, step
-from executors import invoices
 from orchestrator import InvalidSpec, load_spec
 from orchestrator.testing import NoEnd, Rehearsal, RehearsalError, Wait, rehearse
+from orchestrator_executors import invoices
 
 Json = dict[str, Any]
 
@@ -129,7 +129,12 @@ def module_with_execute() -> ModuleType:
 
 @pytest.mark.parametrize(
     "executors",
-    ["executors.invoices", "executors.examples, executors.invoices", ["executors.invoices"], invoices],
+    [
+        "orchestrator_executors.invoices",
+        "orchestrator_executors.examples, orchestrator_executors.invoices",
+        ["orchestrator_executors.invoices"],
+        invoices,
+    ],
     ids=["a name", "names", "a list", "a module"],
 )
 def test_executors_may_be_modules(executors: Any) -> None:
@@ -156,7 +161,7 @@ def test_rehearse_is_another_name_for_a_rehearsal() -> None:
 
 
 def test_a_large_invoice_waits_for_its_manager(wide_awake: None) -> None:
-    play = Rehearsal(INVOICE, {"document": "large.txt"}, executors="executors.invoices")
+    play = Rehearsal(INVOICE, {"document": "large.txt"}, executors="orchestrator_executors.invoices")
     play.mock("notify", {"told": True})
 
     play.run(skip_waits=True)

@@ -192,7 +192,7 @@ def test_a_missing_mock_can_be_brought_later() -> None:
 
 
 def test_an_executor_that_none_of_the_modules_has_is_missing() -> None:
-    play = Rehearsal(document(step("no_such_executor")), executors="executors.invoices")
+    play = Rehearsal(document(step("no_such_executor")), executors="orchestrator_executors.invoices")
 
     with pytest.raises(MockMissing, match="step no_such_executor"):
         play.run()

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from executors.echo import echo
-from executors.settings import Refused
-from executors.sleep import sleep
-from executors.transform import transform
 from orchestrator import Backend, Workflow
 from orchestrator.invocation.parameters import evaluate
 from orchestrator.worker.executors.lookup import BUILT_IN, Executors
+from orchestrator_executors.echo import echo
+from orchestrator_executors.settings import Refused
+from orchestrator_executors.sleep import sleep
+from orchestrator_executors.transform import transform
 
 DATA = {"lines": [{"sku": "a1", "n": 2}, {"sku": "b2", "n": 3}]}
 SUM = {

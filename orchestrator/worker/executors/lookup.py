@@ -16,8 +16,6 @@ from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property, partial
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +29,7 @@ Executor = Callable[..., Any]
 
 ENTRY_POINTS = "orchestrator.executors"
 BUILT_IN = frozenset({"echo", "env", "file", "http", "process", "python", "sleep", "transform", "webhook"})
-"""Each is a function of the file of its name in `executors/`."""
+"""Each is a function of the module of its name in `executors/orchestrator_executors/`."""
 OUR_EXECUTORS = "orchestrator_executors"
 
 
@@ -108,15 +106,6 @@ def functions_in(module: str) -> dict[str, Executor]:
 
 
 def built_in(fn: str) -> Executor:
-    """From the folder beside our own package, under a name of its own: a user's folder of executors may well
-    have the same name as ours."""
-    if OUR_EXECUTORS not in sys.modules:
-        path = Path(__file__).parents[3] / "executors"
-        spec = spec_from_file_location(
-            OUR_EXECUTORS, path / "__init__.py", submodule_search_locations=[str(path)]
-        )
-        assert spec is not None, path
-        sys.modules[OUR_EXECUTORS] = module_from_spec(spec)
     try:
         return public_functions(import_module(f"{OUR_EXECUTORS}.{fn}"))[fn]
     except Exception as error:
