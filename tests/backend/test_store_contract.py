@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from backend.port_implementations import STORES, KeepingStore
 from builders import NOW, moment, record, result, spec
-from contract.implementations import STORES, KeepingStore
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.errors import RecordExists, RecordNotFound
 from orchestrator.application.records.changes import Changes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.implementations import PAYLOADS
+from backend.port_implementations import PAYLOADS
 from orchestrator.application.values.payload_refs import Payloads
 
 ID, OTHER = "ab" * 32, "ac" * 32

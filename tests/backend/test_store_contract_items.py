@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from backend.port_implementations import STORES, KeepingStore
 from builders import record, spec
-from contract.implementations import STORES, KeepingStore
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus

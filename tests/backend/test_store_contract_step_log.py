@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from backend.port_implementations import STORES, KeepingStore
 from builders import NOW_MS, record
-from contract.implementations import STORES, KeepingStore
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import WorkflowRecord

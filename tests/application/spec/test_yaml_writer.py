@@ -17,7 +17,7 @@ from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.spec.document import read_document
 from orchestrator.application.spec.yaml_writer import WIDTH, render_yaml
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.yaml"))
+EXAMPLES = sorted((Path(__file__).parents[3] / "docs" / "examples").glob("*.yaml"))
 
 HOUSE = """\
 name: order

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contract.implementations import RUNNERS
+from backend.port_implementations import RUNNERS
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent, failure
 from orchestrator.backend.results import ResultRunner

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from backend.port_implementations import STORES, KeepingStore
 from builders import NOW_MS, record, spec
-from contract.implementations import STORES, KeepingStore
 from orchestrator.application.errors import StoreError
 from orchestrator.application.records.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.records.events import (

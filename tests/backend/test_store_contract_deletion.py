@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from backend.port_implementations import STORES, KeepingStore
 from builders import NOW, NOW_MS, record, spec
-from contract.implementations import STORES, KeepingStore
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.changes import Changes, SharedChange
 from orchestrator.application.records.record import WorkflowRecord

@@ -19,7 +19,7 @@ from orchestrator.application.spec.json_schema import WORDS, schema
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "docs" / "workflow.schema.json"
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
 PAGE = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
