@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.deprecation import renamed_names
+
 if TYPE_CHECKING:
     from orchestrator.application.errors import (
         ExecutorNotFound,
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
         RecordConflict,
         RecordExists,
         RecordNotFound,
-        StartRefused,
+        StartRejected,
         StoreError,
     )
     from orchestrator.application.records.decisions import (
@@ -61,7 +63,7 @@ __all__ = [
     "RecordConflict",
     "RecordExists",
     "RecordNotFound",
-    "StartRefused",
+    "StartRejected",
     "StateChangeEvent",
     "StepStatus",
     "StoreError",
@@ -91,7 +93,7 @@ _HOMES = {
     "RecordConflict": "orchestrator.application.errors",
     "RecordExists": "orchestrator.application.errors",
     "RecordNotFound": "orchestrator.application.errors",
-    "StartRefused": "orchestrator.application.errors",
+    "StartRejected": "orchestrator.application.errors",
     "StateChangeEvent": "orchestrator.application.records.decisions",
     "StepStatus": "orchestrator.application.records.status",
     "StoreError": "orchestrator.application.errors",
@@ -101,10 +103,12 @@ _HOMES = {
     "load_spec": "orchestrator.application.spec.validation",
 }
 
+_RENAMED = renamed_names(__name__, {"StartRefused": "StartRejected"})
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _RENAMED(name)
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

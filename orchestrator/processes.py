@@ -13,12 +13,12 @@ import threading
 from typing import NoReturn
 
 
-def process_name() -> str:
+def make_process_name() -> str:
     """A name for a consumer or a worker: who it is, and never the same twice."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
-def hang_on(lifeline: int) -> None:
+def exit_with_parent(lifeline: int) -> None:
     """In a child: end at once, and all that we forked too, when the other end of this pipe is closed."""
     os.set_inheritable(lifeline, False)  # forks keep it, programs that an executor starts need not see it
     os.register_at_fork(after_in_child=lambda: _watch(lifeline))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from orchestrator.application.errors import StoreError
 from orchestrator.application.spec.model import ID_RULE, is_id
-from orchestrator.application.spec.tag_routes import SETTING, Routes
+from orchestrator.application.spec.tag_routes import TAGS_VARIABLE, TagRoutes
 from orchestrator.payload_stores import PayloadSettings
 from orchestrator.redis_rq.backlog import MAX_BACKLOG
 from orchestrator.redis_rq.event_log import GRACE_MS, MAX_QUEUED
@@ -32,7 +32,7 @@ class Settings:
     lease_s: float = LEASE_S
     grace_ms: int = GRACE_MS
     retention_s: int = RETENTION_S
-    tags: Routes = field(default_factory=Routes)
+    tags: TagRoutes = field(default_factory=TagRoutes)
     max_backlog: int = MAX_BACKLOG
     max_queued: int = MAX_QUEUED
 
@@ -72,11 +72,11 @@ def _prefix(text: str) -> str:
     return text
 
 
-def _tags(text: str) -> Routes:
+def _tags(text: str) -> TagRoutes:
     try:
-        return Routes.parse(text)
+        return TagRoutes.parse(text)
     except ValueError as error:
-        raise BadSetting(f"{SETTING}: {error}") from None
+        raise BadSetting(f"{TAGS_VARIABLE}: {error}") from None
 
 
 def _check_payloads(environment: Mapping[str, str]) -> None:

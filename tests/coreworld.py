@@ -95,7 +95,7 @@ class World:
     def decide(self, *events: StepEvent, limit: int | None = None) -> Decision:
         with self._untouched():
             decided = decide(self.record, events, self.moment(), limit)
-        assert not decided.refused, decided.refused
+        assert not decided.rejected, decided.rejected
         self._commit(decided.changes)
         return decided.decision
 
@@ -194,7 +194,7 @@ class World:
         self.last = changes
         self.counted.update(changes.counted)
         self.history.extend(changes.history)
-        for step_id, _ in [*changes.settled, *changes.revoked]:
+        for step_id, _ in [*changes.finished_dispatches, *changes.revoked]:
             self.out.pop(step_id, None)
         for job in changes.jobs:
             self.out[job.step_id] = job

@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-LONGEST_SOCKET_PATH = 100  # the kernel allows 108 bytes on Linux and 104 elsewhere
+MAX_SOCKET_PATH_BYTES = 100  # the kernel allows 108 bytes on Linux and 104 elsewhere
 PATIENCE_S = 10.0
 
 
@@ -124,7 +124,7 @@ def own_redis(folder: Path, *arguments: str) -> Iterator[RedisServer]:
     over a kill() and a restart().
     """
     home = Path(tempfile.mkdtemp(prefix="r", dir=folder))
-    if len(os.fsencode(home / "redis.sock")) >= LONGEST_SOCKET_PATH:
+    if len(os.fsencode(home / "redis.sock")) >= MAX_SOCKET_PATH_BYTES:
         home.rmdir()
         home = Path(tempfile.mkdtemp(prefix="r"))
     server = RedisServer(home, arguments)

@@ -26,8 +26,8 @@ from orchestrator.application.records.events import (
     Control,
     ControlEvent,
     Moment,
+    OutgoingEvent,
     Parent,
-    Post,
     ResultEvent,
     SlotEvent,
     StartEvent,
@@ -36,13 +36,13 @@ from orchestrator.application.records.events import (
     failure,
 )
 from orchestrator.application.records.readiness import Readiness
-from orchestrator.application.records.record import WorkflowRecord, timers_due
+from orchestrator.application.records.record import WorkflowRecord, find_due_timers
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import Slot
-from orchestrator.application.records.timers import Timer, timers_of
+from orchestrator.application.records.timers import Timer, timers_for_step
 from orchestrator.application.spec.graph_builder import build_graph
 from orchestrator.application.spec.model import (
-    WEBHOOK,
+    WEBHOOK_UNIT,
     BranchSpec,
     ChildSpec,
     CompensateSpec,
@@ -104,7 +104,7 @@ def branch(condition: Any, action: Any, **keys: Any) -> BranchSpec:
 
 def _step(name: str, after: str | Sequence[str], keys: Json) -> StepSpec:
     parents = tuple(after.split()) if isinstance(after, str) else tuple(after)
-    written = {"on_error_written": True} if "on_error" in keys else {}
+    written = {"has_own_on_error": True} if "on_error" in keys else {}
     return StepSpec(id=name, depends_on=parents, **{**written, **keys})
 
 
@@ -131,7 +131,7 @@ class SpecWorld(World):
         self.now_ms = START_MS
         self.armed = set(all_timers(record))
         self.places: dict[str, tuple[str, Slot]] = {}
-        self.posts: list[Post] = []
+        self.posts: list[OutgoingEvent] = []
         self.awaited: dict[str, StartEvent] = {}
         self.children: list[StartEvent] = []
         self.ended: set[str] = set()
@@ -148,7 +148,7 @@ class SpecWorld(World):
     def pass_time(self, ms: int) -> Decision:
         """Let time pass; then everything that has become due rings, in one batch."""
         self.now_ms += ms
-        return self.ring(*timers_due(self.record, self.now_ms))
+        return self.ring(*find_due_timers(self.record, self.now_ms))
 
     def ring(self, *timers: Timer) -> Decision:
         """These timers ring, due or not; a timer that rings is in nobody's set any more."""
@@ -213,9 +213,9 @@ class SpecWorld(World):
     def refusal(self, event: StepEvent) -> str:
         """Why an event is refused; nothing else comes of it."""
         decided = decide(self.record, [event], self.moment())
-        [(position, reason)] = decided.refused
+        [(position, reason)] = decided.rejected
         assert position == 0
-        assert not decided.answers
+        assert not decided.replies
         return reason
 
     # ---- what other executions say
@@ -259,7 +259,7 @@ class SpecWorld(World):
 
     def _commit(self, changes: Changes) -> None:
         super()._commit(changes)
-        touched = {timer.name for timer in (*changes.timers, *changes.disarmed)}
+        touched = {timer.name for timer in (*changes.timers, *changes.timers_to_disarm)}
         self.armed = {one for one in self.armed if one.name not in touched} | set(changes.timers)
         self._take_slots(changes)
         self._take_posts(changes)
@@ -269,15 +269,17 @@ class SpecWorld(World):
     def _take_slots(self, changes: Changes) -> None:
         for change in changes.slots:
             token = change.slot.token
-            assert (token in self.places) != change.is_wanted, "a place is asked for once and given back once"
-            if change.is_wanted:
+            assert (token in self.places) != change.is_acquire, (
+                "a place is asked for once and given back once"
+            )
+            if change.is_acquire:
                 self.places[token] = (change.step_id, change.slot)
             else:
                 del self.places[token]
 
     def _take_posts(self, changes: Changes) -> None:
         self.posts += changes.posts
-        self.ended |= {step.child for _, step in changes.settled if step.child is not None}
+        self.ended |= {step.child for _, step in changes.finished_dispatches if step.child is not None}
         for post in changes.posts:
             if isinstance(post, StartEvent):
                 assert post.execution_id not in {start.execution_id for start in self.children}
@@ -326,7 +328,7 @@ def check(world: SpecWorld) -> None:
     jobs = {unit for unit, one in units.items() if one.token is not None and one.child is None}
     assert jobs == set(world.out), "the jobs that are out are those whose units have a token"
     for job in world.last.jobs:
-        if job.step_id == WEBHOOK:
+        if job.step_id == WEBHOOK_UNIT:
             assert record.is_final, "nobody is told of an end that has not come"
             continue
         step_id, _, part = job.step_id.partition("#")
@@ -367,9 +369,9 @@ def check_ending(world: SpecWorld) -> None:
     a time."""
     record = world.record
     if record.is_final:
-        assert set(world.out) <= {WEBHOOK}
+        assert set(world.out) <= {WEBHOOK_UNIT}
         assert not world.awaited
-        assert {timer.step_id for timer in world.armed} <= {WEBHOOK}
+        assert {timer.step_id for timer in world.armed} <= {WEBHOOK_UNIT}
         assert not world.places
         assert record.ending is None
     if record.status is WorkflowStatus.COMPENSATING:
@@ -402,6 +404,6 @@ def check_readiness(record: WorkflowRecord) -> None:
 def all_timers(record: WorkflowRecord) -> Iterator[Timer]:
     """What an execution waits for by the clock."""
     for unit, one in record.units():
-        yield from timers_of(unit, one)
+        yield from timers_for_step(unit, one)
     if record.deadline_ms is not None and not record.is_final:
         yield Timer("timeout", "", "", record.deadline_ms)

@@ -21,8 +21,8 @@ from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Delivery, EventRef
 from orchestrator.cli.output.json_progress import LoggedProgress
-from orchestrator.coordinator.pending_commit import Case, marks
-from orchestrator.logs import JsonLines, OfTheRun, TextLines, running
+from orchestrator.coordinator.pending_commit import PendingCommit, log_fields
+from orchestrator.logs import JsonFormatter, RunContextFilter, TextFormatter, run_context
 
 RUN = {"execution": "w#e", "step": "a", "run_id": 2, "attempt": 1}
 
@@ -57,7 +57,7 @@ def log_as() -> Iterator[Callable[..., Log]]:
         logger, stream = logging.getLogger(name), io.StringIO()
         handler = logging.StreamHandler(stream)
         handler.setFormatter(formatter)
-        handler.addFilter(OfTheRun())
+        handler.addFilter(RunContextFilter())
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
         logger.propagate = False
@@ -73,12 +73,12 @@ def log_as() -> Iterator[Callable[..., Log]]:
 
 @pytest.fixture
 def json_log(log_as: Callable[..., Log]) -> Log:
-    return log_as(JsonLines())
+    return log_as(JsonFormatter())
 
 
 @pytest.fixture
 def text_log(log_as: Callable[..., Log]) -> Log:
-    return log_as(TextLines("%(levelname)s %(message)s"))
+    return log_as(TextFormatter("%(levelname)s %(message)s"))
 
 
 # ---- JSON
@@ -89,7 +89,7 @@ def test_a_line_has_its_time_in_utc_and_milliseconds_and_the_fields_that_were_gi
     record.created = 1_800_000_000.0625
     vars(record).update(event="1-0", colour="red", attempt=1, execution="w#e")
 
-    line = JsonLines().format(record)
+    line = JsonFormatter().format(record)
 
     assert list(json.loads(line).items()) == [
         ("time", "2027-01-15T08:00:00.062Z"),
@@ -106,7 +106,7 @@ def test_a_line_has_its_time_in_utc_and_milliseconds_and_the_fields_that_were_gi
 def test_a_process_that_has_a_name_says_it(json_log: Log) -> None:
     json_log.logger.info("first")
 
-    logs.name_process("host-1")
+    logs.set_process_name("host-1")
     json_log.logger.info("second")
 
     assert [line.get("process") for line in json_log.objects] == [None, "host-1"]
@@ -199,9 +199,9 @@ def test_a_field_cannot_take_the_place_of_what_every_line_has(json_log: Log) -> 
 
 def test_the_arguments_of_a_job_that_rq_gives_to_its_lines_are_left_out(log_as: Callable[..., Log]) -> None:
     given = {"func": "run_step", "arguments": [{"inputs": "secret"}], "kwargs": {}, "job_id": "1"}
-    found, shown = log_as(JsonLines(), "rq.tests"), log_as(TextLines(), "rq.tests")
+    found, shown = log_as(JsonFormatter(), "rq.tests"), log_as(TextFormatter(), "rq.tests")
 
-    with running(RUN):
+    with run_context(RUN):
         found.logger.error("exception raised", extra=given)
 
     assert "secret" not in found.stream.getvalue() + shown.stream.getvalue()
@@ -248,7 +248,7 @@ def test_a_traceback_follows_its_line_of_text(text_log: Log) -> None:
 
 def test_what_is_logged_during_a_run_says_so_whatever_it_calls_itself(json_log: Log) -> None:
     json_log.logger.info("before")
-    with running(RUN):
+    with run_context(RUN):
         json_log.logger.info("inside", extra={"step": "another", "colour": "red"})
     json_log.logger.info("after")
 
@@ -261,7 +261,7 @@ def test_what_is_logged_during_a_run_says_so_whatever_it_calls_itself(json_log: 
 def test_a_run_that_is_alone_in_its_process_has_the_lines_of_other_threads_too(
     json_log: Log, alone: bool, marked: set[Any]
 ) -> None:
-    with running(RUN, alone=alone):
+    with run_context(RUN, alone=alone):
         thread = threading.Thread(target=lambda: json_log.logger.info("from a thread"))
         thread.start()
         thread.join()
@@ -273,7 +273,7 @@ def test_two_runs_in_threads_of_one_process_do_not_mix(json_log: Log) -> None:
     barrier = threading.Barrier(2)
 
     def run(step: str) -> None:
-        with running({"step": step}):
+        with run_context({"step": step}):
             barrier.wait(10)
             json_log.logger.info(step)
             barrier.wait(10)
@@ -288,7 +288,7 @@ def test_two_runs_in_threads_of_one_process_do_not_mix(json_log: Log) -> None:
 
 
 def test_a_run_that_fails_leaves_nothing_behind(json_log: Log) -> None:
-    with pytest.raises(SystemExit), running(RUN, alone=True):
+    with pytest.raises(SystemExit), run_context(RUN, alone=True):
         raise SystemExit(1)
 
     json_log.logger.info("later")
@@ -317,11 +317,11 @@ def _delivery(**fields: str) -> Delivery:
 def test_a_refused_event_is_marked_with_what_it_says_of_itself(
     fields: dict[str, str], said: dict[str, Any]
 ) -> None:
-    assert marks(_delivery(**fields)) == {"event": "5-0", **said}
+    assert log_fields(_delivery(**fields)) == {"event": "5-0", **said}
 
 
 @pytest.fixture
-def case() -> Case:
+def case() -> PendingCommit:
     spec = check_spec({"steps": [{"op": "a"}]})
     record = WorkflowRecord(spec, "e", {}, "2027-01-15T08:00:00.000Z", WorkflowStatus.IN_PROGRESS)
     moved = {"step": "a", "from": "in_progress", "to": "complete", "run_id": 2, "attempt": 1}
@@ -332,13 +332,13 @@ def case() -> Case:
         {"at": "now", "cause": "5-0", "workflow": "complete"},
     ]
     event = ResultEvent(record.workflow_execution_id, "a", {"sum": "secret"})
-    return Case(Commit(record, changes), [Delivery(EventRef("s", "5-0"), 5, event)])
+    return PendingCommit(Commit(record, changes), [Delivery(EventRef("s", "5-0"), 5, event)])
 
 
 def test_a_commit_is_one_line_and_at_debug_level_one_more_for_each_move(
-    case: Case, log_as: Callable[..., Log]
+    case: PendingCommit, log_as: Callable[..., Log]
 ) -> None:
-    log = log_as(JsonLines(), "orchestrator.coordinator.pending_commit")
+    log = log_as(JsonFormatter(), "orchestrator.coordinator.pending_commit")
 
     for level in (logging.WARNING, logging.INFO, logging.DEBUG):
         log.logger.setLevel(level)
@@ -356,13 +356,13 @@ def test_a_commit_is_one_line_and_at_debug_level_one_more_for_each_move(
 
 
 def test_a_run_that_logs_json_wraps_what_is_none(log_as: Callable[..., Log]) -> None:
-    log, stream = log_as(JsonLines(), "orchestrator.run"), io.StringIO()
+    log, stream = log_as(JsonFormatter(), "orchestrator.run"), io.StringIO()
     progress = LoggedProgress(stream)
 
-    progress.say('{"message": "of a service"}', "worker 1")
-    progress.say("printed", "worker 1")
-    progress.say("[1]", "worker 1")
-    progress.say("a remark")
+    progress.print_text('{"message": "of a service"}', "worker 1")
+    progress.print_text("printed", "worker 1")
+    progress.print_text("[1]", "worker 1")
+    progress.print_text("a remark")
 
     assert stream.getvalue() == '{"message": "of a service"}\n'
     assert [(line["message"], line.get("child")) for line in log.objects] == [
@@ -372,8 +372,8 @@ def test_a_run_that_logs_json_wraps_what_is_none(log_as: Callable[..., Log]) -> 
     ]
 
 
-def test_a_run_that_logs_json_shows_each_move_once(case: Case, log_as: Callable[..., Log]) -> None:
-    log, progress = log_as(JsonLines(), "orchestrator.run"), LoggedProgress(io.StringIO())
+def test_a_run_that_logs_json_shows_each_move_once(case: PendingCommit, log_as: Callable[..., Log]) -> None:
+    log, progress = log_as(JsonFormatter(), "orchestrator.run"), LoggedProgress(io.StringIO())
     record, history = case.commit.record, case.commit.changes.history
 
     progress.show(record, history[:1])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.settings import BadSetting, Settings
 
-ROUTES = Routes(((frozenset({"gpu"}), "gpu-box"),), is_open=True)
+ROUTES = TagRoutes(((frozenset({"gpu"}), "gpu-box"),), allows_unknown_tags=True)
 NUMBERS = ["PARTITIONS", "LEASE_S", "GRACE_MS", "RETENTION_S", "MAX_BACKLOG", "MAX_QUEUED"]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.worker.executors.lookup import built_in
+from orchestrator.worker.executors.lookup import load_built_in
 
 Json = dict[str, Any]
 PATIENCE_S = 60.0
@@ -33,7 +33,7 @@ def file(inputs: Json, configuration: Json) -> Json:
         rename(*arguments, **named)
 
     with patch.object(os, "rename", renaming):
-        written: Json = built_in("file")(inputs, configuration)
+        written: Json = load_built_in("file")(inputs, configuration)
     return written
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import Any, TypedDict
 
-from .settings import check_variable, settings_of, texts
+from .settings import check_string_list, check_variable, merge_settings
 
 __all__ = ["env"]
 
@@ -25,7 +25,9 @@ class EnvInputs(TypedDict, total=False):
 
 def env(inputs: EnvInputs, configuration: dict[str, Any]) -> dict[str, Any]:
     """The values of the variables named in `vars`; null for one that is not set."""
-    names = texts("vars", settings_of(configuration, inputs, EnvInputs.__annotations__).get("vars"))
+    names = check_string_list(
+        "vars", merge_settings(configuration, inputs, EnvInputs.__annotations__).get("vars")
+    )
     for name in names:
         check_variable(name, "the variable")
     return {name: os.environ.get(name) for name in names}

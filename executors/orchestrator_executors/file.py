@@ -19,17 +19,17 @@ import stat
 from contextlib import suppress
 from typing import Any, Literal, TypedDict, get_args
 
-from .folders import NotThere, opened_folder, parts_of
-from .settings import Refused, choice, number, settings_of
+from .folders import NotThere, open_folder, split_path
+from .settings import Refused, check_choice, merge_settings, number
 
 __all__ = ["file"]
 
 Action = Literal["read", "write", "exists", "list", "delete"]
 Format = Literal["text", "json", "base64"]
 FORMATS: tuple[str, ...] = get_args(Format)
-MAX_BYTES = 1_048_576
-MOST_ENTRIES = 10_000
-PART = ".part"
+DEFAULT_MAX_BYTES = 1_048_576
+MAX_ENTRIES = 10_000
+PARTIAL_SUFFIX = ".part"
 
 
 class FileInputs(TypedDict, total=False):
@@ -47,10 +47,10 @@ class FileInputs(TypedDict, total=False):
 
 def file(inputs: FileInputs, configuration: dict[str, Any]) -> dict[str, Any]:
     """Do `action` with what is at `path`."""
-    settings = settings_of(configuration, inputs, FileInputs.__annotations__)
-    action = choice("action", settings.get("action"), get_args(Action))
+    settings = merge_settings(configuration, inputs, FileInputs.__annotations__)
+    action = check_choice("action", settings.get("action"), get_args(Action))
     _check_content(settings, action)
-    parts = parts_of(settings.get("path"))
+    parts = split_path(settings.get("path"))
     if action == "list":
         return {"entries": _entries(parts)}
     if not parts:
@@ -80,7 +80,7 @@ def _check_content(settings: dict[str, Any], action: str) -> None:
 
 
 def _read(parts: list[str], settings: dict[str, Any]) -> dict[str, Any]:
-    how = choice("format", settings.get("format", "text"), FORMATS)
+    how = check_choice("format", settings.get("format", "text"), FORMATS)
     content = _content("/".join(parts), parts, _limit(settings))
     size = len(content)
     if how == "base64":
@@ -101,7 +101,7 @@ class NotReadable(Exception):
 
 
 def _content(path: str, parts: list[str], most: int) -> bytes:
-    with opened_folder(parts[:-1]) as folder:
+    with open_folder(parts[:-1]) as folder:
         _check_regular(_status(folder, parts[-1], path), path)  # to open a device is to use it
         descriptor = _opened(folder, parts[-1], path)
     with open(descriptor, "rb") as stream:
@@ -146,7 +146,7 @@ def _kind(status: os.stat_result) -> str:
 
 
 def _limit(settings: dict[str, Any]) -> int:
-    return int(number("max_bytes", settings.get("max_bytes", MAX_BYTES)))
+    return int(number("max_bytes", settings.get("max_bytes", DEFAULT_MAX_BYTES)))
 
 
 def _encoding(settings: dict[str, Any]) -> str:
@@ -165,7 +165,7 @@ def _write(parts: list[str], settings: dict[str, Any]) -> dict[str, Any]:
     path, content = "/".join(parts), _bytes(settings)
     if len(content) > _limit(settings):
         raise Refused(f"{path!r} would have {len(content):,} bytes: 'max_bytes' is {_limit(settings):,}")
-    with opened_folder(parts[:-1], makes=True) as folder:
+    with open_folder(parts[:-1], create=True) as folder:
         with suppress(NotThere):
             _check_regular(_status(folder, parts[-1], path), path)
         _replace(folder, parts[-1], content)
@@ -192,7 +192,7 @@ def _bytes(settings: dict[str, Any]) -> bytes:
 
 
 def _replace(folder: int, name: str, content: bytes) -> None:
-    part = f".{secrets.token_hex(8)}{PART}"
+    part = f".{secrets.token_hex(8)}{PARTIAL_SUFFIX}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(part, flags, 0o666, dir_fd=folder), "wb") as stream:
         try:
@@ -212,7 +212,7 @@ def _replace(folder: int, name: str, content: bytes) -> None:
 
 def _exists(parts: list[str]) -> dict[str, Any]:
     try:
-        with opened_folder(parts[:-1]) as folder:
+        with open_folder(parts[:-1]) as folder:
             return {"exists": True, "kind": _kind(_status(folder, parts[-1], "/".join(parts)))}
     except NotThere:
         return {"exists": False}
@@ -220,15 +220,15 @@ def _exists(parts: list[str]) -> dict[str, Any]:
 
 def _entries(parts: list[str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    with opened_folder(parts) as folder, os.scandir(folder) as entries:
+    with open_folder(parts) as folder, os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(".") and entry.name.endswith(PART):
+            if entry.name.startswith(".") and entry.name.endswith(PARTIAL_SUFFIX):
                 continue
             with suppress(FileNotFoundError):  # deleted under our eyes
                 status = entry.stat(follow_symlinks=False)
                 found.append({"name": _printable(entry.name), "kind": _kind(status), "size": status.st_size})
-            if len(found) > MOST_ENTRIES:
-                raise Refused(f"{'/'.join(parts) or '.'!r} has more than {MOST_ENTRIES:,} entries")
+            if len(found) > MAX_ENTRIES:
+                raise Refused(f"{'/'.join(parts) or '.'!r} has more than {MAX_ENTRIES:,} entries")
     return sorted(found, key=lambda entry: str(entry["name"]))
 
 
@@ -240,7 +240,7 @@ def _printable(name: str) -> str:
 def _delete(parts: list[str]) -> dict[str, Any]:
     path = "/".join(parts)
     try:
-        with opened_folder(parts[:-1]) as folder:
+        with open_folder(parts[:-1]) as folder:
             _check_regular(_status(folder, parts[-1], path), path)
             os.unlink(parts[-1], dir_fd=folder)
     except (FileNotFoundError, NotThere):

@@ -22,7 +22,7 @@ class NotThere(Exception):
     """A file or folder that does not exist; it may, when the step is tried again."""
 
 
-def parts_of(path: object) -> list[str]:
+def split_path(path: object) -> list[str]:
     """The names in a path below the root, which is [] itself."""
     if not isinstance(path, str) or not path:
         raise Refused(f"'path' must be a text such as reports/may.json, not {path!r}")
@@ -37,7 +37,7 @@ def parts_of(path: object) -> list[str]:
 
 
 @contextmanager
-def opened_folder(parts: list[str], *, makes: bool = False) -> Iterator[int]:
+def open_folder(parts: list[str], *, create: bool = False) -> Iterator[int]:
     """A folder below the root, as a descriptor; with `makes`, folders that are missing are made."""
     root = os.environ.get(ROOT_VARIABLE, "")
     if not root:
@@ -48,7 +48,7 @@ def opened_folder(parts: list[str], *, makes: bool = False) -> Iterator[int]:
         raise NotThere(f"the folder in {ROOT_VARIABLE} cannot be opened: {error.strerror}") from None
     try:
         for n, part in enumerate(parts):
-            inner = _entered(folder, part, "/".join(parts[: n + 1]), makes)
+            inner = _entered(folder, part, "/".join(parts[: n + 1]), create)
             os.close(folder)
             folder = inner
         yield folder
@@ -56,8 +56,8 @@ def opened_folder(parts: list[str], *, makes: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def _entered(folder: int, name: str, path: str, makes: bool) -> int:
-    if makes:
+def _entered(folder: int, name: str, path: str, create: bool) -> int:
+    if create:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
     try:

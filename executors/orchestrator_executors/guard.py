@@ -23,8 +23,8 @@ from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-LOOK_EVERY_MS = 1_000
-LOOK_OFTEN_MS = 20
+POLL_INTERVAL_MS = 1_000
+FAST_POLL_INTERVAL_MS = 20
 GIVE_UP_AFTER_S = 3.0
 
 
@@ -33,15 +33,15 @@ def main() -> None:
     os.set_inheritable(lifeline, False)
     parent = os.getppid()
     is_linux = prctl(PR_SET_CHILD_SUBREAPER, 1)
-    argv, environment = read_order(lifeline)
+    argv, environment = read_command(lifeline)
     pid = os.fork()
     if not pid:
-        become(lifeline, folder, argv, environment)
+        exec_command(lifeline, folder, argv, environment)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # the command alone holds them now: their end is its end
         os.dup2(nothing, stream)
     status = wait(lifeline, pid, parent)
-    end_all(pid, is_linux)
+    kill_all(pid, is_linux)
     if status is not None:
         with suppress(OSError):
             os.write(lifeline, b"ended %d\n" % status)
@@ -55,7 +55,7 @@ def prctl(option: int, value: int) -> bool:
     return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
 
 
-def read_order(lifeline: int) -> tuple[list[bytes], dict[bytes, bytes]]:
+def read_command(lifeline: int) -> tuple[list[bytes], dict[bytes, bytes]]:
     """How many bytes follow, in eight; how many arguments there are; these, the first of them the path of the
     program; and NAME=value for each variable. Each ends with a zero byte, which none of them can contain."""
     size = int.from_bytes(read(lifeline, 8))
@@ -74,7 +74,7 @@ def read(lifeline: int, size: int) -> bytes:
     return found
 
 
-def become(lifeline: int, folder: int, argv: list[bytes], environment: dict[bytes, bytes]) -> None:
+def exec_command(lifeline: int, folder: int, argv: list[bytes], environment: dict[bytes, bytes]) -> None:
     """In the child: the command, in a session of its own, which dies with this process."""
     try:
         guard = os.getppid()
@@ -100,10 +100,10 @@ def wait(lifeline: int, pid: int, parent: int) -> int | None:
     """How the command has ended; None if nobody wants to know any more."""
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
-    within_ms = LOOK_OFTEN_MS
+    within_ms = FAST_POLL_INTERVAL_MS
     with suppress(AttributeError, OSError):  # without it, the command is looked at often
         poll.register(os.pidfd_open(pid), select.POLLIN)
-        within_ms = LOOK_EVERY_MS
+        within_ms = POLL_INTERVAL_MS
     while True:
         for found, _ in poll.poll(within_ms):
             if found == lifeline:
@@ -115,7 +115,7 @@ def wait(lifeline: int, pid: int, parent: int) -> int | None:
             return None
 
 
-def end_all(pid: int, is_linux: bool) -> None:
+def kill_all(pid: int, is_linux: bool) -> None:
     """Kill the command, if it runs, and all that came of it.
 
     They are stopped first, until there are no new ones, and then killed: who is stopped starts nobody.
@@ -126,7 +126,7 @@ def end_all(pid: int, is_linux: bool) -> None:
         return
     until = time.monotonic() + GIVE_UP_AFTER_S  # what belongs to another user cannot be killed
     stopped: set[int] = set()
-    while not reaped() and time.monotonic() < until:
+    while not reap_children() and time.monotonic() < until:
         found = descendants()
         for one in found:
             with suppress(ProcessLookupError, PermissionError):
@@ -136,7 +136,7 @@ def end_all(pid: int, is_linux: bool) -> None:
         stopped = found
 
 
-def reaped() -> bool:
+def reap_children() -> bool:
     """Take leave of every child that has ended; True if there is none left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:

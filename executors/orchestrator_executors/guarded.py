@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-GUARD = Path(__file__).with_name("guard.py")
-LOOK_EVERY_S = 0.2
-GONE_WITHIN_S = 4.0
-CHUNK = 65_536
-TAIL = 2_000
-MOST_CHUNKS_LEFT = 64
+GUARD_SCRIPT = Path(__file__).with_name("guard.py")
+POLL_INTERVAL_S = 0.2
+GUARD_EXIT_TIMEOUT_S = 4.0
+CHUNK_BYTES = 65_536
+TAIL_BYTES = 2_000
+MAX_CHUNKS_LEFT = 64
 """More than a pipe holds. Somebody else may have been handed its end, and go on writing."""
 
 
-class Kept:
+class CapturedStream:
     """The first bytes of a stream, and the last few; what lies between is only counted."""
 
     def __init__(self, most: int) -> None:
@@ -32,7 +32,7 @@ class Kept:
 
     def add(self, chunk: bytes) -> None:
         self._head += chunk[: self._most - len(self._head)]
-        self.tail = (self.tail + chunk)[-TAIL:]
+        self.tail = (self.tail + chunk)[-TAIL_BYTES:]
         self.size += len(chunk)
 
     @property
@@ -62,22 +62,22 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """`returncode` as subprocess has it, negative for a signal; None if the command was stopped. `error` is
     the errno if it never began."""
 
     returncode: int | None
     error: int | None
-    stdout: Kept
-    stderr: Kept
+    stdout: CapturedStream
+    stderr: CapturedStream
 
 
 def run(
     command: Command,
     max_bytes: int,
-    goes_on: Callable[[], bool],
+    should_continue: Callable[[], bool],
     on_output: Callable[[], None] = lambda: None,
-) -> Ended:
+) -> CommandResult:
     """Run a command to its end, or as long as it `goes_on`, which is asked a few times a second; nothing of
     it is left when this returns or raises."""
     ours, theirs = socket.socketpair()
@@ -85,7 +85,7 @@ def run(
         with theirs:
             guard = _started(theirs.fileno(), command.folder)
         try:
-            return _Talk(guard, ours, command, max_bytes).until_the_end(goes_on, on_output)
+            return _Talk(guard, ours, command, max_bytes).until_the_end(should_continue, on_output)
         finally:
             ours.close()
             _take_leave(guard)
@@ -95,7 +95,7 @@ def _started(lifeline: int, folder: int | None) -> subprocess.Popen[bytes]:
     """Without any variable: what a spec sets for its command must not reach the guard."""
     inside = -1 if folder is None else folder
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(GUARD), str(lifeline), str(inside)],
+        [sys.executable, "-I", "-S", str(GUARD_SCRIPT), str(lifeline), str(inside)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -112,7 +112,7 @@ def _take_leave(guard: subprocess.Popen[bytes]) -> None:
         if stream is not None:
             stream.close()
     try:
-        guard.wait(GONE_WITHIN_S)
+        guard.wait(GUARD_EXIT_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         guard.kill()
         guard.wait()
@@ -132,20 +132,22 @@ class _Talk:
             lifeline.fileno(): memoryview(command.encoded()),
             guard.stdin.fileno(): memoryview(command.stdin),
         }
-        self._stdout, self._stderr = Kept(max_bytes), Kept(max_bytes)
+        self._stdout, self._stderr = CapturedStream(max_bytes), CapturedStream(max_bytes)
         self._kept = {guard.stdout.fileno(): self._stdout, guard.stderr.fileno(): self._stderr}
         for descriptor in (*self._unsent, *self._kept):
             os.set_blocking(descriptor, False)
 
-    def until_the_end(self, goes_on: Callable[[], bool], on_output: Callable[[], None]) -> Ended:
+    def until_the_end(
+        self, should_continue: Callable[[], bool], on_output: Callable[[], None]
+    ) -> CommandResult:
         lifeline = self._lifeline.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(lifeline, selectors.EVENT_READ | selectors.EVENT_WRITE)
             selector.register(self._stdin.fileno(), selectors.EVENT_WRITE)
             for descriptor in self._kept:
                 selector.register(descriptor, selectors.EVENT_READ)
-            while lifeline in selector.get_map() and goes_on():
-                for key, events in selector.select(LOOK_EVERY_S):
+            while lifeline in selector.get_map() and should_continue():
+                for key, events in selector.select(POLL_INTERVAL_S):
                     if events & selectors.EVENT_WRITE and self._sent(key.fd):
                         self._is_sent(selector, key.fd)
                     if events & selectors.EVENT_READ and not self._received(key.fd):
@@ -153,7 +155,7 @@ class _Talk:
                     elif key.fd in self._kept:
                         on_output()
         for descriptor in self._kept:  # what was written is here by now, if the writers are gone
-            for _ in range(MOST_CHUNKS_LEFT):
+            for _ in range(MAX_CHUNKS_LEFT):
                 if not self._received(descriptor):
                     break
         return self._ended()
@@ -161,7 +163,7 @@ class _Talk:
     def _sent(self, descriptor: int) -> bool:
         """Send what the other side has room for; True if that was all, or nobody reads it."""
         try:
-            sent = os.write(descriptor, self._unsent[descriptor][:CHUNK])
+            sent = os.write(descriptor, self._unsent[descriptor][:CHUNK_BYTES])
         except BlockingIOError:
             return False
         except (BrokenPipeError, ConnectionResetError):
@@ -179,7 +181,7 @@ class _Talk:
     def _received(self, descriptor: int) -> bool:
         """Take what is there; False if that is nothing, now or for ever."""
         try:
-            chunk = os.read(descriptor, CHUNK)
+            chunk = os.read(descriptor, CHUNK_BYTES)
         except (BlockingIOError, ConnectionResetError):
             return False
         if descriptor in self._kept:
@@ -188,8 +190,8 @@ class _Talk:
             self._answer += chunk
         return bool(chunk)
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> CommandResult:
         word, _, value = self._answer.partition(b"\n")[0].partition(b" ")
         returncode = os.waitstatus_to_exitcode(int(value)) if word == b"ended" else None
         error = int(value) if word == b"error" else None
-        return Ended(returncode, error, self._stdout, self._stderr)
+        return CommandResult(returncode, error, self._stdout, self._stderr)

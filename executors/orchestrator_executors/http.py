@@ -22,10 +22,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .http_connections import Connections, Line, prepare_connections
-from .http_reading import NotReadable, alone, read_start, read_whole, understood
-from .http_settings import HARMLESS, Call, HttpConfiguration, HttpInputs, read_call, read_url
-from .network import Guard, NotFound, Refused, host_of, look_up_aside, port_of, without
+from .http_connections import Connections, Endpoint, prepare_connections
+from .http_reading import MalformedResponse, body_value, decode_body, read_body, read_body_start
+from .http_settings import NON_SECRET_HEADERS, HttpCall, HttpConfiguration, HttpInputs, read_call, read_url
+from .network import HostAllowlist, HostNotFound, Refused, host_of, port_of, redact, resolve_in_thread
 
 if TYPE_CHECKING:
     import httpx
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["http"]
 
 HOSTS_VARIABLE = "ORCHESTRATOR_HTTP_HOSTS"
-GUARD = Guard(HOSTS_VARIABLE, "call")
+ALLOWLIST = HostAllowlist(HOSTS_VARIABLE, "call")
 
-SHOWN_OF_AN_ANSWER = 200
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
-FOLLOWING = frozenset({"GET", "HEAD"})
-PASSING = frozenset({408, 425, 429})
+MAX_RESPONSE_EXCERPT = 200
+REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+REDIRECTED_METHODS = frozenset({"GET", "HEAD"})
+TRANSIENT_STATUSES = frozenset({408, 425, 429})
 """Refusals of a client that are about now, and not about what it asked."""
-KEPT_HEADERS = (
+OUTPUT_HEADERS = (
     "content-type",
     "etag",
     "last-modified",
@@ -87,7 +87,7 @@ async def http(
         raise NotAnswered(f"{host_of(call.url)} did not answer within {call.timeout_s:g} s") from None
 
 
-async def _followed(call: Call) -> dict[str, Any]:
+async def _followed(call: HttpCall) -> dict[str, Any]:
     """The output of a call, or of the one that its answer leads to."""
     for left in range(call.max_redirects, -1, -1):
         answer = await _asked(call)
@@ -98,7 +98,7 @@ async def _followed(call: Call) -> dict[str, Any]:
     raise Refused(f"{host_of(call.url)} leads on, and max_redirects allows {call.max_redirects}")
 
 
-async def _asked(call: Call) -> dict[str, Any] | str:
+async def _asked(call: HttpCall) -> dict[str, Any] | str:
     """The output of a call, or where its answer leads to."""
     import httpx
 
@@ -107,8 +107,8 @@ async def _asked(call: Call) -> dict[str, Any] | str:
         async with _sent(call) as response:
             if response.status_code in call.success:
                 return await _output(call, response)
-            is_followed = call.method in FOLLOWING and call.max_redirects > 0
-            if is_followed and response.status_code in REDIRECTS and "location" in response.headers:
+            is_followed = call.method in REDIRECTED_METHODS and call.max_redirects > 0
+            if is_followed and response.status_code in REDIRECT_STATUSES and "location" in response.headers:
                 return str(response.headers["location"])
             raise await _failure(call, response)
     except httpx.ConnectTimeout:
@@ -116,13 +116,13 @@ async def _asked(call: Call) -> dict[str, Any] | str:
     except httpx.TimeoutException:
         raise
     except httpx.HTTPError as error:
-        said = without(f"{type(error).__name__}: {error}", call.secrets)
+        said = redact(f"{type(error).__name__}: {error}", call.secrets)
         raise NotAnswered(f"{host} cannot be reached: {said}") from None
-    except (NotFound, NotReadable) as error:
+    except (HostNotFound, MalformedResponse) as error:
         raise NotAnswered(str(error)) from None
 
 
-def _redirected(call: Call, target: str) -> Call:
+def _redirected(call: HttpCall, target: str) -> HttpCall:
     """The call that a redirect asks for. What is not for everybody stays with the origin it was meant for."""
     import httpx
 
@@ -134,7 +134,7 @@ def _redirected(call: Call, target: str) -> Call:
         raise Refused(f"{host_of(call.url)} leads from https to http, at {host_of(url)}")
     if _origin(url) == _origin(call.url):
         return replace(call, url=url)
-    kept = tuple(one for one in call.headers if one[0].lower() in HARMLESS - {"content-type"})
+    kept = tuple(one for one in call.headers if one[0].lower() in NON_SECRET_HEADERS - {"content-type"})
     return replace(call, url=url, headers=kept, body=b"")
 
 
@@ -143,17 +143,17 @@ def _origin(url: httpx.URL) -> tuple[str, str, int]:
 
 
 @asynccontextmanager
-async def _sent(call: Call) -> AsyncIterator[httpx.Response]:
+async def _sent(call: HttpCall) -> AsyncIterator[httpx.Response]:
     """The answer to a call, not yet read. Of several addresses the first that can be reached is asked, and no
     other."""
     import httpx
 
     scheme, host, port = _origin(call.url)
-    is_named = GUARD.admit(host, port)
-    addresses = GUARD.allowed(host, await look_up_aside(host, port), is_named)
-    connections = await Connections.here()
+    is_named = ALLOWLIST.check_host(host, port)
+    addresses = ALLOWLIST.allowed_addresses(host, await resolve_in_thread(host, port), is_named)
+    connections = await Connections.for_running_loop()
     for n, address in enumerate(addresses, 1):
-        async with connections.to(Line(scheme, host, port, address)) as transport:
+        async with connections.transport_to(Endpoint(scheme, host, port, address)) as transport:
             try:
                 response = await transport.handle_async_request(_request(call, address))
             except (httpx.ConnectError, httpx.ConnectTimeout):
@@ -167,7 +167,7 @@ async def _sent(call: Call) -> AsyncIterator[httpx.Response]:
             return
 
 
-def _request(call: Call, address: str) -> httpx.Request:
+def _request(call: HttpCall, address: str) -> httpx.Request:
     """To the address that was judged; who is there is told, and must prove, the name."""
     import httpx
 
@@ -185,25 +185,27 @@ def _request(call: Call, address: str) -> httpx.Request:
 # ---- what came back
 
 
-async def _failure(call: Call, response: httpx.Response) -> Exception:
-    said = (await read_start(response)).decode(errors="replace")
-    shown = without(" ".join(said.split()), call.secrets)[:SHOWN_OF_AN_ANSWER]
+async def _failure(call: HttpCall, response: httpx.Response) -> Exception:
+    said = (await read_body_start(response)).decode(errors="replace")
+    shown = redact(" ".join(said.split()), call.secrets)[:MAX_RESPONSE_EXCERPT]
     answer = f"{host_of(call.url)} answered {response.status_code}"
     kind = (
-        Rejected if 300 <= response.status_code < 500 and response.status_code not in PASSING else Unavailable
+        Rejected
+        if 300 <= response.status_code < 500 and response.status_code not in TRANSIENT_STATUSES
+        else Unavailable
     )
     return kind(f"{answer}: {shown}" if shown else answer)
 
 
-async def _output(call: Call, response: httpx.Response) -> dict[str, Any]:
+async def _output(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
     host = host_of(call.url)
-    content = b"" if call.method == "HEAD" else await read_whole(response, call.max_bytes, host)
-    body = understood(content, response.headers.get("content-type", ""), host)
+    content = b"" if call.method == "HEAD" else await read_body(response, call.max_bytes, host)
+    body = decode_body(content, response.headers.get("content-type", ""), host)
     if call.returns_body:
-        return {"value": alone(body)}
+        return {"value": body_value(body)}
     return {
         "status": response.status_code,
-        "headers": {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers},
+        "headers": {name: response.headers[name] for name in OUTPUT_HEADERS if name in response.headers},
         **body,
         "url": str(call.url.copy_with(query=None)),
     }

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 32
 IDLE_S = 30.0
-KEPT_FOR_EACH = 8
-KEPT_FOR_S = 5.0
+MAX_KEEPALIVE_CONNECTIONS = 8
+KEEPALIVE_EXPIRY_S = 5.0
 
 _HERE = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Endpoint:
     """Whom a connection leads to. The name counts as well as the address, since it is what a certificate was
     checked for."""
 
@@ -56,11 +56,11 @@ class Connections:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._kept: dict[tuple[Line, ssl.SSLContext], _Kept] = {}
+        self._kept: dict[tuple[Endpoint, ssl.SSLContext], _Kept] = {}
         self._life = self._until_the_loop_ends()
 
     @classmethod
-    async def here(cls) -> Connections:
+    async def for_running_loop(cls) -> Connections:
         """Those of the running loop; those of another loop of this thread are dropped."""
         loop = asyncio.get_running_loop()
         found: Connections | None = getattr(_HERE, "connections", None)
@@ -70,10 +70,10 @@ class Connections:
         return found
 
     @asynccontextmanager
-    async def to(self, line: Line) -> AsyncIterator[httpx.AsyncHTTPTransport]:
+    async def transport_to(self, endpoint: Endpoint) -> AsyncIterator[httpx.AsyncHTTPTransport]:
         """A transport that leads there and nowhere else."""
         trusted = _trusted_here()
-        key = (line, trusted)
+        key = (endpoint, trusted)
         kept = self._kept.pop(key, None) or _Kept(_transport(trusted), self.loop.time())
         self._kept[key] = kept  # the last is the one that was used last
         kept.borrowers += 1
@@ -108,7 +108,9 @@ def _transport(trusted: ssl.SSLContext) -> httpx.AsyncHTTPTransport:
     import httpx
 
     limits = httpx.Limits(
-        max_connections=None, max_keepalive_connections=KEPT_FOR_EACH, keepalive_expiry=KEPT_FOR_S
+        max_connections=None,
+        max_keepalive_connections=MAX_KEEPALIVE_CONNECTIONS,
+        keepalive_expiry=KEEPALIVE_EXPIRY_S,
     )
     return httpx.AsyncHTTPTransport(verify=trusted, trust_env=False, limits=limits)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import httpx
 
 START_BYTES = 2_000
-TEXTS = frozenset(
+TEXT_CONTENT_TYPES = frozenset(
     {
         "application/javascript",
         "application/x-ndjson",
@@ -29,13 +29,13 @@ TEXTS = frozenset(
         "application/yaml",
     }
 )
-CHARSETS = ("utf-8", "utf-16", "ascii", "iso8859", "cp125", "koi8", "shift_jis", "euc_", "gb", "big5")
+CHARSET_PREFIXES = ("utf-8", "utf-16", "ascii", "iso8859", "cp125", "koi8", "shift_jis", "euc_", "gb", "big5")
 """What these begin with is how people write; Python knows codes that are none, and some are slow."""
 
 _GZIP = zlib.MAX_WBITS | 16
 
 
-class NotReadable(Exception):
+class MalformedResponse(Exception):
     """The answer is broken; the next may not be."""
 
 
@@ -43,7 +43,7 @@ class _TooLarge(Exception):
     pass
 
 
-async def read_whole(response: httpx.Response, max_bytes: int, host: str) -> bytes:
+async def read_body(response: httpx.Response, max_bytes: int, host: str) -> bytes:
     """The whole content; Refused, and nothing more is read, as soon as it is too large."""
     content = bytearray()
     try:
@@ -57,29 +57,29 @@ async def read_whole(response: httpx.Response, max_bytes: int, host: str) -> byt
     return bytes(content)
 
 
-async def read_start(response: httpx.Response) -> bytes:
+async def read_body_start(response: httpx.Response) -> bytes:
     """How the content begins, as far as it can be read."""
     import httpx
 
     start = bytearray()
-    with suppress(_TooLarge, NotReadable, httpx.HTTPError):
+    with suppress(_TooLarge, MalformedResponse, httpx.HTTPError):
         async for piece in _pieces(response, START_BYTES, ""):
             start += piece
     return bytes(start)
 
 
-def understood(content: bytes, content_type: str, host: str) -> dict[str, Any]:
+def decode_body(content: bytes, content_type: str, host: str) -> dict[str, Any]:
     """JSON, text, or bytes as base64: by the content type alone, so that a step always finds the same key."""
     kind, _, parameters = content_type.lower().partition(";")
     kind = kind.strip()
     if kind == "application/json" or kind.endswith("+json"):
         return {"json": _json(content, host) if content else None}
-    if not kind or kind.startswith("text/") or kind.endswith("+xml") or kind in TEXTS:
+    if not kind or kind.startswith("text/") or kind.endswith("+xml") or kind in TEXT_CONTENT_TYPES:
         return {"text": content.decode(_charset(parameters), errors="replace")}
     return {"base64": b64encode(content).decode()}
 
 
-def alone(body: dict[str, Any]) -> Any:
+def body_value(body: dict[str, Any]) -> Any:
     """The content for those who take what is there, as flowtoy does: JSON, also if its type does not say so,
     else the text, or bytes as base64."""
     [value] = body.values()
@@ -87,7 +87,7 @@ def alone(body: dict[str, Any]) -> Any:
         return value
     try:
         return _json(value, "")
-    except NotReadable:
+    except MalformedResponse:
         return value
 
 
@@ -95,7 +95,7 @@ async def _pieces(response: httpx.Response, max_bytes: int, host: str) -> AsyncI
     """The content in pieces, as far as the limit; _TooLarge if there is more."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip", ""):
-        raise NotReadable(f"{host} answers in an encoding that was not asked for: {encoding[:40]}")
+        raise MalformedResponse(f"{host} answers in an encoding that was not asked for: {encoding[:40]}")
     unfold = _Gzip(host) if "gzip" in encoding else None
     received = size = 0
     async for raw in response.aiter_raw():
@@ -125,14 +125,14 @@ class _Gzip:
             try:
                 piece = self._member.decompress(raw, most + 1)
             except zlib.error as error:
-                raise NotReadable(f"{self._host} answers with gzip that is broken: {error}") from None
+                raise MalformedResponse(f"{self._host} answers with gzip that is broken: {error}") from None
             if piece:
                 yield piece
             raw = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
 
     def end(self) -> None:
         if not self._is_empty and not self._member.eof:
-            raise NotReadable(f"{self._host} answers with gzip that breaks off")
+            raise MalformedResponse(f"{self._host} answers with gzip that breaks off")
 
 
 def _json(content: bytes | str, host: str) -> Any:
@@ -142,7 +142,7 @@ def _json(content: bytes | str, host: str) -> Any:
     try:
         return json.loads(content, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise NotReadable(f"{host} answers with JSON that is none: {type(error).__name__}") from None
+        raise MalformedResponse(f"{host} answers with JSON that is none: {type(error).__name__}") from None
 
 
 def _charset(parameters: str) -> str:
@@ -152,6 +152,6 @@ def _charset(parameters: str) -> str:
         if name.strip() == "charset":
             with suppress(LookupError, ValueError):
                 found = codecs.lookup(value.strip().strip("\"'")).name
-                if found.startswith(CHARSETS):
+                if found.startswith(CHARSET_PREFIXES):
                     return found
     return "utf-8"

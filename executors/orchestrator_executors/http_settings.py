@@ -6,8 +6,8 @@
 
 What a source says holds. Inputs add to it: settings that it does not have, and further names in `headers`
 and `query`. Of its own settings they change only how long is waited and what is taken for an answer:
-CHANGEABLE. Where a source says what is sent along, inputs cannot say whereto: a token would go where an input
-points.
+OVERRIDABLE_SETTINGS. Where a source says what is sent along, inputs cannot say whereto: a token would go
+where an input points.
 """
 
 from __future__ import annotations
@@ -22,20 +22,28 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import unquote, urlencode
 
-from .http_values import encodable, mapping, number, one_of, scalar, text, whole
+from .http_values import (
+    check_encodable,
+    check_mapping,
+    read_choice,
+    read_integer,
+    read_number,
+    scalar_to_text,
+    text,
+)
 from .network import Refused, host_of
 
 if TYPE_CHECKING:
     import httpx
 
 BYTES_VARIABLE = "ORCHESTRATOR_HTTP_MAX_BYTES"
-MOST_BYTES = 10 * 1024 * 1024
-DEFAULT_BYTES = 1024 * 1024
+MAX_RESPONSE_BYTES = 10 * 1024 * 1024
+DEFAULT_RESPONSE_BYTES = 1024 * 1024
 TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
-LONGEST_TIMEOUT_S = 86_400.0
-REDIRECTS = 5
-MOST_REDIRECTS = 20
+MAX_TIMEOUT_S = 86_400.0
+DEFAULT_REDIRECTS = 5
+MAX_REDIRECTS = 20
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
@@ -68,13 +76,13 @@ class HttpConfiguration(HttpSettings, total=False):
     param_name: str
 
 
-CHANGEABLE = frozenset(
+OVERRIDABLE_SETTINGS = frozenset(
     {"timeout", "connect_timeout", "success", "max_response_bytes", "max_redirects", "returns"}
 )
 METHODS = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH")
-REPEATED_WITH_A_KEY = frozenset({"POST", "PATCH"})
+IDEMPOTENCY_KEY_METHODS = frozenset({"POST", "PATCH"})
 """What a server may do twice if it is asked twice."""
-OURS = frozenset(
+RESERVED_HEADERS = frozenset(
     {
         "host",
         "content-length",
@@ -90,7 +98,7 @@ OURS = frozenset(
     }
 )
 """Headers that say how a message is carried, or to whom: nobody else sets them."""
-HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+NON_SECRET_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 """Headers that hold no secret: another origin may see them, and an answer may repeat them."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -99,7 +107,7 @@ _CODES = re.compile(r"([1-5])xx|([1-5]\d\d)(?:-([1-5]\d\d))?")
 
 
 @dataclass(frozen=True)
-class Call:
+class HttpCall:
     """One request, and what counts as its answer."""
 
     method: str
@@ -115,7 +123,7 @@ class Call:
     returns_body: bool
 
 
-def read_call(inputs: Mapping[str, Any], configuration: Mapping[str, Any], idempotency_key: str) -> Call:
+def read_call(inputs: Mapping[str, Any], configuration: Mapping[str, Any], idempotency_key: str) -> HttpCall:
     """The request that is meant; Refused, by the name of the setting, if it is none."""
     _check_names(configuration, HttpConfiguration.__annotations__, "the configuration")
     _check_names(inputs, HttpInputs.__annotations__, "the input")
@@ -127,12 +135,12 @@ def read_call(inputs: Mapping[str, Any], configuration: Mapping[str, Any], idemp
     body, kind = _body(settings)
     if kind and "content-type" not in headers:
         headers["content-type"] = ("Content-Type", kind)
-    key = settings.get("idempotency_key", method in REPEATED_WITH_A_KEY)
+    key = settings.get("idempotency_key", method in IDEMPOTENCY_KEY_METHODS)
     if key and IDEMPOTENCY_KEY.lower() not in headers:
         said = idempotency_key if key is True else text(key, "idempotency_key")
         headers[IDEMPOTENCY_KEY.lower()] = _header(IDEMPOTENCY_KEY, said)
-    timeout_s = number(settings, "timeout", TIMEOUT_S, LONGEST_TIMEOUT_S)
-    return Call(
+    timeout_s = read_number(settings, "timeout", TIMEOUT_S, MAX_TIMEOUT_S)
+    return HttpCall(
         method=method,
         url=url,
         headers=tuple(headers.values()),
@@ -141,11 +149,11 @@ def read_call(inputs: Mapping[str, Any], configuration: Mapping[str, Any], idemp
         success=_success(settings.get("success", "2xx")),
         timeout_s=timeout_s,
         connect_timeout_s=min(
-            timeout_s, number(settings, "connect_timeout", CONNECT_TIMEOUT_S, LONGEST_TIMEOUT_S)
+            timeout_s, read_number(settings, "connect_timeout", CONNECT_TIMEOUT_S, MAX_TIMEOUT_S)
         ),
         max_bytes=_max_bytes(settings),
-        max_redirects=whole(settings, "max_redirects", REDIRECTS, 0, MOST_REDIRECTS),
-        returns_body=one_of(settings, "returns", ("answer", "body")) == "body",
+        max_redirects=read_integer(settings, "max_redirects", DEFAULT_REDIRECTS, 0, MAX_REDIRECTS),
+        returns_body=read_choice(settings, "returns", ("answer", "body")) == "body",
     )
 
 
@@ -190,10 +198,10 @@ def _merged(source: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
         raise Refused(f"the source has {sent[0]}: it must have the url or base_url too, and not the input")
     merged = dict(source)
     for name, value in inputs.items():
-        if name not in source or name in CHANGEABLE:
+        if name not in source or name in OVERRIDABLE_SETTINGS:
             merged[name] = value
         elif name in ("headers", "query"):
-            merged[name] = _both(mapping(source[name], name), mapping(value, name), name)
+            merged[name] = _both(check_mapping(source[name], name), check_mapping(value, name), name)
         else:
             raise Refused(f"{name} cannot be an input: the source says what it is")
     return merged
@@ -214,7 +222,7 @@ def _compared(name: str, where: str) -> str:
 def _take_payload(settings: dict[str, Any]) -> None:
     """One input that the source says how to send: as a parameter, or as the body."""
     payload = settings.pop("payload", None)
-    mode = one_of(settings, "input_mode", ("", "parameter", "body"))
+    mode = read_choice(settings, "input_mode", ("", "parameter", "body"))
     name = text(settings.get("param_name", "id"), "param_name")
     if payload is None:
         return
@@ -226,7 +234,7 @@ def _take_payload(settings: dict[str, Any]) -> None:
             raise Refused("payload and json cannot both be the body")
         settings["json"] = payload
     else:
-        settings["query"] = _both(mapping(settings.get("query", {}), "query"), {name: payload}, "query")
+        settings["query"] = _both(check_mapping(settings.get("query", {}), "query"), {name: payload}, "query")
 
 
 # ---- the request
@@ -279,19 +287,19 @@ def _headers(settings: Mapping[str, Any]) -> tuple[list[str], dict[str, tuple[st
     made = {"user-agent": ("User-Agent", "rq-orchestrator"), "accept": ("Accept", "*/*")}
     secrets: list[str] = []
     seen: set[str] = set()
-    for name, value in mapping(settings.get("headers", {}), "headers").items():
+    for name, value in check_mapping(settings.get("headers", {}), "headers").items():
         header = _header(name, value)
         lower = header[0].lower()
-        if lower in OURS:
+        if lower in RESERVED_HEADERS:
             raise Refused(f"headers.{name} cannot be given: the worker sets it")
         if lower in seen:
             raise Refused(f"headers.{name} is given twice")
         seen.add(lower)
         made[lower] = header
-        if lower not in HARMLESS:
+        if lower not in NON_SECRET_HEADERS:
             secrets.append(header[1])
     if "auth" in settings:
-        (name, value), told = _auth(mapping(settings["auth"], "auth"))
+        (name, value), told = _auth(check_mapping(settings["auth"], "auth"))
         if name.lower() in seen:
             raise Refused(f"headers.{name} and auth say the same thing: give one of them")
         made[name.lower()] = (name, value)
@@ -312,7 +320,7 @@ def _auth(auth: dict[str, Any]) -> tuple[tuple[str, str], list[str]]:
         case {"bearer": str(token), **more} if token and not more:
             return _header("Authorization", f"Bearer {token}", "auth.bearer"), [token]
         case {"header": {"name": str(name), "value": str(value), **rest}, **more} if not rest and not more:
-            if name.lower() in OURS:
+            if name.lower() in RESERVED_HEADERS:
                 raise Refused(f"auth.header.name cannot be {name}: the worker sets that")
             return _header(name, value, "auth.header"), [value]
     raise Refused(
@@ -324,10 +332,10 @@ def _header(name: Any, value: Any, where: str = "") -> tuple[str, str]:
     where = where or f"headers.{name}"
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         raise Refused(f"{where!r} is not the name of a header")
-    said = scalar(value, where)
+    said = scalar_to_text(value, where)
     if _CONTROL.search(said):
         raise Refused(f"{where} has a line break or another control character in its value")
-    return name, encodable(said.strip(), where)
+    return name, check_encodable(said.strip(), where)
 
 
 def _body(settings: Mapping[str, Any]) -> tuple[bytes, str]:
@@ -343,22 +351,24 @@ def _body(settings: Mapping[str, Any]) -> tuple[bytes, str]:
                 )
             except (TypeError, ValueError) as error:
                 raise Refused(f"json cannot be written as JSON: {type(error).__name__}") from None
-            return encodable(written, "json").encode(), "application/json"
+            return check_encodable(written, "json").encode(), "application/json"
         case ["form"]:
             return urlencode(_pairs(settings["form"], "form")).encode(), "application/x-www-form-urlencoded"
         case ["body"]:
-            return encodable(text(settings["body"], "body"), "body").encode(), "text/plain; charset=utf-8"
+            return check_encodable(
+                text(settings["body"], "body"), "body"
+            ).encode(), "text/plain; charset=utf-8"
     return b"", ""
 
 
 def _pairs(given: Any, where: str) -> list[tuple[str, str]]:
     """Names and values of a query or a form; a list is a name several times, null is left out."""
     pairs = []
-    for name, value in mapping(given, where).items():
+    for name, value in check_mapping(given, where).items():
         for one in value if isinstance(value, list) else [value]:
             if one is not None:
-                said = scalar(one, f"{where}.{name}")
-                pairs.append((encodable(name, where), encodable(said, f"{where}.{name}")))
+                said = scalar_to_text(one, f"{where}.{name}")
+                pairs.append((check_encodable(name, where), check_encodable(said, f"{where}.{name}")))
     return pairs
 
 
@@ -385,8 +395,8 @@ def _max_bytes(settings: Mapping[str, Any]) -> int:
     said = os.environ.get(BYTES_VARIABLE, "")
     if said and not said.isdecimal():
         raise Refused(f"{BYTES_VARIABLE} must be a whole number of bytes")
-    most = int(said) if said else MOST_BYTES
-    wanted = whole(settings, "max_response_bytes", min(DEFAULT_BYTES, most), 0, 2**63)
+    most = int(said) if said else MAX_RESPONSE_BYTES
+    wanted = read_integer(settings, "max_response_bytes", min(DEFAULT_RESPONSE_BYTES, most), 0, 2**63)
     if wanted > most:
         raise Refused(f"max_response_bytes is {wanted:,}; this worker takes {most:,}, by {BYTES_VARIABLE}")
     return wanted

@@ -12,7 +12,7 @@ from typing import Any
 from .network import Refused
 
 
-def mapping(value: Any, where: str) -> dict[str, Any]:
+def check_mapping(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise Refused(f"{where} must be a mapping of names to values")
     return value
@@ -24,7 +24,7 @@ def text(value: Any, where: str) -> str:
     return value
 
 
-def scalar(value: Any, where: str) -> str:
+def scalar_to_text(value: Any, where: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
@@ -32,7 +32,7 @@ def scalar(value: Any, where: str) -> str:
     raise Refused(f"{where} must be a text, a number or a boolean")
 
 
-def encodable(text: str, where: str) -> str:
+def check_encodable(text: str, where: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -40,7 +40,7 @@ def encodable(text: str, where: str) -> str:
     return text
 
 
-def number(settings: Mapping[str, Any], name: str, default: float, most: float) -> float:
+def read_number(settings: Mapping[str, Any], name: str, default: float, most: float) -> float:
     value = settings.get(name, default)
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or not 0 < value <= most:
@@ -48,14 +48,14 @@ def number(settings: Mapping[str, Any], name: str, default: float, most: float) 
     return float(value)
 
 
-def whole(settings: Mapping[str, Any], name: str, default: int, least: int, most: int) -> int:
+def read_integer(settings: Mapping[str, Any], name: str, default: int, least: int, most: int) -> int:
     value = settings.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise Refused(f"{name} must be a whole number from {least} to {most:,}")
     return value
 
 
-def one_of(settings: Mapping[str, Any], name: str, choices: tuple[str, ...]) -> str:
+def read_choice(settings: Mapping[str, Any], name: str, choices: tuple[str, ...]) -> str:
     """The first is taken when nothing is said."""
     value = settings.get(name, choices[0])
     if value not in choices:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     import httpx
 
-MOST_ADDRESSES = 3
-SHORTEST_SECRET = 4
-HIDDEN = "<redacted>"
+MAX_ADDRESSES = 3
+MIN_SECRET_LENGTH = 4
+REDACTED = "<redacted>"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-CREDENTIALS: frozenset[Address] = frozenset(
+METADATA_ADDRESSES: frozenset[Address] = frozenset(
     map(
         ipaddress.ip_address,
         (
@@ -61,18 +61,18 @@ class Refused(Exception):
     non_retryable = True
 
 
-class NotFound(Exception):
+class HostNotFound(Exception):
     """The name leads nowhere now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class HostAllowlist:
     """Judges by the list in this variable; `verb` says what it is about: this worker may not post to ..."""
 
     variable: str
     verb: str
 
-    def admit(self, host: str, port: int) -> bool:
+    def check_host(self, host: str, port: int) -> bool:
         """Whether a host is named itself, and so may be a private one; Refused if it is not allowed."""
         listed = list(self._listed())
         if not listed:
@@ -88,7 +88,7 @@ class Guard:
             f"this worker may not {self.verb} {host}{at}: name it in {self.variable} if that is meant"
         )
 
-    def allowed(self, host: str, addresses: list[str], is_named: bool) -> list[str]:
+    def allowed_addresses(self, host: str, addresses: list[str], is_named: bool) -> list[str]:
         """Of the addresses behind a host those that may be called; Refused when there is none."""
         found = [one for one in addresses if _is_allowed(host, one, is_named)]
         if not found:
@@ -96,7 +96,7 @@ class Guard:
                 "is never called by a name" if is_named else "is not a public address: name the host itself"
             )
             raise Refused(f"{host} is {addresses[0]}, which {which} in {self.variable} if that is meant")
-        return found[:MOST_ADDRESSES]
+        return found[:MAX_ADDRESSES]
 
     def _listed(self) -> Iterator[tuple[str, int | None]]:
         for written in os.environ.get(self.variable, "").split(","):
@@ -113,36 +113,36 @@ class Guard:
                     f"{self.variable} cannot be read: {written.strip()!r} has no number as its port"
                 )
             if name:
-                yield canonical(name), int(port) if port else None
+                yield normalize_host(name), int(port) if port else None
 
 
 def host_of(url: httpx.URL) -> str:
-    return canonical(url.raw_host.decode())
+    return normalize_host(url.raw_host.decode())
 
 
 def port_of(url: httpx.URL) -> int:
     return url.port or (443 if url.scheme == "https" else 80)
 
 
-def canonical(host: str) -> str:
+def normalize_host(host: str) -> str:
     """A host in the one spelling that is compared: lower case, no dot behind, an address as it is printed."""
     name = host.lower().rstrip(".")
     address = _address(name)
     return name if address is None else str(address)
 
 
-def look_up(host: str, port: int) -> list[str]:
-    """The addresses that a host leads to now; NotFound when there is none."""
+def resolve(host: str, port: int) -> list[str]:
+    """The addresses that a host leads to now; HostNotFound when there is none."""
     if _address(host) is not None:
         return [host]
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise NotFound(f"{host} cannot be found: {error}") from None
+        raise HostNotFound(f"{host} cannot be found: {error}") from None
     return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
-async def look_up_aside(host: str, port: int) -> list[str]:
+async def resolve_in_thread(host: str, port: int) -> list[str]:
     """The same, for those who share an event loop.
 
     A thread of its own, and none of the loop's: at its end a loop waits for those, however long a server of
@@ -166,7 +166,7 @@ async def look_up_aside(host: str, port: int) -> list[str]:
     def ask() -> None:
         found: list[str] | BaseException
         try:
-            found = look_up(host, port)
+            found = resolve(host, port)
         except BaseException as error:
             found = error
         with suppress(RuntimeError):  # the loop has ended
@@ -176,12 +176,12 @@ async def look_up_aside(host: str, port: int) -> list[str]:
     return await asked
 
 
-def without(text: str, secrets: Iterable[str]) -> str:
+def redact(text: str, secrets: Iterable[str]) -> str:
     """What somebody else says, without what we have told them: they may well repeat it."""
     words = {word for secret in secrets for word in (secret, *secret.split())}
     for word in sorted(words, key=len, reverse=True):
-        if len(word) >= SHORTEST_SECRET:
-            text = text.replace(word, HIDDEN)
+        if len(word) >= MIN_SECRET_LENGTH:
+            text = text.replace(word, REDACTED)
     return text
 
 
@@ -222,9 +222,9 @@ def _ends(address: Address) -> Iterator[Address]:
 def _is_public(address: Address) -> bool:
     is_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
     is_special = address.is_multicast or address.is_reserved or is_local
-    return address.is_global and not is_special and address not in CREDENTIALS
+    return address.is_global and not is_special and address not in METADATA_ADDRESSES
 
 
 def _needs_its_own_name(address: Address) -> bool:
     is_special = address.is_link_local or address.is_multicast or address.is_unspecified
-    return is_special or address in CREDENTIALS
+    return is_special or address in METADATA_ADDRESSES

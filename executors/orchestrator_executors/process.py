@@ -24,20 +24,28 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal, TypedDict, get_args
 
-from .folders import is_under_root, opened_folder, parts_of
-from .guarded import Command, Ended, run
-from .settings import Refused, allowed_by, check_variable, choice, number, settings_of, texts
+from .folders import is_under_root, open_folder, split_path
+from .guarded import Command, CommandResult, run
+from .settings import (
+    Refused,
+    check_choice,
+    check_string_list,
+    check_variable,
+    merge_settings,
+    number,
+    read_allowlist,
+)
 
 __all__ = ["process"]
 
 COMMANDS_VARIABLE = "ORCHESTRATOR_PROCESS_COMMANDS"
-FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
-MAX_BYTES = 262_144
-SHOWN_OF_STDERR = 1_000
-HIDDEN = "<redacted>"
+SEARCH_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
+DEFAULT_MAX_BYTES = 262_144
+MAX_STDERR_EXCERPT = 1_000
+REDACTED = "<redacted>"
 PassTo = Literal["arg", "stdin", "template"]
-DATA = frozenset({"payload", "args", "stdin"})
-LOADERS = re.compile(r"(LD|DYLD)_.*|PATH|GCONV_PATH|GLIBC_TUNABLES|LOCPATH|MALLOC_.*")
+DATA_INPUTS = frozenset({"payload", "args", "stdin"})
+LOADER_VARIABLES = re.compile(r"(LD|DYLD)_.*|PATH|GCONV_PATH|GLIBC_TUNABLES|LOCPATH|MALLOC_.*")
 """Variables that say what code a program loads, whichever program it is."""
 
 
@@ -82,7 +90,7 @@ def process(
     stdin = _stdin(settings)
     codes = _exit_codes(settings)
     timeout_s = number("timeout", settings["timeout"]) if settings.get("timeout") is not None else None
-    max_bytes = int(number("max_bytes", settings.get("max_bytes", MAX_BYTES)))
+    max_bytes = int(number("max_bytes", settings.get("max_bytes", DEFAULT_MAX_BYTES)))
     environment = _environment(settings)
     program = _program(argv[0])
     until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
@@ -90,7 +98,7 @@ def process(
     with ExitStack() as stack:
         folder = None
         if "cwd" in settings:
-            folder = stack.enter_context(opened_folder(parts_of(settings["cwd"])))
+            folder = stack.enter_context(open_folder(split_path(settings["cwd"])))
         command = Command([program, *argv[1:]], environment, stdin, folder)
         ended = run(
             command, max_bytes, lambda: time.monotonic() < until and not cancelled(), lambda: heartbeat()
@@ -102,12 +110,12 @@ def process(
 
 
 def _settings(configuration: Mapping[str, Any], inputs: Mapping[str, object]) -> dict[str, Any]:
-    known = ProcessInputs.__annotations__.keys() - DATA
+    known = ProcessInputs.__annotations__.keys() - DATA_INPUTS
     if "command" in configuration:
         for name in inputs:
             if name in known:
                 raise Refused(f"{name!r} belongs into the configuration, where the command is")
-    return settings_of(configuration, inputs, known, DATA)
+    return merge_settings(configuration, inputs, known, DATA_INPUTS)
 
 
 # ---- what is run
@@ -120,7 +128,7 @@ def _argv(settings: Mapping[str, Any]) -> list[str]:
             command = shlex.split(command)
         except ValueError as error:
             raise Refused(f"'command' cannot be split into words: {error}") from None
-    command = texts("command", command)
+    command = check_string_list("command", command)
     if not command or not command[0]:
         raise Refused("'command' must name a program")
     args = settings.get("args", [])
@@ -128,7 +136,7 @@ def _argv(settings: Mapping[str, Any]) -> list[str]:
         raise Refused("'args' must be a list")
     payload, pass_to = (
         settings.get("payload"),
-        choice("pass_to", settings.get("pass_to", "arg"), get_args(PassTo)),
+        check_choice("pass_to", settings.get("pass_to", "arg"), get_args(PassTo)),
     )
     if pass_to == "template":
         command[1:] = [_rendered(one, payload) for one in command[1:]]
@@ -156,7 +164,7 @@ def _check_text(what: str, text: str) -> None:
 def _program(name: str) -> str:
     """The path of what is run. A name is looked up in our folders, whatever PATH says; a path is one that is
     listed, letter by letter, so nothing is gained by links and dots."""
-    listed = allowed_by(COMMANDS_VARIABLE)
+    listed = read_allowlist(COMMANDS_VARIABLE)
     if not listed:
         message = f"this worker runs no programs: {COMMANDS_VARIABLE} is not set"
         raise Refused(f"{message}; name those that it may run, such as {name}")
@@ -171,11 +179,13 @@ def _program(name: str) -> str:
 
 
 def _found(name: str) -> str:
-    for folder in FOLDERS:
+    for folder in SEARCH_FOLDERS:
         path = f"{folder}/{name}"
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
-    raise ProcessFailed(f"there is no program {name} on this worker: it is not in {', '.join(FOLDERS)}")
+    raise ProcessFailed(
+        f"there is no program {name} on this worker: it is not in {', '.join(SEARCH_FOLDERS)}"
+    )
 
 
 # ---- templates
@@ -232,14 +242,14 @@ def _environment(settings: Mapping[str, Any]) -> dict[str, str]:
     given = settings.get("environment", {})
     if not isinstance(given, dict):
         raise Refused("'environment' must be a mapping of names to values")
-    made = {"PATH": ":".join(FOLDERS)}
-    for name in texts("pass_environment", settings.get("pass_environment", [])):
+    made = {"PATH": ":".join(SEARCH_FOLDERS)}
+    for name in check_string_list("pass_environment", settings.get("pass_environment", [])):
         check_variable(name, "the variable")
         if name in os.environ:
             made[name] = os.environ[name]
     for name, value in given.items():
         check_variable(name, "the variable")
-        if LOADERS.fullmatch(name) or not re.fullmatch(r"\w+", name, re.ASCII):
+        if LOADER_VARIABLES.fullmatch(name) or not re.fullmatch(r"\w+", name, re.ASCII):
             raise Refused(f"the variable {name!r} cannot be set: it could change what is run")
         made[name] = _text(value)
         _check_text(f"the variable {name!r}", made[name])
@@ -256,7 +266,7 @@ def _exit_codes(settings: Mapping[str, Any]) -> list[int]:
 # ---- what it brought
 
 
-def _why(ended: Ended, in_time: str) -> str:
+def _why(ended: CommandResult, in_time: str) -> str:
     if ended.error is not None:
         hint = "; give what is long by 'stdin'" if ended.error == errno.E2BIG else ""
         return f"cannot be run: {os.strerror(ended.error)}{hint}"
@@ -274,7 +284,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _output(ended: Ended) -> dict[str, Any]:
+def _output(ended: CommandResult) -> dict[str, Any]:
     """What is no text is shown as far as it is one: `json` is there if all of the standard output is JSON."""
     text = ended.stdout.head.decode(errors="replace")
     output: dict[str, Any] = {
@@ -308,19 +318,19 @@ class _Shown:
         indexes = settings.get("redact_args") or []
         if not isinstance(indexes, list):
             raise Refused("'redact_args' must be a list of numbers: 1 is the first argument")
-        patterns = texts("redact_patterns", settings.get("redact_patterns") or [])
+        patterns = check_string_list("redact_patterns", settings.get("redact_patterns") or [])
         self._hidden = [
             one for n, one in enumerate(argv) if n in indexes or any(part in one for part in patterns)
         ]
-        words = [HIDDEN if one in self._hidden else shlex.quote(one) for one in argv]
+        words = [REDACTED if one in self._hidden else shlex.quote(one) for one in argv]
         if not (indexes or patterns or settings.get("log_full_command")):
             words = [argv[0], f"<{len(argv) - 1} arguments>"]
         self.command = " ".join(words)
 
-    def tail(self, ended: Ended) -> str:
+    def tail(self, ended: CommandResult) -> str:
         """The end of what it had to say, without the arguments that are not to be shown."""
         said = ended.stderr.tail.decode(errors="replace")
         for one in sorted(self._hidden, key=len, reverse=True):
-            said = said.replace(one, HIDDEN) if one else said
-        said = said[-SHOWN_OF_STDERR:].strip()
+            said = said.replace(one, REDACTED) if one else said
+        said = said[-MAX_STDERR_EXCERPT:].strip()
         return f": {said}" if said else ""

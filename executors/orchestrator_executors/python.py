@@ -19,7 +19,7 @@ from types import CoroutineType, FunctionType, ModuleType
 from typing import Any, TypedDict
 
 from .folders import is_under_root
-from .settings import Refused, allowed_by, likely, matches, settings_of
+from .settings import Refused, matches, merge_settings, read_allowlist, suggest
 
 __all__ = ["python"]
 
@@ -41,7 +41,7 @@ def python(
     Anything but a dictionary is the `result` of one. Of an async function it is a coroutine, for the
     caller to await.
     """
-    settings = settings_of(configuration, inputs, PythonInputs.__annotations__)
+    settings = merge_settings(configuration, inputs, PythonInputs.__annotations__)
     name, arguments = settings.get("function"), settings.get("arguments", {})
     if not isinstance(name, str):
         raise Refused("'function' must be the dotted name of a function, such as shop.tasks.price")
@@ -79,13 +79,13 @@ def _function(dotted: str) -> FunctionType:
         if isinstance(value, FunctionType) and value.__module__ == module_name and key[0] != "_"
     }
     if name not in functions:
-        hint = likely(name, functions) if functions else ""
+        hint = suggest(name, functions) if functions else ""
         raise Refused(f"{module_name} defines no function {name!r}{hint}")
     return functions[name]
 
 
 def _check_allowed(module: str) -> None:
-    patterns = allowed_by(MODULES_VARIABLE)
+    patterns = read_allowlist(MODULES_VARIABLE)
     if not patterns:
         message = f"this worker calls no functions: {MODULES_VARIABLE} is not set"
         raise Refused(f"{message}; name the modules that it may call, such as {module}")

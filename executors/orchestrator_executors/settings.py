@@ -20,7 +20,7 @@ class Refused(Exception):
     non_retryable = True
 
 
-def settings_of(
+def merge_settings(
     configuration: Mapping[str, Any],
     inputs: Mapping[str, object],
     known: Collection[str],
@@ -29,21 +29,21 @@ def settings_of(
     """All settings by name; those of `data` are for inputs alone, since they are never fixed."""
     for name in configuration:
         if name not in known:
-            raise Refused(f"the configuration has an unknown setting {name!r}{likely(name, known)}")
+            raise Refused(f"the configuration has an unknown setting {name!r}{suggest(name, known)}")
     for name in inputs:
         if name not in (*known, *data):
-            raise Refused(f"the input has an unknown setting {name!r}{likely(name, (*known, *data))}")
+            raise Refused(f"the input has an unknown setting {name!r}{suggest(name, (*known, *data))}")
         if name in configuration:
             raise Refused(f"{name!r} is fixed by the configuration: an input cannot change it")
     return {**configuration, **inputs}
 
 
-def likely(name: str, known: Collection[str]) -> str:
+def suggest(name: str, known: Collection[str]) -> str:
     close = get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; there is: {', '.join(sorted(known))}"
 
 
-def choice(name: str, value: Any, choices: Collection[str]) -> str:
+def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise Refused(f"{name!r} must be one of {', '.join(choices)}, not {value!r}")
     return value
@@ -57,7 +57,7 @@ def number(name: str, value: Any, least: float = 0) -> float:
     return float(value)
 
 
-def texts(name: str, value: Any) -> list[str]:
+def check_string_list(name: str, value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise Refused(f"{name!r} must be a list of texts")
     return list(value)
@@ -66,7 +66,7 @@ def texts(name: str, value: Any) -> list[str]:
 # ---- what a worker allows
 
 
-def allowed_by(variable: str) -> list[str]:
+def read_allowlist(variable: str) -> list[str]:
     """The entries of a variable, which are separated by commas."""
     return [one.strip() for one in os.environ.get(variable, "").split(",") if one.strip()]
 
@@ -84,7 +84,7 @@ ENV_VARIABLES = "ORCHESTRATOR_ENV_VARIABLES"
 
 def check_variable(name: str, what: str) -> None:
     """A variable of the environment that a spec names must be one of those which specs may name."""
-    patterns = allowed_by(ENV_VARIABLES)
+    patterns = read_allowlist(ENV_VARIABLES)
     if not matches(name, patterns):
         state = "does not name it" if patterns else "is not set"
         raise Refused(f"{what} {name!r} is refused: {ENV_VARIABLES} of this worker {state}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypedDict
 
-from .settings import number, settings_of
+from .settings import merge_settings, number
 
 __all__ = ["sleep"]
 
@@ -18,7 +18,7 @@ class SleepInputs(TypedDict, total=False):
 
 async def sleep(inputs: SleepInputs, configuration: dict[str, Any]) -> dict[str, Any]:
     """Wait for `seconds`, and say how many they were."""
-    settings = settings_of(configuration, inputs, SleepInputs.__annotations__)
+    settings = merge_settings(configuration, inputs, SleepInputs.__annotations__)
     seconds = number("seconds", settings.get("seconds"))
     await asyncio.sleep(seconds)
     return {"seconds": settings["seconds"]}

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-from .settings import Refused, settings_of
+from .settings import Refused, merge_settings
 
 __all__ = ["transform"]
 
-HOW = "write {$literal: ...} around it, so that it comes here as it is"
+LITERAL_HINT = "write {$literal: ...} around it, so that it comes here as it is"
 
 
 class TransformInputs(TypedDict, total=False):
@@ -32,15 +32,15 @@ def transform(
     inputs: TransformInputs, configuration: dict[str, Any], evaluate: Callable[[Any, Any], Any]
 ) -> dict[str, Any]:
     """The value of `expression` as `result`, or those of `output` under its keys."""
-    settings = settings_of(configuration, inputs, TransformInputs.__annotations__)
+    settings = merge_settings(configuration, inputs, TransformInputs.__annotations__)
     if ("expression" in settings) == ("output" in settings):
-        raise Refused(f"give either an 'expression' or an 'output' of several: {HOW}")
+        raise Refused(f"give either an 'expression' or an 'output' of several: {LITERAL_HINT}")
     data = settings.get("data")
     if "expression" in settings:
         return {"result": _value("expression", settings["expression"], data, evaluate)}
     wanted = settings["output"]
     if not isinstance(wanted, dict):
-        raise Refused(f"'output' must be a mapping of names to expressions: {HOW}")
+        raise Refused(f"'output' must be a mapping of names to expressions: {LITERAL_HINT}")
     return {key: _value(f"output.{key}", one, data, evaluate) for key, one in wanted.items()}
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from .network import Guard, NotFound, Refused, host_of, look_up, port_of, without
+from .network import HostAllowlist, HostNotFound, Refused, host_of, port_of, redact, resolve
 
 if TYPE_CHECKING:
     import httpx
@@ -28,11 +28,11 @@ __all__ = ["webhook"]
 
 HOSTS_VARIABLE = "ORCHESTRATOR_WEBHOOK_HOSTS"
 SECRET_VARIABLE = "ORCHESTRATOR_WEBHOOK_SECRET"
-GUARD = Guard(HOSTS_VARIABLE, "post to")
+ALLOWLIST = HostAllowlist(HOSTS_VARIABLE, "post to")
 
-CONNECT_WITHIN_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
 ANSWER_WITHIN_S = 10.0
-SHOWN_OF_AN_ANSWER = 200
+MAX_RESPONSE_EXCERPT = 200
 
 
 class NotDelivered(Exception):
@@ -73,7 +73,7 @@ def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
     except httpx.TimeoutException:
         raise NotDelivered(f"{host} did not answer within {ANSWER_WITHIN_S:g} s") from None
     except httpx.HTTPError as error:
-        said = without(f"{type(error).__name__}: {error}", secrets)
+        said = redact(f"{type(error).__name__}: {error}", secrets)
         raise NotDelivered(f"{host} cannot be reached: {said}") from None
 
 
@@ -99,7 +99,7 @@ def _post(
     """The status of a success. Of several addresses the first that can be reached is asked, and no other."""
     import httpx
 
-    timeout = httpx.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S)
+    timeout = httpx.Timeout(ANSWER_WITHIN_S, connect=CONNECT_TIMEOUT_S)
     # Neither a proxy nor a .netrc of the environment: what was judged is what is called.
     trusted = httpx.create_ssl_context()
     with httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False, verify=trusted) as client:
@@ -124,15 +124,15 @@ def _post(
             said = ""
             with suppress(httpx.HTTPError):
                 said = next(response.iter_raw(), b"").decode(errors="replace")
-    shown = without(" ".join(said.split()), secrets)[:SHOWN_OF_AN_ANSWER]
+    shown = redact(" ".join(said.split()), secrets)[:MAX_RESPONSE_EXCERPT]
     answer = f"{host_of(url)} answered {response.status_code}"
     raise NotDelivered(f"{answer}: {shown}" if shown else answer)
 
 
 def _addresses(host: str, port: int) -> list[str]:
     """The addresses behind a host that this worker may post to; Refused when there is none."""
-    is_named = GUARD.admit(host, port)
+    is_named = ALLOWLIST.check_host(host, port)
     try:
-        return GUARD.allowed(host, look_up(host, port), is_named)
-    except NotFound as error:
+        return ALLOWLIST.allowed_addresses(host, resolve(host, port), is_named)
+    except HostNotFound as error:
         raise NotDelivered(str(error)) from None

@@ -14,7 +14,7 @@ OrchestratorError
 │   ├── SecretNotFound     a step refers to a secret that its worker does not have, or cannot read
 │   └── VariableRefused    a configuration reads a variable that its worker keeps to itself
 ├── NoRoute                no queue serves the tags of a step; its start is refused
-├── StartRefused           the coordinator answered a start with a refusal
+├── StartRejected           the coordinator answered a start with a refusal
 ├── Busy                   too many starts wait already; nothing was sent, try later
 ├── TooLarge               a value is too large to be passed, by reference too
 ├── PayloadMissing         a value that is kept by reference is not in the payload store any more
@@ -130,17 +130,17 @@ class SecretUnavailable(OrchestratorError):
         super().__init__(f"the secret {name!r} cannot be had now: {provider} raised {kind}")
 
 
-class Refused(OrchestratorError):
+class RejectedByWorker(OrchestratorError):
     """A worker will not do this, however often it is asked."""
 
 
-class SecretNotFound(Refused):
+class SecretNotFound(RejectedByWorker):
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"this worker has no secret {name!r}: {why}")
         self.name = name
 
 
-class VariableRefused(Refused):
+class VariableRefused(RejectedByWorker):
     def __init__(self, name: str, setting: str) -> None:
         super().__init__(
             f"a source reads the environment variable {name!r}, which this worker keeps to itself:"
@@ -158,7 +158,7 @@ class NoRoute(OrchestratorError):
         )
 
 
-class StartRefused(OrchestratorError):
+class StartRejected(OrchestratorError):
     """A start was answered with a refusal; `problems` holds the details of an invalid spec."""
 
     def __init__(self, reason: str, problems: Iterable[dict[str, Any]] = ()) -> None:

@@ -34,32 +34,32 @@ from orchestrator.application.records.events import (
 )
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus
-from orchestrator.application.records.step_log import Line, of_step
+from orchestrator.application.records.step_log import LogLine, filter_by_step
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_inputs, check_spec, load_spec
-from orchestrator.application.values.payload_refs import Payloads, load, payload_limit
+from orchestrator.application.values.payload_refs import PayloadStore, load, payload_limit
 from orchestrator.backend import ids as identifiers
-from orchestrator.backend.conflicts import settle_conflict
-from orchestrator.backend.copies import copied
+from orchestrator.backend.conflicts import resolve_conflict
+from orchestrator.backend.copies import copy_json
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
-from orchestrator.backend.payloads import MemoryPayloads, kept_inputs, payloads_of
-from orchestrator.backend.ports import Commit, Committed, LineStore, Runner, SharingStore, Store
-from orchestrator.backend.record_cache import LiveRecords
-from orchestrator.backend.results import Pairs, carrying_results
-from orchestrator.backend.runfox_api import BesideStore, LegacyMethods, committing
-from orchestrator.backend.shared_state import owner_of
-from orchestrator.backend.worker import Execute, InProcessWorker
+from orchestrator.backend.payloads import MemoryPayloads, find_payloads, store_large_inputs
+from orchestrator.backend.ports import Commit, Committed, Runner, SharedStateStore, StepLogStore, Store
+from orchestrator.backend.record_cache import RecordCache
+from orchestrator.backend.results import ResultPairs, as_result_runner
+from orchestrator.backend.runfox_api import RunfoxMethods, SharedStateAdapter, ensure_commit
+from orchestrator.backend.shared_state import scope_owner
+from orchestrator.backend.worker import ExecutorFunctions, InProcessWorker
 
-LIVE_SPECS = 64
-ID_TRIES = 20
+SPEC_CACHE_SIZE = 64
+MAX_ID_TRIES = 20
 
-Merge = tuple[str, dict[str, Any], dict[str, Any], StateChangeEvent | None]
+StateMerge = tuple[str, dict[str, Any], dict[str, Any], StateChangeEvent | None]
 OnStateChange = Callable[..., None]
 """Called with workflow_execution_id, the state before, the state after and, if it takes four, the event."""
 
 
 @runtime_checkable
-class Archive(Protocol):
+class HistoryStore(Protocol):
     """What a store may know beside its records."""
 
     def full_id(self, execution_id: str) -> str: ...
@@ -68,16 +68,16 @@ class Archive(Protocol):
 
 
 @runtime_checkable
-class BulkLoad(Protocol):
+class BulkLoadStore(Protocol):
     """A store that loads many records in one round trip."""
 
     def load_many(self, ids: Sequence[str]) -> list[WorkflowRecord | StoreError]: ...
 
 
-class Backend(LegacyMethods):
+class Backend(RunfoxMethods):
     def __init__(
         self,
-        executor: Execute | None = None,
+        executor: ExecutorFunctions | None = None,
         store: Store | None = None,
         runner: Runner | None = None,
         poll_interval: float = 0.1,
@@ -85,16 +85,16 @@ class Backend(LegacyMethods):
         *,
         clock: Callable[[], int] = identifiers.now_ms,
         nonce: Callable[[], str] = identifiers.random_nonce,
-        payloads: Payloads | None = None,
+        payloads: PayloadStore | None = None,
     ) -> None:
         """`executor` is for an InProcessWorker of the backend's own; `poll_interval` is the longest pause
         between two looks for results, in seconds; `payloads` keep large values, instead of the store's."""
-        self._store = committing(store if store is not None else InMemoryStore())
-        if not isinstance(self._store, SharingStore):
-            self._store = BesideStore(self._store)
-        self.commons = self._store.commons
-        self.payloads = payloads or payloads_of(self._store) or MemoryPayloads()
-        self._runner = carrying_results(runner if runner is not None else InProcessRunner())
+        self._store = ensure_commit(store if store is not None else InMemoryStore())
+        if not isinstance(self._store, SharedStateStore):
+            self._store = SharedStateAdapter(self._store)
+        self.shared_state = self._store.shared_state
+        self.payloads = payloads or find_payloads(self._store) or MemoryPayloads()
+        self._runner = as_result_runner(runner if runner is not None else InProcessRunner())
         if isinstance(self._runner, InProcessRunner) and self._runner.payloads is None:
             self._runner.payloads = self.payloads
         self.worker: InProcessWorker | None = None
@@ -105,7 +105,7 @@ class Backend(LegacyMethods):
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change
         self._takes_event = on_state_change is not None and _takes_four(on_state_change)
-        self._live = LiveRecords()
+        self._live = RecordCache()
         self._specs: OrderedDict[tuple[type, str], LoadedSpec] = OrderedDict()
         self._lock = Lock()
         self._began_at = iso(clock())
@@ -134,10 +134,10 @@ class Backend(LegacyMethods):
         `webhook` is a URL, or a mapping as in a document, before whose own it comes.
         """
         loaded = self._loaded(spec)
-        filled, problems = check_inputs(loaded.spec, kept_inputs(inputs, self.payloads), inputs)
+        filled, problems = check_inputs(loaded.spec, store_large_inputs(inputs, self.payloads), inputs)
         if problems:
             raise InvalidSpec(problems)
-        filled = copied(filled)
+        filled = copy_json(filled)
         for candidate in self._execution_ids(execution_id):
             moment = Moment(self.clock(), nonce="")  # nothing is dispatched yet
             event = StartEvent(
@@ -162,17 +162,19 @@ class Backend(LegacyMethods):
 
     def _create(self, commit: Commit, policy: ConflictPolicy | None) -> str | None:
         """The id of what a creation came to; None when its id is taken and no policy says what then."""
-        for _ in range(ID_TRIES):
+        for _ in range(MAX_ID_TRIES):
             [result] = self.commit([commit])
             match result:
                 case Committed.YES:
                     return commit.record.workflow_execution_id
                 case Committed.REPEATED if commit.root is not None:
-                    return self.commons.first_of(commit.root[0]) or commit.record.workflow_execution_id
+                    return (
+                        self.shared_state.find_by_root(commit.root[0]) or commit.record.workflow_execution_id
+                    )
                 case Committed.EXISTS if policy is None:
                     return None
                 case Committed.EXISTS | Committed.CONFLICT if policy is not None:
-                    settled = settle_conflict(self, commit, policy, self.moment("create"))
+                    settled = resolve_conflict(self, commit, policy, self.moment("create"))
                     if isinstance(settled, WorkflowRecord):
                         return settled.workflow_execution_id
                     commit = settled
@@ -192,18 +194,18 @@ class Backend(LegacyMethods):
 
     def find(self, execution_id: str) -> str:
         """The workflow_execution_id behind an id of either kind; RecordNotFound when there is none."""
-        if isinstance(self._store, Archive):
+        if isinstance(self._store, HistoryStore):
             return self._store.full_id(execution_id)
         return self._store.load(execution_id).workflow_execution_id
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
         """One entry per transition, the oldest first; nothing when the store keeps none."""
-        return self._store.history(workflow_execution_id) if isinstance(self._store, Archive) else []
+        return self._store.history(workflow_execution_id) if isinstance(self._store, HistoryStore) else []
 
-    def lines(self, workflow_execution_id: str, step: str | None = None) -> list[Line]:
+    def lines(self, workflow_execution_id: str, step: str | None = None) -> list[LogLine]:
         """What executors said, the oldest first; nothing when the store keeps none."""
-        found = self._store.lines(workflow_execution_id) if isinstance(self._store, LineStore) else []
-        return of_step(found, step)
+        found = self._store.lines(workflow_execution_id) if isinstance(self._store, StepLogStore) else []
+        return filter_by_step(found, step)
 
     # ---- decisions
 
@@ -214,7 +216,7 @@ class Backend(LegacyMethods):
         """The live record, to decide upon and to commit with."""
         live = self._live.take(workflow_execution_id)
         record = live if live is not None else self._store.load(workflow_execution_id)
-        self.look_around([record])
+        self.load_shared_values([record])
         return record
 
     def checkout_many(self, ids: Sequence[str]) -> dict[str, WorkflowRecord | StoreError]:
@@ -225,32 +227,32 @@ class Backend(LegacyMethods):
             if live is not None:
                 found[one] = live
         cold = [one for one in ids if one not in found]
-        if isinstance(self._store, BulkLoad):
+        if isinstance(self._store, BulkLoadStore):
             found.update(zip(cold, self._store.load_many(cold) if cold else (), strict=True))
         else:
             found.update((one, self._load_or_error(one)) for one in cold)
-        self.look_around([record for record in found.values() if isinstance(record, WorkflowRecord)])
+        self.load_shared_values([record for record in found.values() if isinstance(record, WorkflowRecord)])
         return found
 
-    def look_around(self, records: Sequence[WorkflowRecord]) -> None:
+    def load_shared_values(self, records: Sequence[WorkflowRecord]) -> None:
         """Give records the values that executions share, as far as their specs may read them."""
-        sharing = [record for record in records if record.loaded.is_sharing]
+        sharing = [record for record in records if record.loaded.uses_shared_values]
         if not sharing:
             return
         scopes = [(record, scope) for record in sharing for scope in ("global", "flow_group")]
-        found = self.commons.shared([(scope, owner_of(record, scope)) for record, scope in scopes])
+        found = self.shared_state.shared([(scope, scope_owner(record, scope)) for record, scope in scopes])
         for (record, scope), values in zip(scopes, found, strict=True):
             record.shared[scope] = values
 
     def register(self, name: str, spec: dict[str, Any] | str) -> str:
         """Keep a spec under a name for steps that start it as their child; returns its workflow_id."""
         loaded = self._loaded(spec)
-        self.commons.register(name, loaded)
+        self.shared_state.register(name, loaded)
         return loaded.workflow_id
 
     def spec_of(self, workflow_execution_id: str) -> LoadedSpec:
         """The spec that an execution is pinned to."""
-        live = self._live.look_at(workflow_execution_id)
+        live = self._live.peek(workflow_execution_id)
         return (live or self._store.load(workflow_execution_id)).loaded
 
     def _load_or_error(self, workflow_execution_id: str) -> WorkflowRecord | StoreError:
@@ -259,14 +261,14 @@ class Backend(LegacyMethods):
         except StoreError as error:
             return error
 
-    def forget(self) -> None:
+    def drop_cached_records(self) -> None:
         """Drop what is kept in memory: after an outage nothing of it is sure."""
         self._live.clear()
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         """Write decisions; records of refused ones are forgotten: check out again and decide again."""
         results = self._store.commit(commits)
-        merges: list[Merge] = []
+        merges: list[StateMerge] = []
         for commit, result in zip(commits, results, strict=True):
             if result is Committed.YES:
                 if self._on_state_change is not None:
@@ -275,14 +277,14 @@ class Backend(LegacyMethods):
                 self._live.keep(commit.record)
         try:
             for merge in merges:
-                self.report_merge(*merge)
+                self.report_state_change(*merge)
         except BaseException:  # a warning that is an error, or ^C: nobody is told what to dispatch
             for commit in commits:
-                self.undelivered(commit.changes.jobs)
+                self.mark_undelivered(commit.changes.jobs)
             raise
         return results
 
-    def report_merge(
+    def report_state_change(
         self, weid: str, before: dict[str, Any], after: dict[str, Any], event: StateChangeEvent | None
     ) -> None:
         """Call on_state_change. What it raises becomes a warning: an observer must not stop a workflow."""
@@ -298,15 +300,15 @@ class Backend(LegacyMethods):
 
     # ---- jobs and results
 
-    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
         """Hand jobs to the runner. Pairs it returns were run on the spot; they are for on_step_result()."""
         try:
             return self._runner.dispatch(workflow_execution_id, jobs)
         except BaseException:
-            self.undelivered(jobs)
+            self.mark_undelivered(jobs)
             raise
 
-    def gather(self, workflow_execution_id: str) -> Pairs:
+    def gather(self, workflow_execution_id: str) -> ResultPairs:
         return self._runner.gather(workflow_execution_id)
 
     def results(self, workflow_execution_id: str) -> list[ResultEvent]:
@@ -324,21 +326,25 @@ class Backend(LegacyMethods):
     ) -> None:
         self._runner.submit_work_result(workflow_execution_id, step_id, output, job)
 
-    def undelivered(self, jobs: Sequence[DispatchJob]) -> None:
+    def mark_undelivered(self, jobs: Sequence[DispatchJob]) -> None:
         """Remember that these dispatches never reached the runner."""
         self._undelivered.update(job.token for job in jobs)
 
-    def orphans(self, record: WorkflowRecord) -> list[LostEvent]:
+    def find_lost_dispatches(self, record: WorkflowRecord) -> list[LostEvent]:
         """Dispatches in a record that nobody will ever answer: their process died before this one began, or
         they never reached the runner; and the runner, which can tell, does not have them."""
-        held = self._runner.held(record.workflow_execution_id) if record.readiness.in_flight else None
-        if held is None:
+        held_tokens = (
+            self._runner.held_tokens(record.workflow_execution_id) if record.readiness.in_flight else None
+        )
+        if held_tokens is None:
             return []
         reason = "its process ended before its result was written"
         return [
             LostEvent(record.workflow_execution_id, step_id, step.run_id, step.attempt, step.token, reason)
             for step_id, step in record.units()
-            if step.status is StepStatus.IN_PROGRESS and step.token is not None and step.token not in held
+            if step.status is StepStatus.IN_PROGRESS
+            and step.token is not None
+            and step.token not in held_tokens
             if step.child is None
             if step.token in self._undelivered or (step.dispatched_at or "") < self._began_at
         ]
@@ -365,7 +371,7 @@ class Backend(LegacyMethods):
             loaded = load_spec(spec) if isinstance(spec, str) else check_spec(deepcopy(spec))
         with self._lock:
             self._specs[key] = loaded
-            if len(self._specs) > LIVE_SPECS:
+            if len(self._specs) > SPEC_CACHE_SIZE:
                 self._specs.popitem(last=False)
         return loaded
 
@@ -373,16 +379,16 @@ class Backend(LegacyMethods):
         if given is not None:
             yield identifiers.check_execution_id(given)
             return
-        for _ in range(ID_TRIES):
+        for _ in range(MAX_ID_TRIES):
             yield identifiers.new_execution_id(self.clock(), self.nonce())
 
 
-def _merges(commit: Commit) -> list[Merge]:
+def _merges(commit: Commit) -> list[StateMerge]:
     """The state before and after each merge of a commit that is not applied yet, as copies."""
-    merges: list[Merge] = []
-    before = copied(commit.record.state) if commit.changes.merged else {}
+    merges: list[StateMerge] = []
+    before = copy_json(commit.record.state) if commit.changes.merged else {}
     for step_id, output in commit.changes.merged:
-        after = {**before, **copied(output)}
+        after = {**before, **copy_json(output)}
         merges.append((commit.record.workflow_execution_id, before, after, StateChangeEvent(step_id)))
         before = dict(after)
     return merges

@@ -21,11 +21,11 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.backend.ports import Commit, Committed
 
-BY = "terminate_existing"
-TRIES = 20
+CANCELLED_BY = "terminate_existing"
+MAX_TRIES = 20
 
 
-class Conflict(RecordExists):
+class ExecutionIdConflict(RecordExists):
     """The id is taken, and not to be had."""
 
     def __init__(self, execution_id: str, why: str) -> None:
@@ -33,7 +33,7 @@ class Conflict(RecordExists):
         self.args = (f"{self.args[0]}{why}",)
 
 
-class Records(Protocol):
+class RecordAccess(Protocol):
     """What is needed of a Backend."""
 
     def find(self, execution_id: str) -> str: ...
@@ -43,15 +43,15 @@ class Records(Protocol):
     def commit(self, commits: Sequence[Commit]) -> list[Committed]: ...
 
 
-def settle_conflict(
-    records: Records, commit: Commit, policy: ConflictPolicy, moment: Moment
+def resolve_conflict(
+    records: RecordAccess, commit: Commit, policy: ConflictPolicy, moment: Moment
 ) -> Commit | WorkflowRecord:
     """What to do with a creation that met its id taken: the commit to try next, or the execution that answers
     it. Raises Conflict when it is to be refused."""
     execution_id, parent = commit.record.execution_id, commit.record.parent
     if policy == "fail" and parent is None:
-        raise Conflict(execution_id, "")
-    for _ in range(TRIES):
+        raise ExecutionIdConflict(execution_id, "")
+    for _ in range(MAX_TRIES):
         try:
             weid = records.find(execution_id)
         except RecordNotFound:
@@ -64,16 +64,16 @@ def settle_conflict(
                 if _is_that_child(there, parent):
                     return there
                 if not _is_left_over(there, parent):
-                    raise Conflict(execution_id, "")
+                    raise ExecutionIdConflict(execution_id, "")
             return replace(commit, replaces=_ended(records, there, moment))
         except RecordNotFound:
             continue  # deleted under our eyes; unless somebody has broken it
-    raise Conflict(execution_id, ", although its record is gone: choose another id")
+    raise ExecutionIdConflict(execution_id, ", although its record is gone: choose another id")
 
 
 def _existing(there: WorkflowRecord, commit: Commit) -> WorkflowRecord:
     if there.workflow_id != commit.record.workflow_id:
-        raise Conflict(there.execution_id, f", of another workflow: {there.workflow_id}")
+        raise ExecutionIdConflict(there.execution_id, f", of another workflow: {there.workflow_id}")
     return there
 
 
@@ -98,21 +98,21 @@ def _place(parent: dict[str, Any]) -> tuple[str, str]:
     return parent["execution"].partition("#")[2], parent["step_id"]
 
 
-def _ended(records: Records, there: WorkflowRecord, moment: Moment) -> WorkflowRecord:
+def _ended(records: RecordAccess, there: WorkflowRecord, moment: Moment) -> WorkflowRecord:
     """The execution that is in the way, cancelled if it must be. What it has to undo is not cut short."""
     weid = there.workflow_execution_id
-    cancel = ControlEvent(weid, "cancel", reason="a new start takes its place", by=BY)
-    for _ in range(TRIES):
+    cancel = ControlEvent(weid, "cancel", reason="a new start takes its place", by=CANCELLED_BY)
+    for _ in range(MAX_TRIES):
         if there.is_final:
             return there
         try:
             changes, _result = on_step_result(there, cancel, moment)
         except InvalidEvent:
-            raise Conflict(
+            raise ExecutionIdConflict(
                 there.execution_id, f", and it is {there.status}: start again when it has ended"
             ) from None
         # Whoever drives it begins to undo it, if it has to be: here nobody would see to its jobs.
         changes.more = changes.fields["status"] is WorkflowStatus.COMPENSATING
         records.commit([Commit(there, changes)])
         there = records.checkout(weid)
-    raise Conflict(there.execution_id, ", and it kept changing: start again")
+    raise ExecutionIdConflict(there.execution_id, ", and it kept changing: start again")

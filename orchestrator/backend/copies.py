@@ -15,7 +15,7 @@ from orchestrator.application.records.decisions import Dispatch, DispatchJob
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_record import StepRecord
 
-Copy = Callable[[Any], Any]
+CopyValue = Callable[[Any], Any]
 _D = TypeVar("_D")
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -34,21 +34,21 @@ def dumps(value: Any) -> str:
     return text
 
 
-def plain(value: Any) -> Any:
+def to_plain_json(value: Any) -> Any:
     """The value as JSON brings it back; NotJson when it cannot."""
     return json.loads(dumps(value))
 
 
-def copied(value: Any) -> Any:
+def copy_json(value: Any) -> Any:
     """A copy of what is known to be JSON."""
     if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
+        return {key: copy_json(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [copied(item) for item in value]
+        return [copy_json(item) for item in value]
     return value
 
 
-def isolated_record(record: WorkflowRecord, copy: Copy = copied) -> WorkflowRecord:
+def isolate_record(record: WorkflowRecord, copy: CopyValue = copy_json) -> WorkflowRecord:
     """All but the spec, which nobody ever changes, is the copy's own."""
     values = {name: copy(getattr(record, name)) for name in _VALUES}
     steps = {step_id: _isolated_step(step, copy) for step_id, step in record.steps.items()}
@@ -60,26 +60,26 @@ _SHARED = ("loaded", "steps", "items", "status")
 _VALUES = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in _SHARED)
 
 
-def _isolated_step(step: StepRecord, copy: Copy) -> StepRecord:
+def _isolated_step(step: StepRecord, copy: CopyValue) -> StepRecord:
     values = {name: getattr(step, name) for name in ("output", "error", "value", "loop_value")}
     if all(value is None for value in values.values()):
         return step  # frozen, and nothing else in it can be changed
     return step.changed(**{name: copy(value) for name, value in values.items()})
 
 
-def isolated_job(job: DispatchJob) -> DispatchJob:
+def isolate_job(job: DispatchJob) -> DispatchJob:
     own = DispatchJob(*_job_values(job))
-    own.inputs, own.source = copied(job.inputs), copied(job.source)
+    own.inputs, own.source = copy_json(job.inputs), copy_json(job.source)
     return own
 
 
 _job_values = attrgetter(*(f.name for f in fields(DispatchJob)))
 
 
-def isolated_decision(decision: _D) -> _D:
+def isolate_decision(decision: _D) -> _D:
     """A decision for a caller to keep: its jobs, outcome and error are the caller's own."""
     if isinstance(decision, Dispatch):
-        return replace(decision, jobs=[isolated_job(job) for job in decision.jobs])
+        return replace(decision, jobs=[isolate_job(job) for job in decision.jobs])
     if decision is None:
         return decision
-    return replace(decision, **{f.name: copied(getattr(decision, f.name)) for f in fields(decision)})  # type: ignore[type-var, arg-type]
+    return replace(decision, **{f.name: copy_json(getattr(decision, f.name)) for f in fields(decision)})  # type: ignore[type-var, arg-type]

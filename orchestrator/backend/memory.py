@@ -9,19 +9,19 @@ from threading import RLock
 from typing import Any
 
 from orchestrator.application.errors import RecordExists, RecordNotFound
-from orchestrator.application.records.changes import put_items
+from orchestrator.application.records.changes import apply_item_changes
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.step_log import MOST_KEPT, Line
+from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, LogLine
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.values.payload_refs import Payloads
-from orchestrator.backend.copies import copied, isolated_job, isolated_record, plain
+from orchestrator.application.values.payload_refs import PayloadStore
+from orchestrator.backend.copies import copy_json, isolate_job, isolate_record, to_plain_json
 from orchestrator.backend.ids import next_version, random_nonce, step_run_key
 from orchestrator.backend.payloads import MemoryPayloads
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.backend.results import Pairs, as_pairs, work_result
-from orchestrator.backend.shared_state import MemoryCommons
+from orchestrator.backend.results import ResultPairs, as_pairs, make_result
+from orchestrator.backend.shared_state import MemorySharedState
 
 
 @dataclass(slots=True)
@@ -41,16 +41,16 @@ class _Kept:
 class InMemoryStore:
     def __init__(self, nonce: Callable[[], str] = random_nonce) -> None:
         self._nonce = nonce
-        self.commons = MemoryCommons()
+        self.shared_state = MemorySharedState()
         self.payloads = MemoryPayloads()
         self._kept: dict[str, _Kept] = {}
         self._full_ids: dict[str, str] = {}
-        self._lines: dict[str, deque[Line]] = {}
+        self._lines: dict[str, deque[LogLine]] = {}
         self._lock = RLock()
 
     def load(self, workflow_execution_id: str) -> WorkflowRecord:
         with self._lock:
-            return isolated_record(self._kept[self.full_id(workflow_execution_id)].record())
+            return isolate_record(self._kept[self.full_id(workflow_execution_id)].record())
 
     def full_id(self, execution_id: str) -> str:
         """The workflow_execution_id behind an execution id; a full id is its own."""
@@ -61,15 +61,15 @@ class InMemoryStore:
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
         with self._lock:
-            return [copied(entry) for entry in self._kept[self.full_id(workflow_execution_id)].history]
+            return [copy_json(entry) for entry in self._kept[self.full_id(workflow_execution_id)].history]
 
-    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None:
+    def add_log_lines(self, workflow_execution_id: str, lines: Sequence[LogLine]) -> None:
         with self._lock:
             if workflow_execution_id in self._kept:
-                kept = self._lines.setdefault(workflow_execution_id, deque(maxlen=MOST_KEPT))
+                kept = self._lines.setdefault(workflow_execution_id, deque(maxlen=MAX_LINES_PER_EXECUTION))
                 kept.extend(lines)
 
-    def lines(self, workflow_execution_id: str) -> list[Line]:
+    def lines(self, workflow_execution_id: str) -> list[LogLine]:
         with self._lock:
             return list(self._lines.get(self.full_id(workflow_execution_id), ()))
 
@@ -78,7 +78,7 @@ class InMemoryStore:
         with self._lock:
             if self._full_ids.get(record.execution_id, weid) != weid:
                 raise RecordExists(record.execution_id)
-            own = isolated_record(record, plain)
+            own = isolate_record(record, to_plain_json)
             before = self._kept.get(weid)
             own.version = next_version(record.version, self._nonce())
             self._keep(own, before.history if before else [])
@@ -91,7 +91,7 @@ class InMemoryStore:
     def _commit(self, commit: Commit) -> Committed:
         record, changes = commit.record, commit.changes
         kept = self._kept.get(record.workflow_execution_id)
-        refusal = self._refusal(commit) if commit.creates or commit.once else None
+        refusal = self._refusal(commit) if commit.creates or commit.require_pending else None
         if refusal is not None:
             return refusal
         if commit.creates:
@@ -99,22 +99,22 @@ class InMemoryStore:
         elif kept is None or kept.fields["version"] != record.version:
             return Committed.CONFLICT
         elif changes.is_empty:
-            self.commons.take(commit)
+            self.shared_state.take(commit)
             return Committed.YES
-        self.commons.take(commit)
-        if changes.deletes:
+        self.shared_state.take(commit)
+        if changes.deletes_execution:
             self._drop(record)
             return Committed.YES
         record.version = next_version(record.version, self._nonce())
         kept.fields.update(changes.fields, version=record.version)
         kept.steps.update(changes.steps)
-        put_items(kept.items, changes)
+        apply_item_changes(kept.items, changes)
         kept.state.update(changes.state)
         kept.history.extend(changes.history)
         return Committed.YES
 
     def _refusal(self, commit: Commit) -> Committed | None:
-        refusal = self.commons.refusal(commit)
+        refusal = self.shared_state.refusal(commit)
         if refusal is not None or not commit.creates:
             return refusal
         record = commit.record
@@ -156,38 +156,38 @@ class InProcessRunner:
     `payloads` are those of the backend that it serves, so that its workers have them too.
     """
 
-    def __init__(self, payloads: Payloads | None = None) -> None:
+    def __init__(self, payloads: PayloadStore | None = None) -> None:
         self.payloads = payloads
         self._pending: dict[str, DispatchJob] = {}
         self._results: dict[str, dict[str, ResultEvent]] = {}
         self._lock = RLock()
 
-    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
         with self._lock:
             for job in jobs:
                 key = _key(job)
                 there = self._pending.get(key)
                 if there is None or there.token != job.token:  # another's, that had the same id before
-                    self._pending[key] = isolated_job(job)
+                    self._pending[key] = isolate_job(job)
         return []
 
     def list_pending_jobs(self) -> list[DispatchJob]:
         with self._lock:
-            return [isolated_job(job) for job in self._pending.values()]
+            return [isolate_job(job) for job in self._pending.values()]
 
     def take_pending_jobs(self) -> list[DispatchJob]:
         with self._lock:
             taken, self._pending = self._pending, {}
         return list(taken.values())
 
-    def give_back(self, jobs: Sequence[DispatchJob]) -> None:
+    def return_jobs(self, jobs: Sequence[DispatchJob]) -> None:
         with self._lock:
             self._pending = {**{_key(job): job for job in jobs}, **self._pending}
 
     def submit_work_result(
         self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
     ) -> None:
-        self.submit(work_result(workflow_execution_id, step_id, output, job))
+        self.submit(make_result(workflow_execution_id, step_id, output, job))
 
     def submit(self, result: ResultEvent) -> None:
         key = step_run_key(result.workflow_execution_id, result.step_id, result.run_id)
@@ -198,14 +198,14 @@ class InProcessRunner:
             results = self._results.setdefault(result.workflow_execution_id, {})
             results.setdefault(f"{key}|{result.token}", result)
 
-    def gather(self, workflow_execution_id: str) -> Pairs:
+    def gather(self, workflow_execution_id: str) -> ResultPairs:
         return as_pairs(self.results(workflow_execution_id))
 
     def results(self, workflow_execution_id: str) -> list[ResultEvent]:
         with self._lock:
             return list(self._results.pop(workflow_execution_id, {}).values())
 
-    def held(self, workflow_execution_id: str) -> set[str]:
+    def held_tokens(self, workflow_execution_id: str) -> set[str]:
         with self._lock:
             jobs = list(self._pending.values())
             results = list(self._results.get(workflow_execution_id, {}).values())

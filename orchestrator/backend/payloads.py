@@ -11,24 +11,24 @@ from typing import Any, Protocol, runtime_checkable
 from orchestrator.application.errors import InvalidSpec, PayloadMissing, Problem, TooLarge
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import failure
-from orchestrator.application.spec.model import WEBHOOK
+from orchestrator.application.spec.model import WEBHOOK_UNIT
 from orchestrator.application.values.payload_refs import (
-    Payloads,
+    PayloadStore,
     has_references,
     load,
+    offload_inputs,
+    offload_output,
     payload_limit,
-    stow_inputs,
-    stow_output,
 )
 from orchestrator.backend.copies import NotJson, dumps
 
 
 @runtime_checkable
-class KeepsPayloads(Protocol):
+class HasPayloads(Protocol):
     """A store or a runner with a payload store of its own."""
 
     @property
-    def payloads(self) -> Payloads | None: ...
+    def payloads(self) -> PayloadStore | None: ...
 
 
 class MemoryPayloads:
@@ -52,9 +52,9 @@ class BadInputs(Exception):
         self.failure = failure(kind, str(error))
 
 
-def loaded_job(job: DispatchJob, payloads: Callable[[], Payloads]) -> DispatchJob:
+def load_job_inputs(job: DispatchJob, payloads: Callable[[], PayloadStore]) -> DispatchJob:
     """A job with all that its inputs refer to; a webhook only says that there is a large value."""
-    if job.step_id == WEBHOOK or not has_references(job.inputs):
+    if job.step_id == WEBHOOK_UNIT or not has_references(job.inputs):
         return job
     try:
         inputs = load(job.inputs, payloads().get, payload_limit(os.environ), "inputs")
@@ -65,7 +65,7 @@ def loaded_job(job: DispatchJob, payloads: Callable[[], Payloads]) -> DispatchJo
     return replace(job, inputs=inputs)
 
 
-def kept_inputs(inputs: dict[str, Any] | None, payloads: Payloads) -> dict[str, Any] | None:
+def store_large_inputs(inputs: dict[str, Any] | None, payloads: PayloadStore) -> dict[str, Any] | None:
     """Inputs of a start with references to what they have too much of; what else is wrong with them is for
     check_inputs() to say."""
     try:
@@ -73,7 +73,7 @@ def kept_inputs(inputs: dict[str, Any] | None, payloads: Payloads) -> dict[str, 
     except NotJson:
         return inputs
     try:
-        stowed = stow_inputs(text, payload_limit(os.environ))
+        stowed = offload_inputs(text, payload_limit(os.environ))
     except TooLarge as error:
         raise InvalidSpec([Problem("inputs", "too_big", str(error))]) from error
     if not stowed.payloads:
@@ -83,12 +83,12 @@ def kept_inputs(inputs: dict[str, Any] | None, payloads: Payloads) -> dict[str, 
     return found
 
 
-def kept_output(text: str, job: DispatchJob, payloads: Callable[[], Payloads]) -> str:
+def store_large_output(text: str, job: DispatchJob, payloads: Callable[[], PayloadStore]) -> str:
     """An output with references to what it has too much of; NotJson when it cannot be kept."""
     if len(text) * 4 <= job.max_output_bytes:
         return text  # a character has four bytes at the most
     try:
-        stowed = stow_output(text, job.max_output_bytes, payload_limit(os.environ), job.step_id)
+        stowed = offload_output(text, job.max_output_bytes, payload_limit(os.environ), job.step_id)
     except TooLarge as error:
         raise NotJson(str(error)) from error
     if stowed.payloads:
@@ -96,5 +96,5 @@ def kept_output(text: str, job: DispatchJob, payloads: Callable[[], Payloads]) -
     return stowed.text
 
 
-def payloads_of(keeper: object) -> Payloads | None:
-    return keeper.payloads if isinstance(keeper, KeepsPayloads) else None
+def find_payloads(keeper: object) -> PayloadStore | None:
+    return keeper.payloads if isinstance(keeper, HasPayloads) else None

@@ -16,7 +16,7 @@ from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Event
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.step_log import Line
+from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.spec.model import LoadedSpec
 
 
@@ -42,8 +42,8 @@ class Commit:
     record: WorkflowRecord
     changes: Changes
     events: Sequence[EventRef] = ()
-    once: Sequence[EventRef] = ()
-    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    require_pending: Sequence[EventRef] = ()
+    replies: dict[str, dict[str, Any]] = field(default_factory=dict)
     creates: bool = False
     root: tuple[str, int] | None = None
     replaces: WorkflowRecord | None = None
@@ -56,8 +56,8 @@ class Committed(Enum):
     CONFLICT = "the record is at another version"
     EXISTS = "an execution with this id is already there"
     GONE = "an event was answered by somebody else"
-    FORGED = "another document has the same workflow_id"
-    AGAIN = "a signal came before the execution did"
+    SPEC_COLLISION = "another document has the same workflow_id"
+    EARLY_SIGNAL = "a signal came before the execution did"
     ORPHAN = "the step that asked for this child does not wait for it any more"
     REPEATED = "an execution was started under this idempotency root before"
 
@@ -78,14 +78,14 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class LineStore(Protocol):
+class StepLogStore(Protocol):
     """A store that also keeps what executors say: the newest lines of an execution, as long as it is kept."""
 
-    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None:
+    def add_log_lines(self, workflow_execution_id: str, lines: Sequence[LogLine]) -> None:
         """By the full id. Nothing happens when there is no such execution any more."""
         ...
 
-    def lines(self, workflow_execution_id: str) -> list[Line]:
+    def lines(self, workflow_execution_id: str) -> list[LogLine]:
         """In the order in which they were added; RecordNotFound when there is no such execution."""
         ...
 
@@ -110,7 +110,7 @@ class Definitions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSchedule:
+class StoredSchedule:
     """A schedule, and the text that it was read from, which must still be there when a decision upon it is
     written; `now_ms` is the store's clock."""
 
@@ -122,15 +122,15 @@ class KeptSchedule:
 class ScheduleStore(Protocol):
     """Keeps schedules by the names of their workflows."""
 
-    def find(self, name: str) -> KeptSchedule | None: ...
+    def find(self, name: str) -> StoredSchedule | None: ...
 
-    def still_open(self, execution_ids: Sequence[str]) -> set[str]:
+    def find_open(self, execution_ids: Sequence[str]) -> set[str]:
         """Those of a schedule's executions that have not ended, or whose start nobody has answered yet."""
         ...
 
     def commit(
         self,
-        before: KeptSchedule,
+        before: StoredSchedule,
         after: Schedule,
         starts: Sequence[str],
         wake_ms: int | None,
@@ -141,14 +141,14 @@ class ScheduleStore(Protocol):
         ...
 
 
-class Commons(Protocol):
+class SharedState(Protocol):
     """What is kept for more than one execution; `owner` of a scope is a root execution or a group."""
 
     def shared(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """All values of each (scope, owner)."""
         ...
 
-    def first_of(self, root: str) -> str | None:
+    def find_by_root(self, root: str) -> str | None:
         """The workflow_execution_id of the execution that was started under this idempotency root."""
         ...
 
@@ -157,7 +157,7 @@ class Commons(Protocol):
         carry it."""
         ...
 
-    def drop_post(self, ref: EventRef) -> None: ...
+    def drop_outgoing_event(self, ref: EventRef) -> None: ...
 
     def register(self, name: str, loaded: LoadedSpec) -> None: ...
 
@@ -167,11 +167,11 @@ class Commons(Protocol):
 
 
 @runtime_checkable
-class SharingStore(Protocol):
+class SharedStateStore(Protocol):
     """A store whose commits carry posts, slots and shared values too."""
 
     @property
-    def commons(self) -> Commons: ...
+    def shared_state(self) -> SharedState: ...
 
 
 class Runner(Protocol):
@@ -218,7 +218,7 @@ class EventLog(Protocol):
         """New events; waits up to `block_ms` for the first of them."""
         ...
 
-    def unfinished(self, count: int) -> Iterable[list[Delivery]]:
+    def read_unfinished(self, count: int) -> Iterable[list[Delivery]]:
         """What this coordinator has read and not acknowledged, as `reclaim` brings it; `count` are looked up
         at a time."""
         ...
@@ -245,15 +245,15 @@ class EventLog(Protocol):
         """Acknowledge an event that means nothing any more."""
         ...
 
-    def kept_signals(self, execution_id: str) -> list[dict[str, Any]]:
+    def load_early_signals(self, execution_id: str) -> list[dict[str, Any]]:
         """The signals that came for an execution before it did."""
         ...
 
-    def keep_signal(self, delivery: Delivery) -> bool:
+    def keep_early_signal(self, delivery: Delivery) -> bool:
         """Keep a signal for an execution that does not exist; False when it exists now."""
         ...
 
-    def tend(self) -> int:
+    def sweep(self) -> int:
         """Raise what is due as events, and say that this coordinator is alive."""
         ...
 

@@ -1,4 +1,4 @@
-"""LiveRecords: the records that a backend keeps in memory between two decisions."""
+"""RecordCache: the records that a backend keeps in memory between two decisions."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from threading import Lock
 
 from orchestrator.application.records.record import WorkflowRecord
 
-STEPS_KEPT = 200_000
+MAX_CACHED_STEPS = 200_000
 
 
-class LiveRecords:
+class RecordCache:
     """Bounded by the steps they hold, the least recently used go first. A taken record is its taker's own.
 
     Final ones are not kept: nothing is decided upon them any more.
     """
 
-    def __init__(self, steps_kept: int = STEPS_KEPT) -> None:
-        self._steps_kept, self._steps = steps_kept, 0
+    def __init__(self, max_cached_steps: int = MAX_CACHED_STEPS) -> None:
+        self._steps_kept, self._steps = max_cached_steps, 0
         self._records: OrderedDict[str, WorkflowRecord] = OrderedDict()
         self._lock = Lock()
 
@@ -31,7 +31,7 @@ class LiveRecords:
             self._steps -= _weight(record)
         return record
 
-    def look_at(self, workflow_execution_id: str) -> WorkflowRecord | None:
+    def peek(self, workflow_execution_id: str) -> WorkflowRecord | None:
         """For what never changes of it; the record stays where it is."""
         with self._lock:
             return self._records.get(workflow_execution_id)

@@ -7,10 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent, failure
-from orchestrator.backend.copies import NotJson, plain
+from orchestrator.backend.copies import NotJson, to_plain_json
 from orchestrator.backend.ports import Runner
 
-Pairs = list[tuple[str, Any]]
+ResultPairs = list[tuple[str, Any]]
 
 
 @runtime_checkable
@@ -25,29 +25,29 @@ class ResultRunner(Runner, Protocol):
         """What gather() returns, whole. Never waits; each result comes once."""
         ...
 
-    def held(self, workflow_execution_id: str) -> set[str] | None:
+    def held_tokens(self, workflow_execution_id: str) -> set[str] | None:
         """The tokens of the dispatches that are still on their way here; None when nobody can know."""
         ...
 
-    def give_back(self, jobs: Sequence[DispatchJob]) -> None:
+    def return_jobs(self, jobs: Sequence[DispatchJob]) -> None:
         """Make jobs pending again that were taken and not run."""
         ...
 
 
-def carrying_results(runner: Runner) -> ResultRunner:
-    return runner if isinstance(runner, ResultRunner) else PairRunner(runner)
+def as_result_runner(runner: Runner) -> ResultRunner:
+    return runner if isinstance(runner, ResultRunner) else PairRunnerAdapter(runner)
 
 
-class PairRunner:
+class PairRunnerAdapter:
     """Makes a ResultRunner of a Runner that knows pairs only: an error becomes an output, as in the seed."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
         return self._runner.dispatch(workflow_execution_id, jobs)
 
-    def gather(self, workflow_execution_id: str) -> Pairs:
+    def gather(self, workflow_execution_id: str) -> ResultPairs:
         return self._runner.gather(workflow_execution_id)
 
     def list_pending_jobs(self) -> list[DispatchJob]:
@@ -68,15 +68,15 @@ class PairRunner:
     def results(self, workflow_execution_id: str) -> list[ResultEvent]:
         return as_results(workflow_execution_id, self._runner.gather(workflow_execution_id))
 
-    def held(self, workflow_execution_id: str) -> None:
+    def held_tokens(self, workflow_execution_id: str) -> None:
         return None
 
-    def give_back(self, jobs: Sequence[DispatchJob]) -> None:
+    def return_jobs(self, jobs: Sequence[DispatchJob]) -> None:
         for job in jobs:
             self._runner.dispatch(job.workflow_execution_id, [job])
 
 
-def work_result(
+def make_result(
     workflow_execution_id: str,
     step_id: str,
     output: Any,
@@ -85,7 +85,7 @@ def work_result(
 ) -> ResultEvent:
     """A result as a caller hands it in: without a job it is fenced by the step's status alone."""
     try:
-        output = plain(output)
+        output = to_plain_json(output)
     except NotJson as fault:
         output, error = None, error or failure("bad_output", f"the output is not JSON: {fault}")
     if job is None:
@@ -93,11 +93,11 @@ def work_result(
     return ResultEvent(workflow_execution_id, step_id, output, error, job.run_id, job.attempt, job.token)
 
 
-def as_results(workflow_execution_id: str, pairs: Pairs) -> list[ResultEvent]:
-    return [work_result(workflow_execution_id, step_id, output) for step_id, output in pairs]
+def as_results(workflow_execution_id: str, pairs: ResultPairs) -> list[ResultEvent]:
+    return [make_result(workflow_execution_id, step_id, output) for step_id, output in pairs]
 
 
-def as_pairs(results: Iterable[ResultEvent]) -> Pairs:
+def as_pairs(results: Iterable[ResultEvent]) -> ResultPairs:
     """An error in the shape in which branches see it."""
     return [(one.step_id, one.output if one.error is None else _error_output(one.error)) for one in results]
 

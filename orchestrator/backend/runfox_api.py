@@ -13,13 +13,13 @@ from orchestrator.application.records.events import iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.backend.copies import plain
+from orchestrator.backend.copies import to_plain_json
 from orchestrator.backend.ids import next_version, random_nonce
 from orchestrator.backend.ports import Commit, Committed, Store
-from orchestrator.backend.shared_state import MemoryCommons
+from orchestrator.backend.shared_state import MemorySharedState
 
 
-class Host(Protocol):
+class RunfoxHost(Protocol):
     """What the methods below need of the class they are mixed into."""
 
     clock: Callable[[], int]
@@ -35,67 +35,67 @@ class Host(Protocol):
 
     def submit_work_result(self, workflow_execution_id: str, step_id: str, output: Any) -> None: ...
 
-    def report_merge(
+    def report_state_change(
         self, weid: str, before: dict[str, Any], after: dict[str, Any], event: StateChangeEvent | None
     ) -> None: ...
 
 
-class LegacyMethods:
+class RunfoxMethods:
     """The methods of runfox's Backend, under its names."""
 
-    def pending_tasks(self: Host) -> list[DispatchJob]:
+    def pending_tasks(self: RunfoxHost) -> list[DispatchJob]:
         return self.list_pending_jobs()
 
-    def take_tasks(self: Host) -> list[DispatchJob]:
+    def take_tasks(self: RunfoxHost) -> list[DispatchJob]:
         return self.take_pending_jobs()
 
-    def submit_result(self: Host, workflow_execution_id: str, step_id: str, output: Any) -> None:
+    def submit_result(self: RunfoxHost, workflow_execution_id: str, step_id: str, output: Any) -> None:
         self.submit_work_result(workflow_execution_id, step_id, output)
 
-    def mark_in_progress(self: Host, workflow_execution_id: str, step_id: str) -> None:
+    def mark_in_progress(self: RunfoxHost, workflow_execution_id: str, step_id: str) -> None:
         record = self.load(workflow_execution_id)
         record.status = WorkflowStatus.IN_PROGRESS
         claimed = {"token": self.nonce(), "dispatched_at": iso(self.clock()), "ended_at": None}
         _put(self, record, step_id, status=StepStatus.IN_PROGRESS, **claimed)
 
-    def mark_complete(self: Host, workflow_execution_id: str, step_id: str) -> None:
+    def mark_complete(self: RunfoxHost, workflow_execution_id: str, step_id: str) -> None:
         ended = {"token": None, "ended_at": iso(self.clock())}
         _put(self, self.load(workflow_execution_id), step_id, status=StepStatus.COMPLETE, **ended)
 
-    def mark_halted(self: Host, workflow_execution_id: str, step_id: str) -> None:
+    def mark_halted(self: RunfoxHost, workflow_execution_id: str, step_id: str) -> None:
         record = self.load(workflow_execution_id)
         record.status = WorkflowStatus.HALTED
         _put(self, record, step_id, status=StepStatus.HALTED, token=None, ended_at=iso(self.clock()))
 
-    def write_step_output(self: Host, workflow_execution_id: str, step_id: str, output: Any) -> None:
-        _put(self, self.load(workflow_execution_id), step_id, output=plain(output))
+    def write_step_output(self: RunfoxHost, workflow_execution_id: str, step_id: str, output: Any) -> None:
+        _put(self, self.load(workflow_execution_id), step_id, output=to_plain_json(output))
 
     def merge_workflow_state(
-        self: Host,
+        self: RunfoxHost,
         workflow_execution_id: str,
         output: dict[str, Any] | None,
         event: StateChangeEvent | None = None,
     ) -> None:
         if output:
             record = self.load(workflow_execution_id)
-            before, record.state = record.state, {**record.state, **plain(output)}
+            before, record.state = record.state, {**record.state, **to_plain_json(output)}
             self.write(record)
-            self.report_merge(workflow_execution_id, before, record.state, event)
+            self.report_state_change(workflow_execution_id, before, record.state, event)
 
-    def write_workflow_outcome(self: Host, workflow_execution_id: str, outcome: Any) -> None:
+    def write_workflow_outcome(self: RunfoxHost, workflow_execution_id: str, outcome: Any) -> None:
         record = self.load(workflow_execution_id)
-        record.outcome, record.ended_at = plain(outcome), iso(self.clock())
+        record.outcome, record.ended_at = to_plain_json(outcome), iso(self.clock())
         if record.status is not WorkflowStatus.HALTED:
             record.status = WorkflowStatus.COMPLETE
         self.write(record)
 
-    def reset_step(self: Host, workflow_execution_id: str, step_id: str) -> None:
+    def reset_step(self: RunfoxHost, workflow_execution_id: str, step_id: str) -> None:
         record = self.load(workflow_execution_id)
         step = record.steps[step_id]
         record.steps[step_id] = StepRecord(dispatches=step.dispatches)
         _put(self, record, step_id, run_id=step.run_id + 1, round=step.round + 1)
 
-    def reset_for_retry(self: Host, workflow_execution_id: str, step_id: str) -> None:
+    def reset_for_retry(self: RunfoxHost, workflow_execution_id: str, step_id: str) -> None:
         record = self.load(workflow_execution_id)
         step = record.steps[step_id]
         unstarted = {"token": None, "dispatched_at": None, "started_at": None, "ended_at": None}
@@ -103,22 +103,22 @@ class LegacyMethods:
         _put(self, record, step_id, status=StepStatus.RETRY, **unstarted, **counted)
 
 
-def _put(backend: Host, record: WorkflowRecord, step_id: str, **changes: Any) -> None:
+def _put(backend: RunfoxHost, record: WorkflowRecord, step_id: str, **changes: Any) -> None:
     record.steps[step_id] = record.steps[step_id].changed(**changes)
     backend.write(record)
 
 
-def committing(store: Store) -> Store:
+def ensure_commit(store: Store) -> Store:
     """The store itself, or one that commits by loading and writing when it has no commit of its own."""
     has_commit = getattr(type(store), "commit", Store.commit) is not Store.commit
     return store if has_commit else LoadWriteStore(store)
 
 
-class BesideStore:
+class SharedStateAdapter:
     """For a store that knows nothing but records: what executions share is kept in memory beside it."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self.commons = store, MemoryCommons()
+        self._store, self.shared_state = store, MemorySharedState()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -133,14 +133,14 @@ class BesideStore:
         return [self._commit(commit) for commit in commits]
 
     def _commit(self, commit: Commit) -> Committed:
-        refusal = self.commons.refusal(commit)
+        refusal = self.shared_state.refusal(commit)
         if refusal is not None:
             return refusal
         if commit.creates and not self._is_awaited(commit.record.parent):
             return Committed.ORPHAN
         [result] = self._store.commit([commit])
         if result is Committed.YES:
-            self.commons.take(commit)
+            self.shared_state.take(commit)
         return result
 
     def _is_awaited(self, parent: dict[str, Any] | None) -> bool:
@@ -168,7 +168,7 @@ class LoadWriteStore:
     def _commit(self, commit: Commit) -> Committed:
         record, changes = commit.record, commit.changes
         kept = self._find(record.workflow_execution_id)
-        if changes.deletes:
+        if changes.deletes_execution:
             raise StoreError(f"{type(self._store).__name__} has no way to delete an execution")
         if commit.creates:
             if kept is not None and (commit.replaces is None or kept.version != commit.replaces.version):

@@ -12,42 +12,42 @@ from typing import Any
 
 from orchestrator.application.values.failure_kinds import type_name
 from orchestrator.builder.branches import ABSENT, Branch
-from orchestrator.builder.expressions import Expr, Reference, Step, plain, refusal, render
+from orchestrator.builder.expressions import Expr, Reference, Step, copy_data, render, spec_error
 from orchestrator.builder.keyword_arguments import AnySource, Source
 
-Write = Callable[[Any, object], Any]
+FieldWriter = Callable[[Any, object], Any]
 
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
 
-def write(keys: Mapping[str, Any], table: Mapping[str, Write], owner: object) -> dict[str, Any]:
+def write(keys: Mapping[str, Any], table: Mapping[str, FieldWriter], owner: object) -> dict[str, Any]:
     """The keys that were given, and no others; what the table does not know is plain data."""
     written: dict[str, Any] = {}
     for key, value in keys.items():
         if key == "x":
-            written |= {f"x-{name}": plain(item) for name, item in value.items()}
+            written |= {f"x-{name}": copy_data(item) for name, item in value.items()}
         else:
             written[key] = table.get(key, data)(value, owner)
     return written
 
 
-def given(**optional: Any) -> dict[str, Any]:
+def drop_none(**optional: Any) -> dict[str, Any]:
     """The arguments that are not None."""
     return {key: value for key, value in optional.items() if value is not None}
 
 
-def token(step_id: str, fn: str | None, source: AnySource | None) -> dict[str, Any]:
+def build_step_identity(step_id: str, fn: str | None, source: AnySource | None) -> dict[str, Any]:
     """What names a step and its executor."""
     if fn is None and source is None:
         return {"op": step_id}
-    return {"id": step_id, **given(fn=fn, source=source)}
+    return {"id": step_id, **drop_none(fn=fn, source=source)}
 
 
 # Values -----------------------------------------------------------------------------------------------------
 
 
 def data(value: Any, owner: object) -> Any:
-    return plain(value)
+    return copy_data(value)
 
 
 def values(value: Any, owner: object) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def condition(value: Any, owner: object) -> Any:
 def duration(value: Any, owner: object) -> Any:
     """A timedelta as the shortest text that is exact: "2d", "90m", "1500ms"."""
     if not isinstance(value, timedelta):
-        return plain(value)
+        return copy_data(value)
     ms = milliseconds(value, owner)
     unit = next(unit for unit, size in _UNITS_MS.items() if ms % size == 0) if ms else "s"
     return f"{ms // _UNITS_MS[unit]}{unit}"
@@ -74,16 +74,16 @@ def duration(value: Any, owner: object) -> Any:
 
 def milliseconds(value: Any, owner: object) -> Any:
     if not isinstance(value, timedelta):
-        return plain(value)
+        return copy_data(value)
     ms, rest = divmod(value, timedelta(milliseconds=1))
     if rest:
-        raise refusal("bad_duration", f"{value!r} is finer than a millisecond")
+        raise spec_error("bad_duration", f"{value!r} is finer than a millisecond")
     return ms
 
 
 def step_name(value: Any, owner: object) -> str:
     if isinstance(value, Step) and value.owner is not owner:
-        raise refusal("unknown_dependency", f"the step {value.id!r} does not belong to this workflow")
+        raise spec_error("unknown_dependency", f"the step {value.id!r} does not belong to this workflow")
     if not isinstance(value, Step | str):
         raise TypeError(f"a step or its name is wanted, not {value!r}")
     return value.id if isinstance(value, Step) else value
@@ -95,7 +95,7 @@ def step_names(value: Any, owner: object) -> list[str]:
 
 
 def paths(value: Any, owner: object) -> list[Any]:
-    return [render(one, owner)["var"] if type(one) is Reference else plain(one) for one in value]
+    return [render(one, owner)["var"] if type(one) is Reference else copy_data(one) for one in value]
 
 
 def branches(value: Any, owner: object, step_id: str) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def _branch(entry: Any, owner: object, step_id: str) -> dict[str, Any]:
         if _has_expressions(entry.outcome):
             written["result_expr"] = render(entry.outcome, owner)
         else:
-            written["result"] = plain(entry.outcome)
+            written["result"] = copy_data(entry.outcome)
     return written
 
 
@@ -135,11 +135,11 @@ def _has_expressions(value: Any) -> bool:
 # Parts ------------------------------------------------------------------------------------------------------
 
 
-def part(table: Mapping[str, Write]) -> Write:
+def part(table: Mapping[str, FieldWriter]) -> FieldWriter:
     """A mapping with keys of its own; what is no mapping has to be a short form of it."""
 
     def written(value: Any, owner: object) -> Any:
-        return write(value, table, owner) if isinstance(value, Mapping) else plain(value)
+        return write(value, table, owner) if isinstance(value, Mapping) else copy_data(value)
 
     return written
 
@@ -160,7 +160,7 @@ def _source(value: Any, owner: object) -> Any:
     if not isinstance(value, Source):
         return source(value, owner)
     if value.owner is not owner:
-        raise refusal("unknown_source", f"the source {value.name!r} does not belong to this workflow")
+        raise spec_error("unknown_source", f"the source {value.name!r} does not belong to this workflow")
     return value.name
 
 
@@ -170,10 +170,10 @@ def _failures(value: Any, owner: object) -> list[Any]:
 
 retry = part({"initial_delay_ms": milliseconds, "max_delay_ms": milliseconds, "non_retryable": _failures})
 concurrency = part({"key": render})
-filters: Write = part({"expression": condition, "value": render, "filters": _filters})
+filters: FieldWriter = part({"expression": condition, "value": render, "filters": _filters})
 source = part({"configuration": values, "override": values})
 
-STEP: Mapping[str, Write] = {
+STEP_WRITERS: Mapping[str, FieldWriter] = {
     "join": render,
     "when": condition,
     "filters": filters,
@@ -193,7 +193,7 @@ STEP: Mapping[str, Write] = {
     "delay": duration,
     "switch": part({"on": render, "cases": _cases, "default": step_names}),
 }
-WORKFLOW: Mapping[str, Write] = {
+WORKFLOW_WRITERS: Mapping[str, FieldWriter] = {
     "defaults": part({"timeout": duration, "retry": retry}),
     "timeout": duration,
     "retention": duration,

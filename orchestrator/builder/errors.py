@@ -11,7 +11,7 @@ from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.spec.checks import check_kind
 from orchestrator.application.spec.document import check_data
 from orchestrator.application.spec.report import Report, parse
-from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
+from orchestrator.application.spec.step_models import StepModel, WorkflowModel
 from orchestrator.application.values.paths import Path, child, parse_path, render_path
 
 _CALLED_OTHERWISE = {"depends_on": "after"}
@@ -23,16 +23,16 @@ def check_arguments(method: str, keys: Mapping[str, object], arguments: type) ->
     for key in keys:
         if key not in known:
             wanted = _CALLED_OTHERWISE.get(key, key)
-            raise TypeError(unknown(f"{method}() has no argument {key!r}", wanted, known))
+            raise TypeError(add_suggestion(f"{method}() has no argument {key!r}", wanted, known))
 
 
-def unknown(message: str, word: str, known: Iterable[str]) -> str:
+def add_suggestion(message: str, word: str, known: Iterable[str]) -> str:
     """A message with what was probably meant."""
-    hint = likely(word, known)
+    hint = suggest(word, known)
     return f"{message}; {hint}" if hint else message
 
 
-def likely(word: str, known: Iterable[str]) -> str | None:
+def suggest(word: str, known: Iterable[str]) -> str | None:
     close = get_close_matches(word, list(known), n=1)
     return f"did you mean {close[0]!r}?" if close else None
 
@@ -41,7 +41,7 @@ def check_header(raw: dict[str, Any]) -> None:
     """InvalidSpec with all that is wrong with keys of a document, whatever its steps say."""
     report = Report(raw, (), check_data(raw))
     report.raise_if_any()
-    parse(WrittenDocument, {**raw, "steps": []}, (), report)
+    parse(WorkflowModel, {**raw, "steps": []}, (), report)
     report.raise_if_any()
 
 
@@ -49,23 +49,23 @@ def check_step(raw: dict[str, Any], path: Path) -> None:
     """InvalidSpec with all that is wrong with a step, whatever the rest of the document says."""
     report = Report(raw, (), check_data(raw, path))
     report.raise_if_any()
-    parse(WrittenStep, raw, path, report)
+    parse(StepModel, raw, path, report)
     check_kind(raw, path, report)
     report.raise_if_any()
 
 
-def placed(refused: InvalidSpec, path: Path, step_id: str | None = None) -> InvalidSpec:
+def locate_problems(invalid: InvalidSpec, path: Path, step_id: str | None = None) -> InvalidSpec:
     """The same problems, of what is about to be added at `path`."""
     name = "" if step_id is None else f"step {step_id!r}: "
     return InvalidSpec(
         replace(problem, path=problem.path or render_path(path), message=name + problem.message)
-        for problem in refused.problems
+        for problem in invalid.problems
     )
 
 
-def naming_steps(refused: InvalidSpec, document: Mapping[str, Any]) -> InvalidSpec:
+def name_steps_in_problems(invalid: InvalidSpec, document: Mapping[str, Any]) -> InvalidSpec:
     """The same problems, each with the name of its step, also in the workflows inside of a workflow."""
-    return InvalidSpec(_named(problem, document) for problem in refused.problems)
+    return InvalidSpec(_named(problem, document) for problem in invalid.problems)
 
 
 def _named(problem: Problem, document: Any) -> Problem:
@@ -73,7 +73,7 @@ def _named(problem: Problem, document: Any) -> Problem:
     names: list[str] = []
     while len(path) > 1 and path[0] in ("steps", "flow"):
         step = child(child(document, path[0]), path[1])
-        names.insert(0, repr(identity(step)))
+        names.insert(0, repr(find_step_name(step)))
         document = child(step, "workflow")
         path = path[3:] if path[2:3] == ("workflow",) else ()
     if not names or problem.message.startswith(f"step {names[0]} "):
@@ -81,7 +81,7 @@ def _named(problem: Problem, document: Any) -> Problem:
     return replace(problem, message=f"step {' of '.join(names)}: {problem.message}")
 
 
-def identity(raw: Any) -> str | None:
+def find_step_name(raw: Any) -> str | None:
     """The name of a step as a document says it, right or wrong."""
     keys = (key for key in ("id", "op", "name") if isinstance(child(raw, key), str))
     return next((str(raw[key]) for key in keys), None)

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeAlias, Union
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.expressions.evaluation import LITERAL, MAX_DEPTH, check_condition, is_expression
-from orchestrator.application.values.secret_refs import NAME_RULE, SECRET, is_reference, is_secret_name
+from orchestrator.application.values.secret_refs import SECRET, SECRET_NAME_RULE, is_reference, is_secret_name
 
 Scalar: TypeAlias = bool | int | float | str | None
 Json: TypeAlias = Scalar | Sequence["Json"] | Mapping[str, "Json"]
@@ -221,20 +221,20 @@ def ref(path: str) -> Reference:
 
 def literal(value: Json) -> Expr:
     """Data that is not to be evaluated, whatever it looks like."""
-    return Expr({LITERAL: plain(value)})
+    return Expr({LITERAL: copy_data(value)})
 
 
 def secret(name: str) -> Expr:
     """A secret of the worker, in its place: a whole value of an input, or anywhere in the configuration of a
     source."""
     if not is_secret_name(name):
-        raise refusal("bad_id", f"{name!r} {NAME_RULE}")
+        raise spec_error("bad_id", f"{name!r} {SECRET_NAME_RULE}")
     return Expr({SECRET: name})
 
 
 def raw(rule: Mapping[str, Any]) -> Expr:
     """An expression that is JSON Logic already, such as {"var": "input.x"}."""
-    copied = plain(rule)
+    copied = copy_data(rule)
     if problems := check_condition(copied, ""):
         raise InvalidSpec(problems)
     return Expr(copied)
@@ -248,18 +248,18 @@ def render(value: Value, owner: object | None = None) -> Any:
     rule, origins = _snapshot(value)
     for origin in origins:
         if owner is not None and origin.owner is not None and origin.owner is not owner:
-            raise refusal("unknown_dependency", f"{origin.what} does not belong to this workflow")
-    return plain(rule)
+            raise spec_error("unknown_dependency", f"{origin.what} does not belong to this workflow")
+    return copy_data(rule)
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def copy_data(value: Any, depth: int = 0) -> Any:
     """A copy of data without expressions, as dicts and lists."""
     if depth > MAX_DEPTH:
-        raise refusal("too_deep", f"a value is nested deeper than {MAX_DEPTH} levels")
+        raise spec_error("too_deep", f"a value is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
-        return {key: plain(item, depth + 1) for key, item in value.items()}
+        return {key: copy_data(item, depth + 1) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return [plain(item, depth + 1) for item in value]
+        return [copy_data(item, depth + 1) for item in value]
     if isinstance(value, Scalar):
         return value
     if isinstance(value, Expr):
@@ -276,7 +276,7 @@ def operation(operator: str, *operands: Value) -> Expr:
     return Expr({operator: rules[0] if is_short else rules}, origins)
 
 
-def scoped(operator: str, items: Value, body: Callable[..., Value] | Value, *more: Value) -> Expr:
+def scoped_operation(operator: str, items: Value, body: Callable[..., Value] | Value, *more: Value) -> Expr:
     """An operator with a body that sees items alone; a function is given references into the item."""
     if callable(body):
         item = object()
@@ -287,12 +287,12 @@ def scoped(operator: str, items: Value, body: Callable[..., Value] | Value, *mor
         for origin in origins:
             if origin.owner is not item:
                 message = f"the body of {operator} sees its items alone, not {origin.what}"
-                raise refusal("bad_path", message)
+                raise spec_error("bad_path", message)
         body = Expr(rule)
     return operation(operator, items, body, *more)
 
 
-def refusal(code: str, message: str, hint: str | None = None) -> InvalidSpec:
+def spec_error(code: str, message: str, hint: str | None = None) -> InvalidSpec:
     return InvalidSpec([Problem("", code, message, hint)])
 
 
@@ -303,7 +303,7 @@ def _snapshot(value: Value, *, is_operand: bool = False, depth: int = 0) -> tupl
     if isinstance(value, Step):
         raise TypeError(f"{value!r} is not a value: write its .output")
     if depth > MAX_DEPTH:
-        raise refusal("too_deep", f"a value is nested deeper than {MAX_DEPTH} levels")
+        raise spec_error("too_deep", f"a value is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
         _check_that_it_is_data(value, is_operand)
         inside = {key: _snapshot(item, depth=depth + 1) for key, item in value.items()}
@@ -312,17 +312,17 @@ def _snapshot(value: Value, *, is_operand: bool = False, depth: int = 0) -> tupl
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         items = [_snapshot(item, is_operand=is_operand, depth=depth + 1) for item in value]
         return [rule for rule, _ in items], frozenset[Origin]().union(*(found for _, found in items))
-    return plain(value), frozenset()
+    return copy_data(value), frozenset()
 
 
 def _check_that_it_is_data(value: Mapping[str, Any], is_operand: bool) -> None:
     """Among operands every mapping with one key counts as an expression, and a misspelt one is refused."""
     if is_reference(dict(value)):
         hint = "write secret(...) for a secret, literal(...) around data"
-        raise refusal("bad_type", f"{dict(value)!r} would be read as a secret", hint)
+        raise spec_error("bad_type", f"{dict(value)!r} would be read as a secret", hint)
     if len(value) == 1 and (is_operand or LITERAL in value or is_expression(dict(value))):
         hint = "write literal(...) around data, raw(...) around JSON Logic"
-        raise refusal("bad_type", f"{dict(value)!r} would be read as an expression", hint)
+        raise spec_error("bad_type", f"{dict(value)!r} would be read as an expression", hint)
 
 
 def _chained(operator: str, left: Expr, right: Value) -> Expr:

@@ -14,12 +14,12 @@ from typing import Literal, Required, TypeAlias, TypedDict
 from orchestrator.application.spec.model import (
     AttemptsOn,
     CatchUp,
-    End,
+    FinishStatus,
     InputType,
+    KvScope,
     OnError,
     OnMax,
     Overlap,
-    Scope,
 )
 from orchestrator.builder.branches import Branch
 from orchestrator.builder.expressions import Condition, Expr, Json, Reference, Step, Value
@@ -126,13 +126,13 @@ class Limits(TypedDict, total=False):
 
 
 class Kv(TypedDict, total=False):
-    scopes: Sequence[Scope]
+    scopes: Sequence[KvScope]
 
 
 class Webhook(TypedDict, total=False):
     url: Required[str]
     headers: Mapping[str, str]
-    on: Sequence[End]
+    on: Sequence[FinishStatus]
 
 
 class Schedule(TypedDict, total=False):

@@ -26,7 +26,7 @@ from orchestrator.builder.expressions import (
     Reference,
     Value,
     operation,
-    scoped,
+    scoped_operation,
 )
 
 Body = Callable[[Reference], Value] | Value
@@ -225,24 +225,24 @@ def vars(path: str | Reference, rest: str = "") -> Expr:
 
 
 def map(items: Expr | Sequence[Value], body: Body) -> Expr:
-    return scoped("map", items, body)
+    return scoped_operation("map", items, body)
 
 
 def filter(items: Expr | Sequence[Value], body: Body) -> Expr:
-    return scoped("filter", items, body)
+    return scoped_operation("filter", items, body)
 
 
 def all(items: Expr | Sequence[Value], body: Body) -> Expr:
     """False for an empty list."""
-    return scoped("all", items, body)
+    return scoped_operation("all", items, body)
 
 
 def some(items: Expr | Sequence[Value], body: Body) -> Expr:
-    return scoped("some", items, body)
+    return scoped_operation("some", items, body)
 
 
 def none(items: Expr | Sequence[Value], body: Body) -> Expr:
-    return scoped("none", items, body)
+    return scoped_operation("none", items, body)
 
 
 def reduce(
@@ -251,7 +251,7 @@ def reduce(
     initial: Value = None,
 ) -> Expr:
     """The body takes what came of the items before, and the item."""
-    return scoped("reduce", items, body, *_given(initial))
+    return scoped_operation("reduce", items, body, *_given(initial))
 
 
 def missing(*paths: str | Reference) -> Expr:

@@ -18,18 +18,27 @@ from orchestrator.application.spec.validation import check_spec
 from orchestrator.application.spec.yaml_writer import render_yaml
 from orchestrator.application.values.paths import Path
 from orchestrator.builder import document as writing
-from orchestrator.builder.document import Write, given, token
+from orchestrator.builder.document import FieldWriter, build_step_identity, drop_none
 from orchestrator.builder.errors import (
+    add_suggestion,
     check_arguments,
     check_header,
     check_step,
-    identity,
-    likely,
-    naming_steps,
-    placed,
-    unknown,
+    find_step_name,
+    locate_problems,
+    name_steps_in_problems,
+    suggest,
 )
-from orchestrator.builder.expressions import Expr, Origin, Reference, Step, Value, plain, refusal, render
+from orchestrator.builder.expressions import (
+    Expr,
+    Origin,
+    Reference,
+    Step,
+    Value,
+    copy_data,
+    render,
+    spec_error,
+)
 from orchestrator.builder.keyword_arguments import (
     AnySource,
     Duration,
@@ -53,7 +62,7 @@ class WorkflowBuilder:
         self._steps_key = "steps"
         self._known: dict[str, Step] = {}
         check_arguments("WorkflowBuilder", keys, WorkflowKeys)
-        self._document |= writing.write(keys, writing.WORKFLOW, self)
+        self._document |= writing.write(keys, writing.WORKFLOW_WRITERS, self)
         check_header(self._document)
         self._document["steps"] = []
 
@@ -63,11 +72,11 @@ class WorkflowBuilder:
         builder = cls()
         if problems := check_data(dict(document)):
             raise InvalidSpec(problems)
-        builder._document = plain(document)
+        builder._document = copy_data(document)
         builder._steps_key = "flow" if "flow" in builder._document else "steps"
         steps = builder._document.get(builder._steps_key)
         for raw in steps if isinstance(steps, list) else ():
-            step_id = identity(raw)
+            step_id = find_step_name(raw)
             if step_id is not None:
                 builder._known[step_id] = Step(step_id, builder)
         return builder
@@ -92,7 +101,7 @@ class WorkflowBuilder:
 
     def source(self, name: str, type: str, configuration: Values | None = None) -> Source:
         """Declare what steps can call by its name."""
-        definition = given(type=type, configuration=configuration)
+        definition = drop_none(type=type, configuration=configuration)
         self._declare("sources", name, definition, writing.source)
         return Source(name, self)
 
@@ -107,7 +116,7 @@ class WorkflowBuilder:
         self, id: str, *, fn: str | None = None, source: AnySource | None = None, **keys: Unpack[JobKeys]
     ) -> Step:
         """A step with an executor, `fn` or a source; without either, its own name is the executor's too."""
-        return self._add("step", JobKeys, id, token(id, fn, source), keys)
+        return self._add("step", JobKeys, id, build_step_identity(id, fn, source), keys)
 
     def map(
         self,
@@ -125,8 +134,8 @@ class WorkflowBuilder:
 
         `input` and `output` are for one item: they see `item`, or what `as_` calls it, and `index`.
         """
-        items = {"over": over, **given(**{"as": as_}, max_parallel=max_parallel)}
-        own = {**token(id, fn, source), "map": items, **given(loop=loop)}
+        items = {"over": over, **drop_none(**{"as": as_}, max_parallel=max_parallel)}
+        own = {**build_step_identity(id, fn, source), "map": items, **drop_none(loop=loop)}
         return self._add("map", JobKeys, id, own, keys)
 
     def loop(
@@ -140,8 +149,8 @@ class WorkflowBuilder:
         **keys: Unpack[JobKeys],
     ) -> Step:
         """A step that is repeated until its executor is done. `ctx.loop` has `value` and `iteration`."""
-        rounds = given(max_iterations=max_iterations, on_max=on_max)
-        return self._add("loop", JobKeys, id, {**token(id, fn, source), "loop": rounds}, keys)
+        rounds = drop_none(max_iterations=max_iterations, on_max=on_max)
+        return self._add("loop", JobKeys, id, {**build_step_identity(id, fn, source), "loop": rounds}, keys)
 
     def wait(
         self,
@@ -153,7 +162,7 @@ class WorkflowBuilder:
         **keys: Unpack[StepKeys],
     ) -> Step:
         """Waits for a signal, whose payload is its output."""
-        wait = given(signal=signal, timeout=timeout, on_timeout=on_timeout)
+        wait = drop_none(signal=signal, timeout=timeout, on_timeout=on_timeout)
         return self._add("wait", StepKeys, id, {"id": id, "wait": wait}, keys)
 
     def wait_any(
@@ -179,7 +188,7 @@ class WorkflowBuilder:
         **keys: Unpack[StepKeys],
     ) -> Step:
         """Chooses which of the listed steps go on. They depend on it; one that is declared later is named."""
-        switch = {"on": on, "cases": cases, **given(default=default)}
+        switch = {"on": on, "cases": cases, **drop_none(default=default)}
         return self._add("switch", StepKeys, id, {"id": id, "switch": switch}, keys)
 
     def child(
@@ -192,14 +201,14 @@ class WorkflowBuilder:
     def __getitem__(self, step_id: str) -> Step:
         """The step of that name."""
         if step_id not in self._known:
-            raise KeyError(unknown(f"there is no step {step_id!r}", step_id, self._known))
+            raise KeyError(add_suggestion(f"there is no step {step_id!r}", step_id, self._known))
         return self._known[step_id]
 
     # ---- what comes out
 
     def to_dict(self) -> dict[str, Any]:
         """The document: a copy, the caller's own."""
-        document: dict[str, Any] = plain(self._document)
+        document: dict[str, Any] = copy_data(self._document)
         return document
 
     def to_yaml(self) -> str:
@@ -210,8 +219,8 @@ class WorkflowBuilder:
         document = self.to_dict()
         try:
             return check_spec(document)
-        except InvalidSpec as refused:
-            raise naming_steps(refused, document) from None
+        except InvalidSpec as invalid:
+            raise name_steps_in_problems(invalid, document) from None
 
     def __repr__(self) -> str:
         name = self._document.get("name")
@@ -227,12 +236,12 @@ class WorkflowBuilder:
         path: Path = (self._steps_key, len(steps))
         try:
             self._check_name(step_id, steps)
-            raw = writing.write(own, writing.STEP, self)
+            raw = writing.write(own, writing.STEP_WRITERS, self)
             for key, value in keys.items():
                 raw |= self._written(key, value, step_id)
             check_step(raw, path)
-        except InvalidSpec as refused:
-            raise placed(refused, path, step_id) from None
+        except InvalidSpec as invalid:
+            raise locate_problems(invalid, path, step_id) from None
         steps.append(raw)
         self._known[step_id] = Step(step_id, self)
         return self._known[step_id]
@@ -241,32 +250,32 @@ class WorkflowBuilder:
         if key == "branch":
             return {"branch": writing.branches(value, self, step_id)}
         if key != "after":
-            return writing.write({key: value}, writing.STEP, self)
+            return writing.write({key: value}, writing.STEP_WRITERS, self)
         names = writing.step_names(value, self)
         for name in names:
             if name not in self._known:
                 message = f"there is no step {name!r} before it"
-                raise refusal("unknown_dependency", message, likely(name, self._known))
+                raise spec_error("unknown_dependency", message, suggest(name, self._known))
         return {"depends_on": names}
 
     def _check_name(self, step_id: str, steps: Sequence[Any]) -> None:
         if not isinstance(step_id, str):
             raise TypeError(f"the name of a step is a text, not {step_id!r}")
         if not is_id(step_id):
-            raise refusal("bad_id", f"the name of a step {ID_RULE}")
+            raise spec_error("bad_id", f"the name of a step {ID_RULE}")
         if step_id in self._known:
-            taken = [identity(step) for step in steps].index(step_id)
-            raise refusal("duplicate_id", f"the name is already taken by {self._steps_key}[{taken}]")
+            taken = [find_step_name(step) for step in steps].index(step_id)
+            raise spec_error("duplicate_id", f"the name is already taken by {self._steps_key}[{taken}]")
 
-    def _declare(self, section: str, name: str, value: Any, write: Write) -> None:
+    def _declare(self, section: str, name: str, value: Any, write: FieldWriter) -> None:
         try:
             written = write(value, self)
             check_header({section: {name: written}})
             declared = self._section(section, {})
             if name in declared:
-                raise refusal("duplicate_key", f"{name!r} is declared already")
-        except InvalidSpec as refused:
-            raise placed(refused, (section, name)) from None
+                raise spec_error("duplicate_key", f"{name!r} is declared already")
+        except InvalidSpec as invalid:
+            raise locate_problems(invalid, (section, name)) from None
         declared[name] = written
 
     def _section(self, key: str, empty: Any) -> Any:

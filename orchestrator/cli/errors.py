@@ -8,10 +8,10 @@ from difflib import get_close_matches
 
 import click
 
-from orchestrator.cli.options import Target, without_password
-from orchestrator.cli.output.escaping import harmless
+from orchestrator.cli.options import Target, mask_password
+from orchestrator.cli.output.escaping import escape_control_chars
 
-INVALID = 2
+EXIT_INVALID = 2
 EXIT_CODES = {"complete": 0, "halted": 3, "failed": 4, "cancelled": 5}
 """By the status of an execution; one that still runs is no failure either."""
 
@@ -22,13 +22,13 @@ class Failure(click.ClickException):
     exit_code = 1
 
     def format_message(self) -> str:
-        return harmless(self.message)
+        return escape_control_chars(self.message)
 
 
-class Refusal(Failure):
+class InvalidRequest(Failure):
     """What the user asked for cannot be done: an invalid spec, a wrong name."""
 
-    exit_code = INVALID
+    exit_code = EXIT_INVALID
 
 
 class TooBusy(Failure):
@@ -37,32 +37,32 @@ class TooBusy(Failure):
     exit_code = 7
 
 
-def no_such_step(execution_id: str, step: str, known: Sequence[str]) -> Refusal:
+def no_such_step(execution_id: str, step: str, known: Sequence[str]) -> InvalidRequest:
     likely = get_close_matches(step, known, n=1)
     hint = f"; did you mean {likely[0]!r}?" if likely else ""
-    return Refusal(f"execution {execution_id!r} has no step {step!r}{hint}")
+    return InvalidRequest(f"execution {execution_id!r} has no step {step!r}{hint}")
 
 
-def explained(error: Exception, target: Target) -> Failure | None:
+def explain_error(error: Exception, target: Target) -> Failure | None:
     """What went wrong, where, and what to do; None when it is a defect and deserves its traceback."""
     from orchestrator.application import errors
 
     match error:
         case errors.InvalidSpec():
-            return Refusal(f"this is not a valid workflow:\n{error}")
-        case errors.StartRefused():
-            return Refusal(f"the start was refused: {error}")
+            return InvalidRequest(f"this is not a valid workflow:\n{error}")
+        case errors.StartRejected():
+            return InvalidRequest(f"the start was refused: {error}")
         case errors.RecordNotFound():
-            return Refusal(f"{error}; it may have expired, or live under another --prefix")
+            return InvalidRequest(f"{error}; it may have expired, or live under another --prefix")
         case errors.Busy():
             return TooBusy(str(error))
         case errors.Unavailable():
             return _no_redis(error, target)
         case UnicodeEncodeError(reason="surrogates not allowed"):  # how Python reads bytes that are no UTF-8
             word = error.object[max(error.start - 20, 0) : error.end + 20]
-            return Refusal(f"{word!r} is not UTF-8 text: what is told to Redis has to be")
-    if type(error).__name__ in _USERS_OWN or getattr(error, "exit_code", None) == INVALID:
-        return Refusal(str(error))
+            return InvalidRequest(f"{word!r} is not UTF-8 text: what is told to Redis has to be")
+    if type(error).__name__ in _USERS_OWN or getattr(error, "exit_code", None) == EXIT_INVALID:
+        return InvalidRequest(str(error))
     if isinstance(error, errors.OrchestratorError):
         return Failure(str(error))
     return _of_redis(error, target)
@@ -90,4 +90,4 @@ def _no_redis(error: Exception, target: Target) -> Failure:
 
 
 def _place(target: Target) -> str:
-    return without_password(target.settings().redis_url)
+    return mask_password(target.settings().redis_url)

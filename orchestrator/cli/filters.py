@@ -42,12 +42,14 @@ def filter_options(command: F) -> F:
         **others: Any,
     ) -> Any:
         from orchestrator.application.records.status import WorkflowStatus
-        from orchestrator.client import Filter
+        from orchestrator.client import ExecutionFilter
 
         statuses = [WorkflowStatus(one) for one in dict.fromkeys(status)]
-        wanted = Filter(statuses, name, group, label, since, until)
+        execution_filter = ExecutionFilter(statuses, name, group, label, since, until)
         named = any(one is not None for one in (name, group, since, until))
-        return command(*args, wanted=wanted if status or label or named else None, **others)
+        return command(
+            *args, execution_filter=execution_filter if status or label or named else None, **others
+        )
 
     for option in (
         click.option("--until", metavar="TIME", callback=_read_time, help="Begun before this time or age."),

@@ -11,108 +11,110 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from orchestrator.cli.output.escaping import say
-from orchestrator.cli.output.step_log import Entry, among
+from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.step_log import HistoryEntry, merge_log_lines
 
 if TYPE_CHECKING:
-    from orchestrator.application.records.step_log import Line
+    from orchestrator.application.records.step_log import LogLine
     from orchestrator.cli.options import Target
-    from orchestrator.redis_rq.queries.record_queries import Glances
+    from orchestrator.redis_rq.queries.record_queries import RecordQueries
 
 T = TypeVar("T")
 
-LOOK_EVERY_S = 0.25
-INTERRUPTED = 130
+POLL_INTERVAL_S = 0.25
+EXIT_INTERRUPTED = 130
 """What shells say of a command that ^C has ended."""
 
 
-def glances_at(target: Target) -> Glances:
+def open_record_queries(target: Target) -> RecordQueries:
     from orchestrator.cli.options import check_url
     from orchestrator.redis_rq.connection import connect
-    from orchestrator.redis_rq.queries.record_queries import Glances
+    from orchestrator.redis_rq.queries.record_queries import RecordQueries
 
     settings = target.settings()
     check_url(settings.redis_url)
-    return Glances(connect(settings.redis_url), settings.keys)
+    return RecordQueries(connect(settings.redis_url), settings.keys)
 
 
 def follow(
-    glances: Glances,
+    queries: RecordQueries,
     workflow_execution_id: str,
     read: Callable[[], T],
-    say: Callable[[str], None],
-    listen: Callable[[], Any] = lambda: None,
+    print_text: Callable[[str], None],
+    poll_log: Callable[[], Any] = lambda: None,
 ) -> Iterator[T | None]:
     """What `read` gives whenever the execution has changed, and None for each look at which it has not; ends
     with what was read of an execution that has ended. `listen` is called at every look, after that: what is
     said changes nothing. An outage is waited for, and told once."""
     from orchestrator.application.errors import Unavailable
-    from orchestrator.application.records.status import FINAL_WORKFLOWS
-    from orchestrator.redis_rq.connection import back_off
+    from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES
+    from orchestrator.redis_rq.connection import backoff_delays
 
-    seen, is_away, pauses = "", False, back_off()
+    seen, is_away, pauses = "", False, backoff_delays()
     while True:
         try:
-            with glances.end_of(workflow_execution_id) as end:
+            with queries.subscribe_to_end(workflow_execution_id) as end:
                 while True:
                     # The version first: what is read later is as new, or will be read again.
                     began = time.monotonic()
-                    version, status = glances.version(workflow_execution_id)
+                    version, status = queries.version(workflow_execution_id)
                     is_away, found = False, None
                     if version != seen:
                         found, seen = read(), version
-                    listen()
+                    poll_log()
                     # Reading costs more in a large workflow: never more than a tenth of the time.
-                    pause = max(LOOK_EVERY_S, 10 * (time.monotonic() - began))
+                    pause = max(POLL_INTERVAL_S, 10 * (time.monotonic() - began))
                     yield found
-                    if status in FINAL_WORKFLOWS:
+                    if status in FINAL_WORKFLOW_STATUSES:
                         return
                     end.wait(pause)
         except Unavailable as error:
             if not is_away:
-                say(f"Redis is away, waiting for it: {str(error).removeprefix('Redis: ')}")
-                pauses = back_off()
+                print_text(f"Redis is away, waiting for it: {str(error).removeprefix('Redis: ')}")
+                pauses = backoff_delays()
             is_away = True
             time.sleep(next(pauses))
 
 
-class Listener:
+class StepLogReader:
     """Hears what executors of one execution say, from an entry on."""
 
-    def __init__(self, glances: Glances, workflow_execution_id: str, after: str = "") -> None:
-        self._glances, self._name, self._after = glances, workflow_execution_id, after
-        self._heard: list[Line] = []
+    def __init__(self, queries: RecordQueries, workflow_execution_id: str, after: str = "") -> None:
+        self._queries, self._name, self._after = queries, workflow_execution_id, after
+        self._heard: list[LogLine] = []
 
-    def listen(self) -> None:
-        found = self._glances.lines(self._name, self._after)
+    def poll_log(self) -> None:
+        found = self._queries.lines(self._name, self._after)
         self._after = found[-1][0] if found else self._after
         self._heard += [line for _, line in found]
 
-    def heard(self) -> list[Line]:
+    def heard(self) -> list[LogLine]:
         """What was said since this was asked before."""
         heard, self._heard = self._heard, []
         return heard
 
 
-def follow_history(glances: Glances, workflow_execution_id: str, has_lines: bool = True) -> Iterator[Entry]:
+def follow_history(
+    queries: RecordQueries, workflow_execution_id: str, include_step_log: bool = True
+) -> Iterator[HistoryEntry]:
     """Each entry of a history, those that are there and those that come, until the execution has ended; with
     what executors say in between."""
-    told, listener = 0, Listener(glances, workflow_execution_id)
+    told, log_reader = 0, StepLogReader(queries, workflow_execution_id)
 
-    def newer() -> list[Entry]:
-        return [json.loads(text) for text in glances.history(workflow_execution_id, told)]
+    def newer() -> list[HistoryEntry]:
+        return [json.loads(text) for text in queries.history(workflow_execution_id, told)]
 
-    def listen() -> None:
-        if has_lines:
-            listener.listen()
+    def poll_log() -> None:
+        if include_step_log:
+            log_reader.poll_log()
 
-    for found in follow(glances, workflow_execution_id, newer, partial(say, err=True), listen):
+    for found in follow(queries, workflow_execution_id, newer, partial(print_text, err=True), poll_log):
         told += len(found or ())
-        yield from among(found or (), listener.heard())
+        yield from merge_log_lines(found or (), log_reader.heard())
 
 
 @contextmanager
-def left_running(execution_id: str) -> Iterator[None]:
+def detach_on_interrupt(execution_id: str) -> Iterator[None]:
     """^C ends only the looking; say so, and how to look again."""
     try:
         yield
@@ -120,4 +122,4 @@ def left_running(execution_id: str) -> Iterator[None]:
         click.echo(
             f"\nnot watched any more; the execution goes on: orchestrator watch {execution_id}", err=True
         )
-        raise click.exceptions.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None

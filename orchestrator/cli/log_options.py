@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from orchestrator.logs import FORMATS
+from orchestrator.logs import LOG_FORMATS
 
 LEVELS = ("debug", "info", "warning", "error")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +43,7 @@ def log_options(default_level: str) -> Callable[[F], F]:
         )
         form = click.option(
             "--log-format",
-            type=click.Choice(FORMATS, case_sensitive=False),
+            type=click.Choice(LOG_FORMATS, case_sensitive=False),
             default="text",
             show_default=True,
             envvar="ORCHESTRATOR_LOG_FORMAT",

@@ -37,7 +37,7 @@ from orchestrator.cli.commands.start import start
 from orchestrator.cli.commands.verify import verify
 from orchestrator.cli.commands.watch import watch
 from orchestrator.cli.commands.what_if import what_if
-from orchestrator.cli.errors import explained
+from orchestrator.cli.errors import explain_error
 from orchestrator.cli.options import Target, global_connection_options
 
 
@@ -50,7 +50,7 @@ class Commands(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:
-            failure = explained(error, ctx.ensure_object(Target))
+            failure = explain_error(error, ctx.ensure_object(Target))
             if failure is None:
                 raise
             raise failure from error

@@ -89,7 +89,7 @@ def _connection_options(command: F, from_environment: bool) -> F:
 def check_url(url: str) -> None:
     if not re.match(r"rediss?://|unix://|rediss?\+sentinel://([^@/]*@)?[^/?]+/[^/?]+", url):
         raise click.UsageError(
-            f"{without_password(url)!r} is no Redis URL: write redis://HOST:6379/0, rediss://..., unix:///path"
+            f"{mask_password(url)!r} is no Redis URL: write redis://HOST:6379/0, rediss://..., unix:///path"
             " or redis+sentinel://HOST:26379,HOST:26379/SERVICE/0"
         )
 
@@ -253,7 +253,7 @@ def add_current_directory() -> None:
         sys.path.insert(0, here)
 
 
-def without_password(url: str) -> str:
+def mask_password(url: str) -> str:
     """Of a socket it stands behind the path: unix://user@/run/redis.sock?password=..."""
     return re.sub(r"([?&]\w*password=)[^&]*", r"\1***", re.sub(r"//[^@/]*@", "//***@", url))
 

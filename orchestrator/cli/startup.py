@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.errors import Failure, Refusal
+from orchestrator.cli.errors import Failure, InvalidRequest
 from orchestrator.cli.log_options import LogOptions
-from orchestrator.cli.options import add_current_directory, without_password
+from orchestrator.cli.options import add_current_directory, mask_password
 from orchestrator.logs import log_to_stderr
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def load_executors(modules: tuple[str, ...]) -> None:
     except Exception as error:  # whatever a module does when it is imported
         named = os.environ.get(EXECUTORS_VARIABLE, "")
         problem = f"{type(error).__name__}: {error}"
-        raise Refusal(f"the executors ({named}) cannot be imported: {problem}") from error
+        raise InvalidRequest(f"the executors ({named}) cannot be imported: {problem}") from error
     logger.info("executors: %s", ", ".join(found.names) or "none; name a module with --executors")
 
 
@@ -48,7 +48,7 @@ def prepare_payloads() -> None:
     try:
         PayloadSettings.from_environment(os.environ).prepare()
     except StoreError as error:
-        raise Refusal(str(error)) from error
+        raise InvalidRequest(str(error)) from error
 
 
 def wait_for_redis(client: Client, settings: Settings, wait: Callable[[float], Any]) -> bool:
@@ -58,16 +58,16 @@ def wait_for_redis(client: Client, settings: Settings, wait: Callable[[float], A
     from orchestrator.application.errors import Unavailable
     from orchestrator.redis_rq.connection import (
         MINIMUM_REDIS,
-        back_off,
+        backoff_delays,
         check_writable,
         redis_version,
-        translated,
+        translate_errors,
     )
 
-    place = without_password(settings.redis_url)
-    for tries, pause in enumerate(back_off()):
+    place = mask_password(settings.redis_url)
+    for tries, pause in enumerate(backoff_delays()):
         try:
-            with translated():
+            with translate_errors():
                 version = redis_version(client)
             check_writable(client, settings.keys.leases)
             break
@@ -88,10 +88,10 @@ def durability_warnings(client: Client) -> list[str]:
     """What is wrong with the configuration of this Redis, and what to do; nothing, should it have gone again:
     whoever serves waits for it."""
     from orchestrator.application.errors import Unavailable
-    from orchestrator.redis_rq.connection import translated
+    from orchestrator.redis_rq.connection import translate_errors
 
     try:
-        with translated():
+        with translate_errors():
             persistence: Any = client.info("persistence")
             memory: Any = client.info("memory")
     except Unavailable:
@@ -111,7 +111,7 @@ def durability_warnings(client: Client) -> list[str]:
     return warnings
 
 
-class OneOutage(logging.Filter):
+class RepeatedOutageFilter(logging.Filter):
     """RQ reports every try to reach a Redis that is away, some with a traceback: say it once, in one line."""
 
     FORGET_AFTER_S = 30.0
@@ -121,12 +121,12 @@ class OneOutage(logging.Filter):
         self._last = -math.inf
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from orchestrator.redis_rq.connection import passes
+        from orchestrator.redis_rq.connection import is_transient
 
         words = record.getMessage()
         cause = record.exc_info[1] if record.exc_info else None
         told = "could not connect to Redis" in words or "Redis connection timeout" in words
-        if not told and not passes(cause):
+        if not told and not is_transient(cause):
             return True
         is_new = record.created - self._last > self.FORGET_AFTER_S
         self._last = record.created
@@ -136,7 +136,7 @@ class OneOutage(logging.Filter):
         return is_new
 
 
-def begin_log(options: LogOptions, process: str) -> None:
+def configure_logging(options: LogOptions, process: str) -> None:
     """Log to the standard error from now on, under this name."""
     log_to_stderr(options.level, options.format, process)
-    logging.getLogger("rq.worker").addFilter(OneOutage())
+    logging.getLogger("rq.worker").addFilter(RepeatedOutageFilter())

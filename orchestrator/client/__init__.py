@@ -1,23 +1,37 @@
 """The client: what an application calls to start workflows, to steer and to follow them."""
 
 from orchestrator.client.client import Client, ExecutionFailed, StillRunning
-from orchestrator.client.controls import Answered, Bulk, ControlRefused
-from orchestrator.client.replies import Forgotten, NoAnswer
-from orchestrator.client.starts import Started, StartOptions
-from orchestrator.redis_rq.queries.listing import Filter, Page, Summary
+from orchestrator.client.controls import BulkResult, ControlRejected, ControlResult
+from orchestrator.client.replies import NoReply, RequestLost
+from orchestrator.client.starts import StartOptions, StartResult
+from orchestrator.deprecation import renamed_names
+from orchestrator.redis_rq.queries.listing import ExecutionFilter, Page, Summary
 
 __all__ = [
-    "Answered",
-    "Bulk",
+    "BulkResult",
     "Client",
-    "ControlRefused",
+    "ControlRejected",
+    "ControlResult",
     "ExecutionFailed",
-    "Filter",
-    "Forgotten",
-    "NoAnswer",
+    "ExecutionFilter",
+    "NoReply",
     "Page",
+    "RequestLost",
     "StartOptions",
-    "Started",
+    "StartResult",
     "StillRunning",
     "Summary",
 ]
+
+__getattr__ = renamed_names(
+    __name__,
+    {
+        "Answered": "ControlResult",
+        "Bulk": "BulkResult",
+        "ControlRefused": "ControlRejected",
+        "Filter": "ExecutionFilter",
+        "Forgotten": "RequestLost",
+        "NoAnswer": "NoReply",
+        "Started": "StartResult",
+    },
+)

@@ -9,30 +9,37 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.application.errors import Busy, OrchestratorError, RecordNotFound, StartRefused
-from orchestrator.application.records.decisions import Complete, Failed, Final, Halt, ended, replace_outcome
+from orchestrator.application.errors import Busy, OrchestratorError, RecordNotFound, StartRejected
+from orchestrator.application.records.decisions import (
+    Complete,
+    Failed,
+    FinalDecision,
+    Halt,
+    make_final_decision,
+    replace_outcome,
+)
 from orchestrator.application.records.events import ConflictPolicy, Control, ControlEvent, SignalEvent
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.status import FINAL_WORKFLOWS, StepStatus, WorkflowStatus
-from orchestrator.application.records.step_log import Line, of_step
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, StepStatus, WorkflowStatus
+from orchestrator.application.records.step_log import LogLine, filter_by_step
 from orchestrator.application.spec.validation import check_spec, load_spec
-from orchestrator.application.values.payload_refs import Payloads
-from orchestrator.client.controls import Answered, Bulk, Controls
-from orchestrator.client.payloads import LargeValues
-from orchestrator.client.replies import ANSWER_WITHIN_S, Answers
-from orchestrator.client.starts import Definition, Started, StartOptions, StartWriter
+from orchestrator.application.values.payload_refs import PayloadStore
+from orchestrator.client.controls import BulkResult, ControlResult, Controls
+from orchestrator.client.payloads import ClientPayloads
+from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
+from orchestrator.client.starts import StartOptions, StartResult, StartWriter, WorkflowSource
 from orchestrator.redis_rq.backlog import MAX_BACKLOG, Backlog
-from orchestrator.redis_rq.connection import BLOCK_MS, connect, persist, translated
+from orchestrator.redis_rq.connection import BLOCK_MS, connect, retry_until_available, translate_errors
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.event_codec import loads
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.queries.listing import Filter, Listing, Page, Summary
+from orchestrator.redis_rq.queries.listing import ExecutionFilter, Listing, Page, Summary
 from orchestrator.redis_rq.scripts import batches
 from orchestrator.redis_rq.store import RedisStore
 
 logger = logging.getLogger(__name__)
 
-STARTS_AT_ONCE = 1_000
+START_BATCH_SIZE = 1_000
 
 
 class StillRunning(OrchestratorError):
@@ -42,7 +49,7 @@ class StillRunning(OrchestratorError):
 class ExecutionFailed(OrchestratorError):
     """There is no result: the execution has failed or was cancelled. `end` says how."""
 
-    def __init__(self, execution_id: str, end: Final) -> None:
+    def __init__(self, execution_id: str, end: FinalDecision) -> None:
         how = f"failed: {end.error.get('message')}" if isinstance(end, Failed) else "was cancelled"
         super().__init__(f"execution {execution_id!r} has no result: it {how}")
         self.end = end
@@ -52,15 +59,15 @@ class Client:
     """Starts, steers and follows executions. One per process is enough; it is safe to share between threads.
 
     An execution is named by its execution id or by its full id. What is told to one is answered by a
-    coordinator: a method returns when it has taken effect, and raises ControlRefused when it cannot, and
-    NoAnswer when there is no coordinator.
+    coordinator: a method returns when it has taken effect, and raises ControlRejected when it cannot, and
+    NoReply when there is no coordinator.
     """
 
     def __init__(
         self,
         redis: str | RedisClient,
         keys: Keys | None = None,
-        payloads: Payloads | None = None,
+        payloads: PayloadStore | None = None,
         max_backlog: int = MAX_BACKLOG,
     ) -> None:
         """`payloads` keep large values; by default they are where the environment says, as for workers.
@@ -68,10 +75,10 @@ class Client:
         self._redis = connect(redis) if isinstance(redis, str) else redis
         self._keys = keys or Keys()
         self.store = RedisStore(self._redis, self._keys)
-        self._large = LargeValues(self._redis, self._keys, self.store, payloads)
+        self._large = ClientPayloads(self._redis, self._keys, self.store, payloads)
         self._backlog = Backlog(self._redis, self._keys, max_backlog)
-        self._answers = Answers(self._redis, self._keys)
-        self._controls = Controls(self._redis, self._keys, self._answers)
+        self._replies = Replies(self._redis, self._keys)
+        self._controls = Controls(self._redis, self._keys, self._replies)
         self._listing = Listing(self._redis, self._keys)
 
     # ---- starting
@@ -84,10 +91,10 @@ class Client:
 
     def start(
         self,
-        workflow: Definition,
+        workflow: WorkflowSource,
         inputs: Mapping[str, Any] | None = None,
         execution_id: str | None = None,
-        answer_within_s: float = ANSWER_WITHIN_S,
+        answer_within_s: float = REPLY_TIMEOUT_S,
         *,
         conflict_policy: ConflictPolicy | None = None,
         labels: Mapping[str, str] | None = None,
@@ -96,10 +103,10 @@ class Client:
         idempotency_root: str | None = None,
         idempotency_window_s: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
-    ) -> Started:
+    ) -> StartResult:
         """Start a registered name, a spec as a mapping or a loaded one, and wait until it is accepted.
 
-        Raises StartRefused when the coordinator says no, NoAnswer when none is there, and Busy when too many
+        Raises StartRejected when the coordinator says no, NoReply when none is there, and Busy when too many
         starts wait already. Under a root of
         idempotency that was used within its window (a day), and under an execution id that is taken with the
         conflict policy `use_existing`, it gives the execution that is there.
@@ -109,13 +116,13 @@ class Client:
         )
         answer = self.answer(self.send_start(workflow, inputs or {}, execution_id, options), answer_within_s)
         if not answer["ok"]:
-            raise StartRefused(answer["reason"], answer.get("problems", ()))
-        started = Started.of(answer)
+            raise StartRejected(answer["reason"], answer.get("problems", ()))
+        started = StartResult.of(answer)
         return replace(started, outcome=self._large.loaded(started.outcome, "outcome"))
 
     def send_start(
         self,
-        workflow: Definition,
+        workflow: WorkflowSource,
         inputs: Mapping[str, Any],
         execution_id: str | None = None,
         options: StartOptions | None = None,
@@ -123,12 +130,12 @@ class Client:
         """Send a start without waiting; returns its entry id, by which answer() finds what became of it."""
         fields = StartWriter(self._large).fields(workflow, inputs, execution_id, options)
         self._backlog.check()
-        with translated():
+        with translate_errors():
             return str(self._redis.xadd(self._keys.starts, fields))
 
     def start_many(
         self,
-        workflows: Iterable[Definition],
+        workflows: Iterable[WorkflowSource],
         inputs: Iterable[Mapping[str, Any]],
         execution_ids: Iterable[str | None] | None = None,
         options: StartOptions | None = None,
@@ -140,20 +147,20 @@ class Client:
         ids = list(execution_ids) if execution_ids is not None else [None] * len(workflows)
         writer, sent = StartWriter(self._large), list[str]()
         starts = (writer.fields(*one, options) for one in zip(workflows, inputs, ids, strict=True))
-        for some in batches(starts, STARTS_AT_ONCE):
+        for some in batches(starts, START_BATCH_SIZE):
             try:
-                self._backlog.check(asks_now=True)
+                self._backlog.check(is_check_forced=True)
             except Busy as error:
                 raise Busy(error.waiting, error.most, sent) from None
-            with translated(), self._redis.pipeline(transaction=False) as pipe:
+            with translate_errors(), self._redis.pipeline(transaction=False) as pipe:
                 for fields in some:
                     pipe.xadd(self._keys.starts, fields)
                 sent += pipe.execute()
         return sent
 
-    def answer(self, entry_id: str, within_s: float = ANSWER_WITHIN_S) -> dict[str, Any]:
+    def answer(self, entry_id: str, within_s: float = REPLY_TIMEOUT_S) -> dict[str, Any]:
         """What the coordinator said to a start; waits for it."""
-        return self._answers.wait(entry_id, within_s)
+        return self._replies.wait(entry_id, within_s)
 
     # ---- steering
 
@@ -162,23 +169,23 @@ class Client:
         execution_id: str,
         reason: str | None = None,
         by: str | None = None,
-        answer_within_s: float = ANSWER_WITHIN_S,
-    ) -> Answered:
+        answer_within_s: float = REPLY_TIMEOUT_S,
+    ) -> ControlResult:
         """End an execution and its children at once; what it has to undo is undone then."""
         return self._tell("cancel", execution_id, answer_within_s, reason=reason, by=by)
 
-    def pause(self, execution_id: str, by: str | None = None) -> Answered:
+    def pause(self, execution_id: str, by: str | None = None) -> ControlResult:
         """Dispatch nothing any more; what runs goes on, and its results count."""
         return self._tell("pause", execution_id, by=by)
 
-    def unpause(self, execution_id: str, by: str | None = None) -> Answered:
+    def unpause(self, execution_id: str, by: str | None = None) -> ControlResult:
         return self._tell("unpause", execution_id, by=by)
 
-    def hold(self, execution_id: str, step_id: str, by: str | None = None) -> Answered:
+    def hold(self, execution_id: str, step_id: str, by: str | None = None) -> ControlResult:
         """Keep a step that is not in progress where it is."""
         return self._tell("hold", execution_id, step_id=step_id, by=by)
 
-    def release(self, execution_id: str, step_id: str, by: str | None = None) -> Answered:
+    def release(self, execution_id: str, step_id: str, by: str | None = None) -> ControlResult:
         return self._tell("release", execution_id, step_id=step_id, by=by)
 
     def retry(
@@ -187,7 +194,7 @@ class Client:
         reason: str | None = None,
         by: str | None = None,
         inputs: Mapping[str, Any] | None = None,
-    ) -> Answered:
+    ) -> ControlResult:
         """Open an execution that failed or was cancelled: what did not complete runs again. `inputs` take the
         place of those that were wrong; the others stay."""
         return self._tell("retry", execution_id, reason=reason, by=by, inputs=inputs)
@@ -199,11 +206,11 @@ class Client:
         reason: str | None = None,
         by: str | None = None,
         inputs: Mapping[str, Any] | None = None,
-    ) -> Answered:
+    ) -> ControlResult:
         """The same, also of one that completed, and beginning with this step and all that depend on it."""
         return self._tell("rerun", execution_id, step_id=step_id, reason=reason, by=by, inputs=inputs)
 
-    def delete(self, execution_id: str) -> Answered:
+    def delete(self, execution_id: str) -> ControlResult:
         """Keep nothing of an execution that has ended."""
         return self._tell("delete", execution_id)
 
@@ -212,7 +219,7 @@ class Client:
         execution_id: str,
         name: str,
         payload: Any = None,
-        answer_within_s: float | None = ANSWER_WITHIN_S,
+        answer_within_s: float | None = REPLY_TIMEOUT_S,
     ) -> bool:
         """Say something to an execution: the step that waits for it goes on. It need not exist yet: a signal
         is kept for a day under the execution id.
@@ -224,13 +231,17 @@ class Client:
         if answer_within_s is None:
             self._controls.send(event)
             return False
-        return not self._controls.tell(event, answer_within_s)["kept"]
+        return not self._controls.send_and_wait(event, answer_within_s)["kept"]
 
-    def cancel_all(self, wanted: Filter, reason: str | None = None, by: str | None = None) -> Bulk:
+    def cancel_all(
+        self, wanted: ExecutionFilter, reason: str | None = None, by: str | None = None
+    ) -> BulkResult:
         """Cancel every execution that a filter finds."""
         return self._tell_all("cancel", wanted, reason, by)
 
-    def retry_all(self, wanted: Filter, reason: str | None = None, by: str | None = None) -> Bulk:
+    def retry_all(
+        self, wanted: ExecutionFilter, reason: str | None = None, by: str | None = None
+    ) -> BulkResult:
         """Retry every execution that a filter finds."""
         return self._tell_all("retry", wanted, reason, by)
 
@@ -238,28 +249,30 @@ class Client:
         self,
         action: Control,
         execution_id: str,
-        within_s: float = ANSWER_WITHIN_S,
+        within_s: float = REPLY_TIMEOUT_S,
         step_id: str = "",
         reason: str | None = None,
         by: str | None = None,
         inputs: Mapping[str, Any] | None = None,
-    ) -> Answered:
+    ) -> ControlResult:
         workflow_execution_id = self.store.full_id(execution_id)
         given = None if inputs is None else self._stowed(inputs)
         event = ControlEvent(workflow_execution_id, action, step_id, reason, by, inputs=given)
-        answer = self._controls.tell(event, within_s)
-        return Answered(answer["status"], answer["changed"])
+        answer = self._controls.send_and_wait(event, within_s)
+        return ControlResult(answer["status"], answer["changed"])
 
     def _stowed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Inputs that take the place of others, with references to what they have too much of."""
-        stowed = self._large.stow(inputs)
+        stowed = self._large.offload(inputs)
         self._large.put(stowed)
         return loads(stowed.text) if stowed.payloads else dict(inputs)
 
-    def _tell_all(self, action: Control, wanted: Filter, reason: str | None, by: str | None) -> Bulk:
+    def _tell_all(
+        self, action: Control, wanted: ExecutionFilter, reason: str | None, by: str | None
+    ) -> BulkResult:
         found = (one.workflow_execution_id for one in self._listing.all(wanted))
         events = (ControlEvent(weid, action, reason=reason, by=by) for weid in found)
-        return self._controls.tell_all(events, ANSWER_WITHIN_S)
+        return self._controls.send_all_and_wait(events, REPLY_TIMEOUT_S)
 
     # ---- following
 
@@ -284,21 +297,21 @@ class Client:
     def history(self, execution_id: str) -> list[dict[str, Any]]:
         return self.store.history(execution_id)
 
-    def lines(self, execution_id: str, step: str | None = None) -> list[Line]:
+    def lines(self, execution_id: str, step: str | None = None) -> list[LogLine]:
         """What executors said, by `log` and in the notes of their heartbeats: all of them, or those of a step
         with its items. Those of a run that goes on are there within a second."""
-        return of_step(self.store.lines(execution_id), step)
+        return filter_by_step(self.store.lines(execution_id), step)
 
-    def list(self, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
+    def list(self, wanted: ExecutionFilter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
         """A page of executions, the newest first. Its cursor leads to the next one; a page may have
         fewer than `limit` and still a cursor, when it had to look through many that were not wanted."""
-        return self._listing.page(wanted or Filter(), limit, cursor)
+        return self._listing.page(wanted or ExecutionFilter(), limit, cursor)
 
-    def list_all(self, wanted: Filter | None = None) -> Iterator[Summary]:
+    def list_all(self, wanted: ExecutionFilter | None = None) -> Iterator[Summary]:
         """Every execution that a filter finds, page by page."""
-        return self._listing.all(wanted or Filter())
+        return self._listing.all(wanted or ExecutionFilter())
 
-    def wait(self, execution_id: str, timeout_s: float | None = None) -> Final:
+    def wait(self, execution_id: str, timeout_s: float | None = None) -> FinalDecision:
         """Wait for the end without polling; raises StillRunning when it does not come in time, and
         RecordNotFound when there is no such execution, or none any more.
 
@@ -306,7 +319,7 @@ class Client:
         of the outcome by reference is loaded; PayloadMissing when it is not there any more."""
         full_id = self.store.full_id(execution_id)
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        return persist(
+        return retry_until_available(
             lambda: self._wait(full_id, until, timeout_s or 0),
             timeout_s,
             on_wait=lambda error: logger.warning(
@@ -314,8 +327,8 @@ class Client:
             ),
         )
 
-    def _wait(self, workflow_execution_id: str, until: float | None, timeout_s: float) -> Final:
-        with translated(), closing(self._channel()) as channel:
+    def _wait(self, workflow_execution_id: str, until: float | None, timeout_s: float) -> FinalDecision:
+        with translate_errors(), closing(self._channel()) as channel:
             channel.subscribe(self._keys.done(workflow_execution_id))
             while True:
                 # Subscribed first, read second: an end between the two is seen by one of them.
@@ -344,9 +357,9 @@ class Client:
         return self._redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
 
 
-_FINAL: Sequence[str] = [status.value for status in FINAL_WORKFLOWS]
+_FINAL: Sequence[str] = [status.value for status in FINAL_WORKFLOW_STATUSES]
 
 
-def _end_of(record: WorkflowRecord) -> Final:
+def _end_of(record: WorkflowRecord) -> FinalDecision:
     reason = (record.cancelled or {}).get("reason")
-    return ended(record.status, record.outcome, record.error, reason)
+    return make_final_decision(record.status, record.outcome, record.error, reason)

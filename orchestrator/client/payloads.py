@@ -7,15 +7,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.application.errors import StartRefused, TooLarge
+from orchestrator.application.errors import StartRejected, TooLarge
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.values.payload_refs import (
-    Payloads,
-    Stowed,
-    fetched,
+    OffloadedText,
+    PayloadStore,
+    fetch_payload,
     has_references,
     load,
-    stow_inputs,
+    offload_inputs,
 )
 from orchestrator.payload_stores import PayloadSettings
 from orchestrator.redis_rq.connection import Client
@@ -24,23 +24,23 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
 
 
-class LargeValues:
+class ClientPayloads:
     """The store of payloads is where the environment says, unless it is given; it is opened when needed."""
 
     def __init__(
-        self, client: Client, keys: Keys, definitions: RedisStore, given: Payloads | None = None
+        self, client: Client, keys: Keys, definitions: RedisStore, given: PayloadStore | None = None
     ) -> None:
         self._client, self._keys, self._given = client, keys, given
         self._definitions = definitions
 
-    def stow(self, inputs: Mapping[str, Any]) -> Stowed:
+    def offload(self, inputs: Mapping[str, Any]) -> OffloadedText:
         """Inputs as JSON, with references to what they have too much of; nothing is put yet."""
         try:
-            return stow_inputs(dumps(dict(inputs)), self._settings.max_bytes)
+            return offload_inputs(dumps(dict(inputs)), self._settings.max_bytes)
         except TooLarge as error:
-            raise StartRefused(str(error)) from error
+            raise StartRejected(str(error)) from error
 
-    def put(self, stowed: Stowed) -> None:
+    def put(self, stowed: OffloadedText) -> None:
         if stowed.payloads:
             stowed.put_into(self._payloads)
 
@@ -59,10 +59,10 @@ class LargeValues:
 
     def payload(self, payload_id: str) -> Any:
         """One value, by the id in its reference."""
-        return json.loads(fetched(payload_id, self._payloads.get, self._settings.max_bytes))
+        return json.loads(fetch_payload(payload_id, self._payloads.get, self._settings.max_bytes))
 
     @property
-    def _payloads(self) -> Payloads:
+    def _payloads(self) -> PayloadStore:
         if self._given is None:
             self._given = self._settings.open(self._client, self._keys)
         return self._given

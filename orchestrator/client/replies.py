@@ -10,15 +10,15 @@ import time
 from typing import Any
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.redis_rq.connection import BLOCK_MS, Client, back_off, translated
+from orchestrator.redis_rq.connection import BLOCK_MS, Client, backoff_delays, translate_errors
 from orchestrator.redis_rq.event_codec import loads
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.queries.pending_events import is_kept
+from orchestrator.redis_rq.queries.pending_events import has_entry
 
-ANSWER_WITHIN_S = 10.0
+REPLY_TIMEOUT_S = 10.0
 
 
-class NoAnswer(OrchestratorError):
+class NoReply(OrchestratorError):
     """No coordinator answered in time; what was sent is in the stream and will be served by the next one."""
 
     def __init__(self, entry_id: str, waited_s: float) -> None:
@@ -29,7 +29,7 @@ class NoAnswer(OrchestratorError):
         self.entry_id = entry_id
 
 
-class Forgotten(NoAnswer):
+class RequestLost(NoReply):
     """What was sent is neither in its stream nor answered: nobody will serve it."""
 
     def __init__(self, entry_id: str, stream: str) -> None:
@@ -41,7 +41,7 @@ class Forgotten(NoAnswer):
         self.entry_id = entry_id
 
 
-class Answers:
+class Replies:
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client, self._keys = client, keys
 
@@ -52,7 +52,7 @@ class Answers:
         read. By default it is that to a start."""
         key, until = self._keys.answer(name), time.monotonic() + within_s
         entry_id, stream = entry_id or name, stream or self._keys.starts
-        pauses, is_doubtful = back_off(), False
+        pauses, is_doubtful = backoff_delays(), False
         while True:
             left_s = until - time.monotonic()
             try:
@@ -60,11 +60,11 @@ class Answers:
                 if (
                     found is None
                     and (is_doubtful or left_s <= 0)
-                    and not is_kept(self._client, stream, entry_id)
+                    and not has_entry(self._client, stream, entry_id)
                 ):
                     found = self._look(key)  # it may have been answered, and taken from its stream, just now
                     if found is None:
-                        raise Forgotten(entry_id, stream)
+                        raise RequestLost(entry_id, stream)
                 is_doubtful = False
             except Unavailable:
                 pause_s = next(pauses)
@@ -77,16 +77,16 @@ class Answers:
                 answer: dict[str, Any] = loads(found)
                 return answer
             if left_s <= 0:
-                raise NoAnswer(entry_id, within_s)
+                raise NoReply(entry_id, within_s)
             time.sleep(0.01)  # fakeredis answers at once instead of waiting
 
     def _wait(self, key: str, wait_s: float) -> str | None:
         """BLMOVE onto itself waits like a pop, and leaves what it finds."""
-        with translated():
+        with translate_errors():
             found: Any = self._client.blmove(key, key, max(wait_s, 0.01), "LEFT", "LEFT")  # type: ignore[arg-type]
         return None if found is None else str(found)
 
     def _look(self, key: str) -> str | None:
-        with translated():
+        with translate_errors():
             found: Any = self._client.lindex(key, 0)
         return None if found is None else str(found)

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from orchestrator.application.errors import StartRefused
+from orchestrator.application.errors import StartRejected
 from orchestrator.application.records.events import ConflictPolicy
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_inputs, check_spec
-from orchestrator.client.payloads import LargeValues
+from orchestrator.client.payloads import ClientPayloads
 from orchestrator.redis_rq.event_codec import dumps, loads
 
-Definition = str | Mapping[str, Any] | LoadedSpec
+WorkflowSource = str | Mapping[str, Any] | LoadedSpec
 """What is started: a registered name, a document, or one that was loaded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartResult:
     """An execution that a start has led to. Of one that was there before and is `existing`, the status is
     known too, and its outcome or its error if it has ended."""
 
@@ -30,7 +30,7 @@ class Started:
     error: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> Started:
+    def of(cls, answer: Mapping[str, Any]) -> StartResult:
         return cls(
             answer["workflow_execution_id"],
             answer["execution_id"],
@@ -66,20 +66,20 @@ class StartOptions:
 class StartWriter:
     """Makes the fields of starts. What one of them has been checked for is not checked again for the next."""
 
-    def __init__(self, large: LargeValues) -> None:
+    def __init__(self, large: ClientPayloads) -> None:
         self._large = large
-        self._known: dict[int, tuple[Definition, LoadedSpec, str]] = {}
+        self._known: dict[int, tuple[WorkflowSource, LoadedSpec, str]] = {}
 
     def fields(
         self,
-        workflow: Definition,
+        workflow: WorkflowSource,
         inputs: Mapping[str, Any],
         execution_id: str | None = None,
         options: StartOptions | None = None,
     ) -> dict[Any, Any]:
         """A spec is checked here already, so that its problems come at once; and so are inputs that nobody
         can look into later."""
-        stowed = self._large.stow(inputs)
+        stowed = self._large.offload(inputs)
         fields: dict[Any, Any] = {"inputs": stowed.text}
         loaded: LoadedSpec | None = None
         if not isinstance(workflow, str):
@@ -92,13 +92,15 @@ class StartWriter:
             given = loads(stowed.text) if stowed.payloads else dict(inputs)
             _, problems = check_inputs(loaded.spec, given, dict(inputs))
             if problems:
-                raise StartRefused("\n".join(map(str, problems)), [problem.as_dict() for problem in problems])
+                raise StartRejected(
+                    "\n".join(map(str, problems)), [problem.as_dict() for problem in problems]
+                )
         self._large.put(stowed)
         if execution_id is not None:
             fields["execution_id"] = execution_id
         return fields | (options.fields() if options is not None else {})
 
-    def _checked(self, workflow: Mapping[str, Any] | LoadedSpec) -> tuple[Definition, LoadedSpec, str]:
+    def _checked(self, workflow: Mapping[str, Any] | LoadedSpec) -> tuple[WorkflowSource, LoadedSpec, str]:
         """By identity: whoever starts many hands over the same object every time."""
         if id(workflow) not in self._known:
             loaded = workflow if isinstance(workflow, LoadedSpec) else check_spec(dict(workflow))

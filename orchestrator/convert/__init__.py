@@ -19,14 +19,14 @@ from orchestrator.application.errors import InvalidSpec, OrchestratorError, Prob
 from orchestrator.application.spec.document import scan_document
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.application.spec.yaml_writer import render_yaml
-from orchestrator.application.values.document_limits import fault_of
+from orchestrator.application.values.document_limits import not_json_reason
 from orchestrator.convert.flow8 import convert_flow8, looks_like_flow8
 from orchestrator.convert.flowtoy import convert_flowtoy
 from orchestrator.convert.jinja import is_template
 from orchestrator.convert.notes import Note, Notes
 from orchestrator.convert.runfox import convert_runfox, looks_like_runfox
 
-__all__ = ["DIALECTS", "Converted", "Note", "UnknownDialect", "convert"]
+__all__ = ["DIALECTS", "ConversionResult", "Note", "UnknownDialect", "convert"]
 
 _CONVERTERS: dict[str, Callable[[dict[str, Any], Notes], dict[str, Any]]] = {
     "flowtoy": convert_flowtoy,
@@ -41,7 +41,7 @@ class UnknownDialect(OrchestratorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConversionResult:
     document: dict[str, Any]
     text: str
     notes: tuple[Note, ...]
@@ -52,7 +52,7 @@ class Converted:
         return all(note.kind == "changed" for note in self.notes)
 
 
-def convert(text: str, dialect: str | None = None) -> Converted:
+def convert(text: str, dialect: str | None = None) -> ConversionResult:
     """The document in `text` as one of ours; InvalidSpec if it cannot be read, or UnknownDialect."""
     source, problems = scan_document(text)
     if not isinstance(source.data, dict):
@@ -62,20 +62,20 @@ def convert(text: str, dialect: str | None = None) -> Converted:
         raise UnknownDialect(f"{dialect!r} is no dialect: choose {', '.join(DIALECTS)}")
     notes = Notes()
     for problem in problems:
-        notes.lost(problem.path, problem.message, "read as null" if problem.code == "not_json" else "")
+        notes.add_lost(problem.path, problem.message, "read as null" if problem.code == "not_json" else "")
     document = _CONVERTERS[dialect](_readable(source.data) if problems else source.data, notes)
     _check(document, notes)
     is_same = document == source.data and not problems
-    return Converted(document, text if is_same else _written(document), notes.taken())
+    return ConversionResult(document, text if is_same else _written(document), notes.as_tuple())
 
 
 def _readable(value: Any) -> Any:
     """Without what is no JSON: a note says that it is read as null. No document is deeper than its limit."""
     if isinstance(value, dict):
-        return {key: _readable(item) for key, item in value.items() if fault_of(key) is None}
+        return {key: _readable(item) for key, item in value.items() if not_json_reason(key) is None}
     if isinstance(value, list):
         return [_readable(item) for item in value]
-    return value if fault_of(value) is None else None
+    return value if not_json_reason(value) is None else None
 
 
 def _detected(data: dict[str, Any], text: str) -> str:
@@ -103,6 +103,6 @@ def _check(document: dict[str, Any], notes: Notes) -> None:
     except InvalidSpec as error:
         for problem in error.problems:
             hint = f"; {problem.hint}" if problem.hint else ""
-            notes.lost(
+            notes.add_lost(
                 problem.path, f"{problem.message}{hint}", "the result is not valid until this is put right"
             )

@@ -16,7 +16,7 @@ from orchestrator.convert.expression_parser import (
     parse,
     read_tokens,
 )
-from orchestrator.convert.json_logic import Rule, bounded, is_segment, operation, unequal
+from orchestrator.convert.json_logic import Rule, is_segment, operation, require_valid, unequal
 from orchestrator.convert.notes import CannotConvert
 from orchestrator.convert.translation import Translator
 
@@ -49,7 +49,7 @@ class CelTranslator(Translator):
             self.changes.append(f"input.{key} is taken for what the input mapping of this step says")
         return rule
 
-    def special(self, node: Call | Filter | Test) -> Rule:
+    def translate_special(self, node: Call | Filter | Test) -> Rule:
         if isinstance(node, Call) and node.named:
             raise CannotConvert("named arguments have no equal")
         match node:
@@ -88,4 +88,4 @@ def convert_expression(text: str, translator: CelTranslator) -> Rule:
     tokens, _ = read_tokens(text)
     if not tokens:
         raise CannotConvert("the expression is empty")
-    return bounded(translator.rule(parse(tokens, CEL)))
+    return require_valid(translator.rule(parse(tokens, CEL)))

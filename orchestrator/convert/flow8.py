@@ -7,10 +7,16 @@ from typing import Any
 from orchestrator.application.spec.field_types import ON_ERROR
 from orchestrator.application.values.durations import parse_ms
 from orchestrator.application.values.paths import Path
-from orchestrator.convert.flow8_values import convert_filters, convert_value, duration, object_id, whole
+from orchestrator.convert.flow8_values import (
+    convert_filters,
+    convert_value,
+    duration,
+    normalize_number,
+    object_id,
+)
 from orchestrator.convert.key_spelling import Fields
 from orchestrator.convert.notes import LEFT_OUT, CannotConvert, Notes
-from orchestrator.convert.step_names import Identifiers
+from orchestrator.convert.step_names import StepIdAllocator
 
 LISTS = ("flowlets", "layers", "play_layers")
 _WRAPPERS = ("flow", "play")
@@ -62,7 +68,7 @@ def _listed(listed: Any, path: Path, notes: Notes) -> list[tuple[Any, Path]]:
     """The flowlets with their places; a layer may hold some instead of being one."""
     if not isinstance(listed, list):
         if listed is not None:
-            notes.lost(path, "is no list of flowlets", LEFT_OUT)
+            notes.add_lost(path, "is no list of flowlets", LEFT_OUT)
         return []
     found: list[tuple[Any, Path]] = []
     for n, item in enumerate(listed):
@@ -78,7 +84,7 @@ def _listed(listed: Any, path: Path, notes: Notes) -> list[tuple[Any, Path]]:
 def _tell_rest(fields: Fields, notes: Notes) -> None:
     for name, value, path in fields.rest():
         if value and name not in _RECORDED:
-            notes.lost(path, _NO_EQUAL.get(name, "has no equal"), LEFT_OUT)
+            notes.add_lost(path, _NO_EQUAL.get(name, "has no equal"), LEFT_OUT)
 
 
 class _Flowlets:
@@ -88,7 +94,7 @@ class _Flowlets:
         self._notes = notes
         self._ids: dict[str, str] = {}
         ordered: list[tuple[float, Fields, str, str]] = []
-        identifiers = Identifiers()
+        identifiers = StepIdAllocator()
         for raw, path in flowlets:
             fields = Fields(raw, path)
             flowlet_id = object_id(fields.take("flowlet_id", "id")[0])
@@ -102,7 +108,7 @@ class _Flowlets:
             ordered.append((order if isinstance(order, int | float) else 0, fields, name, step_id))
         if len({order for order, *_ in ordered}) > 1:
             message = "Order is no dependency: what does not depend on each other runs side by side"
-            notes.changed(flowlets[0][1][:-1], message, "the steps stand in that order")
+            notes.add_changed(flowlets[0][1][:-1], message, "the steps stand in that order")
         self._ordered = sorted(ordered, key=lambda entry: entry[0])
 
     def steps(self) -> list[dict[str, Any]]:
@@ -131,7 +137,7 @@ class _Flowlets:
         if components:
             step["x-component-config-ids"] = components
             message = "components have no equal: tell the executor in its input"
-            self._notes.lost(path, message, "kept as x-component-config-ids")
+            self._notes.add_lost(path, message, "kept as x-component-config-ids")
         _tell_rest(fields, self._notes)
         return step
 
@@ -146,19 +152,19 @@ class _Flowlets:
             written = None if timeout is None else duration(timeout)
             step |= {"timeout": written} if written else {}
             if written and not isinstance(timeout, str) and parse_ms(written) < 1000:
-                self._notes.changed(path, f"a plain number is nanoseconds: this one is {written}")
+                self._notes.add_changed(path, f"a plain number is nanoseconds: this one is {written}")
         except CannotConvert as reason:
-            self._notes.lost(path, str(reason), "the default of five minutes")
+            self._notes.add_lost(path, str(reason), "the default of five minutes")
         retry, path = fields.take("retry", "retry_policy")
         step |= self._retry(retry, path)
         policy, path = fields.take("on_error")
         if isinstance(policy, str) and policy.lower() in ON_ERROR:
             step["on_error"] = policy.lower()
         elif policy:
-            self._notes.lost(path, "is none of continue, fail and skip", "fail, as if it were not there")
+            self._notes.add_lost(path, "is none of continue, fail and skip", "fail, as if it were not there")
         defer_ms, _ = fields.take("defer_after_ms")
         if defer_ms:
-            step["defer_ms"] = whole(defer_ms)
+            step["defer_ms"] = normalize_number(defer_ms)
         is_skipping, _ = fields.take("skip_output_mapping")
         if is_skipping:
             step["skip_output_mapping"] = is_skipping
@@ -166,10 +172,10 @@ class _Flowlets:
 
     def _retry(self, retry: Any, path: Path) -> dict[str, Any]:
         if not isinstance(retry, dict):
-            return {"retry": whole(retry)} if retry else {}
+            return {"retry": normalize_number(retry)} if retry else {}
         fields = Fields(retry, path)
         converted = {key: fields.take(key)[0] for key in _RETRY}
-        converted |= {key: whole(converted[key]) for key in _RETRY[:3]}
+        converted |= {key: normalize_number(converted[key]) for key in _RETRY[:3]}
         _tell_rest(fields, self._notes)
         if not converted["max_retries"]:
             return {}

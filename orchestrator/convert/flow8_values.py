@@ -12,7 +12,7 @@ from orchestrator.application.values.paths import Path
 from orchestrator.convert.cel import CelTranslator, convert_expression
 from orchestrator.convert.expression_parser import CEL
 from orchestrator.convert.jinja import convert_template
-from orchestrator.convert.json_logic import Rule, as_data
+from orchestrator.convert.json_logic import Rule, convert_data
 from orchestrator.convert.key_spelling import Fields
 from orchestrator.convert.notes import AS_TEXT, LEFT_OUT, CannotConvert, Notes
 
@@ -24,7 +24,7 @@ _LOOKS_LIKE_CODE = re.compile(r"\{\{|\b(?:kv|input)\s*[.\[]|\btimestamp\s*\.")
 
 def convert_value(value: Any, path: Path, notes: Notes) -> Rule:
     """A value of an input mapping; a text that reads `kv`, `input` or the time is an expression."""
-    return as_data(value, path, notes, _text)
+    return convert_data(value, path, notes, _text)
 
 
 def _text(text: str, path: Path, notes: Notes) -> Rule:
@@ -36,7 +36,7 @@ def _text(text: str, path: Path, notes: Notes) -> Rule:
             convert_template(text, translator, CEL) if "{{" in text else convert_expression(text, translator)
         )
     except CannotConvert as reason:
-        notes.lost(path, f"this looks like an expression, but cannot be converted: {reason}", AS_TEXT)
+        notes.add_lost(path, f"this looks like an expression, but cannot be converted: {reason}", AS_TEXT)
         return {LITERAL: text}
     _tell(translator, path, notes)
     return rule
@@ -44,7 +44,7 @@ def _text(text: str, path: Path, notes: Notes) -> Rule:
 
 def _tell(translator: CelTranslator, path: Path, notes: Notes) -> None:
     for change in translator.changes:
-        notes.changed(path, change)
+        notes.add_changed(path, change)
 
 
 # Filters ----------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def convert_filters(group: Any, path: Path, inputs: Mapping[str, Rule], notes: N
     operator, where = fields.take("operator")
     if not isinstance(operator, str) or operator.upper() not in ("AND", "OR"):
         if operator is not None:
-            notes.lost(where, "is neither AND nor OR", "AND")
+            notes.add_lost(where, "is neither AND nor OR", "AND")
         operator = "AND"
     listed, where = fields.take("filters")
     where = path if isinstance(group, list) else where
@@ -75,7 +75,7 @@ def _filter(part: Any, path: Path, inputs: Mapping[str, Rule], notes: Notes) -> 
     expression, where = fields.take("expression")
     value, _ = fields.take("value")
     _tell_rest(fields, notes)
-    compared = {} if value is None else {"value": as_data(value, path, notes, lambda text, *_: text)}
+    compared = {} if value is None else {"value": convert_data(value, path, notes, lambda text, *_: text)}
     translator = CelTranslator(inputs)
     try:
         rule = convert_expression(expression if isinstance(expression, str) else "", translator)
@@ -83,7 +83,7 @@ def _filter(part: Any, path: Path, inputs: Mapping[str, Rule], notes: Notes) -> 
             raise CannotConvert("it is no condition")
     except CannotConvert as reason:
         message = f"this filter cannot be converted: {reason}"
-        notes.lost(where, message, "false, so that the step does not run until it is written by hand")
+        notes.add_lost(where, message, "false, so that the step does not run until it is written by hand")
         return {"expression": False, "x-expression": expression}
     _tell(translator, where, notes)
     return {"expression": rule, **compared}
@@ -92,7 +92,7 @@ def _filter(part: Any, path: Path, inputs: Mapping[str, Rule], notes: Notes) -> 
 def _tell_rest(fields: Fields, notes: Notes) -> None:
     for _, value, path in fields.rest():
         if value is not None:
-            notes.lost(path, "has no equal", LEFT_OUT)
+            notes.add_lost(path, "has no equal", LEFT_OUT)
 
 
 # Go ---------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ _OURS_MS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
 def duration(value: Any) -> str | None:
     """A duration of ours for one of Go: nanoseconds, or a text such as "5m0s"; None for 0."""
-    value = whole(value)
+    value = normalize_number(value)
     if isinstance(value, int) and not isinstance(value, bool):
         ns = Decimal(value)
     elif isinstance(value, str) and len(value) < 100 and _DURATION.fullmatch(value):
@@ -131,7 +131,7 @@ def duration(value: Any) -> str | None:
     return f"{ms // _OURS_MS[unit]}{unit}"
 
 
-def whole(value: Any) -> Any:
+def normalize_number(value: Any) -> Any:
     """3 for 3.0: JSON does not tell whole numbers from others."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

@@ -8,31 +8,31 @@ from typing import Any
 
 from orchestrator.application.expressions.evaluation import LITERAL, references
 from orchestrator.application.spec.field_types import ON_ERROR
-from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
+from orchestrator.application.spec.step_models import StepModel, WorkflowModel
 from orchestrator.application.values.paths import Path
 from orchestrator.convert.flowtoy_providers import (
-    BODY_ALONE,
+    BODY_ONLY,
     TYPES,
     Provider,
-    input_of,
-    is_rendered_later,
-    is_settled,
-    payload_of,
-    place_url,
-    provider_of,
-    tell_program,
-    tell_secrets,
+    convert_input,
+    convert_payload,
+    is_rendered_by_executor,
+    is_setting_dropped,
+    move_url_to_source,
+    note_relative_program,
+    note_secrets,
+    resolve_provider,
 )
 from orchestrator.convert.jinja import JinjaTranslator, convert_template, is_template
 from orchestrator.convert.jmespath import convert_path
-from orchestrator.convert.json_logic import Rule, as_data
+from orchestrator.convert.json_logic import Rule, convert_data
 from orchestrator.convert.notes import AS_TEXT, LEFT_OUT, CannotConvert, Notes
-from orchestrator.convert.step_names import Identifiers
+from orchestrator.convert.step_names import StepIdAllocator
 
 WHOLE_RESULT = "the whole result is taken"
 _OLDER_INPUTS = {"type", "template", "value"}
-_DOCUMENT_KEYS = frozenset(WrittenDocument.key_names()) - {"flow", "steps"}
-_STEP_KEYS = frozenset(WrittenStep.key_names())
+_DOCUMENT_KEYS = frozenset(WorkflowModel.key_names()) - {"flow", "steps"}
+_STEP_KEYS = frozenset(StepModel.key_names())
 
 
 def convert_flowtoy(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
@@ -48,9 +48,9 @@ class _Conversion:
         flow = data.get(self._key)
         self._flow: list[Any] = flow if isinstance(flow, list) else []
         if flow is not None and not isinstance(flow, list):
-            notes.lost((self._key,), "is no list of steps", LEFT_OUT)
+            notes.add_lost((self._key,), "is no list of steps", LEFT_OUT)
         self._names = [_text_of(step, "name", "id", "op") for step in self._flow]
-        identifiers = Identifiers()
+        identifiers = StepIdAllocator()
         self._ids = {name: identifiers.take(name) for name in dict.fromkeys(self._names) if name is not None}
         self._has_payload = False
         self._outputs: dict[str, Rule] = {}
@@ -71,7 +71,7 @@ class _Conversion:
             elif key in _DOCUMENT_KEYS or key.startswith("x-"):
                 document[key] = value
             else:
-                self._notes.lost((key,), "flowtoy ignores this", LEFT_OUT)
+                self._notes.add_lost((key,), "flowtoy ignores this", LEFT_OUT)
         if self._assumed:
             assumed = {
                 name: {"type": "env", "configuration": {"vars": variables}}
@@ -90,14 +90,16 @@ class _Conversion:
             elif key == "max_workers":
                 kept[key] = value
             else:
-                self._notes.lost(("runner", key), "the runner has no such setting here", LEFT_OUT)
+                self._notes.add_lost(("runner", key), "the runner has no such setting here", LEFT_OUT)
         return kept
 
     def _policy(self, value: Any, path: Path) -> dict[str, Any]:
         if isinstance(value, str) and value.lower() in ON_ERROR:
             return {"on_error": value.lower()}
         if value:
-            self._notes.lost(path, "is none of fail, skip and continue, so flowtoy takes it for fail", "fail")
+            self._notes.add_lost(
+                path, "is none of fail, skip and continue, so flowtoy takes it for fail", "fail"
+            )
         return {"on_error": "fail"} if value else {}
 
     # Steps
@@ -108,9 +110,9 @@ class _Conversion:
         for n, (name, raw) in enumerate(zip(self._names, self._flow, strict=True)):
             path: Path = (self._key, n)
             if name is None:
-                self._notes.lost(path, "flowtoy does not run a step without a name", LEFT_OUT)
+                self._notes.add_lost(path, "flowtoy does not run a step without a name", LEFT_OUT)
             elif last[name] != n:
-                self._notes.lost(path, f"flowtoy runs only the last step of the name {name!r}", LEFT_OUT)
+                self._notes.add_lost(path, f"flowtoy runs only the last step of the name {name!r}", LEFT_OUT)
             else:
                 steps.append(self._step(raw, name, path))
         return steps
@@ -119,13 +121,13 @@ class _Conversion:
         step: dict[str, Any] = {"id": self._ids[name]}
         if step["id"] != name:
             step["name"] = name
-            self._notes.changed((*path, "name"), f"{name!r} cannot be an id", f"{step['id']} is")
-        provider = provider_of(raw.get("source"), self._sources)
+            self._notes.add_changed((*path, "name"), f"{name!r} cannot be an id", f"{step['id']} is")
+        provider = resolve_provider(raw.get("source"), self._sources)
         for key, value in raw.items():
             is_identity = key == "name" or (key == "id" and value == name)
             if value is not None and not is_identity:
                 step |= self._part(key, value, (*path, key), provider)
-        place_url(step, provider, path, self._notes)
+        move_url_to_source(step, provider, path, self._notes)
         if "output" in step:  # what flowtoy prints in the end
             self._outputs[name] = {"var": f"steps.{step['id']}.output"}
         if missing := self._unseen(raw.get("input"), step):
@@ -157,7 +159,7 @@ class _Conversion:
                 return {key: [self._ids.get(item, item) for item in value if isinstance(item, str)]}
         if key.startswith("x-") or (key in _STEP_KEYS and key not in ("depends_on", "id")):
             return {key: value}
-        self._notes.lost(path, "flowtoy ignores this", LEFT_OUT)
+        self._notes.add_lost(path, "flowtoy ignores this", LEFT_OUT)
         return {}
 
     # Sources
@@ -182,12 +184,12 @@ class _Conversion:
             return
         if kept := [key for key in before if key not in after]:
             message = "flowtoy replaces the whole configuration of the base; here they are merged"
-            self._notes.changed((*path, "override"), message, f"{', '.join(kept)} of the base stay")
+            self._notes.add_changed((*path, "override"), message, f"{', '.join(kept)} of the base stay")
 
     def _definition(self, source: Any, path: Path, provider: Provider | None = None) -> Any:
         if not isinstance(source, dict):
             return source
-        provider = provider or provider_of(source, {})
+        provider = provider or resolve_provider(source, {})
         converted: dict[str, Any] = {}
         for key, value in source.items():
             where = (*path, key)
@@ -196,27 +198,27 @@ class _Conversion:
             elif key == "configuration" and isinstance(value, dict):
                 converted[key] = self._configuration(provider, value, where)
             else:
-                converted[key] = as_data(value, where, self._notes, self._configured)
+                converted[key] = convert_data(value, where, self._notes, self._configured)
         if source.get("type") == "rest" and isinstance(converted.get("configuration", {}), dict):
-            converted["configuration"] = {**converted.get("configuration", {}), **BODY_ALONE}
+            converted["configuration"] = {**converted.get("configuration", {}), **BODY_ONLY}
         return converted
 
     def _configuration(self, provider: Provider, given: dict[str, Any], path: Path) -> dict[str, Any]:
-        tell_secrets(provider, given, path, self._notes)
+        note_secrets(provider, given, path, self._notes)
         made: dict[str, Any] = {}
         for name, value in given.items():
             where = (*path, name)
             converting = self._configured
             if provider.kind == "process" and name == "command":
-                tell_program(value, where, self._notes)
+                note_relative_program(value, where, self._notes)
                 if provider.configuration.get("pass_to") == "template":
                     converting = self._rendered_later
-            if not is_settled(provider, name, value, where, self._notes):
-                made[name] = as_data(value, where, self._notes, converting)
+            if not is_setting_dropped(provider, name, value, where, self._notes):
+                made[name] = convert_data(value, where, self._notes, converting)
         return made
 
     def _rendered_later(self, text: str, path: Path, notes: Notes) -> Rule:
-        return text if is_rendered_later(text) else self._configured(text, path, notes)
+        return text if is_rendered_by_executor(text) else self._configured(text, path, notes)
 
     def _configured(self, text: str, path: Path, notes: Notes) -> Rule:
         return self._template(text, path, notes, self._root_of_configuration) if is_template(text) else text
@@ -233,7 +235,7 @@ class _Conversion:
         if isinstance(name, str) and name not in self._sources:
             if name not in self._assumed:
                 message = "is not in this document, and taken for a source of the type env"
-                self._notes.changed(("sources", name), message)
+                self._notes.add_changed(("sources", name), message)
             variables = self._assumed.setdefault(name, [])
             if isinstance(variable, str) and variable not in variables:
                 variables.append(variable)
@@ -253,19 +255,19 @@ class _Conversion:
                     and (key == "template" or "type" in value)
                 ):
                     return self._payload(value[key], (*path, key), provider)
-            return input_of(provider, value, path, self._notes, self._converting)
+            return convert_input(provider, value, path, self._notes, self._converting)
         return self._payload(value, path, provider)
 
     def _payload(self, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
-        made = payload_of(provider, value, path, self._notes, self._converting)
+        made = convert_payload(provider, value, path, self._notes, self._converting)
         if made and not self._has_payload:
             message = "an input is a mapping here: what flowtoy gives a provider as a whole is its payload"
-            self._notes.changed(path, message)
+            self._notes.add_changed(path, message)
             self._has_payload = True
         return made
 
     def _converting(self, value: Any, path: Path) -> Rule:
-        return as_data(value, path, self._notes, self._given)
+        return convert_data(value, path, self._notes, self._given)
 
     def _given(self, text: str, path: Path, notes: Notes) -> Rule:
         return self._template(text, path, notes, self._root_of_input)
@@ -285,21 +287,21 @@ class _Conversion:
         try:
             rule = convert_template(text, translator)
         except CannotConvert as reason:
-            notes.lost(path, f"this template cannot be converted: {reason}", AS_TEXT)
+            notes.add_lost(path, f"this template cannot be converted: {reason}", AS_TEXT)
             return {LITERAL: text}
         for change in translator.changes:
-            notes.changed(path, change)
+            notes.add_changed(path, change)
         return rule
 
     def _output(self, outputs: Any, path: Path, provider: Provider) -> dict[str, Any]:
         if not isinstance(outputs, list):
-            self._notes.lost(path, "is no list, as flowtoy's outputs are", "left as it is")
+            self._notes.add_lost(path, "is no list, as flowtoy's outputs are", "left as it is")
             return {"output": outputs}
         converted: dict[str, Rule] = {}
         for n, entry in enumerate(outputs):
             name = _text_of(entry, "name")
             if name is None:
-                self._notes.lost((*path, n), "flowtoy passes over an output without a name", LEFT_OUT)
+                self._notes.add_lost((*path, n), "flowtoy passes over an output without a name", LEFT_OUT)
             else:
                 converted[name] = self._extraction(entry, (*path, n), provider.result)
         return {"output": converted} if converted else {}
@@ -308,19 +310,19 @@ class _Conversion:
         written = entry.get("value", entry.get("path"))
         if entry.get("type") != "jmespath":
             if entry.get("type") not in (None, "raw", "json"):
-                self._notes.lost((*path, "type"), "is none of raw, json and jmespath", WHOLE_RESULT)
+                self._notes.add_lost((*path, "type"), "is none of raw, json and jmespath", WHOLE_RESULT)
             elif written is not None:
                 message = "flowtoy uses it only with the type jmespath"
-                self._notes.lost((*path, "value"), message, WHOLE_RESULT)
+                self._notes.add_lost((*path, "value"), message, WHOLE_RESULT)
             return result
         try:
             rule, changes = convert_path(written if isinstance(written, str) else "", result)
         except CannotConvert as reason:
             message = f"this JMESPath cannot be converted: {reason}"
-            self._notes.lost((*path, "value"), message, WHOLE_RESULT)
+            self._notes.add_lost((*path, "value"), message, WHOLE_RESULT)
             return result
         for change in changes:
-            self._notes.changed((*path, "value"), change)
+            self._notes.add_changed((*path, "value"), change)
         return rule
 
 

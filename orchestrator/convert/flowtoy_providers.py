@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.application.redaction.by_key import is_secret
-from orchestrator.application.spec.sources import merged
+from orchestrator.application.redaction.by_key import is_secret_key
+from orchestrator.application.spec.sources import merge_configuration
 from orchestrator.application.values.paths import Path
 from orchestrator.convert.jmespath import RESULT
 from orchestrator.convert.json_logic import Rule
@@ -25,7 +25,7 @@ from orchestrator.convert.notes import LEFT_OUT, Notes
 TYPES = {"rest": "http"}
 """What flowtoy calls a provider and we call otherwise."""
 
-BODY_ALONE = {"returns": "body"}
+BODY_ONLY = {"returns": "body"}
 """What flowtoy's `rest` gives is the content of an answer; our `http` gives its status and headers too."""
 
 PAYLOAD = "payload"
@@ -33,11 +33,11 @@ PAYLOAD = "payload"
 
 HTTP_INPUTS = frozenset({"url", "method", "headers", "query", "path", "json", "form", "body", "timeout"})
 PROCESS_INPUTS = frozenset({"command", "args", "stdin", "cwd", "timeout", "environment", "pass_environment"})
-NOWHERE = "flowtoy sends this nowhere: the source has no input_mode"
+NO_INPUT_MODE = "flowtoy sends this nowhere: the source has no input_mode"
 _RENDERED_LATER = re.compile(r"\{\{\s*(?:raw|input|json)(?:\.\w+)*\s*\}\}")
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 
-Converting = Callable[[Any, Path], Rule]
+ConvertValue = Callable[[Any, Path], Rule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Provider:
         return {"var": f"{RESULT['var']}.value"} if self.kind == "rest" else RESULT
 
 
-def provider_of(source: Any, sources: dict[str, Any]) -> Provider:
+def resolve_provider(source: Any, sources: dict[str, Any]) -> Provider:
     """As flowtoy finds it: an unknown name is a type."""
     if isinstance(source, str):
         source = sources.get(source, {"type": source})
@@ -62,10 +62,12 @@ def provider_of(source: Any, sources: dict[str, Any]) -> Provider:
     if "base" not in source:
         return Provider(source.get("type"), _mapping(source.get("configuration")))
     base = source["base"]
-    below = provider_of(base, sources) if isinstance(base, str) else Provider(None, {})
+    below = resolve_provider(base, sources) if isinstance(base, str) else Provider(None, {})
     override = _mapping(source.get("override"))
     change = override.get("configuration", {key: one for key, one in override.items() if key != "type"})
-    return Provider(override.get("type", below.kind), merged(below.configuration, _mapping(change)))
+    return Provider(
+        override.get("type", below.kind), merge_configuration(below.configuration, _mapping(change))
+    )
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -75,25 +77,25 @@ def _mapping(value: Any) -> dict[str, Any]:
 # ---- configurations
 
 
-def is_rendered_later(text: str) -> bool:
+def is_rendered_by_executor(text: str) -> bool:
     """Whether a part of a command is a template that the executor `process` itself fills in."""
     return not _TEMPLATE.search(_RENDERED_LATER.sub("", text))
 
 
-def is_settled(provider: Provider, name: str, value: Any, path: Path, notes: Notes) -> bool:
+def is_setting_dropped(provider: Provider, name: str, value: Any, path: Path, notes: Notes) -> bool:
     """Whether nothing is left of a setting, because it says what holds here anyway, or cannot be said."""
     if provider.kind != "process" or name != "template_strict":
         return False
     if value is not True:
-        notes.lost(path, "a template of a command that finds nothing is always refused here", LEFT_OUT)
+        notes.add_lost(path, "a template of a command that finds nothing is always refused here", LEFT_OUT)
     return True
 
 
-def tell_secrets(provider: Provider, given: dict[str, Any], path: Path, notes: Notes) -> None:
+def note_secrets(provider: Provider, given: dict[str, Any], path: Path, notes: Notes) -> None:
     """What is not to be shown, and stands in the document."""
     for where in (*_named_secrets(given, path), *_redacted_arguments(provider, given, path)):
         message = "this looks like a secret, and Redis keeps it with the document"
-        notes.changed(where, message, "write {secret: NAME} there, and give it to the worker")
+        notes.add_changed(where, message, "write {secret: NAME} there, and give it to the worker")
 
 
 def _named_secrets(value: Any, path: Path) -> Iterator[Path]:
@@ -103,7 +105,7 @@ def _named_secrets(value: Any, path: Path) -> Iterator[Path]:
     for key, item in _mapping(value).items():
         if not isinstance(item, str):
             yield from _named_secrets(item, (*path, key))
-        elif item and is_secret(key) and not _TEMPLATE.search(item):
+        elif item and is_secret_key(key) and not _TEMPLATE.search(item):
             yield (*path, key)
 
 
@@ -122,7 +124,7 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def tell_program(command: Any, path: Path, notes: Notes) -> None:
+def note_relative_program(command: Any, path: Path, notes: Notes) -> None:
     """A program that lies where flowtoy is started is found by nobody here."""
     try:
         words = shlex.split(command) if isinstance(command, str) else command
@@ -130,72 +132,74 @@ def tell_program(command: Any, path: Path, notes: Notes) -> None:
         return
     program = words[0] if isinstance(words, list) and words else None
     if isinstance(program, str) and "/" in program.lstrip("/") and not program.startswith("/"):
-        notes.lost(path, f"{program!r} is no name and no absolute path: no worker runs it", "left as it is")
+        notes.add_lost(
+            path, f"{program!r} is no name and no absolute path: no worker runs it", "left as it is"
+        )
 
 
 # ---- inputs
 
 
-def payload_of(
-    provider: Provider, value: Any, path: Path, notes: Notes, converting: Converting
+def convert_payload(
+    provider: Provider, value: Any, path: Path, notes: Notes, convert_value: ConvertValue
 ) -> dict[str, Rule]:
     """What flowtoy gives a provider as a whole."""
     if _takes_no_payload(provider, path, notes):
         return {}
-    return {PAYLOAD: converting(value, path)}
+    return {PAYLOAD: convert_value(value, path)}
 
 
 def _takes_no_payload(provider: Provider, path: Path, notes: Notes) -> bool:
     if provider.kind == "env":
-        notes.lost(path, "flowtoy's env takes no input", LEFT_OUT)
+        notes.add_lost(path, "flowtoy's env takes no input", LEFT_OUT)
     elif provider.kind == "rest" and not provider.configuration.get("input_mode"):
-        notes.lost(path, NOWHERE, LEFT_OUT)
+        notes.add_lost(path, NO_INPUT_MODE, LEFT_OUT)
     else:
         return False
     return True
 
 
-def input_of(
-    provider: Provider, given: dict[str, Any], path: Path, notes: Notes, converting: Converting
+def convert_input(
+    provider: Provider, given: dict[str, Any], path: Path, notes: Notes, convert_value: ConvertValue
 ) -> dict[str, Rule]:
     """What a step gives as a mapping: settings of its own, or one value."""
     match provider.kind:
         case "rest":
-            return _of_rest(provider, given, path, notes, converting)
+            return _of_rest(provider, given, path, notes, convert_value)
         case "process":
-            return _of_process(provider, given, path, notes, converting)
+            return _of_process(provider, given, path, notes, convert_value)
         case "env":
-            return payload_of(provider, given, path, notes, converting)
-    return {key: converting(value, (*path, key)) for key, value in given.items()}
+            return convert_payload(provider, given, path, notes, convert_value)
+    return {key: convert_value(value, (*path, key)) for key, value in given.items()}
 
 
 def _of_rest(
-    provider: Provider, given: dict[str, Any], path: Path, notes: Notes, converting: Converting
+    provider: Provider, given: dict[str, Any], path: Path, notes: Notes, convert_value: ConvertValue
 ) -> dict[str, Rule]:
     mode = provider.configuration.get("input_mode")
     if mode == "parameter":
         message = "each key is a parameter of its own here; flowtoy sends the keys without their values"
-        notes.changed(path, message)
-        return {"query": converting(given, path)}
+        notes.add_changed(path, message)
+        return {"query": convert_value(given, path)}
     if mode:
-        return {PAYLOAD: converting(given, path)}
+        return {PAYLOAD: convert_value(given, path)}
     for key in (key for key in given if key not in HTTP_INPUTS):
-        notes.lost((*path, key), NOWHERE, LEFT_OUT)
-    return {key: converting(value, (*path, key)) for key, value in given.items() if key in HTTP_INPUTS}
+        notes.add_lost((*path, key), NO_INPUT_MODE, LEFT_OUT)
+    return {key: convert_value(value, (*path, key)) for key, value in given.items() if key in HTTP_INPUTS}
 
 
 def _of_process(
-    provider: Provider, given: dict[str, Any], path: Path, notes: Notes, converting: Converting
+    provider: Provider, given: dict[str, Any], path: Path, notes: Notes, convert_value: ConvertValue
 ) -> dict[str, Rule]:
     if not PROCESS_INPUTS & given.keys():
-        notes.changed(path, "a mapping is given to a program as JSON here")
-        return {PAYLOAD: converting(given, path)}
+        notes.add_changed(path, "a mapping is given to a program as JSON here")
+        return {PAYLOAD: convert_value(given, path)}
     for key in (key for key in given if key not in PROCESS_INPUTS):
-        notes.lost((*path, key), "a program takes no such setting", LEFT_OUT)
-    made = {key: converting(value, (*path, key)) for key, value in given.items() if key in PROCESS_INPUTS}
+        notes.add_lost((*path, key), "a program takes no such setting", LEFT_OUT)
+    made = {key: convert_value(value, (*path, key)) for key, value in given.items() if key in PROCESS_INPUTS}
     if "command" not in given:
         return made
-    tell_program(given["command"], (*path, "command"), notes)
+    note_relative_program(given["command"], (*path, "command"), notes)
     if "command" in provider.configuration:
         _add_arguments(made, provider.configuration["command"], (*path, "command"), notes)
     return made
@@ -208,10 +212,12 @@ def _add_arguments(made: dict[str, Rule], fixed: Any, path: Path, notes: Notes) 
     if is_longer and "args" not in made:
         made["args"] = command[len(fixed) :]
     else:
-        notes.lost(path, "the source has a command, which an input cannot change; args adds to it", LEFT_OUT)
+        notes.add_lost(
+            path, "the source has a command, which an input cannot change; args adds to it", LEFT_OUT
+        )
 
 
-def place_url(step: dict[str, Any], provider: Provider, path: Path, notes: Notes) -> None:
+def move_url_to_source(step: dict[str, Any], provider: Provider, path: Path, notes: Notes) -> None:
     """Headers of a source are sent nowhere but where the source itself says."""
     is_told = {"url", "base_url"} & provider.configuration.keys()
     if provider.kind != "rest" or is_told or "headers" not in provider.configuration:
@@ -220,7 +226,7 @@ def place_url(step: dict[str, Any], provider: Provider, path: Path, notes: Notes
     if not isinstance(given.get("url"), str):
         if "url" in given:
             message = "the source has headers, which go only where the source says: give it a base_url"
-            notes.lost((*path, "input", "url"), message, "left as it is")
+            notes.add_lost((*path, "input", "url"), message, "left as it is")
         return
     step["source"] = _with_url(step["source"], given.pop("url"))
     if not given:

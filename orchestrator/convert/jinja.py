@@ -21,7 +21,7 @@ from orchestrator.convert.expression_parser import (
     read_tokens,
 )
 from orchestrator.convert.jinja_filters import FILTERS
-from orchestrator.convert.json_logic import Rule, bounded, joined, operation, unequal
+from orchestrator.convert.json_logic import Rule, concatenate, operation, require_valid, unequal
 from orchestrator.convert.notes import CannotConvert
 from orchestrator.convert.translation import Translator
 
@@ -44,7 +44,7 @@ class JinjaTranslator(Translator):
     def root(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
         return self._root(name, keys)
 
-    def special(self, node: Call | Filter | Test) -> Rule:
+    def translate_special(self, node: Call | Filter | Test) -> Rule:
         match node:
             case Filter():
                 return self._filtered(node)
@@ -62,7 +62,7 @@ class JinjaTranslator(Translator):
         if known is None:
             raise CannotConvert(f"the filter {node.name} has no equal")
         args = [self.rule(arg) for arg in node.args]
-        if node.named or not known.least <= len(args) <= known.most:
+        if node.named or not known.min_args <= len(args) <= known.max_args:
             raise CannotConvert(f"the filter {node.name} with these arguments has no equal")
         if known.change:
             self.changes.append(known.change)
@@ -79,7 +79,7 @@ class JinjaTranslator(Translator):
 
 def convert_template(text: str, translator: Translator, syntax: Syntax = JINJA) -> Rule:
     """The expression that a template means; CannotConvert says why there is none."""
-    return bounded(_Reader(text, translator, syntax).read())
+    return require_valid(_Reader(text, translator, syntax).read())
 
 
 class _Reader:
@@ -108,11 +108,11 @@ class _Reader:
                 words = self._words("{%")
                 tag = words[0].text if words else ""
                 if tag in ends:
-                    return joined(*parts), words
+                    return concatenate(*parts), words
                 parts.append(self._block(tag, words[1:]))
         parts.append(self._literal(len(self._text), is_trimmed=False))
         self._at = len(self._text)
-        return joined(*parts), []
+        return concatenate(*parts), []
 
     def _literal(self, end: int, *, is_trimmed: bool) -> str:
         text = self._text[self._at : end]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.convert.json_logic import Rule, joined, operation
+from orchestrator.convert.json_logic import Rule, concatenate, operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +13,13 @@ class KnownFilter:
     """How a filter is written here; with how many arguments; and what is different, if something is."""
 
     build: Callable[..., Rule]
-    least: int = 0
-    most: int = 0
+    min_args: int = 0
+    max_args: int = 0
     change: str = ""
 
 
-def _as(operator: str, least: int = 0, most: int = 0, change: str = "") -> KnownFilter:
-    return KnownFilter(lambda of, *args: operation(operator, of, *args), least, most, change)
+def _as(operator: str, min_args: int = 0, max_args: int = 0, change: str = "") -> KnownFilter:
+    return KnownFilter(lambda of, *args: operation(operator, of, *args), min_args, max_args, change)
 
 
 def _default(of: Rule, default: Rule = "", also_if_false: Rule = False) -> Rule:
@@ -27,7 +27,7 @@ def _default(of: Rule, default: Rule = "", also_if_false: Rule = False) -> Rule:
 
 
 def _text(of: Rule) -> Rule:
-    return joined(of) if isinstance(of, str) else operation("cat", of)
+    return concatenate(of) if isinstance(of, str) else operation("cat", of)
 
 
 _LENGTH = _as("list.length")

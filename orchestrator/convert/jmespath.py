@@ -39,12 +39,12 @@ from orchestrator.convert.jmespath_parser import (
 )
 from orchestrator.convert.json_logic import (
     Rule,
-    bounded,
+    access_key,
     equal,
-    gathered,
+    flatten_operation,
     is_segment,
     operation,
-    reached,
+    require_valid,
     unequal,
 )
 from orchestrator.convert.notes import CannotConvert
@@ -58,7 +58,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def convert_path(text: str, base: Rule = RESULT) -> tuple[Rule, list[str]]:
     """The expression over the result that a JMESPath means, and what is different about it."""
     reader = _Translation()
-    return bounded(reader.rule(parse(text), base)), reader.changes
+    return require_valid(reader.rule(parse(text), base)), reader.changes
 
 
 class _Translation:
@@ -84,7 +84,7 @@ class _Translation:
             case Compare(operator, left, right):
                 return _compared(operator, self.rule(left, base), self.rule(right, base))
             case Logic(operator, left, right):
-                return gathered(operator, self._condition(left, base), self._condition(right, base))
+                return flatten_operation(operator, self._condition(left, base), self._condition(right, base))
             case Not(of):
                 return operation("!", self._condition(of, base))
             case Call(name, args):
@@ -118,7 +118,7 @@ class _Translation:
             is_plain = is_segment(key) if isinstance(key, str) else key >= 0
             if not is_plain and (text := _written(rule, steps[n:])) is not None:
                 return {"list.first": {"vars": text}}
-            rule = reached(rule, key)
+            rule = access_key(rule, key)
         return rule
 
     def _jsonpath(self, steps: tuple[Step, ...], first: int, base: Rule) -> str | None:

@@ -48,7 +48,7 @@ def kind_of(rule: Rule) -> str | None:
     return None
 
 
-def joined(*parts: Rule) -> Rule:
+def concatenate(*parts: Rule) -> Rule:
     """The texts of all parts as one; a single part stays what it is."""
     written = [part for part in parts if part != ""]
     if len(written) == 1:
@@ -64,7 +64,7 @@ def joined(*parts: Rule) -> Rule:
     return {"cat": merged} if len(merged) > 1 else "".join(merged)
 
 
-def gathered(operator: str, left: Rule, right: Rule) -> Rule:
+def flatten_operation(operator: str, left: Rule, right: Rule) -> Rule:
     """`a and b and c` as one operation of three: the deeper form says nothing more."""
     inner = left[operator] if isinstance(left, dict) and list(left) == [operator] else [left]
     return {operator: [*inner, right]} if isinstance(inner, list) else {operator: [inner, right]}
@@ -81,7 +81,7 @@ def unequal(left: Rule, right: Rule) -> Rule:
     return {"!=" if operator == "==" else "!==": sides}
 
 
-def reached(rule: Rule, key: Rule) -> Rule:
+def access_key(rule: Rule, key: Rule) -> Rule:
     """The part of a value under one key or index."""
     path = rule.get("var") if isinstance(rule, dict) and len(rule) == 1 else None
     is_index = isinstance(key, int) and not isinstance(key, bool)
@@ -103,26 +103,28 @@ def is_segment(key: str) -> bool:
     return bool(key) and "." not in key
 
 
-def as_data(value: Any, path: Path, notes: Notes, convert_text: Callable[[str, Path, Notes], Rule]) -> Rule:
+def convert_data(
+    value: Any, path: Path, notes: Notes, convert_text: Callable[[str, Path, Notes], Rule]
+) -> Rule:
     """Data with its texts converted; what would be taken for an expression is quoted."""
     if isinstance(value, str):
         return convert_text(value, path, notes)
     if isinstance(value, list):
-        return [as_data(item, (*path, n), notes, convert_text) for n, item in enumerate(value)]
+        return [convert_data(item, (*path, n), notes, convert_text) for n, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and next(iter(value)) in (*OPERATORS, LITERAL, SECRET):
         inner = Notes()
-        converted = {key: as_data(item, path, inner, convert_text) for key, item in value.items()}
-        if converted != value or inner.taken():
+        converted = {key: convert_data(item, path, inner, convert_text) for key, item in value.items()}
+        if converted != value or inner.as_tuple():
             [key] = value
             message = f"a mapping with the only key {key!r} is an expression here, and cannot hold templates"
-            notes.lost(path, message, AS_TEXT)
+            notes.add_lost(path, message, AS_TEXT)
         return {LITERAL: value}
-    return {key: as_data(item, (*path, key), notes, convert_text) for key, item in value.items()}
+    return {key: convert_data(item, (*path, key), notes, convert_text) for key, item in value.items()}
 
 
-def bounded(rule: Rule) -> Rule:
+def require_valid(rule: Rule) -> Rule:
     """The same, unless our language would refuse it."""
     problems = check(rule, "")
     if problems:

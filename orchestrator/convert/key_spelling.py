@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.application.values.paths import Path
 
 
-def snake(key: str) -> str:
+def to_snake_case(key: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", key).lower()
 
 
@@ -20,7 +20,7 @@ class Fields:
         self._path = path
         self._written: dict[str, tuple[str, Any]] = {}
         for key, value in mapping.items() if isinstance(mapping, dict) else ():
-            self._written.setdefault(snake(key), (key, value))
+            self._written.setdefault(to_snake_case(key), (key, value))
 
     def take(self, *names: str) -> tuple[Any, Path]:
         """The value of the first of these keys that has one, and where it stands."""

@@ -34,17 +34,17 @@ class Notes:
     def __init__(self) -> None:
         self._notes: dict[Note, None] = {}
 
-    def lost(self, path: Path | str, message: str, instead: str = "") -> None:
+    def add_lost(self, path: Path | str, message: str, instead: str = "") -> None:
         self._add(path, message, instead, "lost")
 
-    def changed(self, path: Path | str, message: str, instead: str = "") -> None:
+    def add_changed(self, path: Path | str, message: str, instead: str = "") -> None:
         self._add(path, message, instead, "changed")
 
     def _add(self, path: Path | str, message: str, instead: str, kind: Literal["lost", "changed"]) -> None:
         place = path if isinstance(path, str) else render_path(path)
         self._notes[Note(place, message, instead, kind)] = None
 
-    def taken(self) -> tuple[Note, ...]:
+    def as_tuple(self) -> tuple[Note, ...]:
         return tuple(self._notes)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.expressions.evaluation import LITERAL, is_expression
-from orchestrator.application.spec.part_models import WrittenBranch
-from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
+from orchestrator.application.spec.part_models import BranchModel
+from orchestrator.application.spec.step_models import StepModel, WorkflowModel
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.application.values.paths import Path
 from orchestrator.convert.notes import Notes
@@ -23,7 +23,7 @@ def looks_like_runfox(data: dict[str, Any]) -> bool:
 
 
 def convert_runfox(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    document = _without_strangers(data, WrittenDocument.key_names(), (), notes)
+    document = _without_strangers(data, WorkflowModel.key_names(), (), notes)
     if isinstance(document.get("steps"), list):
         document["steps"] = [_step(step, ("steps", n), notes) for n, step in enumerate(document["steps"])]
     for path, value in _values(document):
@@ -50,17 +50,17 @@ def _without_strangers(
         is_free = key in known or key.startswith("x-")
         kept[key if is_free else f"x-{key}"] = value
         if not is_free:
-            notes.changed((*path, key), "runfox ignores this key", f"kept as x-{key}")
+            notes.add_changed((*path, key), "runfox ignores this key", f"kept as x-{key}")
     return kept
 
 
 def _step(step: Any, path: Path, notes: Notes) -> Any:
     if not isinstance(step, dict):
         return step
-    step = _without_strangers(step, WrittenStep.key_names(), path, notes)
+    step = _without_strangers(step, StepModel.key_names(), path, notes)
     if isinstance(step.get("branch"), list):
         step["branch"] = [
-            _without_strangers(entry, WrittenBranch.key_names(), (*path, "branch", n), notes)
+            _without_strangers(entry, BranchModel.key_names(), (*path, "branch", n), notes)
             if isinstance(entry, dict)
             else entry
             for n, entry in enumerate(step["branch"])
@@ -84,10 +84,10 @@ def _tell_expressions(value: Any, path: Path, notes: Notes) -> None:
     if isinstance(value, list):
         if _holds_expression(value):
             message = "expressions inside of a list are evaluated here; runfox passes them on as they are"
-            notes.changed(path, message, "write {$literal: ...} around what is to stay")
+            notes.add_changed(path, message, "write {$literal: ...} around what is to stay")
     elif is_expression(value):
         for operator in sorted(_NEW_OPERATORS & set(_operators(value))):
-            notes.changed(path, f"{operator} is an operator here, and data for runfox")
+            notes.add_changed(path, f"{operator} is an operator here, and data for runfox")
     elif isinstance(value, dict):
         for key, item in value.items():
             _tell_expressions(item, (*path, key), notes)
@@ -123,9 +123,11 @@ def _tell_attempts(document: dict[str, Any], notes: Notes) -> None:
         decides = any(entry.get("condition") is True for _, entry in _mappings(step.get("branch")))
         if "attempts_on" not in {**(defaults if isinstance(defaults, dict) else {}), **step} and not decides:
             message = "only errors use up attempts here; runfox repeats a step that succeeded too"
-            notes.changed(path, message, "write attempts_on: any for that")
+            notes.add_changed(path, message, "write attempts_on: any for that")
         if has_loop:
-            notes.changed(path, "a step that is set again has its attempts anew; in runfox a set uses one up")
+            notes.add_changed(
+                path, "a step that is set again has its attempts anew; in runfox a set uses one up"
+            )
 
 
 def _tell_failures(document: dict[str, Any], notes: Notes) -> None:
@@ -134,7 +136,7 @@ def _tell_failures(document: dict[str, Any], notes: Notes) -> None:
     is_settled = isinstance(defaults, dict) and "on_error" in defaults
     if not is_settled and any(not step.get("branch") and "on_error" not in step for _, step in steps):
         message = "an executor that raises fails the workflow here; in runfox its step is complete"
-        notes.changed(("steps",), message, "write on_error: continue, or a branch, for that")
+        notes.add_changed(("steps",), message, "write on_error: continue, or a branch, for that")
 
 
 def _tell_dependencies(document: dict[str, Any], notes: Notes) -> None:
@@ -143,14 +145,14 @@ def _tell_dependencies(document: dict[str, Any], notes: Notes) -> None:
     except InvalidSpec:
         return  # told by whoever checks the result
     above = {step.id: step.depends_on for step in loaded.spec.steps}
-    work = [MOST_WORK]
+    work = [MAX_STEPS_SCANNED]
     for n, step in enumerate(loaded.spec.steps):
         for name in _implied(set(loaded.graph.parents[step.id]), step.depends_on, above, work):
             message = f"reads step {name!r} without depends_on: it waits for it here; runfox does not"
-            notes.changed(("steps", n, "input"), message)
+            notes.add_changed(("steps", n, "input"), message)
 
 
-MOST_WORK = 1_000_000
+MAX_STEPS_SCANNED = 1_000_000
 """How many steps are looked at for this in all: a document of strangers may have very many."""
 
 

@@ -22,12 +22,12 @@ from orchestrator.convert.expression_parser import (
 )
 from orchestrator.convert.json_logic import (
     Rule,
+    access_key,
+    concatenate,
     equal,
-    gathered,
-    joined,
+    flatten_operation,
     kind_of,
     operation,
-    reached,
     unequal,
 )
 from orchestrator.convert.notes import CannotConvert
@@ -58,7 +58,7 @@ class Translator(ABC):
             case Pairs(pairs):
                 return self._mapping([(self.rule(key), self.rule(value)) for key, value in pairs])
             case Call() | Filter() | Test():
-                return self.special(node)
+                return self.translate_special(node)
 
     # What a language has of its own
 
@@ -67,7 +67,7 @@ class Translator(ABC):
         """The value that a variable and the first of these keys mean, and the keys that are left."""
 
     @abstractmethod
-    def special(self, node: Call | Filter | Test) -> Rule: ...
+    def translate_special(self, node: Call | Filter | Test) -> Rule: ...
 
     # Shared
 
@@ -80,7 +80,7 @@ class Translator(ABC):
         keys.reverse()
         rule, left = self.root(base.name, keys) if isinstance(base, Name) else (self.rule(base), keys)
         for key in left:
-            rule = reached(rule, key)
+            rule = access_key(rule, key)
         return rule
 
     def _key(self, node: Node) -> Any:
@@ -99,9 +99,9 @@ class Translator(ABC):
     def _binary(self, operator: str, left: Rule, right: Rule) -> Rule:
         match operator:
             case "and" | "&&":
-                return gathered("and", left, right)
+                return flatten_operation("and", left, right)
             case "or" | "||":
-                return gathered("or", left, right)
+                return flatten_operation("or", left, right)
             case "==":
                 return equal(left, right)
             case "!=":
@@ -111,7 +111,7 @@ class Translator(ABC):
             case "<" | "<=" | ">" | ">=" | "in":
                 return operation(operator, left, right)
             case "~":
-                return _text(joined(left, right))
+                return _text(concatenate(left, right))
             case "+":
                 return self._sum(left, right)
             case "-" | "*" | "/" | "%":
@@ -123,12 +123,12 @@ class Translator(ABC):
     def _sum(self, left: Rule, right: Rule) -> Rule:
         kinds = {kind_of(left), kind_of(right)}
         if "text" in kinds:
-            return joined(left, right)
+            return concatenate(left, right)
         if "list" in kinds:
             return operation("merge", left, right)
         if "number" not in kinds:
             self.changes.append(AMBIGUOUS_PLUS)
-        return gathered("+", left, right)
+        return flatten_operation("+", left, right)
 
     def _mapping(self, pairs: list[tuple[Rule, Rule]]) -> Rule:
         if not all(isinstance(key, str) for key, _ in pairs):

@@ -54,23 +54,23 @@ from orchestrator.application.records.events import (
     failure,
 )
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.backend.backend import Backend
-from orchestrator.backend.conflicts import Conflict, settle_conflict
+from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
-from orchestrator.coordinator.pending_commit import Case, commit_of, marks
-from orchestrator.coordinator.periodic import Chore
-from orchestrator.coordinator.rejections import Refusals
+from orchestrator.coordinator.pending_commit import PendingCommit, build_commit, log_fields
+from orchestrator.coordinator.periodic import PeriodicTask
+from orchestrator.coordinator.rejections import Rejections
 from orchestrator.coordinator.schedules import Schedules
-from orchestrator.coordinator.starts import Named, Starts, existing
+from orchestrator.coordinator.starts import NamedWorkflows, Starts, existing_execution_reply
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CoordinatorOptions:
     """How often and how much."""
 
     batch: int = 200
@@ -82,8 +82,8 @@ class Pace:
     reclaim_for_s: float = 1.0
     renew_every_s: float = 1.0
     trim_every_s: float = 10.0
-    most_deliveries: int = 5
-    most_conflicts: int = 20
+    max_deliveries: int = 5
+    max_conflicts: int = 20
 
 
 class Coordinator:
@@ -92,18 +92,18 @@ class Coordinator:
         backend: Backend,
         log: EventLog,
         definitions: Definitions,
-        pace: Pace | None = None,
+        options: CoordinatorOptions | None = None,
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(8),
-        routes: Routes | None = None,
+        routes: TagRoutes | None = None,
     ) -> None:
-        self._backend, self._log, self._refusals = backend, log, Refusals(log)
-        self._pace, self._nonce = pace or Pace(), nonce
-        self._starts = Starts(backend, log, definitions, routes or Routes(), self._pace.jobs_per_commit)
+        self._backend, self._log, self._refusals = backend, log, Rejections(log)
+        self._options, self._nonce = options or CoordinatorOptions(), nonce
+        self._starts = Starts(backend, log, definitions, routes or TagRoutes(), self._options.jobs_per_commit)
         self._schedules = Schedules(definitions.schedules, log)
         self._chores = [
-            Chore(self._pace.tend_every_s, self._log.tend),
-            Chore(self._pace.reclaim_every_s, self._reclaim),
-            Chore(self._pace.trim_every_s, self._log.trim),
+            PeriodicTask(self._options.tend_every_s, self._log.sweep),
+            PeriodicTask(self._options.reclaim_every_s, self._reclaim),
+            PeriodicTask(self._options.trim_every_s, self._log.trim),
         ]
         self._is_told_to_stop: Callable[[], bool] = lambda: False
 
@@ -125,35 +125,35 @@ class Coordinator:
                     logger.warning("the store is away, waiting for it: %s", error)
                 is_fresh = True
                 stop.wait(pause)
-                pause = min(pause * 2, LONGEST_PAUSE_S)
+                pause = min(pause * 2, MAX_PAUSE_S)
         self._end()
 
     def turn(self) -> int:
         """Do what is due, then handle what has come; returns how many events it were."""
         for chore in self._chores:
-            chore.do_if_due()
-        deliveries = self._log.read(self._pace.batch, self._pace.block_ms)
+            chore.run_if_due()
+        deliveries = self._log.read(self._options.batch, self._options.block_ms)
         self._handle_all(deliveries)
         return len(deliveries)
 
     def _handle_all(self, deliveries: Sequence[Delivery]) -> None:
         """Every stream may bring a batch. Between two of them we say that we live and are still at the rest:
         others would take us for dead, and do our work besides their own."""
-        batch, renew_every_s = self._pace.batch, self._pace.renew_every_s
+        batch, renew_every_s = self._options.batch, self._options.renew_every_s
         renewed = time.monotonic()
         for at in range(0, len(deliveries), batch):
             if time.monotonic() - renewed >= renew_every_s:
-                self._log.tend()
+                self._log.sweep()
                 self._log.renew(deliveries[at:], round(renew_every_s * 1000))
                 renewed = time.monotonic()
             self.handle(deliveries[at : at + batch])
 
     def begin(self) -> None:
         """After a start or an outage nothing that we remember is sure: begin with what we had read."""
-        self._backend.forget()
+        self._backend.drop_cached_records()
         self._log.open()
-        self._log.tend()
-        self._take_up(self._log.unfinished(self._pace.batch))
+        self._log.sweep()
+        self._take_up(self._log.read_unfinished(self._options.batch))
 
     def _end(self) -> None:
         try:
@@ -162,12 +162,12 @@ class Coordinator:
             logger.warning("the store is away at the end: %s", error)
 
     def _reclaim(self) -> None:
-        self._take_up(self._log.reclaim(self._pace.reclaim_after_ms, self._pace.batch))
+        self._take_up(self._log.reclaim(self._options.reclaim_after_ms, self._options.batch))
 
     def _take_up(self, batches: Iterable[Sequence[Delivery]]) -> None:
         """Events of a coordinator that died, for a while: new ones wait behind them. What is left was claimed
         by nobody yet, and comes when it is looked for again."""
-        until = time.monotonic() + self._pace.reclaim_for_s
+        until = time.monotonic() + self._options.reclaim_for_s
         for batch in batches:
             self.handle(batch)
             if self._is_told_to_stop() or time.monotonic() >= until:
@@ -184,9 +184,9 @@ class Coordinator:
             cases = []
         self._settle(cases + self._decide(self._fold(others)))
 
-    def _settle(self, cases: Sequence[Case]) -> None:
+    def _settle(self, cases: Sequence[PendingCommit]) -> None:
         """Commit, and decide again upon what somebody else has changed meanwhile."""
-        for _ in range(self._pace.most_conflicts):
+        for _ in range(self._options.max_conflicts):
             conflicts = self._commit_all(cases)
             if not conflicts:
                 return
@@ -201,7 +201,7 @@ class Coordinator:
         starts: list[Delivery] = []
         others: list[Delivery] = []
         for delivery in deliveries:
-            if delivery.deliveries > self._pace.most_deliveries:
+            if delivery.deliveries > self._options.max_deliveries:
                 self._bury(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
             elif delivery.event is None:
                 self._refusals.reject(delivery, delivery.problem or "not understood")
@@ -227,18 +227,18 @@ class Coordinator:
         """The execution that somebody means, by either of its ids; a signal for one that is yet to come is
         kept for it, and a child that its parent cancels before it begins will not begin."""
         wanted = event.workflow_execution_id
-        for _ in range(self._pace.most_conflicts):
+        for _ in range(self._options.max_conflicts):
             try:
                 return self._backend.find(wanted)
             except RecordNotFound as error:
                 if isinstance(event, ControlEvent):
                     self._refusals.refuse(delivery, str(error))
                     return None
-                if self._log.keep_signal(delivery):
+                if self._log.keep_early_signal(delivery):
                     return None
         return None
 
-    def _commit_all(self, cases: Sequence[Case]) -> list[Case]:
+    def _commit_all(self, cases: Sequence[PendingCommit]) -> list[PendingCommit]:
         """Commit together; returns those that met another writer and must be decided again. What cannot be
         written is found one by one, and harms nobody else; what was written is not sent again, whatever comes
         of the answers to the others."""
@@ -257,7 +257,7 @@ class Coordinator:
         answered = zip(cases, results, strict=True)
         return [case for case, result in answered if self._is_to_be_decided_again(case, result)]
 
-    def _is_to_be_decided_again(self, case: Case, result: Committed) -> bool:
+    def _is_to_be_decided_again(self, case: PendingCommit, result: Committed) -> bool:
         try:
             return self._follow(case, result)
         except Unavailable:
@@ -268,7 +268,7 @@ class Coordinator:
                 self._give_up(case, f"internal error: {type(error).__name__}: {error}")
             return False
 
-    def _give_up(self, case: Case, reason: str) -> None:
+    def _give_up(self, case: PendingCommit, reason: str) -> None:
         """An event whose decision cannot be written is dead; its execution fails rather than hangs."""
         for delivery in case.deliveries:
             self._refusals.reject(delivery, reason)
@@ -284,7 +284,7 @@ class Coordinator:
 
     def _fail(self, workflow_execution_id: str, reason: str, delivery: Delivery) -> None:
         try:
-            for _ in range(self._pace.most_conflicts):
+            for _ in range(self._options.max_conflicts):
                 [record] = self._backend.checkout_many([workflow_execution_id]).values()
                 if not isinstance(record, WorkflowRecord):
                     return
@@ -296,13 +296,13 @@ class Coordinator:
         except Exception:
             logger.exception("cannot even fail", extra={"execution": workflow_execution_id})
 
-    def _follow(self, case: Case, result: Committed) -> bool:
+    def _follow(self, case: PendingCommit, result: Committed) -> bool:
         """Do what the answer to a commit asks for; True when another writer was first, and it must be decided
         again."""
         match result:
             case Committed.YES:
                 case.log()
-                for delivery, reason in case.refused:
+                for delivery, reason in case.rejected:
                     self._refusals.refuse(delivery, reason)
             case Committed.CONFLICT if not case.commit.creates:
                 return True
@@ -310,59 +310,63 @@ class Coordinator:
                 for delivery in case.deliveries:  # whoever is still pending counts by itself
                     self.handle([delivery])
             case Committed.GONE:
-                logger.info("answered by another coordinator", extra=marks(case.deliveries[0]))
+                logger.info("answered by another coordinator", extra=log_fields(case.deliveries[0]))
             case Committed.EXISTS if case.commit.record.schedule is not None:
                 self._log.drop(case.deliveries[0])  # it is the execution of that very slot
             case Committed.EXISTS | Committed.CONFLICT:
                 self._settle_conflict(case)
-            case Committed.AGAIN:
+            case Committed.EARLY_SIGNAL:
                 self._settle(self._begun(case.deliveries, has_signals=True))
             case Committed.ORPHAN:
                 self._log.drop(case.deliveries[0])
             case Committed.REPEATED:
                 self._repeat(case)
-            case Committed.FORGED:
+            case Committed.SPEC_COLLISION:
                 reason = "another document has the same workflow_id: change the spec, for instance its name"
                 self._refusals.reject(case.deliveries[0], reason)
         return False
 
-    def _decide(self, folded: dict[str, list[Delivery]]) -> list[Case]:
+    def _decide(self, folded: dict[str, list[Delivery]]) -> list[PendingCommit]:
         cases = []
         records = self._backend.checkout_many(list(folded))
         for workflow_execution_id, deliveries in folded.items():
             record = records[workflow_execution_id]
             if isinstance(record, StoreError):
-                dismiss = self._refusals.miss if isinstance(record, RecordNotFound) else self._refusals.reject
+                dismiss = (
+                    self._refusals.reject_missing
+                    if isinstance(record, RecordNotFound)
+                    else self._refusals.reject
+                )
                 for delivery in deliveries:
                     dismiss(delivery, str(record))
             else:
                 cases.append(self._decide_one(record, deliveries))
         return cases
 
-    def _decide_one(self, record: WorkflowRecord, deliveries: list[Delivery]) -> Case:
+    def _decide_one(self, record: WorkflowRecord, deliveries: list[Delivery]) -> PendingCommit:
         # The latest of them: streams are read one after the other, and a timer must not seem early.
         moment = self._moment(max(deliveries, key=lambda delivery: delivery.at_ms))
         events = cast("list[StepEvent]", [delivery.event for delivery in deliveries])
         try:
-            decided = decide(record, events, moment, self._pace.jobs_per_commit)
+            decided = decide(record, events, moment, self._options.jobs_per_commit)
         except Exception as error:
             # A defect of ours, or a record that somebody broke. It must stop neither the others nor hide.
             logger.exception("cannot decide", extra={"execution": record.workflow_execution_id})
             return self._failed(record, deliveries, f"internal error: {type(error).__name__}: {error}")
-        refused = dict(decided.refused)
-        kept = [delivery for position, delivery in enumerate(deliveries) if position not in refused]
-        answers = {
+        rejected = dict(decided.rejected)
+        kept = [delivery for position, delivery in enumerate(deliveries) if position not in rejected]
+        replies = {
             name: answer
-            for position, answer in decided.answers.items()
+            for position, answer in decided.replies.items()
             if (name := deliveries[position].reply) is not None
         }
-        return Case(
-            commit_of(record, decided.changes, kept, answers),
+        return PendingCommit(
+            build_commit(record, decided.changes, kept, replies),
             deliveries,
-            [(deliveries[position], reason) for position, reason in refused.items()],
+            [(deliveries[position], reason) for position, reason in rejected.items()],
         )
 
-    def _failed(self, record: WorkflowRecord, deliveries: list[Delivery], message: str) -> Case:
+    def _failed(self, record: WorkflowRecord, deliveries: list[Delivery], message: str) -> PendingCommit:
         """The end of an execution that cannot be decided upon; of one that cannot even be ended, its events
         are refused."""
         try:
@@ -370,20 +374,20 @@ class Coordinator:
         except Exception:
             logger.exception("cannot even fail", extra={"execution": record.workflow_execution_id})
             nothing = Commit(record, Changes(deliveries[-1].at_ms))
-            return Case(nothing, deliveries, [(delivery, message) for delivery in deliveries])
-        return Case(commit_of(record, changes, deliveries), deliveries)
+            return PendingCommit(nothing, deliveries, [(delivery, message) for delivery in deliveries])
+        return PendingCommit(build_commit(record, changes, deliveries), deliveries)
 
     # ---- starts
 
-    def _begun(self, deliveries: Sequence[Delivery], has_signals: bool = False) -> list[Case]:
-        named = self._starts.named_by(deliveries)
+    def _begun(self, deliveries: Sequence[Delivery], has_signals: bool = False) -> list[PendingCommit]:
+        named = self._starts.find_named_workflows(deliveries)
         cases = (self._start(delivery, named, has_signals) for delivery in deliveries)
         return [case for case in cases if case is not None]
 
-    def _start(self, delivery: Delivery, named: Named, has_signals: bool) -> Case | None:
+    def _start(self, delivery: Delivery, named: NamedWorkflows, has_signals: bool) -> PendingCommit | None:
         try:
-            commit = self._starts.creation(delivery, self._moment(delivery), named, has_signals)
-            return Case(commit, [delivery])
+            commit = self._starts.build_creation(delivery, self._moment(delivery), named, has_signals)
+            return PendingCommit(commit, [delivery])
         except Unavailable:
             raise
         except InvalidSpec as error:
@@ -394,33 +398,35 @@ class Coordinator:
         except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError) as error:
             self._refusals.reject(delivery, str(error))
         except Exception as error:
-            logger.exception("cannot start", extra=marks(delivery))
+            logger.exception("cannot start", extra=log_fields(delivery))
             self._refusals.reject(delivery, f"internal error: {type(error).__name__}: {error}")
         return None
 
-    def _repeat(self, case: Case) -> None:
+    def _repeat(self, case: PendingCommit) -> None:
         """A start that came before is answered with what came of it: once is enough."""
-        answer = self._starts.answer_to_repeated(case.commit)
+        answer = self._starts.reply_to_repeated(case.commit)
         if answer is None:
             self.handle(case.deliveries)  # its window has just ended
         else:
             self._log.answer(case.deliveries[0], answer)
 
-    def _settle_conflict(self, case: Case) -> None:
+    def _settle_conflict(self, case: PendingCommit) -> None:
         """The id that a start asks for is taken: its policy says what then."""
         delivery = case.deliveries[0]
         policy = cast("StartEvent", delivery.event).conflict_policy
         try:
-            if case.conflicts >= self._pace.most_conflicts:
-                raise Conflict(case.commit.record.execution_id, ", and it keeps changing hands: start again")
-            settled = settle_conflict(self._backend, case.commit, policy, self._moment(delivery))
-        except Conflict as error:
+            if case.conflicts >= self._options.max_conflicts:
+                raise ExecutionIdConflict(
+                    case.commit.record.execution_id, ", and it keeps changing hands: start again"
+                )
+            settled = resolve_conflict(self._backend, case.commit, policy, self._moment(delivery))
+        except ExecutionIdConflict as error:
             self._refusals.reject(delivery, str(error))
             return
         if isinstance(settled, WorkflowRecord):
-            self._log.answer(delivery, existing(settled))
+            self._log.answer(delivery, existing_execution_reply(settled))
         else:
-            self._settle([Case(settled, case.deliveries, conflicts=case.conflicts + 1)])
+            self._settle([PendingCommit(settled, case.deliveries, conflicts=case.conflicts + 1)])
 
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)

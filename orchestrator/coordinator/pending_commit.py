@@ -14,35 +14,35 @@ from orchestrator.backend.ports import Commit, Delivery
 
 logger = logging.getLogger(__name__)
 
-SHOWN_OF_AN_ID = 300
+MAX_LOGGED_ID_CHARS = 300
 
 
-def marks(delivery: Delivery) -> dict[str, str | int]:
+def log_fields(delivery: Delivery) -> dict[str, str | int]:
     """What a line of the log says of an event: its entry, and of whom it speaks as far as it says so."""
     said, found = delivery.fields, dict[str, str | int](event=delivery.ref.entry_id)
     if execution := said.get("execution") or said.get("execution_id"):
-        found["execution"] = execution[:SHOWN_OF_AN_ID]
+        found["execution"] = execution[:MAX_LOGGED_ID_CHARS]
     if step := said.get("step"):
-        found["step"] = step[:SHOWN_OF_AN_ID]
+        found["step"] = step[:MAX_LOGGED_ID_CHARS]
     numbers = {name: said[name] for name in ("run_id", "attempt") if name in said}
     return found | {name: int(text) for name, text in numbers.items() if text.isdecimal() and len(text) < 16}
 
 
-def told(reason: str, answer: Mapping[str, Any]) -> str:
+def rejection_text(reason: str, answer: Mapping[str, Any]) -> str:
     """Why something is refused, without values: problems by their places and codes, as their messages quote
     what stands there."""
     return ", ".join(f"{one['path']} [{one['code']}]" for one in answer.get("problems", ())) or reason
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PendingCommit:
     """A commit, and the deliveries it was decided upon. Those that are `refused` are so only when it is
     written: then they were judged upon the record as it is, and not as somebody remembered it. `conflicts` is
     how often a creation has met its id taken."""
 
     commit: Commit
     deliveries: list[Delivery]
-    refused: Sequence[tuple[Delivery, str]] = ()
+    rejected: Sequence[tuple[Delivery, str]] = ()
     conflicts: int = 0
 
     @property
@@ -59,7 +59,7 @@ class Case:
         status = {"status": str(changes.fields["status"])} if "status" in changes.fields else {}
         logger.info(
             "%d events, %d steps changed, %d jobs",
-            len(self.deliveries) - len(self.refused),
+            len(self.deliveries) - len(self.rejected),
             len(changes.steps),
             len(changes.jobs),
             extra={**whose, **status},
@@ -71,15 +71,19 @@ class Case:
                     logger.debug("%s -> %s", move["from"], move["to"], extra={**whose, **of_step})
 
 
-def commit_of(
+def build_commit(
     record: WorkflowRecord,
     changes: Changes,
     deliveries: Sequence[Delivery],
-    answers: Mapping[str, dict[str, Any]] | None = None,
+    replies: Mapping[str, dict[str, Any]] | None = None,
 ) -> Commit:
     """Results are fenced by their tokens; a signal would count twice if two coordinators held it, and so
     would the word of an operator. That a place was given is so only in a Redis that remembers having said it:
     one that was put back has perhaps another holder."""
-    once = [one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent | SlotEvent)]
+    require_pending = [
+        one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent | SlotEvent)
+    ]
     events = [delivery.ref for delivery in deliveries]
-    return Commit(record, changes, events=events, once=once, answers=dict(answers or {}))
+    return Commit(
+        record, changes, events=events, require_pending=require_pending, replies=dict(replies or {})
+    )

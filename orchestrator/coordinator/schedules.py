@@ -23,7 +23,7 @@ from orchestrator.backend.ports import Committed, Delivery, EventLog, ScheduleSt
 
 logger = logging.getLogger(__name__)
 
-MOST_CONFLICTS = 20
+MAX_CONFLICTS = 20
 
 
 class Schedules:
@@ -41,14 +41,14 @@ class Schedules:
             self._log.reject(delivery, f"internal error: {type(error).__name__}: {error}")
 
     def _handle(self, delivery: Delivery, name: str) -> None:
-        for _ in range(MOST_CONFLICTS):
+        for _ in range(MAX_CONFLICTS):
             kept = self._store.find(name)
             if kept is None:
                 self._log.drop(delivery)  # it was removed while one of its executions was open
                 return
             # An event that was raised in time and handled late is in time; none is ahead of the clock.
             before, now_ms = kept.schedule, min(delivery.at_ms, kept.now_ms)
-            after, starts = fire(before, now_ms, self._store.still_open(before.open))
+            after, starts = fire(before, now_ms, self._store.find_open(before.open))
             due_ms = wake_ms(after, now_ms)
             result = self._store.commit(kept, after, starts, due_ms, delivery.ref)
             if result is not Committed.CONFLICT:

@@ -17,13 +17,13 @@ from orchestrator.application.errors import InvalidEvent, InvalidSpec, Unavailab
 from orchestrator.application.records.events import Moment, Parent, StartEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.model import ChildSpec, LoadedSpec
-from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.spec.validation import check_inputs, load_spec
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Definitions, Delivery, EventLog
 
-Answer = dict[str, Any]
-Named = Mapping[str, str | None]
+Reply = dict[str, Any]
+NamedWorkflows = Mapping[str, str | None]
 """Names of workflows, and the workflow_id that is registered under each, if any."""
 
 
@@ -33,14 +33,14 @@ class Starts:
         backend: Backend,
         log: EventLog,
         definitions: Definitions,
-        routes: Routes,
+        routes: TagRoutes,
         jobs_per_commit: int,
     ) -> None:
         self._backend, self._log, self._definitions = backend, log, definitions
         self._routes, self._jobs_per_commit = routes, jobs_per_commit
         self._specs = SpecCache()
 
-    def named_by(self, deliveries: Sequence[Delivery]) -> Named:
+    def find_named_workflows(self, deliveries: Sequence[Delivery]) -> NamedWorkflows:
         """The registered workflows that some starts name, looked up at once."""
         events = (cast("StartEvent", delivery.event) for delivery in deliveries)
         names = list({event.workflow: None for event in events if event.workflow is not None})
@@ -51,7 +51,9 @@ class Starts:
         except Exception:  # each is asked for by itself then: it must not harm the others
             return {}
 
-    def creation(self, delivery: Delivery, moment: Moment, named: Named, has_signals: bool = False) -> Commit:
+    def build_creation(
+        self, delivery: Delivery, moment: Moment, named: NamedWorkflows, has_signals: bool = False
+    ) -> Commit:
         """The commit that creates what a start asks for. Raises InvalidEvent, InvalidSpec, UnknownWorkflow,
         NoRoute or StoreError when there is nothing that could be created.
 
@@ -64,22 +66,22 @@ class Starts:
         inputs, problems = check_inputs(loaded.spec, event.inputs)
         if problems:
             raise InvalidSpec(problems)
-        execution_id = event.execution_id or execution_id_of(delivery)
+        execution_id = event.execution_id or execution_id_for_start(delivery)
         record = new_record(loaded, execution_id, inputs, event, moment)
         if has_signals:
-            record.signals = self._log.kept_signals(execution_id)
-        self._backend.look_around([record])
+            record.signals = self._log.load_early_signals(execution_id)
+        self._backend.load_shared_values([record])
         if record.parent is None:
             record.shared["global"] = {}  # what is there is of another that had this id
         changes = decide(record, [], moment, self._jobs_per_commit).changes
-        commit = Commit(record, changes, events=[delivery.ref], once=[delivery.ref], creates=True)
+        commit = Commit(record, changes, events=[delivery.ref], require_pending=[delivery.ref], creates=True)
         if event.parent is None:
-            commit.answers = {delivery.ref.entry_id: _accepted(record.workflow_execution_id)}
+            commit.replies = {delivery.ref.entry_id: _accepted(record.workflow_execution_id)}
         if event.idempotency_root is not None:
             commit.root = (event.idempotency_root, event.idempotency_window_s)
         return commit
 
-    def _spec_of(self, event: StartEvent, named: Named) -> LoadedSpec:
+    def _spec_of(self, event: StartEvent, named: NamedWorkflows) -> LoadedSpec:
         if event.spec is not None:
             return self._specs.load(event.spec)
         name = event.workflow or ""
@@ -101,15 +103,15 @@ class Starts:
             raise InvalidEvent(f"workflow {parent.execution!r} has no step {parent.step_id!r} with a child")
         return child_spec(loaded, parent.step_id)
 
-    def answer_to_repeated(self, commit: Commit) -> Answer | None:
+    def reply_to_repeated(self, commit: Commit) -> Reply | None:
         """What became of the first start under the same idempotency root; None when its window has ended."""
         assert commit.root is not None, "only a root makes a start a repeated one"
-        first = self._backend.commons.first_of(commit.root[0])
+        first = self._backend.shared_state.find_by_root(commit.root[0])
         if first is None:
             return None
         [record] = self._backend.checkout_many([first]).values()
         if isinstance(record, WorkflowRecord):
-            return existing(record)
+            return existing_execution_reply(record)
         return {**_accepted(first), "existing": True}
 
 
@@ -131,19 +133,19 @@ class SpecCache:
         return loaded
 
 
-def execution_id_of(delivery: Delivery) -> str:
+def execution_id_for_start(delivery: Delivery) -> str:
     """Made from the start's own id, so that the same start makes the same execution."""
     milliseconds, _, sequence = delivery.ref.entry_id.partition("-")
     at = datetime.fromtimestamp(delivery.at_ms // 1000, UTC)
     return f"{at:%Y%m%dT%H%M%S}-{int(milliseconds) % 1000:03x}{int(sequence):x}"
 
 
-def existing(record: WorkflowRecord) -> Answer:
+def existing_execution_reply(record: WorkflowRecord) -> Reply:
     """What a start hears that began nothing: the execution that is there, and its result if it has one."""
     answer = {**_accepted(record.workflow_execution_id), "existing": True, "status": record.status.value}
     return answer | ({"outcome": record.outcome, "error": record.error} if record.is_final else {})
 
 
-def _accepted(workflow_execution_id: str) -> Answer:
+def _accepted(workflow_execution_id: str) -> Reply:
     execution_id = workflow_execution_id.partition("#")[2]
     return {"ok": True, "workflow_execution_id": workflow_execution_id, "execution_id": execution_id}

@@ -5,9 +5,24 @@ Nothing here writes. `why` adds what only Redis knows to the reasons of a record
 `examine` looks at all of a Redis and those who serve it, and `health` is for probes.
 """
 
+from orchestrator.deprecation import renamed_names
 from orchestrator.diagnosis.checks import Check, Level
-from orchestrator.diagnosis.doctor import examine
-from orchestrator.diagnosis.health import Health, Whose, health
-from orchestrator.diagnosis.why import UnknownStep, Why, why
+from orchestrator.diagnosis.doctor import run_checks
+from orchestrator.diagnosis.health import Health, ProcessFilter, health
+from orchestrator.diagnosis.why import Explanation, UnknownStep, why
 
-__all__ = ["Check", "Health", "Level", "UnknownStep", "Whose", "Why", "examine", "health", "why"]
+__all__ = [
+    "Check",
+    "Explanation",
+    "Health",
+    "Level",
+    "ProcessFilter",
+    "UnknownStep",
+    "health",
+    "run_checks",
+    "why",
+]
+
+__getattr__ = renamed_names(
+    __name__, {"Whose": "ProcessFilter", "Why": "Explanation", "examine": "run_checks"}
+)

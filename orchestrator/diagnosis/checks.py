@@ -22,7 +22,7 @@ class Check:
     advice: str = ""
 
 
-def well(name: str, found: str) -> Check:
+def ok(name: str, found: str) -> Check:
     return Check(name, Level.OK, found)
 
 

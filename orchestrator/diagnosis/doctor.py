@@ -8,14 +8,14 @@ from redis.exceptions import NoPermissionError
 
 from orchestrator.application.errors import StoreError
 from orchestrator.diagnosis.checks import Check, problem
-from orchestrator.diagnosis.leftovers import check_holdings
+from orchestrator.diagnosis.leftovers import check_leftovers
 from orchestrator.diagnosis.server import check_server
-from orchestrator.diagnosis.snapshot import Sight
-from orchestrator.diagnosis.throughput import check_traffic
+from orchestrator.diagnosis.snapshot import RedisSnapshot
+from orchestrator.diagnosis.throughput import check_throughput
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import Keys
 
-NAMES = (
+CHECK_NAMES = (
     "redis",
     "aof",
     "rdb",
@@ -42,11 +42,11 @@ NAMES = (
 """Every check, in the order in which they are made."""
 
 
-def examine(client: Client, keys: Keys, executors: Sequence[str] = ()) -> list[Check]:
+def run_checks(client: Client, keys: Keys, executors: Sequence[str] = ()) -> list[Check]:
     """How this Redis is, and those who serve it. One that cannot be used is a problem, not an error."""
-    sight = Sight(client, keys)
+    snapshot = RedisSnapshot(client, keys)
     try:
-        return [*check_server(client), *check_traffic(sight), *check_holdings(sight, executors)]
+        return [*check_server(client), *check_throughput(snapshot), *check_leftovers(snapshot, executors)]
     except NoPermissionError as error:
         advice = "give it the rights of a reader, see docs/security.md; ACL LOG names the command and the key"
         return [problem("redis", f"this user lacks a permission: {error}", advice)]

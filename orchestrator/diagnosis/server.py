@@ -8,9 +8,9 @@ from typing import Any
 
 import redis
 
-from orchestrator.application.explain.text import in_words
-from orchestrator.diagnosis.checks import Check, problem, warning, well
-from orchestrator.redis_rq.connection import MINIMUM_REDIS, Client, translated
+from orchestrator.application.explain.text import format_duration
+from orchestrator.diagnosis.checks import Check, ok, problem, warning
+from orchestrator.redis_rq.connection import MINIMUM_REDIS, Client, translate_errors
 
 NEARLY_FULL, FULL = 0.8, 0.95
 SKEW_MS, LARGE_SKEW_MS = 2_000, 30_000
@@ -39,7 +39,7 @@ def check_server(client: Client, clock: Callable[[], float] = time.time) -> list
 def _info(client: Client) -> Info | None:
     """All sections that matter, in one command; None where INFO is not known or not allowed."""
     try:
-        with translated():
+        with translate_errors():
             found: Any = client.info()
     except redis.exceptions.ResponseError:
         return None
@@ -52,7 +52,7 @@ def _version(info: Info) -> Check:
     if version < MINIMUM_REDIS:
         need = ".".join(map(str, MINIMUM_REDIS))
         return problem("redis", f"Redis {text} is too old", f"upgrade it to {need} or newer")
-    return well("redis", f"Redis {text} answers")
+    return ok("redis", f"Redis {text} answers")
 
 
 def _aof(info: Info) -> Check:
@@ -65,7 +65,7 @@ def _aof(info: Info) -> Check:
             "the append-only file cannot be written",
             "look at the disk and the log of Redis: it refuses writes until this is put right",
         )
-    return well("aof", "the append-only file is written")
+    return ok("aof", "the append-only file is written")
 
 
 def _rdb(info: Info) -> Check:
@@ -75,7 +75,7 @@ def _rdb(info: Info) -> Check:
             "the last snapshot failed",
             "look at the disk and the memory of its host: with stop-writes-on-bgsave-error it refuses writes",
         )
-    return well("rdb", "no snapshot has failed")
+    return ok("rdb", "no snapshot has failed")
 
 
 def _eviction(info: Info) -> Check:
@@ -86,21 +86,21 @@ def _eviction(info: Info) -> Check:
             f"it evicts keys when it is full ({policy}), workflows too",
             "start it with --maxmemory-policy noeviction (redis.conf: maxmemory-policy noeviction)",
         )
-    return well("eviction", "it evicts nothing")
+    return ok("eviction", "it evicts nothing")
 
 
 def _memory(info: Info) -> Check:
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     megabytes = f"{used / 2**20:,.0f} MB are used"
     if not most:
-        return well("memory", f"{megabytes}, without a limit")
+        return ok("memory", f"{megabytes}, without a limit")
     share, found = used / most, f"{megabytes} of {most / 2**20:,.0f} MB ({used / most:.0%})"
     advice = "give it more memory, or keep finished executions shorter (ORCHESTRATOR_RETENTION_S)"
     if share >= FULL:
         return problem("memory", f"{found}: it is about to refuse writes", advice)
     if share >= NEARLY_FULL:
         return warning("memory", found, advice)
-    return well("memory", found)
+    return ok("memory", found)
 
 
 def _replication(info: Info) -> Check:
@@ -111,21 +111,21 @@ def _replication(info: Info) -> Check:
             "name the primary with --redis-url, or ask Sentinel who that is",
         )
     replicas = int(info.get("connected_slaves", 0))
-    return well("replication", f"a primary with {replicas} replicas")
+    return ok("replication", f"a primary with {replicas} replicas")
 
 
 def _clock(client: Client, clock: Callable[[], float]) -> Check:
     """The clock of this machine against that of Redis, in the middle of asking for it."""
     before = clock()
-    with translated():
+    with translate_errors():
         seconds, micros = client.time()
     mine = (before + clock()) / 2
     skew_ms = (mine - int(seconds) - int(micros) / 1e6) * 1000
     side = "ahead of" if skew_ms > 0 else "behind"
-    found = f"this machine is {in_words(abs(skew_ms))} {side} Redis"
+    found = f"this machine is {format_duration(abs(skew_ms))} {side} Redis"
     advice = "set both clocks by NTP: times of steps are told by their workers, and RQ compares them"
     if abs(skew_ms) >= LARGE_SKEW_MS:
         return problem("clock", found, advice)
     if abs(skew_ms) >= SKEW_MS:
         return warning("clock", found, advice)
-    return well("clock", found)
+    return ok("clock", found)

@@ -15,33 +15,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orchestrator.application.redaction.by_key import is_secret, secrets_in
-from orchestrator.application.redaction.by_value import NOTHING, Hiding
-from orchestrator.application.values.secret_refs import Read, filled
-from orchestrator.invocation.source_config import configure, readable, variables_of
+from orchestrator.application.redaction.by_key import collect_secrets, is_secret_key
+from orchestrator.application.redaction.by_value import REDACT_NOTHING, ValueRedactor
+from orchestrator.application.values.secret_refs import ReadSecret, fill_secrets
+from orchestrator.invocation.source_config import build_configuration, read_variables, readable_variables
 
 
-class Given(NamedTuple):
+class CallArguments(NamedTuple):
     """Its inputs and its configuration, complete, and which values must not come back: those that are found
     before it is called, for it may change what it is given."""
 
     inputs: dict[str, Any]
     configuration: dict[str, Any]
-    texts: Hiding
+    text_redactor: ValueRedactor
     """Hides from what it says."""
-    outputs: Hiding
+    outputs: ValueRedactor
     """Hides from what it returns."""
 
 
-def give(
+def resolve_arguments(
     inputs: dict[str, Any],
     source: Mapping[str, Any] | None,
     environment: Mapping[str, str],
-    read: Read,
+    read: ReadSecret,
     *,
     secrets: Iterable[Sequence[str | int]] = (),
     redact: Sequence[str] = (),
-) -> Given:
+) -> CallArguments:
     """What a job means on this worker; each secret is read once."""
     found: dict[str, str] = {}
 
@@ -50,17 +50,19 @@ def give(
             found[name] = read(name)
         return found[name]
 
-    variables = variables_of(source, environment)
-    complete = filled(inputs, secrets, read_once)
-    configuration = configure(source, variables, read_once)
+    variables = read_variables(source, environment)
+    complete = fill_secrets(inputs, secrets, read_once)
+    configuration = build_configuration(source, variables, read_once)
     values = {name: value for of in variables.values() for name, value in of.items() if value is not None}
-    named = secrets_in([complete, configuration], redact)
-    private = [value for name, value in readable(environment).items() if is_secret(name, redact)]
+    named = collect_secrets([complete, configuration], redact)
+    private = [
+        value for name, value in readable_variables(environment).items() if is_secret_key(name, redact)
+    ]
     not_returned = [*found.values(), *private]
     not_said = [*not_returned, *values.values(), *named]
-    return Given(
+    return CallArguments(
         complete,
         configuration,
-        Hiding(not_said) if not_said else NOTHING,
-        Hiding(not_returned) if not_returned else NOTHING,
+        ValueRedactor(not_said) if not_said else REDACT_NOTHING,
+        ValueRedactor(not_returned) if not_returned else REDACT_NOTHING,
     )

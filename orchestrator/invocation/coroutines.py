@@ -9,7 +9,7 @@ from types import CoroutineType
 from typing import Any
 
 
-def awaited(returned: Any) -> Any:
+def await_result(returned: Any) -> Any:
     """What an executor has returned; of a coroutine, what becomes of it on an event loop of its own."""
     if not isinstance(returned, CoroutineType):
         return returned

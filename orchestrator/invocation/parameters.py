@@ -23,13 +23,13 @@ from typing import Any
 
 from orchestrator.application.errors import ConfigurationMissing, HeartbeatMissing
 
-NAMES = frozenset({"heartbeat", "configuration", "context", "log", "cancelled", "evaluate"})
+OFFERED_PARAMETERS = frozenset({"heartbeat", "configuration", "context", "log", "cancelled", "evaluate"})
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-def named_by(executor: Callable[..., Any], given: int) -> frozenset[str]:
+def find_requested_parameters(executor: Callable[..., Any], given: int) -> frozenset[str]:
     """Which of NAMES an executor takes, besides the arguments that it is given by their position.
 
     Whatever those are called: the inputs may well be called `context`. A bare `**kwargs` names nothing.
@@ -58,10 +58,10 @@ def _free(found: Signature, given: int) -> frozenset[str]:
     parameters = list(found.parameters.values())
     by_position = [one.name for one in parameters if one.kind in _BY_POSITION]
     by_name = {one.name for one in parameters if one.kind in _BY_NAME}
-    return NAMES & by_name - set(by_position[:given])
+    return OFFERED_PARAMETERS & by_name - set(by_position[:given])
 
 
-def check_named(
+def check_requested_parameters(
     named: frozenset[str], step: str, fn: str, heartbeat_s: float | None, source: Mapping[str, Any] | None
 ) -> None:
     """A step that wants to hear of its executor, or to set it up, must have one that takes part in it."""
@@ -100,7 +100,7 @@ def evaluate(expression: Any, data: Any) -> Any:
     return resolve(expression, data)
 
 
-def context_of(
+def build_context(
     workflow_execution_id: str,
     unit: str,
     *,

@@ -16,20 +16,20 @@ from importlib import import_module
 from typing import Any
 
 from orchestrator.application.errors import SecretNotFound, SecretUnavailable
-from orchestrator.application.values.secret_refs import NAME_RULE, is_secret_name
+from orchestrator.application.values.secret_refs import SECRET_NAME_RULE, is_secret_name
 
 PROVIDER_VARIABLE = "ORCHESTRATOR_SECRETS_PROVIDER"
 FOLDER_VARIABLE = "ORCHESTRATOR_SECRETS_DIR"
-PREFIX = "ORCHESTRATOR_SECRET_"
-LARGEST_FILE = 65_536
+SECRET_PREFIX = "ORCHESTRATOR_SECRET_"
+MAX_SECRET_BYTES = 65_536
 
-Ask = Callable[[str], str | None]
+ReadFrom = Callable[[str], str | None]
 
 
 def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
     """The value of a secret; SecretNotFound if nobody has it, SecretUnavailable if the provider failed."""
     if not is_secret_name(name):
-        raise SecretNotFound(name, NAME_RULE)
+        raise SecretNotFound(name, SECRET_NAME_RULE)
     looked_for: list[str] = []
     for where, ask in _asked(name, environment):
         try:
@@ -44,14 +44,14 @@ def read_secret(name: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def variable_of(name: str) -> str:
-    return PREFIX + name.upper().replace("-", "_").replace(".", "_")
+    return SECRET_PREFIX + name.upper().replace("-", "_").replace(".", "_")
 
 
 class _Unreadable(Exception):
     """In words that follow where it was looked for."""
 
 
-def _asked(name: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Ask]]:
+def _asked(name: str, environment: Mapping[str, str]) -> Iterator[tuple[str, ReadFrom]]:
     """Who is asked, in words, and how."""
     if provider := environment.get(PROVIDER_VARIABLE):
         where = f"{PROVIDER_VARIABLE} ({provider})"
@@ -98,11 +98,11 @@ def _from_file(name: str, folder: str) -> str | None:
         raise _Unreadable("has something of that name that is no file")
     try:
         with open(path, "rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+            content = file.read(MAX_SECRET_BYTES + 1)
     except OSError as error:
         raise _Unreadable(f"has such a file that cannot be read: {error.strerror}") from None
-    if len(content) > LARGEST_FILE:
-        raise _Unreadable(f"has such a file of more than {LARGEST_FILE:,} bytes")
+    if len(content) > MAX_SECRET_BYTES:
+        raise _Unreadable(f"has such a file of more than {MAX_SECRET_BYTES:,} bytes")
     text = content.decode(errors="surrogateescape")
     return text.removesuffix("\n").removesuffix("\r")
 

@@ -10,37 +10,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.application.errors import BadConfiguration, ExpressionError, VariableRefused
-from orchestrator.application.values.secret_refs import Read, filled
+from orchestrator.application.values.secret_refs import ReadSecret, fill_secrets
 
-ALLOWED_VARIABLE = "ORCHESTRATOR_ENV_VARIABLES"
+ENV_ALLOWLIST_VARIABLE = "ORCHESTRATOR_ENV_VARIABLES"
 """Names and patterns of the variables that specs may read here; not set, they may read none."""
 
 Variables = Mapping[str, Mapping[str, str | None]]
 """By source, what the environment has; null for what is not set."""
 
 
-def variables_of(source: Mapping[str, Any] | None, environment: Mapping[str, str]) -> Variables:
+def read_variables(source: Mapping[str, Any] | None, environment: Mapping[str, str]) -> Variables:
     """What the configuration of a source reads of the environment; VariableRefused if it must not."""
     if source is None or not source.get("sources"):
         return {}
     allowed = _allowed(environment)
     for variable in (one for variables in source["sources"].values() for one in variables):
         if not _fits(variable, allowed):
-            raise VariableRefused(variable, ALLOWED_VARIABLE)
+            raise VariableRefused(variable, ENV_ALLOWLIST_VARIABLE)
     return {
         name: {variable: environment.get(variable) for variable in variables}
         for name, variables in source["sources"].items()
     }
 
 
-def readable(environment: Mapping[str, str]) -> dict[str, str]:
+def readable_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """All that specs may read of an environment, by whatever executor."""
     allowed = _allowed(environment)
     return {name: value for name, value in environment.items() if _fits(name, allowed)} if allowed else {}
 
 
 def _allowed(environment: Mapping[str, str]) -> list[str]:
-    written = environment.get(ALLOWED_VARIABLE)
+    written = environment.get(ENV_ALLOWLIST_VARIABLE)
     return [one.strip() for one in written.split(",") if one.strip()] if written else []
 
 
@@ -52,11 +52,13 @@ def _fits(variable: str, patterns: Iterable[str]) -> bool:
     )
 
 
-def configure(source: Mapping[str, Any] | None, variables: Variables, read: Read) -> dict[str, Any]:
+def build_configuration(
+    source: Mapping[str, Any] | None, variables: Variables, read: ReadSecret
+) -> dict[str, Any]:
     """What the source of a step means on a worker that has these variables and secrets."""
     if source is None:
         return {}
-    configuration = filled(source["configuration"], source.get("secrets", ()), read)
+    configuration = fill_secrets(source["configuration"], source.get("secrets", ()), read)
     if "sources" not in source:
         return configuration
     from orchestrator.application.expressions.evaluation import resolve

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from orchestrator.application.engine.create import UnknownWorkflow, child_spec, new_record, refused_child
-from orchestrator.application.engine.dispatch import child_id
+from orchestrator.application.engine.create import UnknownWorkflow, child_spec, new_record, reject_child
+from orchestrator.application.engine.dispatch import child_execution_id
 from orchestrator.application.engine.transitions import decide, on_step_result
 from orchestrator.application.errors import RecordConflict
 from orchestrator.application.records.changes import Changes
@@ -26,22 +26,22 @@ from orchestrator.application.records.events import (
     StepEvent,
     TimerEvent,
 )
-from orchestrator.application.records.record import WorkflowRecord, timers_due
-from orchestrator.application.spec.model import WEBHOOK, LoadedSpec
+from orchestrator.application.records.record import WorkflowRecord, find_due_timers
+from orchestrator.application.spec.model import WEBHOOK_UNIT, LoadedSpec
 from orchestrator.application.spec.validation import check_inputs
 from orchestrator.backend.backend import Backend
-from orchestrator.backend.conflicts import Conflict, settle_conflict
+from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.backend.results import as_results
 
-TRIES = 100
+MAX_TRIES = 100
 
 _R = TypeVar("_R")
-Decide = Callable[[WorkflowRecord], tuple[Changes, _R]]
-EventsFor = Callable[[WorkflowRecord], Sequence[StepEvent]]
+DecideFunction = Callable[[WorkflowRecord], tuple[Changes, _R]]
+EventsOfRecord = Callable[[WorkflowRecord], Sequence[StepEvent]]
 
 
-class Family:
+class ExecutionDriver:
     """The executions that are driven here, and those below them as far as they were met; `children` are the
     ones of them that are not at their end, `telling` those that are and whose webhook is not settled."""
 
@@ -49,15 +49,15 @@ class Family:
         self.backend = backend
         self._members = {weid: weid for weid in driven}
         self.children: dict[str, None] = {}
-        self.telling: dict[str, None] = {}
+        self.pending_webhooks: dict[str, None] = {}
 
-    def commit(self, weid: str, decide_upon: Decide[_R], post: EventRef | None = None) -> _R | None:
+    def commit(self, weid: str, decide_upon: DecideFunction[_R], post: EventRef | None = None) -> _R | None:
         """Decide and commit, again when somebody else was first; None when a post was answered by others."""
         events = [] if post is None else [post]
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             record = self.backend.checkout(weid)
             changes, decision = decide_upon(record)
-            [result] = self.backend.commit([Commit(record, changes, events=events, once=events)])
+            [result] = self.backend.commit([Commit(record, changes, events=events, require_pending=events)])
             if result is Committed.YES:
                 self._tell(record, changes)
                 return decision
@@ -67,16 +67,16 @@ class Family:
 
     def _tell(self, record: WorkflowRecord, changes: Changes) -> None:
         """At its end an execution has one thing left to dispatch, which no decision names: its webhook."""
-        weid, webhook = record.workflow_execution_id, record.items.get(WEBHOOK)
+        weid, webhook = record.workflow_execution_id, record.items.get(WEBHOOK_UNIT)
         if webhook is None or webhook.is_final or not record.is_final:
-            self.telling.pop(weid, None)
+            self.pending_webhooks.pop(weid, None)
             return
-        self.telling[weid] = None
+        self.pending_webhooks[weid] = None
         on_the_spot = as_results(weid, self.backend.dispatch(weid, changes.jobs)) if changes.jobs else ()
         if on_the_spot:
             self.commit(weid, self._decider(lambda _: on_the_spot))
 
-    def decide(self, weid: str, events_for: EventsFor, post: EventRef | None = None) -> Decision | None:
+    def decide(self, weid: str, events_for: EventsOfRecord, post: EventRef | None = None) -> Decision | None:
         """Apply events and advance, in one commit; what follows from it is dispatched."""
         return self._dispatch(weid, self.commit(weid, self._decider(events_for), post))
 
@@ -88,7 +88,7 @@ class Family:
             decision = self.commit(weid, self._decider(lambda _, results=on_the_spot: results))  # type: ignore[misc]
         return decision
 
-    def _decider(self, events_for: EventsFor) -> Decide[Decision]:
+    def _decider(self, events_for: EventsOfRecord) -> DecideFunction[Decision]:
         moment = self.backend.moment("run")
 
         def both(record: WorkflowRecord) -> tuple[Changes, Decision]:
@@ -99,16 +99,16 @@ class Family:
 
     # ---- the others
 
-    def turn(self) -> int:
+    def run_once(self) -> int:
         """Deliver what was said, and move the children and webhooks; returns how much happened."""
-        happened = self.deliver()
-        for one in [*self.children, *self.telling]:
+        happened = self.deliver_events()
+        for one in [*self.children, *self.pending_webhooks]:
             happened += self._move(one)
         return happened
 
-    def deliver(self) -> int:
+    def deliver_events(self) -> int:
         """Tell everybody what was said to them; returns how much that was."""
-        return sum(self._deliver(delivery) for delivery in self.backend.commons.posts())
+        return sum(self._deliver(delivery) for delivery in self.backend.shared_state.posts())
 
     def _deliver(self, delivery: Delivery) -> bool:
         event = delivery.event
@@ -119,7 +119,7 @@ class Family:
             said_to = event.workflow_execution_id
             weid = self._members.get(said_to) or self.backend.find(said_to)
         except KeyError:  # a child that was cancelled before it began
-            self.backend.commons.drop_post(delivery.ref)
+            self.backend.shared_state.drop_outgoing_event(delivery.ref)
             return True
         if weid in self._members:
             self.decide(weid, lambda _: [event], delivery.ref)
@@ -154,13 +154,15 @@ class Family:
             return True
         moment = self.backend.moment("run")
         record = new_record(loaded, event.execution_id or "", inputs, event, moment)
-        self.backend.look_around([record])
+        self.backend.load_shared_values([record])
         decided = decide(record, [], moment)
-        once = [delivery.ref]
-        commit = Commit(record, decided.changes, events=once, once=once, creates=True)
+        require_pending = [delivery.ref]
+        commit = Commit(
+            record, decided.changes, events=require_pending, require_pending=require_pending, creates=True
+        )
         try:
             result = self._create(commit, moment)
-        except Conflict as error:
+        except ExecutionIdConflict as error:
             self._refuse(delivery, event.parent, str(error))
             return True
         match result:
@@ -169,21 +171,21 @@ class Family:
                 self._tell(record, decided.changes)
                 self._dispatch(record.workflow_execution_id, decided.decision)
             case Committed.ORPHAN:
-                self.backend.commons.drop_post(delivery.ref)
-            case Committed.FORGED:
+                self.backend.shared_state.drop_outgoing_event(delivery.ref)
+            case Committed.SPEC_COLLISION:
                 self._refuse(delivery, event.parent, f"{result.value}: {record.execution_id}")
         return True
 
     def _create(self, commit: Commit, moment: Moment) -> Committed:
         """Begin a child, in the place of what a parent of the same id may have left behind."""
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             [result] = self.backend.commit([commit])
             if result is not Committed.EXISTS:
                 return result
-            settled = settle_conflict(self.backend, commit, "fail", moment)
+            settled = resolve_conflict(self.backend, commit, "fail", moment)
             assert isinstance(settled, Commit), "a child is not answered with another"
             commit = settled
-        raise Conflict(commit.record.execution_id, "")
+        raise ExecutionIdConflict(commit.record.execution_id, "")
 
     def _is_orphan(self, delivery: Delivery, parent: Parent) -> bool:
         """Whoever drives a parent may not know of it any more: what it does not wait for is dropped here."""
@@ -192,7 +194,7 @@ class Family:
                 return False
         except KeyError:
             pass  # it was deleted, or another one has taken its place
-        self.backend.commons.drop_post(delivery.ref)
+        self.backend.shared_state.drop_outgoing_event(delivery.ref)
         return True
 
     def _child_of(self, parent: Parent) -> LoadedSpec:
@@ -200,12 +202,12 @@ class Family:
         if found.loaded is not None:
             return found.loaded
         try:
-            return self.backend.commons.definition(found.name or "")
+            return self.backend.shared_state.definition(found.name or "")
         except KeyError:
             raise UnknownWorkflow(found.name or "") from None
 
     def _refuse(self, delivery: Delivery, parent: Parent, reason: str) -> None:
-        refusal = refused_child(parent, reason)
+        refusal = reject_child(parent, reason)
         self.decide(refusal.workflow_execution_id, lambda _: [refusal], delivery.ref)
 
     def _move(self, child: str) -> int:
@@ -214,7 +216,7 @@ class Family:
         due: list[StepEvent] = []
 
         def events_for(record: WorkflowRecord) -> list[StepEvent]:
-            due[:] = due_of(record, self.backend.clock())
+            due[:] = due_timer_events(record, self.backend.clock())
             return [*results, *due]
 
         if isinstance(self.decide(child, events_for), Complete | Halt | Failed | Cancelled):
@@ -225,9 +227,9 @@ class Family:
         """Go on where another process has ended: with its children, what nobody has heard, and lost jobs."""
         for one in list(self._members):
             self._adopt(one)
-        self.deliver()
+        self.deliver_events()
         for child in list(self.children):
-            self.decide(child, self.backend.orphans)
+            self.decide(child, self.backend.find_lost_dispatches)
 
     def _adopt(self, weid: str) -> None:
         """Meet the children of an execution, of earlier runs too: they may have something to undo."""
@@ -238,14 +240,16 @@ class Family:
         for step_id in with_child:
             for run_id in range(record.steps[step_id].run_id + 1):
                 try:
-                    child = self.backend.load(child_id(record.execution_id, step_id, run_id))
+                    child = self.backend.load(child_execution_id(record.execution_id, step_id, run_id))
                 except KeyError:
                     continue  # it has not begun, or never did
                 self._meet(child)
                 self._adopt(child.workflow_execution_id)
 
 
-def due_of(record: WorkflowRecord, at_ms: int) -> list[StepEvent]:
+def due_timer_events(record: WorkflowRecord, at_ms: int) -> list[StepEvent]:
     """The timers of an execution whose time has come."""
     weid = record.workflow_execution_id
-    return [TimerEvent(timer.kind, weid, timer.step_id, timer.token) for timer in timers_due(record, at_ms)]
+    return [
+        TimerEvent(timer.kind, weid, timer.step_id, timer.token) for timer in find_due_timers(record, at_ms)
+    ]

@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import Moment, ResultEvent, StepEvent, TimerEvent, milliseconds
-from orchestrator.application.records.record import WorkflowRecord, timers_due
-from orchestrator.application.records.record_view import Shown, shown_of
+from orchestrator.application.records.events import Moment, ResultEvent, StepEvent, TimerEvent, parse_iso_ms
+from orchestrator.application.records.record import WorkflowRecord, find_due_timers
+from orchestrator.application.records.record_view import RecordView, make_record_view
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import LoadedSpec, StepSpec
@@ -30,7 +30,7 @@ from orchestrator.application.spec.validation import check_inputs
 
 Verdict = Literal["same", "different", "new", "gone", "unknown"]
 END_OF_TIME_MS = 2**62
-SHOWN = 60
+MAX_VALUE_CHARS = 60
 """Characters of a value in words."""
 
 _JUDGED = frozenset({"declared", "rejected", "branch_target"})
@@ -69,7 +69,7 @@ def what_if(record: WorkflowRecord, new: LoadedSpec) -> Differences:
     if problems:
         how = "the start would be refused: " + "; ".join(map(str, problems))
         return Differences((), Difference("", "different", how, record.status.value))
-    say = _Saying(shown_of(record, new.spec.redact))
+    say = _Saying(make_record_view(record, new.spec.redact))
     before = _Play(record, record.loaded, record.inputs, None, say)
     after = _Play(record, new, inputs, before, say)
     steps = tuple(_compare(before, after))
@@ -84,12 +84,12 @@ def what_if(record: WorkflowRecord, new: LoadedSpec) -> Differences:
 class _Saying:
     """Values in words: without secrets, and not all of what is long."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: RecordView) -> None:
         self._shown = shown
 
     def value(self, name: str, value: Any) -> str:
         text = json.dumps(self._shown({name: value})[name], ensure_ascii=False)
-        return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+        return text if len(text) <= MAX_VALUE_CHARS else f"{text[: MAX_VALUE_CHARS - 1]}…"
 
     def change(self, name: str, was: Any, would_be: Any) -> str:
         return f"its {name} would be {self.value(name, would_be)} instead of {self.value(name, was)}"
@@ -140,7 +140,7 @@ class _Play:
 
     def _run(self) -> None:
         """One result after the other, in the order in which they came."""
-        at_ms, turn, events = milliseconds(self.source.created_at), 0, list[StepEvent]()
+        at_ms, turn, events = parse_iso_ms(self.source.created_at), 0, list[StepEvent]()
         answers: list[tuple[int, int, ResultEvent]] = []
         while True:
             turn += 1
@@ -155,13 +155,13 @@ class _Play:
                 ended_ms, _, answer = heappop(answers)
                 at_ms, events = max(at_ms, ended_ms), [answer]
             elif events:
-                at_ms = max(at_ms, *(one.due_ms for one in timers_due(self.record, END_OF_TIME_MS)))
+                at_ms = max(at_ms, *(one.due_ms for one in find_due_timers(self.record, END_OF_TIME_MS)))
             if not events and not decided.changes.more:
                 return
 
     def _wakes(self) -> list[StepEvent]:
         weid = self.record.workflow_execution_id
-        timers = timers_due(self.record, END_OF_TIME_MS)
+        timers = find_due_timers(self.record, END_OF_TIME_MS)
         return [TimerEvent(one.kind, weid, one.step_id, one.token) for one in timers if one.kind == "wake"]
 
     def _answer(self, job: DispatchJob) -> ResultEvent | None:
@@ -197,7 +197,7 @@ class _Play:
 
     def _ended_ms(self, unit: str) -> int:
         one = _unit(self.source, unit)
-        return 0 if one is None or one.ended_at is None else milliseconds(one.ended_at)
+        return 0 if one is None or one.ended_at is None else parse_iso_ms(one.ended_at)
 
     def _spec_of(self, unit: str) -> StepSpec:
         """The step as it was written."""

@@ -21,8 +21,8 @@ from orchestrator.application.engine.transitions import (
     StepResult,
     advance,
     decide,
-    nobody_waits,
     on_step_result,
+    signal_rejection_reason,
 )
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.changes import Changes
@@ -32,7 +32,7 @@ from orchestrator.application.records.decisions import (
     Decision,
     Dispatch,
     Failed,
-    Final,
+    FinalDecision,
     Halt,
     Pending,
     replace_outcome,
@@ -40,11 +40,11 @@ from orchestrator.application.records.decisions import (
 from orchestrator.application.records.events import ControlEvent, ResultEvent, SignalEvent, StepEvent, iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
-from orchestrator.application.records.step_log import Line
+from orchestrator.application.records.step_log import LogLine
 from orchestrator.backend.backend import Backend
-from orchestrator.backend.copies import isolated_decision, plain
-from orchestrator.backend.results import as_results, work_result
-from orchestrator.local.driver import Family, due_of
+from orchestrator.backend.copies import isolate_decision, to_plain_json
+from orchestrator.backend.results import as_results, make_result
+from orchestrator.local.driver import ExecutionDriver, due_timer_events
 
 FIRST_PAUSE_S = 0.001
 
@@ -80,54 +80,54 @@ class Workflow:
 
     # ---- moving
 
-    def run(self, worker: Worker | None = None) -> Final:
+    def run(self, worker: Worker | None = None) -> FinalDecision:
         """Drive the execution and its children to their end, with a worker of this process or with workers
         elsewhere. Steps that a process before this one left in progress are dispatched again. A child that is
         cancelled may have to undo what it did: it is waited for. A webhook is attempted if it is due, by a
         worker of this process; its next attempt is not waited for, but made by whoever runs this again then.
         """
         worker = worker if worker is not None else self.backend.worker
-        family = Family(self.backend, self.id)
-        family.take_over()
-        decision = self._decide(self.backend.orphans, family)
+        driver = ExecutionDriver(self.backend, self.id)
+        driver.take_over()
+        decision = self._decide(self.backend.find_lost_dispatches, driver)
         pause_s = FIRST_PAUSE_S
-        while not isinstance(decision, _FINAL) or family.children:
+        while not isinstance(decision, _FINAL) or driver.children:
             results: list[ResultEvent] = []
             if isinstance(decision, Dispatch):
                 results += as_results(self.id, self.backend.dispatch(self.id, decision.jobs))
             if worker is not None:
-                for one in (self.id, *family.children):
+                for one in (self.id, *driver.children):
                     worker.run(one)
             results += self.backend.results(self.id)
-            if family.turn() or results:
+            if driver.run_once() or results:
                 pause_s = FIRST_PAUSE_S
             else:
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
-            decision = self._decide(partial(self._with_due, results), family)
-        family.deliver()  # whoever waits for this end hears of it: a parent, or the next in line
-        self._attempt_webhooks(family, worker)
-        ended = isolated_decision(decision)
+            decision = self._decide(partial(self._with_due, results), driver)
+        driver.deliver_events()  # whoever waits for this end hears of it: a parent, or the next in line
+        self._attempt_webhooks(driver, worker)
+        ended = isolate_decision(decision)
         return replace_outcome(ended, self.backend.loaded)
 
-    def _attempt_webhooks(self, family: Family, worker: Worker | None) -> None:
-        if family.telling and worker is not None:
-            family.turn()
-            for one in list(family.telling):
+    def _attempt_webhooks(self, driver: ExecutionDriver, worker: Worker | None) -> None:
+        if driver.pending_webhooks and worker is not None:
+            driver.run_once()
+            for one in list(driver.pending_webhooks):
                 worker.run(one)
-            family.turn()
+            driver.run_once()
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Say something to the execution: the step that waits for it has it, or one that will. InvalidEvent
         when it has ended."""
-        event = SignalEvent(self.id, name, plain(payload))
+        event = SignalEvent(self.id, name, to_plain_json(payload))
 
         def unless_ended(record: WorkflowRecord) -> list[StepEvent]:
             if record.is_final:
-                raise InvalidEvent(nobody_waits(record, record.status))
+                raise InvalidEvent(signal_rejection_reason(record, record.status))
             return [event]
 
-        Family(self.backend).decide(self.id, unless_ended)
+        ExecutionDriver(self.backend).decide(self.id, unless_ended)
 
     def cancel(self, reason: str | None = None, by: str | None = None) -> None:
         """End the execution, and its children; InvalidEvent when it has ended otherwise."""
@@ -152,7 +152,7 @@ class Workflow:
     ) -> None:
         """Open an execution that failed or was cancelled again: run() runs what did not complete. `inputs`
         take the place of those that were wrong."""
-        self._control(ControlEvent(self.id, "retry", reason=reason, by=by, inputs=plain(inputs)))
+        self._control(ControlEvent(self.id, "retry", reason=reason, by=by, inputs=to_plain_json(inputs)))
 
     def rerun(
         self,
@@ -162,40 +162,42 @@ class Workflow:
         inputs: dict[str, Any] | None = None,
     ) -> None:
         """The same, also of one that completed, and beginning with this step and all that depend on it."""
-        self._control(ControlEvent(self.id, "rerun", step_id, reason=reason, by=by, inputs=plain(inputs)))
+        self._control(
+            ControlEvent(self.id, "rerun", step_id, reason=reason, by=by, inputs=to_plain_json(inputs))
+        )
 
     def delete(self) -> None:
         """Keep nothing of an execution that has ended."""
         self._control(ControlEvent(self.id, "delete"))
 
     def _control(self, event: ControlEvent) -> None:
-        family, moment = Family(self.backend), self.backend.moment("control")
+        driver, moment = ExecutionDriver(self.backend), self.backend.moment("control")
 
         def unless_refused(record: WorkflowRecord) -> list[StepEvent]:
             on_step_result(record, event, moment)  # raises InvalidEvent
             return [event]
 
-        family.decide(self.id, unless_refused)
-        while family.deliver():
+        driver.decide(self.id, unless_refused)
+        while driver.deliver_events():
             pass  # its children hear of it, and theirs
 
     def _with_due(self, results: list[ResultEvent], record: WorkflowRecord) -> list[StepEvent]:
         return [*results, *self._due(record)]
 
     def _due(self, record: WorkflowRecord) -> list[StepEvent]:
-        return due_of(record, self.backend.clock())
+        return due_timer_events(record, self.backend.clock())
 
     def advance(self) -> Decision:
         """Claim every step that can run, or end the workflow. Nothing is dispatched: the caller does that.
 
         Children are begun by run() alone, or by a coordinator.
         """
-        family = Family(self.backend)
+        driver = ExecutionDriver(self.backend)
         while True:
             moment = self.backend.moment("advance")
             decision = self._commit(lambda record, moment=moment: advance(record, moment))  # type: ignore[misc]
-            if not isinstance(decision, Pending) or not family.deliver():
-                return isolated_decision(decision)
+            if not isinstance(decision, Pending) or not driver.deliver_events():
+                return isolate_decision(decision)
 
     def on_step_result(
         self,
@@ -212,13 +214,13 @@ class Workflow:
         Halt or Failed when that ended the workflow, Pending when the step will be tried again, else None.
         A result is dropped when the step is not in progress, or not under this run_id, attempt or token.
         """
-        result = work_result(self.id, step_id, output, error=error)
+        result = make_result(self.id, step_id, output, error=error)
         event = ResultEvent(self.id, step_id, result.output, result.error, run_id, attempt, token)
         moment = self.backend.moment("on_step_result")
-        return isolated_decision(self._commit(lambda record: on_step_result(record, event, moment)))
+        return isolate_decision(self._commit(lambda record: on_step_result(record, event, moment)))
 
     def _decide(
-        self, events_for: Callable[[WorkflowRecord], list[Any]], family: Family | None = None
+        self, events_for: Callable[[WorkflowRecord], list[Any]], driver: ExecutionDriver | None = None
     ) -> Decision:
         """Apply a batch of results and advance, in one commit."""
         moment = self.backend.moment("run")
@@ -226,16 +228,18 @@ class Workflow:
         def both(record: WorkflowRecord) -> tuple[Changes, Decision]:
             events: list[StepEvent] = events_for(record)
             decided = decide(record, events, moment)
-            for position, reason in decided.refused:
+            for position, reason in decided.rejected:
                 warnings.warn(f"result {position} was refused: {reason}", RuntimeWarning, stacklevel=4)
             return decided.changes, decided.decision
 
-        return self._commit(both, family)
+        return self._commit(both, driver)
 
     def _commit(
-        self, decide_upon: Callable[[WorkflowRecord], tuple[Changes, _R]], family: Family | None = None
+        self,
+        decide_upon: Callable[[WorkflowRecord], tuple[Changes, _R]],
+        driver: ExecutionDriver | None = None,
     ) -> _R:
-        decision = (family or Family(self.backend)).commit(self.id, decide_upon)
+        decision = (driver or ExecutionDriver(self.backend)).commit(self.id, decide_upon)
         return cast(_R, decision)
 
     # ---- looking
@@ -297,7 +301,7 @@ class Workflow:
         """One entry per transition, the oldest first."""
         return self.backend.history(self.id)
 
-    def lines(self, step: str | None = None) -> list[Line]:
+    def lines(self, step: str | None = None) -> list[LogLine]:
         """What executors said, by `log` and in the notes of their heartbeats: all of them, or of one step."""
         return self.backend.lines(self.id, step)
 

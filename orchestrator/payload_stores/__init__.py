@@ -19,20 +19,20 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.application.errors import StoreError
 from orchestrator.application.values.payload_refs import (
     MAX_PAYLOAD_BYTES,
-    Payloads,
+    PayloadStore,
     payload_limit,
-    whole_number,
+    read_positive_int,
 )
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import TTL_S, RedisPayloads
 
-VARIABLE = "ORCHESTRATOR_PAYLOADS"
+ADDRESS_VARIABLE = "ORCHESTRATOR_PAYLOADS"
 TTL_VARIABLE = "ORCHESTRATOR_PAYLOAD_TTL_S"
 RETENTION_VARIABLE = "ORCHESTRATOR_RETENTION_S"
 ENDPOINT_VARIABLE = "ORCHESTRATOR_S3_ENDPOINT"
 
-SPARE_S = 86_400
+RETENTION_MARGIN_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class PayloadSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> PayloadSettings:
-        retention_s = whole_number(environment, RETENTION_VARIABLE, TTL_S - SPARE_S)
+        retention_s = read_positive_int(environment, RETENTION_VARIABLE, TTL_S - RETENTION_MARGIN_S)
         made = cls(
-            address=environment.get(VARIABLE, "").strip() or "redis",
-            ttl_s=whole_number(environment, TTL_VARIABLE, retention_s + SPARE_S),
+            address=environment.get(ADDRESS_VARIABLE, "").strip() or "redis",
+            ttl_s=read_positive_int(environment, TTL_VARIABLE, retention_s + RETENTION_MARGIN_S),
             max_bytes=payload_limit(environment),
             s3_endpoint=environment.get(ENDPOINT_VARIABLE) or None,
         )
@@ -64,7 +64,7 @@ class PayloadSettings:
         if parts.scheme == "s3" and parts.netloc:
             return
         raise StoreError(
-            f"{VARIABLE} must be redis, file:///an/absolute/folder or s3://bucket/prefix,"
+            f"{ADDRESS_VARIABLE} must be redis, file:///an/absolute/folder or s3://bucket/prefix,"
             f" not {self.address[:200]!r}"
         )
 
@@ -75,7 +75,7 @@ class PayloadSettings:
         if parts.scheme == "s3":
             _s3(parts.netloc, parts.path.strip("/"), self.s3_endpoint)
 
-    def open(self, client: Client, keys: Keys) -> Payloads:
+    def open(self, client: Client, keys: Keys) -> PayloadStore:
         """The store; the client and the keys are for one in Redis."""
         parts = urlsplit(self.address)
         if parts.scheme == "file":
@@ -88,7 +88,7 @@ class PayloadSettings:
 
 
 @lru_cache(maxsize=8)
-def _s3(bucket: str, prefix: str, endpoint: str | None) -> Payloads:
+def _s3(bucket: str, prefix: str, endpoint: str | None) -> PayloadStore:
     """Kept for the next: to make a client of S3 takes longer than to use it."""
     from orchestrator.payload_stores.s3 import S3Payloads
 

@@ -18,7 +18,7 @@ from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from orchestrator.application.errors import StoreError, Unavailable
-from orchestrator.redis_rq.sentinels import names_sentinels, pool_like, primary_of
+from orchestrator.redis_rq.sentinels import connect_to_primary, is_sentinel_url, pool_like
 
 SOCKET_TIMEOUT_S = 10.0
 BLOCK_MS = 1_000
@@ -43,12 +43,14 @@ the scripts that it is sent."""
 
 def connect(url: str, *, decodes: bool = True) -> Client:
     """A client for this URL. Its replies are text, or else bytes."""
-    return client_of(url, **{**_options(), "decode_responses": decodes})
+    return create_client(url, **{**_options(), "decode_responses": decodes})
 
 
-def client_of(url: str, **options: Any) -> Client:
+def create_client(url: str, **options: Any) -> Client:
     """A client for redis://, rediss:// or unix://, or for the primary that sentinels name."""
-    return primary_of(url, **options) if names_sentinels(url) else redis.Redis.from_url(url, **options)
+    return (
+        connect_to_primary(url, **options) if is_sentinel_url(url) else redis.Redis.from_url(url, **options)
+    )
 
 
 _OF_A_POOL = (
@@ -108,14 +110,14 @@ def _options() -> dict[str, Any]:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Redis being away is Unavailable to the rooms above, which know no Redis."""
     try:
         yield
     except redis.exceptions.AuthenticationError as error:
         raise StoreError(f"Redis does not let us in: {error}") from error  # waiting would not help
     except redis.exceptions.RedisError as error:
-        if passes(error):
+        if is_transient(error):
             # Of sentinels that were asked in vain, redis-py shows all that it knows of each.
             raise Unavailable(f"Redis: {str(error).partition(' : <redis')[0]}") from error
         raise
@@ -124,7 +126,7 @@ def translated() -> Iterator[None]:
 _PASSING = ("OOM ", "READONLY ", "LOADING ", "MISCONF ", "NOREPLICAS ", "MASTERDOWN ", "BUSY ", "UNBLOCKED ")
 
 
-def passes(error: BaseException | None) -> bool:
+def is_transient(error: BaseException | None) -> bool:
     """Whether this is about the state that Redis is in, and not about what it was asked."""
     if isinstance(error, UNREACHABLE):
         return True
@@ -139,7 +141,7 @@ def passes(error: BaseException | None) -> bool:
 def check_writable(client: Client, key: str) -> None:
     """Raise Unavailable unless Redis takes writes now: one that is full, or that has become a replica,
     answers whoever only asks. `key` is that of a sorted set; nothing is written."""
-    with translated(), suppress(redis.exceptions.NoPermissionError):
+    with translate_errors(), suppress(redis.exceptions.NoPermissionError):
         client.zadd(key, {"": 0}, xx=True)
 
 
@@ -150,34 +152,34 @@ def redis_version(client: Client) -> tuple[int, ...]:
 
 def clock_ms(client: Client) -> int:
     """The clock that all times of records come from, in ms: that of Redis."""
-    with translated():
-        return in_ms(client.time())
+    with translate_errors():
+        return parse_time_ms(client.time())
 
 
-def in_ms(answer: Any) -> int:
+def parse_time_ms(answer: Any) -> int:
     """What TIME answers, seconds and microseconds, in ms."""
     seconds, micros = answer
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-def back_off(first_s: float = 0.05, longest_s: float = 2.0) -> Iterator[float]:
+def backoff_delays(first_s: float = 0.05, max_s: float = 2.0) -> Iterator[float]:
     """Pauses between tries, doubling up to a longest one."""
     pause = first_s
     while True:
         yield pause
-        pause = min(pause * 2, longest_s)
+        pause = min(pause * 2, max_s)
 
 
-def persist(
+def retry_until_available(
     call: Callable[[], T],
     give_up_after_s: float | None = None,
     on_wait: Callable[[Exception], None] = lambda error: None,
 ) -> T:
     """Call until Redis answers. Only for what may be done twice: an unknown result is tried again."""
     started = time.monotonic()
-    for tries, pause in enumerate(back_off()):
+    for tries, pause in enumerate(backoff_delays()):
         try:
-            with translated():
+            with translate_errors():
                 return call()
         except Unavailable as error:
             if give_up_after_s is not None and time.monotonic() - started + pause > give_up_after_s:
@@ -185,16 +187,16 @@ def persist(
             if tries == 0:
                 on_wait(error)
             time.sleep(pause)
-    raise AssertionError("back_off() never ends")
+    raise AssertionError("backoff_delays() never ends")
 
 
-def answers(pipe: Any) -> list[Any]:
+def execute_pipeline(pipe: Any) -> list[Any]:
     """What a pipeline answers. A command that is refused (a key of another type, a right that is missing)
     answers with its error and stops nobody; a Redis that cannot answer now is Unavailable."""
-    with translated():
+    with translate_errors():
         found: list[Any] = pipe.execute(raise_on_error=False)
     for one in found:
         if isinstance(one, Exception):
-            with suppress(redis.exceptions.ResponseError), translated():
+            with suppress(redis.exceptions.ResponseError), translate_errors():
                 raise one
     return found

@@ -9,17 +9,17 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from orchestrator.application.errors import OrchestratorError
-from orchestrator.redis_rq.commit_args import flat
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.commit_args import flatten_fields
+from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.event_codec import loads
-from orchestrator.redis_rq.event_log import SHOWN_OF_A_FIELD
+from orchestrator.redis_rq.event_log import MAX_LETTER_FIELD_CHARS
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.scripts import Script
 
-AT_ONCE = 500
+READ_BATCH_SIZE = 500
 
 
-class NoSuchLetter(OrchestratorError):
+class DeadLetterNotFound(OrchestratorError):
     exit_code = 2
 
     def __init__(self, entry_id: str) -> None:
@@ -40,7 +40,7 @@ class DeadLetter:
     def cut(self) -> list[str]:
         """The fields of which only the beginning was kept. One that is just as long as what is kept may have
         been cut too: nobody can tell."""
-        return [name for name, value in self.fields.items() if len(value) >= SHOWN_OF_A_FIELD]
+        return [name for name, value in self.fields.items() if len(value) >= MAX_LETTER_FIELD_CHARS]
 
 
 class DeadLetters:
@@ -59,15 +59,15 @@ class DeadLetters:
             before = f"({entries[-1][0]}"
 
     def get(self, entry: str) -> DeadLetter:
-        """NoSuchLetter if there is none."""
+        """DeadLetterNotFound if there is none."""
         found: Any = []
         try:
-            with translated():
+            with translate_errors():
                 found = self._client.xrange(self._keys.dead, entry, entry)
         except ResponseError:
             pass  # what was asked for is no id of an entry
         if not found:
-            raise NoSuchLetter(entry)
+            raise DeadLetterNotFound(entry)
         return _letter(*found[0])
 
     def problem(self, letter: DeadLetter) -> str | None:
@@ -83,18 +83,20 @@ class DeadLetters:
     def replay(self, letter: DeadLetter) -> str | None:
         """Put its event into its stream again and take the letter away, both or neither; returns the new id
         of the event, None when somebody else has taken the letter. Only for a letter without a problem."""
-        with translated():
-            new = self._replay([self._keys.dead, letter.stream], [letter.entry, *flat(letter.fields)])
+        with translate_errors():
+            new = self._replay(
+                [self._keys.dead, letter.stream], [letter.entry, *flatten_fields(letter.fields)]
+            )
         return None if new is None else str(new)
 
     def drop(self, letter: DeadLetter) -> bool:
         """False when it is gone already."""
-        with translated():
+        with translate_errors():
             return bool(self._client.xdel(self._keys.dead, letter.entry))
 
     def _entries(self, before: str) -> list[tuple[str, Mapping[str, str]]]:
-        with translated():
-            found: Any = self._client.xrevrange(self._keys.dead, before, "-", AT_ONCE)
+        with translate_errors():
+            found: Any = self._client.xrevrange(self._keys.dead, before, "-", READ_BATCH_SIZE)
         return list(found)
 
 

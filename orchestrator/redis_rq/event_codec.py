@@ -35,15 +35,15 @@ from orchestrator.application.records.events import (
     failure,
 )
 from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES
-from orchestrator.redis_rq.keys import schedule_address, scheduled_name
+from orchestrator.redis_rq.keys import parse_schedule_address, schedule_address
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_WEBHOOK_BYTES = 16 * 1024
 MAX_DEPTH = 200
-LONGEST_WINDOW_S = 366 * 86_400
-LONGEST_NAME = 1_000
+MAX_WINDOW_S = 366 * 86_400
+MAX_NAME_LENGTH = 1_000
 MAX_SIGNAL_BYTES = MAX_INPUT_BYTES
-MOST_LABELS, LONGEST_LABEL = 16, 256
+MAX_LABELS, MAX_LABEL_LENGTH = 16, 256
 EXECUTION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,256}")
 LABEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -60,20 +60,20 @@ def dumps(value: Any) -> str:
     try:
         text = orjson.dumps(value, option=_STRICT)
     except orjson.JSONEncodeError:
-        return canonical(value)
-    return canonical(value) if b"null" in text else text.decode()
+        return canonical_json(value)
+    return canonical_json(value) if b"null" in text else text.decode()
 
 
-def frame(value: Any) -> str:
+def dumps_envelope(value: Any) -> str:
     """What we have made ourselves, where a null is a null; values of others go into it as `part`."""
     return orjson.dumps(value, option=_STRICT).decode()
 
 
-def part(value: Any) -> orjson.Fragment:
+def json_fragment(value: Any) -> orjson.Fragment:
     return orjson.Fragment(dumps(value))
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """Always the same text for the same value: for what is compared as a text."""
     return _encoder.encode(value)
 
@@ -85,7 +85,7 @@ def loads(text: str) -> Any:
             return orjson.loads(text)
     value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     if "\\u" in text:
-        canonical(value).encode()
+        canonical_json(value).encode()
     return value
 
 
@@ -153,7 +153,7 @@ def _read_start(fields: Mapping[str, str]) -> StartEvent:
         group=_name(fields, "group"),
         priority=_within(fields, "priority", 1, 5) if "priority" in fields else None,
         idempotency_root=_name(fields, "idempotency_root"),
-        idempotency_window_s=_within(fields, "idempotency_window_s", 1, LONGEST_WINDOW_S)
+        idempotency_window_s=_within(fields, "idempotency_window_s", 1, MAX_WINDOW_S)
         if "idempotency_window_s" in fields
         else IDEMPOTENCY_WINDOW_S,
         schedule=_optional(fields, "schedule"),
@@ -172,14 +172,14 @@ def _labels(fields: Mapping[str, str]) -> dict[str, str]:
     labels = _json("labels", fields.get("labels", "{}"))
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
         raise InvalidEvent('labels must be a JSON object of texts, such as {"customer": "acme"}')
-    if len(labels) > MOST_LABELS:
-        raise InvalidEvent(f"there are {len(labels)} labels; at most {MOST_LABELS} are accepted")
+    if len(labels) > MAX_LABELS:
+        raise InvalidEvent(f"there are {len(labels)} labels; at most {MAX_LABELS} are accepted")
     for name, value in labels.items():
         if not LABEL.fullmatch(name):
             raise InvalidEvent(f"label {name[:80]!r}: 1 to 64 letters, digits, '_', '-' or '.'")
-        if not 0 < len(value) <= LONGEST_LABEL or not value.isprintable():
+        if not 0 < len(value) <= MAX_LABEL_LENGTH or not value.isprintable():
             raise InvalidEvent(
-                f"label {name!r}: its value must have 1 to {LONGEST_LABEL} printable characters"
+                f"label {name!r}: its value must have 1 to {MAX_LABEL_LENGTH} printable characters"
             )
     return labels
 
@@ -351,7 +351,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "continue": lambda fields: ContinueEvent(_text(fields, "execution")),
     "child": _read_child,
     "control": _read_control,
-    "schedule": lambda fields: ScheduleEvent(scheduled_name(_text(fields, "execution"))),
+    "schedule": lambda fields: ScheduleEvent(parse_schedule_address(_text(fields, "execution"))),
     "slot": lambda fields: SlotEvent(
         _text(fields, "execution"), _optional(fields, "step") or "", _text(fields, "token")
     ),
@@ -438,9 +438,9 @@ def _optional(fields: Mapping[str, str], name: str) -> str | None:
 
 def _short(name: str, value: str) -> str:
     """Names become parts of keys and members, and are written down with every step that they concern."""
-    if len(value) > LONGEST_NAME:
+    if len(value) > MAX_NAME_LENGTH:
         raise InvalidEvent(
-            f"field {name!r} has {len(value):,} characters; at most {LONGEST_NAME:,} are accepted"
+            f"field {name!r} has {len(value):,} characters; at most {MAX_NAME_LENGTH:,} are accepted"
         )
     return value
 

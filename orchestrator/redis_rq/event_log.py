@@ -15,13 +15,13 @@ from typing import Any
 
 import redis
 
-from orchestrator.application.engine.create import refused_child
-from orchestrator.application.engine.signals import MOST_SIGNALS, too_many_signals
+from orchestrator.application.engine.create import reject_child
+from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS, too_many_signals
 from orchestrator.application.errors import InvalidEvent, StoreError
 from orchestrator.application.records.events import Event, ResultEvent, ScheduleEvent, SignalEvent
 from orchestrator.backend.ports import Delivery, EventRef
-from orchestrator.redis_rq.commit_args import Command, answer_commands, flat, hint_to
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.commit_args import Command, flatten_fields, reply_commands, schedule_hint_command
+from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.event_codec import (
     dumps,
     event_fields,
@@ -31,28 +31,28 @@ from orchestrator.redis_rq.event_codec import (
     reply_of,
     unreadable_result,
 )
-from orchestrator.redis_rq.keys import GROUP, Home, Keys, schedule_member
+from orchestrator.redis_rq.keys import GROUP, Keys, OwnStreams, schedule_member
 from orchestrator.redis_rq.scripts import Script
 from orchestrator.redis_rq.store import RETENTION_S
 
 logger = logging.getLogger(__name__)
 
 DEAD_AFTER_MS = 5_000
-GONE_AFTER_MS = 3_600_000
+CONSUMER_GONE_AFTER_MS = 3_600_000
 GRACE_MS = 10_000
 SETTLE_S = 8.0
 """After an outage those who hold leases beat again within a quarter of one; until then none is judged."""
-FUTURE_MS = 86_400_000
-LOOK_AGAIN_MS = 60_000
-SIGNALS_KEPT_S = 86_400
-SWEEP_AT_MOST = 500
-SUSPECT_AFTER = 2
+MAX_FUTURE_MS = 86_400_000
+SCHEDULE_RECHECK_MS = 60_000
+SIGNAL_RETENTION_S = 86_400
+MAX_SWEPT = 500
+SUSPECT_AFTER_DELIVERIES = 2
 """An event that was read, taken over once and still not handled may be what killed both."""
 MAX_QUEUED = 500_000
 """So many jobs may wait for workers before no execution is begun; a kilobyte each, and their inputs."""
-DEAD_LETTERS_KEPT = 100_000
-DROPPED_AT_ONCE = 500
-SHOWN_OF_A_FIELD = 10_000
+MAX_DEAD_LETTERS = 100_000
+DROP_BATCH_SIZE = 500
+MAX_LETTER_FIELD_CHARS = 10_000
 
 _FLUSHED = ("NOGROUP", "UNBLOCKED the stream key no longer exists")
 
@@ -67,7 +67,7 @@ class RedisEventLog:
         retention_s: int = RETENTION_S,
         settle_s: float = SETTLE_S,
         max_queued: int = MAX_QUEUED,
-        home: Home | None = None,
+        own_streams: OwnStreams | None = None,
     ) -> None:
         self._client, self._consumer, self._keys = client, consumer, keys or Keys()
         self._grace_ms, self._retention_ms, self._settle_s = grace_ms, retention_s * 1000, settle_s
@@ -76,7 +76,7 @@ class RedisEventLog:
         self._sweep, self._trim = Script(client, "sweep", "lease_in"), Script(client, "trim")
         self._keep_signal = Script(client, "keep_signal", "run_commands")
         self._dismissal = Script(client, "dismiss", "run_commands")
-        self._home = home or Home(self._keys)
+        self._home = own_streams or OwnStreams(self._keys)
         self._home.partitions = range(self._keys.partitions)
         self._streams = self._keys.streams(self._keys.partitions)
 
@@ -88,7 +88,7 @@ class RedisEventLog:
         self._make(self._streams)
 
     def _make(self, streams: Sequence[str]) -> None:
-        with translated():
+        with translate_errors():
             for stream in streams:
                 try:
                     self._client.xgroup_create(stream, GROUP, id="0", mkstream=True)
@@ -105,7 +105,7 @@ class RedisEventLog:
             time.sleep(block_ms / 1000)
             return []
         wanted: dict[Any, Any] = dict.fromkeys(streams, ">")
-        with translated():
+        with translate_errors():
             try:
                 found: Any = self._client.xreadgroup(
                     GROUP, self._consumer, wanted, count=count, block=block_ms or None
@@ -124,7 +124,7 @@ class RedisEventLog:
             if fields
         ]
 
-    def unfinished(self, count: int) -> Iterator[list[Delivery]]:
+    def read_unfinished(self, count: int) -> Iterator[list[Delivery]]:
         """What this coordinator has read and not acknowledged: after an outage it begins with these."""
         for stream in self._streams:
             after = "-"
@@ -133,7 +133,7 @@ class RedisEventLog:
                 after = f"({entries[-1]['message_id']}"
 
     def _pending(self, stream: str, after: str, count: int) -> list[Any]:
-        with translated(), _nothing_if_flushed():
+        with translate_errors(), _nothing_if_flushed():
             found: list[Any] = self._client.xpending_range(
                 stream, GROUP, after, "+", count, consumername=self._consumer
             )
@@ -142,7 +142,7 @@ class RedisEventLog:
 
     def reclaim(self, min_idle_ms: int, count: int) -> Iterator[list[Delivery]]:
         """Take over events that were read long ago and never acknowledged: their coordinator is gone."""
-        with translated(), self._client.pipeline(transaction=False) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for stream in self._streams:
                 pipe.xpending_range(stream, GROUP, "-", "+", count, idle=min_idle_ms)
             pending: list[Any] = pipe.execute(raise_on_error=False)
@@ -157,8 +157,10 @@ class RedisEventLog:
         it, and must not take the rest along."""
         suspects: list[tuple[str, Any]] = []
         for stream, entries in pending:
-            trusted = [entry for entry in entries if entry["times_delivered"] < SUSPECT_AFTER]
-            suspects += [(stream, entry) for entry in entries if entry["times_delivered"] >= SUSPECT_AFTER]
+            trusted = [entry for entry in entries if entry["times_delivered"] < SUSPECT_AFTER_DELIVERIES]
+            suspects += [
+                (stream, entry) for entry in entries if entry["times_delivered"] >= SUSPECT_AFTER_DELIVERIES
+            ]
             if found := self._claimed(stream, trusted, min_idle_ms):
                 yield found
         for stream, entry in suspects:
@@ -170,7 +172,7 @@ class RedisEventLog:
         counts = {entry["message_id"]: int(entry["times_delivered"]) + 1 for entry in entries}
         if not counts:
             return []
-        with translated(), _nothing_if_flushed():
+        with translate_errors(), _nothing_if_flushed():
             claimed: Any = self._client.xclaim(stream, GROUP, self._consumer, min_idle_ms, list(counts))
             found = {entry_id: fields for entry_id, fields in claimed if fields}
             self._let_go(stream, [entry_id for entry_id in counts if entry_id not in found])
@@ -195,7 +197,7 @@ class RedisEventLog:
         held: dict[str, list[Any]] = {}
         for delivery in deliveries:
             held.setdefault(delivery.ref.stream, []).append(delivery.ref.entry_id)
-        with translated(), self._client.pipeline(transaction=False) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for stream, entry_ids in held.items():
                 pipe.xclaim(stream, GROUP, self._consumer, min_idle_ms, entry_ids, justid=True)
             pipe.execute(raise_on_error=False)
@@ -211,7 +213,7 @@ class RedisEventLog:
             problem = str(error)
         # Anybody can name an id; one from the future says nothing of the time.
         at_ms, now_ms = int(entry_id.partition("-")[0]), round(time.time() * 1000)
-        at_ms = at_ms if at_ms < now_ms + FUTURE_MS else now_ms
+        at_ms = at_ms if at_ms < now_ms + MAX_FUTURE_MS else now_ms
         return Delivery(EventRef(stream, entry_id), at_ms, event, problem, dict(fields), deliveries)
 
     # ---- answering
@@ -220,24 +222,26 @@ class RedisEventLog:
         """Move an event to the dead letters, with a reason, and acknowledge it; whoever waits for what it
         should have brought hears of it."""
         keys, ref = self._keys, delivery.ref
-        shown = {name: value[:SHOWN_OF_A_FIELD] for name, value in delivery.fields.items()}
+        shown = {name: value[:MAX_LETTER_FIELD_CHARS] for name, value in delivery.fields.items()}
         letter = {
-            "reason": reason[:SHOWN_OF_A_FIELD],
+            "reason": reason[:MAX_LETTER_FIELD_CHARS],
             "stream": ref.stream,
             "entry": ref.entry_id,
             "event": dumps(shown),
         }
         said: list[Command] = [
-            ["XADD", keys.dead, "MAXLEN", "~", DEAD_LETTERS_KEPT, "*", *flat(letter)],
+            ["XADD", keys.dead, "MAXLEN", "~", MAX_DEAD_LETTERS, "*", *flatten_fields(letter)],
             ["HINCRBY", keys.counters, "dead", 1],
         ]
         said += self._answering(delivery, answer or {"ok": False, "reason": reason})
         if isinstance(delivery.event, ScheduleEvent):  # its timer is gone, and nothing else would look again
-            again_ms = max(delivery.at_ms, round(time.time() * 1000)) + LOOK_AGAIN_MS
+            again_ms = max(delivery.at_ms, round(time.time() * 1000)) + SCHEDULE_RECHECK_MS
             said.append(["ZADD", keys.timers, again_ms, schedule_member(delivery.event.name)])
-        told = _told(delivery, reason[:SHOWN_OF_A_FIELD])
+        told = _told(delivery, reason[:MAX_LETTER_FIELD_CHARS])
         if told is not None:
-            said.append(["XADD", keys.events_of(told.workflow_execution_id), "*", *flat(event_fields(told))])
+            said.append(
+                ["XADD", keys.events_of(told.workflow_execution_id), "*", *flatten_fields(event_fields(told))]
+            )
         self._dismiss(delivery, said)
 
     def answer(self, delivery: Delivery, answer: dict[str, Any]) -> None:
@@ -254,57 +258,57 @@ class RedisEventLog:
         name = delivery.ref.entry_id if is_start else reply_of(delivery.fields)
         if name is None:
             return []
-        return answer_commands(self._keys.answer(name), answer)
+        return reply_commands(self._keys.answer(name), answer)
 
     def _dismiss(self, delivery: Delivery, said: Sequence[Command]) -> None:
         ref = delivery.ref
         args: Command = [GROUP, ref.entry_id]
         schedule = delivery.fields.get("schedule") if ref.stream == self._keys.starts else None
-        hints = [] if schedule is None else [hint_to(schedule, self._keys)]
+        hints = [] if schedule is None else [schedule_hint_command(schedule, self._keys)]
         for command in (*said, *hints):
             args += [len(command), *command]
-        with translated():
+        with translate_errors():
             self._dismissal([ref.stream], args)
 
     # ---- signals that come early
 
-    def kept_signals(self, execution_id: str) -> list[dict[str, Any]]:
+    def load_early_signals(self, execution_id: str) -> list[dict[str, Any]]:
         """StoreError for what nobody can have kept there: whoever starts this execution is told so."""
         key = self._keys.signals(execution_id)
         try:
-            with translated():
+            with translate_errors():
                 found: Any = self._client.lrange(key, 0, -1)
             return [{"name": str(one["name"]), "payload": one["payload"]} for one in map(loads, found)]
         except (LookupError, ValueError, TypeError, RecursionError, redis.exceptions.ResponseError) as error:
             raise StoreError(f"the signals under {key} cannot be read, delete them: {error}") from error
 
-    def keep_signal(self, delivery: Delivery) -> bool:
+    def keep_early_signal(self, delivery: Delivery) -> bool:
         event, keys = delivery.event, self._keys
         assert isinstance(event, SignalEvent)
         execution_id = event.workflow_execution_id
-        if self._kept(execution_id) >= MOST_SIGNALS:
+        if self._kept(execution_id) >= MAX_KEPT_SIGNALS:
             self.reject(delivery, str(too_many_signals(execution_id)))
             return True
         signal = dumps({"name": event.name, "payload": event.payload})
-        args: Command = [signal, GROUP, delivery.ref.entry_id, SIGNALS_KEPT_S]
+        args: Command = [signal, GROUP, delivery.ref.entry_id, SIGNAL_RETENTION_S]
         for command in self._answering(delivery, {"ok": True, "kept": True, "status": None}):
             args += [len(command), *command]
-        with translated():
+        with translate_errors():
             kept = self._keep_signal(
                 [keys.execution(execution_id), keys.signals(execution_id), delivery.ref.stream], args
             )
         return bool(kept)
 
     def _kept(self, execution_id: str) -> int:
-        with translated():
+        with translate_errors():
             return int(self._client.llen(self._keys.signals(execution_id)))
 
     # ---- keeping house
 
-    def tend(self) -> int:
+    def sweep(self) -> int:
         """Raise what is due, say that we are alive, and settle who reads which stream."""
         keys = self._keys
-        with translated():
+        with translate_errors():
             raised, waiting, partitions, *alive = self._sweep(
                 [
                     keys.leases,
@@ -312,13 +316,13 @@ class RedisEventLog:
                     keys.sequences,
                     keys.coordinators,
                     keys.dispatched,
-                    keys.most_partitions,
+                    keys.max_partitions,
                 ],
                 [
                     keys.events(0)[:-1],
                     keys.partitions,
                     self._grace_ms,
-                    SWEEP_AT_MOST,
+                    MAX_SWEPT,
                     self._consumer,
                     DEAD_AFTER_MS,
                     int(time.monotonic() >= self._judge_after),
@@ -343,26 +347,26 @@ class RedisEventLog:
         if is_full != self._is_full:
             told = "no start is taken" if is_full else "starts are taken again"
             logger.warning("%d jobs wait for workers, of at most %d: %s", waiting, self._max_queued, told)
-            with translated():
+            with translate_errors():
                 self._client.delete(self._keys.full)
         self._is_full = is_full
         if is_full:
-            with translated():
+            with translate_errors():
                 self._client.set(self._keys.full, f"{waiting} of {self._max_queued}", px=DEAD_AFTER_MS)
 
     def trim(self) -> int:
-        keys, dropped, over = self._keys, 0, DROPPED_AT_ONCE
-        args = [len(self._streams), self._retention_ms, GROUP, GONE_AFTER_MS, DROPPED_AT_ONCE]
+        keys, dropped, over = self._keys, 0, DROP_BATCH_SIZE
+        args = [len(self._streams), self._retention_ms, GROUP, CONSUMER_GONE_AFTER_MS, DROP_BATCH_SIZE]
         args += [keys.workflow(""), keys.history(""), keys.lines(""), keys.execution(""), keys.indexes]
-        while over >= DROPPED_AT_ONCE:
-            with translated():
+        while over >= DROP_BATCH_SIZE:
+            with translate_errors():
                 entries, over = self._trim([*self._streams, keys.ended, keys.leaving], args)
             dropped += int(entries)
         return dropped
 
     def close(self) -> None:
         """Leave the streams to the others at once, instead of when we are found dead."""
-        with translated(), self._client.pipeline(transaction=False) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             pipe.zrem(self._keys.coordinators, self._consumer)
             for stream in self._streams:
                 pipe.xpending_range(stream, GROUP, "-", "+", 1, consumername=self._consumer)
@@ -389,5 +393,5 @@ def _told(delivery: Delivery, reason: str) -> ResultEvent | None:
     failure of its dispatch: without this word, whoever has no deadline would wait for ever."""
     parent = read_parent(delivery.fields)
     if parent is not None:
-        return refused_child(parent, reason)
+        return reject_child(parent, reason)
     return unreadable_result(delivery.fields, reason) if delivery.event is None else None

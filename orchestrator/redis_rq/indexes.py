@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.application.records.events import milliseconds
+from orchestrator.application.records.events import parse_iso_ms
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.redis_rq.event_codec import dumps
 from orchestrator.redis_rq.keys import Keys
 
-FINEST = 4096
+SCORES_PER_MS = 4096
 """How many executions that begin in one millisecond have scores of their own: as fine as a double is."""
 
 
 def score_of(record: WorkflowRecord) -> float:
     """When an execution began, in ms; behind the point its number among those of the same millisecond."""
-    began_ms = milliseconds(record.created_at)
+    began_ms = parse_iso_ms(record.created_at)
     _, _, number = (record.start_event or "").partition("-")
-    return began_ms + min(int(number) if number.isdigit() else 0, FINEST - 1) / FINEST
+    return began_ms + min(int(number) if number.isdigit() else 0, SCORES_PER_MS - 1) / SCORES_PER_MS
 
 
-def lasting_indexes(record: WorkflowRecord, keys: Keys) -> Iterator[str]:
+def permanent_indexes(record: WorkflowRecord, keys: Keys) -> Iterator[str]:
     """The indexes that an execution stays in, whatever becomes of it."""
     if record.spec.name is not None:
         yield keys.index_of_name(record.spec.name)
@@ -34,7 +34,7 @@ def lasting_indexes(record: WorkflowRecord, keys: Keys) -> Iterator[str]:
         yield keys.index_of_label(name, value)
 
 
-def ended_place(record: WorkflowRecord, keys: Keys, ended_ms: int) -> tuple[str, int]:
+def ended_index_entry(record: WorkflowRecord, keys: Keys, ended_ms: int) -> tuple[str, int]:
     """Where an execution that has ended waits for the end of its retention, and under which score: by its own
     retention it goes at a time that is known, else as long after its end as coordinators are told."""
     own_s = record.spec.retention_s
@@ -44,5 +44,5 @@ def ended_place(record: WorkflowRecord, keys: Keys, ended_ms: int) -> tuple[str,
 def ended_member(record: WorkflowRecord, keys: Keys) -> str:
     """An execution among those that have ended: enough to take it from every index, without any other key.
     The record may be gone by then."""
-    names = [index.removeprefix(keys.indexes) for index in lasting_indexes(record, keys)]
+    names = [index.removeprefix(keys.indexes) for index in permanent_indexes(record, keys)]
     return f"{record.workflow_execution_id}|{dumps(names)}"

@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.values.payload_refs import MAX_JOB_BYTES
-from orchestrator.redis_rq.event_codec import frame, loads, part
+from orchestrator.redis_rq.event_codec import dumps_envelope, json_fragment, loads
 from orchestrator.redis_rq.keys import Keys, lease_member
 
 RUN_STEP = "orchestrator.worker.harness.run_step"
@@ -25,11 +25,11 @@ TIMEOUT_MARGIN_S = 30
 """RQ's own timeout is the last line: the deadline in the record comes first."""
 
 
-def job_words(job: DispatchJob, events: str) -> list[str | int]:
+def job_args(job: DispatchJob, events: str) -> list[str | int]:
     """One job as commit.lua takes it; `events` is the stream that its result goes to."""
     timeout = -1 if job.timeout_s is None else math.ceil(job.timeout_s) + TIMEOUT_MARGIN_S
-    given = [events, job.fn, part(job.inputs)]
-    return [job.token, frame([RUN_STEP, None, given, _options(job)]), timeout, lease_of_job(job)]
+    given = [events, job.fn, json_fragment(job.inputs)]
+    return [job.token, dumps_envelope([RUN_STEP, None, given, _options(job)]), timeout, lease_of_job(job)]
 
 
 def _options(job: DispatchJob) -> dict[str, Any]:
@@ -50,12 +50,12 @@ _OPTIONS = (
 _USUAL = {one.name: one.default for one in fields(DispatchJob) if one.name in _OPTIONS}
 
 
-PARTS = ("data", "description")
+JOB_FIELDS = ("data", "description")
 """The fields of a job that read_payload() takes. The description is the lease: RQ shows it, and leaves it as
 it is when it compresses the data of a job that has failed."""
 
 
-def payload_of(given: Sequence[Any], options: Mapping[str, Any], lease: str) -> dict[str, Any]:
+def build_payload(given: Sequence[Any], options: Mapping[str, Any], lease: str) -> dict[str, Any]:
     """All that the harness needs, from what a job calls it with, the stream of its events, the executor and
     the inputs, and from its lease, which says whose it is. In jobs of earlier releases it is all in one
     mapping. ValueError or TypeError for what is neither."""
@@ -79,7 +79,7 @@ def payload_of(given: Sequence[Any], options: Mapping[str, Any], lease: str) -> 
         "key": job.idempotency_key,
         "token": token,
         "events": events,
-        "leases": Keys.reading(events).leases,
+        "leases": Keys.from_events_key(events).leases,
     }
 
 
@@ -90,17 +90,17 @@ def read_payload(data: str | bytes | None, description: str | bytes | None) -> d
     if data is None:
         return None
     try:
-        function, instance, given, options = loads(unpacked(data).decode())
+        function, instance, given, options = loads(unpack_data(data).decode())
         if (function, instance) != (RUN_STEP, None):
             return None
         lease = description.decode() if isinstance(description, bytes) else description or ""
-        found = payload_of(given, options, lease)
+        found = build_payload(given, options, lease)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return found if _is_complete(found) else None
 
 
-def unpacked(data: str | bytes) -> bytes:
+def unpack_data(data: str | bytes) -> bytes:
     """The data of a job as JSON: RQ compresses it when it saves a job. ValueError for what is no list, or
     becomes too large."""
     plain = data.encode() if isinstance(data, str) else data
@@ -169,7 +169,7 @@ def read_job(found: Mapping[str, Any], queue: str) -> DispatchJob:
     )
 
 
-def lease_in(payload: Mapping[str, Any]) -> str:
+def lease_of_payload(payload: Mapping[str, Any]) -> str:
     """The lease member of a job, by its payload."""
     names = ("execution", "step", "run_id", "attempt", "token")
     return lease_member(*(payload[name] for name in names))
@@ -179,6 +179,6 @@ def lease_of_job(job: DispatchJob) -> str:
     return lease_member(job.workflow_execution_id, job.step_id, job.run_id, job.attempt, job.token)
 
 
-def lease_of(workflow_execution_id: str, step_id: str, step: StepRecord) -> str:
+def lease_of_step(workflow_execution_id: str, step_id: str, step: StepRecord) -> str:
     """The lease member of a dispatch that the record knows."""
     return lease_member(workflow_execution_id, step_id, step.run_id, step.attempt, step.token or "")

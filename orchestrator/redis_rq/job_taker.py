@@ -23,22 +23,22 @@ from typing import Any, NamedTuple
 from redis.exceptions import NoScriptError
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.job_codec import PARTS, lease_in, read_payload
+from orchestrator.redis_rq.connection import Client, translate_errors
+from orchestrator.redis_rq.job_codec import JOB_FIELDS, lease_of_payload, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.scripts import Script
 
-LOOK_S = 1.0
+SUSPENSION_CHECK_S = 1.0
 """How often a worker looks whether RQ's workers are suspended."""
 
-BUSY_S = 0.001
+BUSY_WAIT_S = 0.001
 """Who waits no longer than that for a job has enough of them."""
 
 Job = tuple[str, dict[str, Any] | None]
 """A token and its payload, which is None if the job is not one of ours."""
 
 
-class Done(NamedTuple):
+class FinishedJob(NamedTuple):
     """A job that is done, and the event that says so, if there is one to say."""
 
     token: str
@@ -47,7 +47,7 @@ class Done(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
+class WorkerQueues:
     """For whom jobs are taken: an RQ worker by its name, and its queues, the most urgent first."""
 
     worker: str
@@ -61,10 +61,10 @@ class Station:
         return f"rq:worker:{self.worker}"
 
 
-class Taker:
+class JobTaker:
     """Takes for one worker, on a client that does not decode replies: RQ may have compressed a job's data."""
 
-    def __init__(self, client: Client, station: Station, lease_until_ms: Callable[[], int]) -> None:
+    def __init__(self, client: Client, station: WorkerQueues, lease_until_ms: Callable[[], int]) -> None:
         self._client, self._station, self._lease_until_ms = client, station, lease_until_ms
         self._queues = [Keys.rq_queue(queue) for queue in station.queues]
         self._script_keys = [station.key, *self._queues]
@@ -72,7 +72,7 @@ class Taker:
         self._look_at, self._is_unsure, self._is_idle = 0.0, False, False
         self._popped: list[bytes] = []
 
-    def take(self, most: int, wait_s: float = 0.0, done: Sequence[Done] = ()) -> list[Job]:
+    def take(self, max_jobs: int, wait_s: float = 0.0, done: Sequence[FinishedJob] = ()) -> list[Job]:
         """Hand in what is done, and take up to so many jobs. When there is none, the first
         that comes within `wait_s`; none while RQ's workers are suspended.
 
@@ -80,19 +80,19 @@ class Taker:
         in twice counts once, and what was taken is given again.
         """
         try:
-            with translated():
-                found = self._take(most, wait_s, done)
+            with translate_errors():
+                found = self._take(max_jobs, wait_s, done)
         except Unavailable:
             self._is_unsure, self._is_idle = True, False
             raise
         self._is_unsure = False
         return _read(found)
 
-    def _take(self, most: int, wait_s: float, done: Sequence[Done]) -> list[bytes]:
+    def _take(self, max_jobs: int, wait_s: float, done: Sequence[FinishedJob]) -> list[bytes]:
         """Who had to wait the last time waits at once, and does not ask before."""
-        waits, looks = bool(most and wait_s), time.monotonic() >= self._look_at
+        waits, looks = bool(max_jobs and wait_s), time.monotonic() >= self._look_at
         if looks or self._popped or not (self._is_idle and waits):
-            found = self._run(most, done, looks)
+            found = self._run(max_jobs, done, looks)
             if found is None:
                 time.sleep(wait_s)
             if found is None or found or not waits:
@@ -100,10 +100,10 @@ class Taker:
                 return found or []
             done = ()
         done = self._wait(wait_s, done)
-        found = self._run(most, done) if self._popped or done else []
+        found = self._run(max_jobs, done) if self._popped or done else []
         return found or []
 
-    def _wait(self, wait_s: float, done: Sequence[Done]) -> Sequence[Done]:
+    def _wait(self, wait_s: float, done: Sequence[FinishedJob]) -> Sequence[FinishedJob]:
         """Hand in what is done, and wait for a job in the same round trip: it is kept until it has begun.
         Returns what could not be handed in, since the server has forgotten how."""
         began = time.monotonic()
@@ -114,24 +114,24 @@ class Taker:
                 )
             pipe.blpop(self._queues, timeout=wait_s)
             *handed_in, popped = pipe.execute(raise_on_error=False)
-        self._is_idle = time.monotonic() - began > BUSY_S
+        self._is_idle = time.monotonic() - began > BUSY_WAIT_S
         self._popped = [popped[1]] if isinstance(popped, tuple) else []
         for answer in (*handed_in, popped):
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
                 raise answer
         return done if any(isinstance(one, NoScriptError) for one in handed_in) else ()
 
-    def _run(self, most: int, done: Sequence[Done], looks: bool = False) -> list[bytes] | None:
-        found: list[bytes] | None = self._script(self._script_keys, self._words(most, done, looks))
+    def _run(self, max_jobs: int, done: Sequence[FinishedJob], looks: bool = False) -> list[bytes] | None:
+        found: list[bytes] | None = self._script(self._script_keys, self._words(max_jobs, done, looks))
         self._popped = []
         if looks and found is not None:
-            self._look_at = time.monotonic() + LOOK_S
+            self._look_at = time.monotonic() + SUSPENSION_CHECK_S
         return found
 
-    def _words(self, most: int, done: Sequence[Done], looks: bool = False) -> list[Any]:
+    def _words(self, max_jobs: int, done: Sequence[FinishedJob], looks: bool = False) -> list[Any]:
         """What take.lua is told."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        words: list[Any] = [most, self._station.worker, now, self._lease_until_ms(), int(looks)]
+        words: list[Any] = [max_jobs, self._station.worker, now, self._lease_until_ms(), int(looks)]
         words += [int(self._is_unsure), int(self._station.is_single), self._station.keys.leases, len(done)]
         for token, stream, event in done:
             words += [token, stream, 2 * len(event)]
@@ -139,9 +139,9 @@ class Taker:
                 words += pair
         return words + self._popped
 
-    def hand_in(self, done: Done) -> None:
+    def hand_in(self, done: FinishedJob) -> None:
         """What is done by itself: a job that is done with leaves nothing behind."""
-        with translated(), self._client.pipeline(transaction=True) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=True) as pipe:
             if done.event:
                 pipe.xadd(done.stream, dict[Any, Any](done.event))
             pipe.delete(Keys.rq_job(done.token))
@@ -149,7 +149,7 @@ class Taker:
 
     # ---- for a parent that outlives the worker
 
-    def current(self) -> Job | None:
+    def current_job(self) -> Job | None:
         """What the worker has taken and not handed in."""
         token, parts = self._current()
         return None if parts is None else (token, read_payload(*parts))
@@ -162,16 +162,16 @@ class Taker:
         payload = read_payload(*parts)
         if payload is None:
             return True
-        with translated():
-            return self._client.zscore(self._station.keys.leases, lease_in(payload)) is None
+        with translate_errors():
+            return self._client.zscore(self._station.keys.leases, lease_of_payload(payload)) is None
 
     def _current(self) -> tuple[str, list[bytes] | None]:
         """Its token, and the parts of its job if there is any."""
-        with translated():
+        with translate_errors():
             token: Any = self._client.hget(self._station.key, "current_step")
             if token is None:
                 return "", None
-            job: Any = self._client.hmget(Keys.rq_job(token.decode()), *PARTS, "worker_name")
+            job: Any = self._client.hmget(Keys.rq_job(token.decode()), *JOB_FIELDS, "worker_name")
         *parts, worker = job
         is_its_own = parts[0] is not None and worker == self._station.worker.encode()
         return token.decode(), parts if is_its_own else None

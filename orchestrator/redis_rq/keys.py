@@ -54,7 +54,7 @@ from urllib.parse import quote, unquote
 
 GROUP = "coordinator"
 
-WAITING, RANGE = 2**44, 2**40
+FIRST_SEQUENCE, SEQUENCES_PER_QUEUE = 2**44, 2**40
 """The sequences of each queue are a range of their own, from here on: as scores they are beyond all times.
 lease_in.lua has the same numbers."""
 
@@ -69,12 +69,12 @@ class Keys:
         return f"{self.prefix}:starts"
 
     @staticmethod
-    def beside(leases: str) -> Keys:
+    def from_leases_key(leases: str) -> Keys:
         """The keys of whoever has these leases."""
         return Keys(leases.removesuffix(":leases"))
 
     @staticmethod
-    def reading(events: str) -> Keys:
+    def from_events_key(events: str) -> Keys:
         """The keys of whoever reads this stream of events: all that a job says of its prefix."""
         return Keys(events.rpartition(":events:")[0])
 
@@ -198,7 +198,7 @@ class Keys:
         return f"{self.prefix}:coordinators"
 
     @property
-    def most_partitions(self) -> str:
+    def max_partitions(self) -> str:
         return f"{self.prefix}:partitions"
 
     @property
@@ -237,7 +237,7 @@ class Keys:
         return f"rq:failed:{queue}"
 
 
-class Home:
+class OwnStreams:
     """The streams of events that a coordinator reads itself. What it dispatches answers to one of these, so
     that a result meets the record in the cache of whoever has it; who reads none, to the execution's own."""
 
@@ -257,12 +257,12 @@ def lease_member(workflow_execution_id: str, step_id: str, run_id: int, attempt:
     return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{token}"
 
 
-def is_counted(score: float, last_sequences: Iterable[int]) -> bool:
+def is_queue_sequence(score: float, last_sequences: Iterable[int]) -> bool:
     """Whether this is the sequence of a job that was put on one of these queues."""
-    return any(last - last % RANGE < score <= last for last in last_sequences)
+    return any(last - last % SEQUENCES_PER_QUEUE < score <= last for last in last_sequences)
 
 
-def place_member(limit: int, stream: str, workflow_execution_id: str, step_id: str, token: str) -> str:
+def slot_member(limit: int, stream: str, workflow_execution_id: str, step_id: str, token: str) -> str:
     """Somebody under a concurrency key: enough to tell them that they have a place, without any other key."""
     return f"{limit}|{stream}|{workflow_execution_id}|{step_id}|{token}"
 
@@ -282,5 +282,5 @@ def schedule_address(name: str) -> str:
     return quote(name, safe="")
 
 
-def scheduled_name(address: str) -> str:
+def parse_schedule_address(address: str) -> str:
     return unquote(address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
 
 TTL_S = 8 * 86_400
@@ -16,11 +16,11 @@ class RedisPayloads:
         self._client, self._keys, self._ttl_s = client, keys, ttl_s
 
     def put(self, payload_id: str, data: bytes) -> None:
-        with translated():
+        with translate_errors():
             self._client.set(self._keys.payload(payload_id), data, ex=self._ttl_s)
 
     def get(self, payload_id: str) -> bytes | None:
-        with translated():
+        with translate_errors():
             found: Any = self._client.execute_command(  # type: ignore[no-untyped-call]
                 "GETEX", self._keys.payload(payload_id), "EX", self._ttl_s, NEVER_DECODE=True
             )

@@ -20,7 +20,7 @@ IDLE_S = 1.0
 """A connection that nobody used for so long is looked at again: its server may have closed it."""
 
 
-class Direct(redis.Redis):
+class PinnedConnection(redis.Redis):
     """For one thread. It keeps its connection, which is one of another client's pool."""
 
     def __init__(self, client: Client) -> None:
@@ -34,7 +34,7 @@ class Direct(redis.Redis):
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
         """A transaction goes by the pool, as by any other client."""
-        return super().pipeline(transaction, shard_hint) if transaction else DirectPipeline(self)
+        return super().pipeline(transaction, shard_hint) if transaction else PinnedPipeline(self)
 
     def _send(self, commands: list[tuple[Any, ...]]) -> Any:
         """Write all of them at once; their answers are to be read from what is returned."""
@@ -49,10 +49,10 @@ class Direct(redis.Redis):
         return self._kept
 
 
-class DirectPipeline(Pipeline):
+class PinnedPipeline(Pipeline):
     """Commands in one round trip, each with an answer of its own."""
 
-    def __init__(self, client: Direct) -> None:
+    def __init__(self, client: PinnedConnection) -> None:
         super().__init__(client.connection_pool, client.response_callbacks, False, None)
         self._client = client
 

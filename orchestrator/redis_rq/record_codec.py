@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.application.records.changes import Changes
-from orchestrator.application.records.record import SCHEMA, WorkflowRecord
+from orchestrator.application.records.record import RECORD_SCHEMA_VERSION, WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import LoadedSpec
@@ -15,7 +15,7 @@ from orchestrator.redis_rq.event_codec import dumps, loads
 def created_fields(record: WorkflowRecord) -> dict[str, str]:
     """A whole new record, as the fields of its hash."""
     stored = {
-        "schema": str(SCHEMA),
+        "schema": str(RECORD_SCHEMA_VERSION),
         "workflow_id": record.workflow_id,
         "execution_id": record.execution_id,
         "status": record.status.value,

@@ -12,9 +12,9 @@ from typing import Any
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent
-from orchestrator.redis_rq.connection import Client, clock_ms, translated
+from orchestrator.redis_rq.connection import Client, clock_ms, translate_errors
 from orchestrator.redis_rq.event_codec import event_fields, loads
-from orchestrator.redis_rq.job_codec import PARTS, lease_of_job, read_job, read_payload
+from orchestrator.redis_rq.job_codec import JOB_FIELDS, lease_of_job, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import unit_field
@@ -34,7 +34,7 @@ class RqRunner:
         return []
 
     def list_pending_jobs(self) -> list[DispatchJob]:
-        with translated():
+        with translate_errors():
             tokens = {
                 queue: self._client.lrange(self._keys.rq_queue(queue), 0, -1) for queue in self._queues()
             }
@@ -46,7 +46,7 @@ class RqRunner:
         Nobody beats for such a worker: each job has its own timeout, or a day, before it counts as lost.
         """
         taken: list[DispatchJob] = []
-        with translated():
+        with translate_errors():
             for queue in self._queues():
                 while found := self._client.lpop(self._keys.rq_queue(queue), 100):
                     taken += self._jobs(queue, found)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ class RqRunner:
         self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
     ) -> None:
         """Publish a result; without a job, as that of the dispatch that is out now."""
-        with translated():
+        with translate_errors():
             if job is None:
                 job = self._current(workflow_execution_id, step_id)
             event = ResultEvent(
@@ -81,7 +81,7 @@ class RqRunner:
     def _jobs(self, queue: str, tokens: Sequence[str]) -> list[DispatchJob]:
         with self._client.pipeline(transaction=False) as pipe:
             for token in tokens:
-                pipe.hmget(self._keys.rq_job(token), PARTS)
+                pipe.hmget(self._keys.rq_job(token), JOB_FIELDS)
             found = [read_payload(*parts) for parts in pipe.execute()]
         name = queue.removeprefix(f"{self._keys.prefix}.")
         return [read_job(payload, name) for payload in found if payload is not None]

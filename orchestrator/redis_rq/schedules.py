@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from orchestrator.application.engine.schedules import Schedule, registered, wake_ms
+from orchestrator.application.engine.schedules import Schedule, apply_registration, wake_ms
 from orchestrator.application.errors import StoreError
-from orchestrator.application.records.status import FINAL_WORKFLOWS
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES
 from orchestrator.application.spec.model import ScheduleSpec
-from orchestrator.backend.ports import Committed, EventRef, KeptSchedule
+from orchestrator.backend.ports import Committed, EventRef, StoredSchedule
 from orchestrator.redis_rq.commit_args import Command
-from orchestrator.redis_rq.connection import Client, in_ms, translated
+from orchestrator.redis_rq.connection import Client, parse_time_ms, translate_errors
 from orchestrator.redis_rq.event_codec import dumps, loads
 from orchestrator.redis_rq.keys import GROUP, Keys, schedule_member
 from orchestrator.redis_rq.scripts import Script
 
-MOST_CONFLICTS = 20
+MAX_CONFLICTS = 20
 
 _STATUS = {1: Committed.YES, 0: Committed.CONFLICT, -2: Committed.GONE}
 
@@ -29,37 +29,43 @@ class RedisSchedules:
 
     # ---- reading
 
-    def find(self, name: str) -> KeptSchedule | None:
+    def find(self, name: str) -> StoredSchedule | None:
         text, now_ms = self._look(name)
-        return KeptSchedule(read_schedule(name, text), text, now_ms) if text else None
+        return StoredSchedule(read_schedule(name, text), text, now_ms) if text else None
 
     def _look(self, name: str) -> tuple[str, int]:
         """A schedule as it is kept, "" for none, and the clock that schedules go by."""
-        with translated(), self._client.pipeline(transaction=False) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             pipe.hget(self._keys.schedules, name)
             pipe.time()
             text, now = pipe.execute()
-        return text or "", in_ms(now)
+        return text or "", parse_time_ms(now)
 
     def all(self) -> list[Schedule]:
         """Every schedule, by name."""
-        with translated():
+        with translate_errors():
             found: dict[str, str] = self._client.hgetall(self._keys.schedules)  # type: ignore[assignment]
         return [read_schedule(name, text) for name, text in sorted(found.items())]
 
-    def still_open(self, execution_ids: Sequence[str]) -> set[str]:
+    def find_open(self, execution_ids: Sequence[str]) -> set[str]:
         if not execution_ids:
             return set()
         keys = self._keys
-        args = [keys.execution(""), keys.workflow(""), GROUP, len(FINAL_WORKFLOWS), *sorted(FINAL_WORKFLOWS)]
-        with translated():
+        args = [
+            keys.execution(""),
+            keys.workflow(""),
+            GROUP,
+            len(FINAL_WORKFLOW_STATUSES),
+            *sorted(FINAL_WORKFLOW_STATUSES),
+        ]
+        with translate_errors():
             return set(self._still_open([keys.scheduled, keys.starts], [*args, *execution_ids]))
 
     # ---- writing
 
     def commit(
         self,
-        before: KeptSchedule,
+        before: StoredSchedule,
         after: Schedule,
         starts: Sequence[str],
         wake_ms: int | None,
@@ -71,7 +77,7 @@ class RedisSchedules:
         args += [0] if event is None else [1, event.stream, GROUP, event.entry_id]
         args += [len(ended), *ended]
         args += [len(starts), *starts, int(after.overlap != "allow")]
-        with translated():
+        with translate_errors():
             status = self._commit([keys.schedules, keys.scheduled, keys.timers, keys.starts], args)
         return _STATUS[status]
 
@@ -84,7 +90,7 @@ class RedisSchedules:
         return self._change(name, lambda schedule: replace(schedule, is_paused=False))
 
     def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> bool:
-        for _ in range(MOST_CONFLICTS):
+        for _ in range(MAX_CONFLICTS):
             kept = self.find(name)
             if kept is None:
                 return False
@@ -101,7 +107,7 @@ class RedisSchedules:
         member = schedule_member(name)
         if spec is None:
             return [text, "", member, "", *(before.open if before is not None else ())]
-        after = registered(name, spec, before, now_ms)
+        after = apply_registration(name, spec, before, now_ms)
         due_ms = wake_ms(after, now_ms)
         return [text, dumps(after.as_dict()), member, "" if due_ms is None else due_ms]
 

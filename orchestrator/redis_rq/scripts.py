@@ -16,7 +16,7 @@ from orchestrator.redis_rq.connection import Client
 Call = tuple[Sequence[str], Sequence[Any]]
 """The keys and the arguments of one call."""
 
-TIMES_SENT = 3
+MAX_SENDS = 3
 """A server may forget a script between being sent it and being asked to run it: it has just restarted."""
 
 
@@ -35,7 +35,7 @@ class Script:
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """All calls in one round trip; each is atomic by itself. The first error is raised after all ran."""
         results = self._send(calls)
-        for _ in range(TIMES_SENT):
+        for _ in range(MAX_SENDS):
             unknown = [at for at, result in enumerate(results) if _is_unknown(result)]
             if not unknown:
                 break

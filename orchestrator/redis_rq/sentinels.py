@@ -19,17 +19,17 @@ from redis.sentinel import Sentinel, SentinelConnectionPool
 
 SCHEMES = ("redis+sentinel", "rediss+sentinel")
 PORT = 26379
-ASK_WITHIN_S = 2.0
+SENTINEL_TIMEOUT_S = 2.0
 """How long one sentinel may take: the next one is asked then."""
 
 FORM = "redis+sentinel://HOST:26379,HOST:26379/SERVICE/0"
 
 
-def names_sentinels(url: str) -> bool:
+def is_sentinel_url(url: str) -> bool:
     return url.partition("://")[0] in SCHEMES
 
 
-def primary_of(url: str, **options: Any) -> redis.Redis:
+def connect_to_primary(url: str, **options: Any) -> redis.Redis:
     """A client for the primary that the sentinels of this URL name. `options` win over those of the URL."""
     parts = urlsplit(url)
     credentials, _, hosts = parts.netloc.rpartition("@")
@@ -52,8 +52,8 @@ def primary_of(url: str, **options: Any) -> redis.Redis:
             **secure,
             **tls,
             "protocol": 2,
-            "socket_timeout": ASK_WITHIN_S,
-            "socket_connect_timeout": ASK_WITHIN_S,
+            "socket_timeout": SENTINEL_TIMEOUT_S,
+            "socket_connect_timeout": SENTINEL_TIMEOUT_S,
             "retry": Retry(NoBackoff(), 0),
         },
     )

@@ -18,31 +18,31 @@ from orchestrator.application.errors import (
     Unavailable,
 )
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.step_log import Line
+from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.spec.model import LoadedSpec, ScheduleSpec
-from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
-from orchestrator.redis_rq.commit_args import SPARE_S, CommitWords, writes
-from orchestrator.redis_rq.connection import Client, translated
-from orchestrator.redis_rq.event_codec import canonical, loads
-from orchestrator.redis_rq.keys import Home, Keys
+from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S, CommitArgs, changes_record
+from orchestrator.redis_rq.connection import Client, translate_errors
+from orchestrator.redis_rq.event_codec import canonical_json, loads
+from orchestrator.redis_rq.keys import Keys, OwnStreams
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import created_fields, read_record
-from orchestrator.redis_rq.schedules import MOST_CONFLICTS, RedisSchedules
+from orchestrator.redis_rq.schedules import MAX_CONFLICTS, RedisSchedules
 from orchestrator.redis_rq.scripts import Script
-from orchestrator.redis_rq.step_log import add_lines, read_lines
+from orchestrator.redis_rq.step_log import add_log_lines, read_log_lines
 
 RETENTION_S = 7 * 86_400
-SPECS_KEPT = 256
+SPEC_CACHE_SIZE = 256
 
 _STATUS = {
     1: Committed.YES,
     0: Committed.CONFLICT,
     -1: Committed.EXISTS,
     -2: Committed.GONE,
-    -3: Committed.FORGED,
-    -4: Committed.AGAIN,
+    -3: Committed.SPEC_COLLISION,
+    -4: Committed.EARLY_SIGNAL,
     -5: Committed.ORPHAN,
     -6: Committed.REPEATED,
 }
@@ -57,16 +57,18 @@ class RedisStore:
         client: Client,
         keys: Keys | None = None,
         retention_s: int = RETENTION_S,
-        routes: Routes | None = None,
-        home: Home | None = None,
+        routes: TagRoutes | None = None,
+        own_streams: OwnStreams | None = None,
     ) -> None:
         self._client, self._keys = client, keys or Keys()
         self._retention_s = retention_s
-        self._words = CommitWords(self._keys, retention_s, routes or Routes(), home or Home(self._keys))
+        self._words = CommitArgs(
+            self._keys, retention_s, routes or TagRoutes(), own_streams or OwnStreams(self._keys)
+        )
         self._register = Script(client, "register")
         self._commit = Script(client, "commit", "hand_on", "lease_in")
         self.schedules = RedisSchedules(client, self._keys)
-        self.payloads = RedisPayloads(client, self._keys, retention_s + SPARE_S)
+        self.payloads = RedisPayloads(client, self._keys, retention_s + RETENTION_MARGIN_S)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
 
     # ---- reading
@@ -80,7 +82,7 @@ class RedisStore:
 
     def load_many(self, ids: Sequence[str]) -> list[WorkflowRecord | StoreError]:
         """All in one round trip; an execution that is not there or not readable is an error of its own."""
-        with translated(), self._client.pipeline(transaction=False) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for one in ids:
                 pipe.hgetall(self._keys.workflow(one))
             hashes: list[Mapping[str, str] | Exception] = pipe.execute(raise_on_error=False)
@@ -90,7 +92,7 @@ class RedisStore:
         """The workflow_execution_id behind an execution id; a full id is its own."""
         if "#" in execution_id:
             return execution_id
-        with translated():
+        with translate_errors():
             found = self._client.get(self._keys.execution(execution_id))
         if found is None:
             raise RecordNotFound(execution_id)
@@ -98,17 +100,17 @@ class RedisStore:
 
     def history(self, workflow_execution_id: str) -> list[dict[str, object]]:
         key = self._keys.history(self.full_id(workflow_execution_id))
-        with translated():
+        with translate_errors():
             entries: list[str] = self._client.lrange(key, 0, -1)  # type: ignore[assignment]
         return [loads(entry) for entry in entries]
 
-    def lines(self, workflow_execution_id: str) -> list[Line]:
-        found = read_lines(self._client, self._keys, self.full_id(workflow_execution_id))
+    def lines(self, workflow_execution_id: str) -> list[LogLine]:
+        found = read_log_lines(self._client, self._keys, self.full_id(workflow_execution_id))
         return [line for _, line in found]
 
-    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None:
-        with translated(), self._client.pipeline(transaction=False) as pipe:
-            add_lines(pipe, self._keys, workflow_execution_id, lines)
+    def add_log_lines(self, workflow_execution_id: str, lines: Sequence[LogLine]) -> None:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
+            add_log_lines(pipe, self._keys, workflow_execution_id, lines)
             pipe.execute()
 
     def _read(
@@ -118,7 +120,7 @@ class RedisStore:
             return RecordNotFound(workflow_execution_id)
         try:
             if isinstance(stored, Exception):
-                with translated():
+                with translate_errors():
                     raise stored
             return read_record(stored, self.spec(stored["workflow_id"]))
         except Unavailable:
@@ -131,7 +133,7 @@ class RedisStore:
             )
 
     def _is_there(self, workflow_execution_id: str) -> bool:
-        with translated():
+        with translate_errors():
             return bool(self._client.exists(self._keys.workflow(workflow_execution_id)))
 
     def spec(self, workflow_id: str) -> LoadedSpec:
@@ -139,7 +141,7 @@ class RedisStore:
         if workflow_id in self._specs:
             self._specs.move_to_end(workflow_id)
             return self._specs[workflow_id]
-        with translated():
+        with translate_errors():
             document = self._client.hget(self._keys.spec(workflow_id), "document")
         if document is None:
             raise StoreError(f"the spec {workflow_id!r} is gone from Redis")
@@ -150,26 +152,26 @@ class RedisStore:
 
     def remember(self, loaded: LoadedSpec) -> LoadedSpec:
         self._specs[loaded.workflow_id] = loaded
-        if len(self._specs) > SPECS_KEPT:
+        if len(self._specs) > SPEC_CACHE_SIZE:
             self._specs.popitem(last=False)
         return loaded
 
     # ---- what executions share
 
     @property
-    def commons(self) -> RedisStore:
+    def shared_state(self) -> RedisStore:
         return self
 
     def shared(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """All values of each (scope, owner), in one round trip."""
-        with translated(), self._client.pipeline(transaction=False) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for scope, owner in owners:
                 pipe.hgetall(self._keys.shared(scope, owner))
             found: list[Mapping[str, str] | Exception] = pipe.execute(raise_on_error=False)
         return [_read_shared(values) for values in found]
 
-    def first_of(self, root: str) -> str | None:
-        with translated():
+    def find_by_root(self, root: str) -> str | None:
+        with translate_errors():
             found = self._client.get(self._keys.idempotency(root))
         return None if found is None else str(found)
 
@@ -177,14 +179,14 @@ class RedisStore:
         """None: on Redis they travel by the event streams."""
         return []
 
-    def drop_post(self, ref: EventRef) -> None:
+    def drop_outgoing_event(self, ref: EventRef) -> None:
         """There is none to drop."""
 
     # ---- registered workflows
 
     def register(self, name: str, loaded: LoadedSpec) -> None:
         """Keep a spec under a name; its schedule begins, goes on or ends with that."""
-        if not self._put(name, loaded.workflow_id, canonical(loaded.document), loaded.spec.schedule):
+        if not self._put(name, loaded.workflow_id, canonical_json(loaded.document), loaded.spec.schedule):
             raise StoreError(f"another document has the workflow_id {loaded.workflow_id!r}: change the spec")
 
     def unregister(self, name: str) -> None:
@@ -196,31 +198,38 @@ class RedisStore:
         self, name: str, workflow_id: str = "", document: str = "", schedule: ScheduleSpec | None = None
     ) -> int:
         keys = self._keys
-        for _ in range(MOST_CONFLICTS):
+        for _ in range(MAX_CONFLICTS):
             words = self.schedules.registration(name, schedule)
-            with translated():
+            with translate_errors():
                 result: int = self._register(
                     [keys.definitions, keys.spec(workflow_id), keys.schedules, keys.timers, keys.scheduled],
-                    [name, workflow_id, document, keys.spec(""), self._retention_s + SPARE_S, *words],
+                    [
+                        name,
+                        workflow_id,
+                        document,
+                        keys.spec(""),
+                        self._retention_s + RETENTION_MARGIN_S,
+                        *words,
+                    ],
                 )
             if result != -1:
                 return result
         raise StoreError(f"the schedule of {name!r} keeps changing: try again")
 
     def definition(self, name: str) -> LoadedSpec:
-        with translated():
+        with translate_errors():
             workflow_id = self._client.hget(self._keys.definitions, name)
         if workflow_id is None:
             raise KeyError(name)
         return self.spec(str(workflow_id))
 
     def named(self, names: Sequence[str]) -> list[str | None]:
-        with translated():
+        with translate_errors():
             found: list[str | None] = self._client.hmget(self._keys.definitions, names)  # type: ignore[assignment]
         return found
 
     def definitions(self) -> dict[str, str]:
-        with translated():
+        with translate_errors():
             found: dict[str, str] = self._client.hgetall(self._keys.definitions)  # type: ignore[assignment]
         return found
 
@@ -229,17 +238,19 @@ class RedisStore:
     def write(self, record: WorkflowRecord) -> None:
         """Put a whole record, whatever was there: for imports and repairs, not for decisions."""
         key = self._keys.workflow(record.workflow_execution_id)
-        with translated():
+        with translate_errors():
             owner = self._client.get(self._keys.execution(record.execution_id))
             is_new = not self._client.exists(key)
         if owner not in (None, record.workflow_execution_id):
             raise RecordExists(record.execution_id)
         record.version = _next_version(record.version)
-        with translated(), self._client.pipeline(transaction=True) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=True) as pipe:
             pipe.delete(key)
             fields: dict[Any, Any] = {**created_fields(record), "version": record.version}
             pipe.hset(key, mapping=fields)
-            pipe.hsetnx(self._keys.spec(record.workflow_id), "document", canonical(record.loaded.document))
+            pipe.hsetnx(
+                self._keys.spec(record.workflow_id), "document", canonical_json(record.loaded.document)
+            )
             pipe.set(self._keys.execution(record.execution_id), record.workflow_execution_id)
             if is_new and not record.is_final:
                 pipe.hincrby(self._keys.spec(record.workflow_id), "executions", 1)
@@ -252,10 +263,10 @@ class RedisStore:
         """All commits in one round trip; each is written whole or not at all."""
         versions = [_next_version(commit.record.version) for commit in commits]
         calls = list(self._words.calls(commits, versions))
-        with translated():
+        with translate_errors():
             results = [_STATUS[result] for answers in self._commit.run(calls) for result in answers]
         for commit, version, result in zip(commits, versions, results, strict=True):
-            if result is Committed.YES and writes(commit):
+            if result is Committed.YES and changes_record(commit):
                 commit.record.version = version
         return results
 
@@ -265,7 +276,7 @@ def _read_shared(stored: Mapping[str, str] | Exception) -> dict[str, Any]:
     share the others."""
     values: dict[str, Any] = {}
     if isinstance(stored, Exception):
-        with suppress(ResponseError), translated():
+        with suppress(ResponseError), translate_errors():
             raise stored
         return values
     for key, text in stored.items():

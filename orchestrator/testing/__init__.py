@@ -16,52 +16,60 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.deprecation import renamed_names
+
 if TYPE_CHECKING:
-    from orchestrator.testing.environment import Rehearsal
-    from orchestrator.testing.environment import Rehearsal as rehearse
-    from orchestrator.testing.errors import MockMissing, NoEnd, RehearsalError
+    from orchestrator.testing.environment import WorkflowTest
+    from orchestrator.testing.errors import CallLimitReached, MockMissing, WorkflowTestError
     from orchestrator.testing.execution import Execution, Step
-    from orchestrator.testing.kill_points import POINTS, Kill
+    from orchestrator.testing.kill_points import KILL_POINTS, Kill
     from orchestrator.testing.mocks import Call, Mock
     from orchestrator.testing.waits import Wait
 
 __all__ = [
-    "POINTS",
+    "KILL_POINTS",
     "Call",
+    "CallLimitReached",
     "Execution",
     "Kill",
     "Mock",
     "MockMissing",
-    "NoEnd",
-    "Rehearsal",
-    "RehearsalError",
     "Step",
     "Wait",
-    "rehearse",
+    "WorkflowTest",
+    "WorkflowTestError",
 ]
 
 _HOMES = {
-    "POINTS": "kill_points",
+    "KILL_POINTS": "kill_points",
     "Call": "mocks",
     "Execution": "execution",
     "Kill": "kill_points",
     "Mock": "mocks",
     "MockMissing": "errors",
-    "NoEnd": "errors",
-    "Rehearsal": "environment",
-    "RehearsalError": "errors",
+    "CallLimitReached": "errors",
+    "WorkflowTest": "environment",
+    "WorkflowTestError": "errors",
     "Step": "execution",
     "Wait": "waits",
 }
 
+_RENAMED = renamed_names(
+    __name__,
+    {
+        "NoEnd": "CallLimitReached",
+        "POINTS": "KILL_POINTS",
+        "Rehearsal": "WorkflowTest",
+        "RehearsalError": "WorkflowTestError",
+        "rehearse": "WorkflowTest",
+    },
+)
+
 
 def __getattr__(name: str) -> Any:
-    if name == "rehearse":
-        value = __getattr__("Rehearsal")
-    elif name in _HOMES:
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        return _RENAMED(name)
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -15,11 +15,11 @@ class Clock:
         return self.at_ms
 
 
-def moment(at_ms: int) -> datetime:
+def to_datetime(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
-def written(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """ISO 8601 in UTC, with milliseconds only where there are some."""
     spec = "milliseconds" if at.microsecond else "seconds"
     return at.isoformat(timespec=spec).replace("+00:00", "Z")

@@ -12,25 +12,25 @@ from typing import Any, Protocol, runtime_checkable
 from orchestrator.application.errors import ExecutorNotFound
 from orchestrator.application.spec.model import WEBHOOK_STEP, LoadedSpec, StepSpec
 from orchestrator.application.spec.validation import check_spec, load_spec
-from orchestrator.testing.errors import RehearsalError
+from orchestrator.testing.errors import WorkflowTestError
 from orchestrator.worker.executors.lookup import Executors, public_functions
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @runtime_checkable
-class Builder(Protocol):
+class DocumentBuilder(Protocol):
     """Whatever can say its document."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
 
-Document = str | Path | Mapping[str, Any] | LoadedSpec | Builder
+Document = str | Path | Mapping[str, Any] | LoadedSpec | DocumentBuilder
 """A path, a text in YAML or JSON, the data itself, a spec that was loaded, or a builder of one."""
 
 Function = Callable[..., Any]
-Named = str | ModuleType
-Given = Named | Iterable[Named] | Mapping[str, Function] | Function | None
+ModuleOrName = str | ModuleType
+ExecutorsArgument = ModuleOrName | Iterable[ModuleOrName] | Mapping[str, Function] | Function | None
 """Modules or their names, functions by their names, one function `(fn, inputs)` for all, or nobody."""
 
 
@@ -42,10 +42,10 @@ def spec_of(document: Document) -> LoadedSpec:
         return _spec_in(document)
     if isinstance(document, Mapping):
         return check_spec(dict(document))
-    if isinstance(document, Builder):
+    if isinstance(document, DocumentBuilder):
         return check_spec(document.to_dict())
     forms = "a path, a text, a mapping, a loaded spec or a builder"
-    raise RehearsalError(f"a {type(document).__name__} is no workflow: give {forms}")
+    raise WorkflowTestError(f"a {type(document).__name__} is no workflow: give {forms}")
 
 
 def _spec_in(document: str | Path) -> LoadedSpec:
@@ -57,7 +57,9 @@ def _spec_in(document: str | Path) -> LoadedSpec:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
-        raise RehearsalError(f"{path} cannot be read: {reason} (from the directory {Path.cwd()})") from error
+        raise WorkflowTestError(
+            f"{path} cannot be read: {reason} (from the directory {Path.cwd()})"
+        ) from error
     return load_spec(text, str(path))
 
 
@@ -72,10 +74,10 @@ def steps_of(specs: Iterable[LoadedSpec]) -> Iterator[StepSpec]:
                 yield from steps_of([step.child.loaded])
 
 
-class Company:
+class ExecutorSet:
     """The executors that a rehearsal has, found as a worker finds them."""
 
-    def __init__(self, given: Given = None) -> None:
+    def __init__(self, given: ExecutorsArgument = None) -> None:
         self._functions: dict[str, Function] = {}
         self._catch_all: Function | None = None
         self._named: Executors | None = None
@@ -95,7 +97,7 @@ class Company:
                 return self._named.find(fn)
         return None if self._catch_all is None else partial(self._catch_all, fn)
 
-    def _take_in(self, modules: list[Named]) -> None:
+    def _take_in(self, modules: list[ModuleOrName]) -> None:
         names = [name for name in modules if isinstance(name, str)]
         for module in modules:
             if isinstance(module, ModuleType):
@@ -104,7 +106,7 @@ class Company:
         self._named = Executors(names) if names else None
 
 
-def _listed(given: Named | Iterable[Named]) -> list[Named]:
+def _listed(given: ModuleOrName | Iterable[ModuleOrName]) -> list[ModuleOrName]:
     """Names may stand in one text, separated by commas, as for a worker."""
     if isinstance(given, str):
         return [name.strip() for name in given.split(",") if name.strip()]

@@ -11,9 +11,9 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.local.workflow import Workflow
-from orchestrator.testing.driver import Stage
-from orchestrator.testing.errors import RehearsalError, unknown
-from orchestrator.testing.waits import Wait, waits_of
+from orchestrator.testing.driver import SimulatedSystem
+from orchestrator.testing.errors import WorkflowTestError, unknown_name_error
+from orchestrator.testing.waits import Wait, find_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +56,21 @@ class Step:
 
     def item(self, n: int) -> Step:
         if not 0 <= n < len(self.items):
-            raise RehearsalError(f"step {self.id} has no item {n}: it has {len(self.items)}")
+            raise WorkflowTestError(f"step {self.id} has no item {n}: it has {len(self.items)}")
         return self.items[n]
 
 
 class Execution:
-    def __init__(self, stage: Stage, workflow_execution_id: str) -> None:
-        self._stage = stage
-        self._workflow = Workflow(workflow_execution_id, stage.backend)
+    def __init__(self, system: SimulatedSystem, workflow_execution_id: str) -> None:
+        self._system = system
+        self._workflow = Workflow(workflow_execution_id, system.backend)
 
     # ---- looking
 
     @property
     def record(self) -> WorkflowRecord:
         """All that is known of it, as a copy."""
-        return self._stage.backend.load(self._workflow.id)
+        return self._system.backend.load(self._workflow.id)
 
     @property
     def id(self) -> str:
@@ -109,7 +109,7 @@ class Execution:
         record = self.record
         known = dict(record.units())
         if step_id not in known:
-            raise unknown("there is no step", step_id, record.steps)
+            raise unknown_name_error("there is no step", step_id, record.steps)
         counts = known[step_id].items
         units = [f"{step_id}#{n}" for n in range(0 if counts is None else counts.count)]
         return Step(
@@ -121,7 +121,7 @@ class Execution:
         step = self.step(step_id).record
         child = self._child_of(step)
         if child is None:
-            raise RehearsalError(f"step {step_id} has no child: it is {step.status}")
+            raise WorkflowTestError(f"step {step_id} has no child: it is {step.status}")
         return child
 
     @property
@@ -136,7 +136,7 @@ class Execution:
 
     def _waits(self) -> Iterator[Wait]:
         record = self.record
-        yield from waits_of(record, self._stage.results_ms)
+        yield from find_waits(record, self._system.result_due_ms)
         for step_id, step in record.steps.items():
             child = self._child_of(step) if step.token is not None else None
             for wait in child.waits if child is not None else ():
@@ -146,7 +146,7 @@ class Execution:
         if step.child is None:
             return None
         try:
-            return Execution(self._stage, self._stage.backend.find(step.child))
+            return Execution(self._system, self._system.backend.find(step.child))
         except RecordNotFound:
             return None  # it was asked for, and has not begun
 
@@ -157,29 +157,29 @@ class Execution:
         waits = [step.wait for step in self.record.spec.steps if step.wait is not None]
         known = [signal for wait in waits for signal in wait.signals]
         if name not in known:
-            raise unknown("no step waits for a signal", name, known)
-        self._stage.survive(lambda: self._workflow.signal(name, payload))
+            raise unknown_name_error("no step waits for a signal", name, known)
+        self._system.run_despite_kills(lambda: self._workflow.signal(name, payload))
         return self
 
     def cancel(self, reason: str | None = None, by: str | None = None) -> Self:
         """End it, and its children; InvalidEvent when it has ended otherwise."""
-        self._stage.survive(lambda: self._workflow.cancel(reason, by))
+        self._system.run_despite_kills(lambda: self._workflow.cancel(reason, by))
         return self
 
     def pause(self) -> Self:
         """Dispatch nothing any more until unpause(); what runs goes on."""
-        self._stage.survive(self._workflow.pause)
+        self._system.run_despite_kills(self._workflow.pause)
         return self
 
     def unpause(self) -> Self:
-        self._stage.survive(self._workflow.unpause)
+        self._system.run_despite_kills(self._workflow.unpause)
         return self
 
     def hold(self, step_id: str) -> Self:
         """Keep a step that is not in progress where it is, until release()."""
-        self._stage.survive(lambda: self._workflow.hold(step_id))
+        self._system.run_despite_kills(lambda: self._workflow.hold(step_id))
         return self
 
     def release(self, step_id: str) -> Self:
-        self._stage.survive(lambda: self._workflow.release(step_id))
+        self._system.run_despite_kills(lambda: self._workflow.release(step_id))
         return self

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from orchestrator.testing.errors import RehearsalError, unknown
-from orchestrator.testing.mocks import names_of
+from orchestrator.testing.errors import WorkflowTestError, unknown_name_error
+from orchestrator.testing.mocks import matching_names
 
-Point = Literal["worker.start", "worker.result", "coordinator.commit", "coordinator.dispatch"]
+KillPoint = Literal["worker.start", "worker.result", "coordinator.commit", "coordinator.dispatch"]
 
-POINTS: dict[Point, str] = {
+KILL_POINTS: dict[KillPoint, str] = {
     "worker.start": (
         "a worker has taken the step's job and dies before it calls the executor:"
         " the step is lost, and dispatched again"
@@ -36,14 +36,14 @@ POINTS: dict[Point, str] = {
         " the job was part of the commit, and nothing is lost"
     ),
 }
-assert set(POINTS) == set(get_args(Point))
+assert set(KILL_POINTS) == set(get_args(KillPoint))
 
 
 @dataclass(slots=True)
 class Kill:
     """A process is to die at a point `times` times, and has died there `happened` times."""
 
-    point: Point
+    point: KillPoint
     step: str | None = None
     times: int = 1
     happened: int = 0
@@ -57,7 +57,7 @@ class Kill:
         return f"{self.point}{where}, {self.happened} of {self.times}"
 
 
-class Killed(BaseException):
+class CoordinatorKilled(BaseException):
     """A coordinator dies here; `is_committed`: what it had decided is written."""
 
     def __init__(self, is_committed: bool) -> None:
@@ -65,21 +65,21 @@ class Killed(BaseException):
         self.is_committed = is_committed
 
 
-class Kills(list[Kill]):
+class KillPlan(list[Kill]):
     """All that a test has ordered."""
 
-    def order(self, point: Point, step: str | None, times: int) -> Kill:
-        if point not in POINTS:
-            raise unknown("there is no kill point", point, POINTS)
+    def order(self, point: KillPoint, step: str | None, times: int) -> Kill:
+        if point not in KILL_POINTS:
+            raise unknown_name_error("there is no kill point", point, KILL_POINTS)
         if times < 1:
-            raise RehearsalError(f"times must be 1 or more, not {times}")
+            raise WorkflowTestError(f"times must be 1 or more, not {times}")
         kill = Kill(point, step, times)
         self.append(kill)
         return kill
 
-    def strike(self, point: Point, units: Iterable[str]) -> bool:
+    def trigger(self, point: KillPoint, units: Iterable[str]) -> bool:
         """Whether a process dies here, at work on one of these units; it is then counted."""
-        named = {name for unit in units for name in names_of(unit, unit)}
+        named = {name for unit in units for name in matching_names(unit, unit)}
         for kill in self:
             if kill.point == point and kill.is_due and named and kill.step in {None, *named}:
                 kill.happened += 1

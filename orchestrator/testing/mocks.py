@@ -10,18 +10,18 @@ from typing import Any
 from orchestrator.application.errors import SecretNotFound
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent
-from orchestrator.application.spec.model import UNDO, WEBHOOK, StepSpec
-from orchestrator.application.values.payload_refs import Payloads
-from orchestrator.backend.copies import copied
+from orchestrator.application.spec.model import COMPENSATION_PART, WEBHOOK_UNIT, StepSpec
+from orchestrator.application.values.payload_refs import PayloadStore
+from orchestrator.backend.copies import copy_json
 from orchestrator.backend.memory import InProcessRunner
 from orchestrator.backend.worker import InProcessWorker
-from orchestrator.invocation.coroutines import awaited
-from orchestrator.invocation.parameters import named_by
+from orchestrator.invocation.coroutines import await_result
+from orchestrator.invocation.parameters import find_requested_parameters
 from orchestrator.invocation.secret_store import read_secret
-from orchestrator.invocation.source_config import ALLOWED_VARIABLE
-from orchestrator.testing.clock import moment
-from orchestrator.testing.documents import Company, Function
-from orchestrator.testing.errors import MockMissing, RehearsalError, unknown
+from orchestrator.invocation.source_config import ENV_ALLOWLIST_VARIABLE
+from orchestrator.testing.clock import to_datetime
+from orchestrator.testing.documents import ExecutorSet, Function
+from orchestrator.testing.errors import MockMissing, WorkflowTestError, unknown_name_error
 
 
 class Call(dict[str, Any]):
@@ -30,25 +30,25 @@ class Call(dict[str, Any]):
     `execution_id`, `attempt`, `run_id`, `idempotency_key`, and `at`."""
 
     def __init__(self, job: DispatchJob, at_ms: int) -> None:
-        super().__init__(copied(job.inputs))
+        super().__init__(copy_json(job.inputs))
         self.step, self.fn = job.step_id, job.fn
         self.execution_id = job.workflow_execution_id.partition("#")[2]
         self.attempt, self.run_id = job.attempt, job.run_id
         self.idempotency_key = job.idempotency_key
-        self.at = moment(at_ms)
+        self.at = to_datetime(at_ms)
 
-    def is_of(self, name: str) -> bool:
-        return name in names_of(self.step, self.fn)
+    def matches(self, name: str) -> bool:
+        return name in matching_names(self.step, self.fn)
 
 
-def names_of(unit: str, fn: str) -> list[str]:
+def matching_names(unit: str, fn: str) -> list[str]:
     """By what a test may mean a dispatch, the nearest first: the unit, its step, its executor. A compensation
     is not its step."""
     step_id, _, part = unit.partition("#")
-    return list(dict.fromkeys([unit, fn] if part == UNDO else [unit, step_id, fn]))
+    return list(dict.fromkeys([unit, fn] if part == COMPENSATION_PART else [unit, step_id, fn]))
 
 
-class OfTheTest(BaseException):
+class RaisedToTest(BaseException):
     """Carries what the test itself is to see through the worker, for which every Exception is a result."""
 
     def __init__(self, error: Exception) -> None:
@@ -94,17 +94,21 @@ class Mock:
             return answer
         try:
             if _takes_nothing(answer):
-                raise RehearsalError(f"the mock of {self.name!r} must take the inputs: def mock(inputs): ...")
-            return awaited(answer(inputs, **{name: offered[name] for name in named_by(answer, 1)}))
-        except (AssertionError, RehearsalError) as error:
-            raise OfTheTest(error) from error
+                raise WorkflowTestError(
+                    f"the mock of {self.name!r} must take the inputs: def mock(inputs): ..."
+                )
+            return await_result(
+                answer(inputs, **{name: offered[name] for name in find_requested_parameters(answer, 1)})
+            )
+        except (AssertionError, WorkflowTestError) as error:
+            raise RaisedToTest(error) from error
 
     def _next(self) -> Any:
         for answer in self._answer:
             return answer
         given = len(self.calls)
         message = f"the mock of {self.name!r} has no answer to call {given + 1}: it was given {given}"
-        raise OfTheTest(RehearsalError(message))
+        raise RaisedToTest(WorkflowTestError(message))
 
     def __repr__(self) -> str:
         return f"Mock({self.name!r}, calls={len(self.calls)})"
@@ -121,12 +125,12 @@ def _is_exception_class(answer: Any) -> bool:
     return isinstance(answer, type) and issubclass(answer, BaseException)
 
 
-WORKER = "rehearsal"
+WORKER_NAME = "rehearsal"
 """The name of the worker, as records have it."""
 
 
-class Cast:
-    def __init__(self, company: Company, steps: Iterable[StepSpec]) -> None:
+class CallRouter:
+    def __init__(self, company: ExecutorSet, steps: Iterable[StepSpec]) -> None:
         self._company, self._mocks = company, dict[str, Mock]()
         self._steps = list(steps)
         self.calls: list[Call] = []
@@ -148,15 +152,15 @@ class Cast:
     def _check(self, what: str, name: str, others: Iterable[str] = ()) -> None:
         known = [*(step.id for step in self._steps), *others]
         if name not in known and name.partition("#")[0] not in known:
-            raise unknown(what, name, known)
+            raise unknown_name_error(what, name, known)
 
-    def perform(
-        self, job: DispatchJob, clock: Callable[[], int], payloads: Payloads
+    def call_executor(
+        self, job: DispatchJob, clock: Callable[[], int], payloads: PayloadStore
     ) -> tuple[int, ResultEvent]:
         """Call who is to be called, as a worker does: how long that takes, and what it brings."""
         call = Call(job, clock())
-        mock = next((self._mocks[n] for n in names_of(job.step_id, job.fn) if n in self._mocks), None)
-        function = mock or (_post_nothing if job.step_id == WEBHOOK else self._company.find(job.fn))
+        mock = next((self._mocks[n] for n in matching_names(job.step_id, job.fn) if n in self._mocks), None)
+        function = mock or (_post_nothing if job.step_id == WEBHOOK_UNIT else self._company.find(job.fn))
         if function is None:
             raise MockMissing(job.step_id, job.fn)
         result = _result(job, function, clock, payloads)
@@ -180,7 +184,7 @@ def _post_nothing(inputs: dict[str, Any]) -> None:
 
 
 def _result(
-    job: DispatchJob, function: Function, clock: Callable[[], int], payloads: Payloads
+    job: DispatchJob, function: Function, clock: Callable[[], int], payloads: PayloadStore
 ) -> ResultEvent:
     desk = InProcessRunner(payloads)
     desk.dispatch(job.workflow_execution_id, [job])
@@ -189,11 +193,11 @@ def _result(
             desk,
             {job.fn: function},
             clock=clock,
-            name=WORKER,
-            environment={**os.environ, ALLOWED_VARIABLE: "*"},  # a test may read what it likes
+            name=WORKER_NAME,
+            environment={**os.environ, ENV_ALLOWLIST_VARIABLE: "*"},  # a test may read what it likes
             secrets=_secret,
         ).run()
-    except OfTheTest as passed:
+    except RaisedToTest as passed:
         raise passed.error from passed.error.__cause__
     [result] = desk.results(job.workflow_execution_id)
     return result

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from orchestrator.testing import Rehearsal
+    from orchestrator.testing import WorkflowTest
 
-_BEGUN = pytest.StashKey["list[Rehearsal]"]()
+_BEGUN = pytest.StashKey["list[WorkflowTest]"]()
 _FAILED = pytest.StashKey[bool]()
 
 
 @pytest.fixture
-def rehearse(request: pytest.FixtureRequest) -> Generator[type[Rehearsal], None, None]:
-    """Begin rehearsals: it takes what `orchestrator.testing.Rehearsal` takes. When the test has passed, every
-    kill that it ordered must have happened."""
-    from orchestrator.testing import Rehearsal
+def rehearse(request: pytest.FixtureRequest) -> Generator[type[WorkflowTest], None, None]:
+    """Start workflow tests: it takes what `orchestrator.testing.WorkflowTest` takes. When the test has passed,
+    every kill that it ordered must have happened."""
+    from orchestrator.testing import WorkflowTest
 
-    begun: list[Rehearsal] = []
+    begun: list[WorkflowTest] = []
     request.node.stash[_BEGUN] = begun
 
-    class Watched(Rehearsal):
+    class Watched(WorkflowTest):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             begun.append(self)

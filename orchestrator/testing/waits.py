@@ -10,7 +10,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import StepSpec
-from orchestrator.testing.clock import moment, written
+from orchestrator.testing.clock import format_time, to_datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class Wait:
     until: datetime | None = None
 
     def __str__(self) -> str:
-        until = "" if self.until is None else f" until {written(self.until)}"
+        until = "" if self.until is None else f" until {format_time(self.until)}"
         return f"{self.step or 'the workflow'}: {self.what}{until}"
 
 
-def waits_of(record: WorkflowRecord, results_ms: Mapping[str, int]) -> Iterator[Wait]:
+def find_waits(record: WorkflowRecord, result_due_ms: Mapping[str, int]) -> Iterator[Wait]:
     """What one execution waits for, but for its children; `results_ms` says by token when results come."""
     if record.is_final:
         return
@@ -37,13 +37,13 @@ def waits_of(record: WorkflowRecord, results_ms: Mapping[str, int]) -> Iterator[
         yield Wait("", _place(record.slot["key"]))
     for unit, known in record.units():
         spec = record.spec.steps[record.graph.index[unit.partition("#")[0]]]
-        what, until_ms = _wait_of(spec, known, results_ms)
+        what, until_ms = _wait_of(spec, known, result_due_ms)
         if what is not None:
-            yield Wait(unit, what, None if until_ms is None else moment(until_ms))
+            yield Wait(unit, what, None if until_ms is None else to_datetime(until_ms))
 
 
 def _wait_of(
-    spec: StepSpec, known: StepRecord, results_ms: Mapping[str, int]
+    spec: StepSpec, known: StepRecord, result_due_ms: Mapping[str, int]
 ) -> tuple[str | None, int | None]:
     if known.slot is not None and not known.slot.is_held:
         return _place(known.slot.key), None
@@ -56,8 +56,8 @@ def _wait_of(
             return f"back-off before attempt {known.attempt}", known.not_before_ms
         case StepStatus.ON_HOLD:
             return "release", None
-        case StepStatus.IN_PROGRESS if known.token is not None and known.token in results_ms:
-            times = [results_ms[known.token], known.deadline_ms]
+        case StepStatus.IN_PROGRESS if known.token is not None and known.token in result_due_ms:
+            times = [result_due_ms[known.token], known.deadline_ms]
             return "result", min(one for one in times if one is not None)
     return None, None
 

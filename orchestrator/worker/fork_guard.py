@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 
-def end_copies_of(process: int) -> None:
+def exit_if_forked(process: int) -> None:
     """Does not return in any other process."""
     if os.getpid() != process:
         os._exit(0)

@@ -28,33 +28,39 @@ from typing import Any, Protocol
 from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
-from orchestrator.application.errors import BadConfiguration, OrchestratorError, Refused, Unavailable
+from orchestrator.application.errors import BadConfiguration, OrchestratorError, RejectedByWorker, Unavailable
 from orchestrator.application.records.events import LostEvent, StartedEvent, failure, iso
-from orchestrator.application.values.payload_refs import Payloads
-from orchestrator.invocation.arguments import Given, give
-from orchestrator.invocation.coroutines import awaited
-from orchestrator.invocation.exceptions import exception
-from orchestrator.invocation.output import checked
-from orchestrator.invocation.parameters import Heartbeat, check_named, context_of, evaluate, named_by
+from orchestrator.application.values.payload_refs import PayloadStore
+from orchestrator.invocation.arguments import CallArguments, resolve_arguments
+from orchestrator.invocation.coroutines import await_result
+from orchestrator.invocation.exceptions import describe_exception
+from orchestrator.invocation.output import encode_output
+from orchestrator.invocation.parameters import (
+    Heartbeat,
+    build_context,
+    check_requested_parameters,
+    evaluate,
+    find_requested_parameters,
+)
 from orchestrator.invocation.secret_store import read_secret
-from orchestrator.logs import running
-from orchestrator.redis_rq.connection import Client, connect_like, persist, translated
+from orchestrator.logs import run_context
+from orchestrator.redis_rq.connection import Client, connect_like, retry_until_available, translate_errors
 from orchestrator.redis_rq.event_codec import dumps, event_fields
-from orchestrator.redis_rq.job_codec import lease_in, payload_of
+from orchestrator.redis_rq.job_codec import build_payload, lease_of_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.executors.lookup import Executor, Executors
-from orchestrator.worker.fork_guard import end_copies_of
-from orchestrator.worker.heartbeat_watchdog import Watch
-from orchestrator.worker.lease import LEASE_S, Beats, Lease, RedisClock
-from orchestrator.worker.log_scrubbing import without
+from orchestrator.worker.fork_guard import exit_if_forked
+from orchestrator.worker.heartbeat_watchdog import HeartbeatWatchdog
+from orchestrator.worker.lease import LEASE_S, Lease, LeaseRenewer, RedisClock
+from orchestrator.worker.log_scrubbing import scrub_logs
 from orchestrator.worker.memory_limit import limit_memory
-from orchestrator.worker.payloads import LargeValues
-from orchestrator.worker.step_log import Lines
+from orchestrator.worker.payloads import JobPayloads
+from orchestrator.worker.step_log import StepLogWriter
 
 logger = logging.getLogger(__name__)
 
 GIVE_UP_AFTER_S = 3_600.0
-OVERDUE_S = 1.0
+DEADLINE_GRACE_S = 1.0
 """How long after its deadline a step may still run: by then the record has given it up."""
 EXECUTORS_VARIABLE = "ORCHESTRATOR_EXECUTORS"
 LEASE_VARIABLE = "ORCHESTRATOR_LEASE_S"
@@ -65,14 +71,14 @@ def run_step(*given: Any, **options: Any) -> None:
     job = get_current_job()
     assert job is not None, "run_step is called by an RQ worker"
     job.result_ttl = 0  # it leaves nothing behind
-    payload, client = payload_of(given, options, job.description or ""), connect_like(job.connection)
+    payload, client = build_payload(given, options, job.description or ""), connect_like(job.connection)
     # A work-horse runs this one job and may be killed with it; a worker that does not fork may not.
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
     stop = _die if is_horse else None
     if is_horse:
         limit_memory()
     try:
-        harness = Harness(client, FromEnvironment(), lease_s=lease_from_environment(), stop=stop)
+        harness = Harness(client, EnvironmentExecutors(), lease_s=lease_from_environment(), stop=stop)
         harness.run(payload)
     finally:
         client.close()
@@ -82,13 +88,13 @@ def _die(_: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Finds(Protocol):
+class ExecutorLookup(Protocol):
     """Whatever knows executors by name."""
 
     def find(self, fn: str) -> Executor: ...
 
 
-class FromEnvironment:
+class EnvironmentExecutors:
     """The executors of the named modules, which are imported when the first is asked for: a module that
     cannot be imported is then a failure of the step, with its reason, and not a dead work-horse."""
 
@@ -116,7 +122,7 @@ def lease_from_environment() -> float:
 @dataclass(frozen=True, slots=True)
 class Harness:
     client: Client
-    executors: Finds
+    executors: ExecutorLookup
     clock: RedisClock | None = None
     worker: str = ""
     lease_s: float = LEASE_S
@@ -124,12 +130,12 @@ class Harness:
     stop: Callable[[str], object] | None = None
     """Ends the run of a token from outside, if anything can."""
     is_stopped: Callable[[], bool] = lambda: False
-    awaited: Callable[[Any], Any] = awaited
-    is_alone: bool = True
+    await_result: Callable[[Any], Any] = await_result
+    has_own_process: bool = True
     """Whether a run that can be stopped has its process for itself."""
-    payloads: Payloads | None = None
+    payloads: PayloadStore | None = None
     """Where large values are; by default where the environment says."""
-    beats: Beats = field(default_factory=Beats)
+    renewer: LeaseRenewer = field(default_factory=LeaseRenewer)
     hand_in: Callable[[Mapping[str, Any], Mapping[str, str]], None] | None = None
     """Takes the event that a run ends with, to publish it. By default it is published here, and so it is when
     there is still something to write before it."""
@@ -137,7 +143,7 @@ class Harness:
     def run(self, payload: Mapping[str, Any], *, is_leased: bool = False) -> bool:
         """Run one job, whose lease whoever took it may have taken already; False when it was superseded and
         nothing was published."""
-        run, began = marks(payload), time.monotonic()
+        run, began = log_fields(payload), time.monotonic()
         told = {**run, "fn": payload["fn"]}
 
         def log_end(outcome: str) -> None:
@@ -145,93 +151,98 @@ class Harness:
             logger.info("ended", extra={**told, "outcome": outcome, "duration_s": duration_s})
 
         # A work-horse, which can be stopped, runs nothing else: what its threads log is of this run too.
-        with running(run, alone=self.is_alone and self.stop is not None):
+        with run_context(run, alone=self.has_own_process and self.stop is not None):
             logger.info("started", extra=told)
             return self._run(payload, log_end, is_leased)
 
     def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None], is_leased: bool) -> bool:
-        started_at, overdue = iso(_now_ms()), Overdue(payload["timeout_s"], lambda: self._stop(payload))
+        started_at, deadline_timer = (
+            iso(_now_ms()),
+            DeadlineTimer(payload["timeout_s"], lambda: self._stop(payload)),
+        )
         clock = self.clock or RedisClock(self.client)
         lease = Lease(
             self.client,
             clock,
             payload["leases"],
-            lease_in(payload),
+            lease_of_payload(payload),
             self.lease_s,
-            on_first_beat=lambda: self._on_first_beat(payload, started_at, overdue),
+            on_first_beat=lambda: self._on_first_beat(payload, started_at, deadline_timer),
             on_superseded=lambda: self._on_superseded(payload),
-            beats=self.beats,
+            renewer=self.renewer,
         )
-        if not (is_leased or persist(lease.begin, self.give_up_after_s)):
+        if not (is_leased or retry_until_available(lease.begin, self.give_up_after_s)):
             log_end("superseded")
             return False
-        with lease, overdue, Lines(self.client, clock, payload) as lines:
-            output, error = self._call(payload, lease, lines)
+        with lease, deadline_timer, StepLogWriter(self.client, clock, payload) as step_log:
+            output, error = self._call(payload, lease, step_log)
             lease.finish()
             if lease.is_superseded or self.is_stopped():
                 log_end("superseded")
                 return False
             log_end("complete" if error is None else error["kind"])  # before anybody can answer to it
-            self._publish(payload, output, error, started_at, lines)
+            self._publish(payload, output, error, started_at, step_log)
         return True
 
     def _call(
-        self, payload: Mapping[str, Any], lease: Lease, lines: Lines
+        self, payload: Mapping[str, Any], lease: Lease, step_log: StepLogWriter
     ) -> tuple[str | None, dict[str, Any] | None]:
         """The output as JSON text, or the failure."""
-        large = LargeValues(self.client, payload, self.payloads, self.give_up_after_s)
+        large = JobPayloads(self.client, payload, self.payloads, self.give_up_after_s)
         try:
             executor = self.executors.find(payload["fn"])
-            named = named_by(executor, 1)
+            named = find_requested_parameters(executor, 1)
             source = payload.get("source")
-            check_named(named, payload["step"], payload["fn"], payload.get("heartbeat_s"), source)
+            check_requested_parameters(
+                named, payload["step"], payload["fn"], payload.get("heartbeat_s"), source
+            )
             inputs, missing = large.load()
             if missing is not None:
                 return None, missing
             told = {name: payload[name] for name in ("secrets", "redact") if name in payload}
-            given = give(inputs, source, os.environ, read_secret, **told)
+            given = resolve_arguments(inputs, source, os.environ, read_secret, **told)
         except BadConfiguration as error:
             return None, failure("expression", str(error))
-        except Refused as error:
+        except RejectedByWorker as error:
             return None, failure("refused", str(error), type(error).__name__)
         except OrchestratorError as error:
             return None, failure("exception", str(error), type(error).__name__)
         except Exception as error:
-            return None, exception(error)
-        hide = given.texts.text
-        offered = self._offered(payload, given, lease, lines) if named else {}
+            return None, describe_exception(error)
+        hide = given.text_redactor.text
+        offered = self._offered(payload, given, lease, step_log) if named else {}
         process = os.getpid()
         try:
-            with self._watch(payload, offered.get("heartbeat"), lease), without(given.texts):
-                output = self.awaited(executor(given.inputs, **{name: offered[name] for name in named}))
+            with self._watch(payload, offered.get("heartbeat"), lease), scrub_logs(given.text_redactor):
+                output = self.await_result(executor(given.inputs, **{name: offered[name] for name in named}))
         except JobTimeoutException as error:
             return None, failure("timeout", str(error))
         except KeyboardInterrupt as error:
             if self.stop is None:
                 raise  # there may be somebody at the keyboard
-            return None, exception(error, hide)
+            return None, describe_exception(error, hide)
         except BaseException as error:  # sys.exit() and the like end a step, not its worker
-            return None, exception(error, hide)
+            return None, describe_exception(error, hide)
         finally:
-            end_copies_of(process)
-        return checked(output, payload["max_output_bytes"], hide, given.outputs, large.stow)
+            exit_if_forked(process)
+        return encode_output(output, payload["max_output_bytes"], hide, given.outputs, large.offload)
 
     def _offered(
-        self, payload: Mapping[str, Any], given: Given, lease: Lease, lines: Lines
+        self, payload: Mapping[str, Any], given: CallArguments, lease: Lease, step_log: StepLogWriter
     ) -> dict[str, Any]:
         """All that an executor may name, for one that is called now."""
-        hide, run = given.texts.text, marks(payload)
+        hide, run = given.text_redactor.text, log_fields(payload)
 
         def log(text: Any) -> None:
             shown = hide(str(text))
             logger.info("%s", shown, extra=run)
-            lines.say(shown)
+            step_log.append(shown)
 
         return {
             "heartbeat": Heartbeat(
                 time.monotonic,
                 lambda said: logger.debug("heartbeat: %s", hide(said), extra=run),
-                lambda said: lines.say(hide(said)),
+                lambda said: step_log.append(hide(said)),
             ),
             "configuration": given.configuration,
             "context": _context_of(payload),
@@ -246,7 +257,7 @@ class Harness:
         within_s = payload.get("heartbeat_s")
         if within_s is None or heartbeat is None:
             return nullcontext()
-        return Watch(heartbeat, within_s, lambda: self._on_silence(payload, lease))
+        return HeartbeatWatchdog(heartbeat, within_s, lambda: self._on_silence(payload, lease))
 
     def _on_silence(self, payload: Mapping[str, Any], lease: Lease) -> None:
         """Its executor hangs: say that the dispatch is lost, and stop it if it can be stopped.
@@ -255,13 +266,13 @@ class Harness:
         """
         lease.give_up()
         reason = f"its executor did not report for {payload['heartbeat_s']:g} s"
-        logger.warning("%s: %s", _name(payload), reason, extra=marks(payload))
-        self._tell(payload, LostEvent(*dispatch_of(payload), reason))
+        logger.warning("%s: %s", _name(payload), reason, extra=log_fields(payload))
+        self._tell(payload, LostEvent(*dispatch_fields(payload), reason))
         self._stop(payload)
 
     def _on_superseded(self, payload: Mapping[str, Any]) -> None:
         """Nobody waits for this step any more: it was reset, or its workflow has ended. Stop it."""
-        logger.info("superseded while it runs", extra=marks(payload))
+        logger.info("superseded while it runs", extra=log_fields(payload))
         self._stop(payload)
 
     def _stop(self, payload: Mapping[str, Any]) -> None:
@@ -274,31 +285,33 @@ class Harness:
         output: str | None,
         error: dict[str, Any] | None,
         started_at: str,
-        lines: Lines,
+        step_log: StepLogWriter,
     ) -> None:
         fields: dict[Any, Any] = event_fields(self._started(payload, started_at))
         brought = {"output": output} if output is not None else {"error": dumps(error)}
         fields |= {"type": "result", **brought}
-        if self.hand_in is not None and lines.end():
+        if self.hand_in is not None and step_log.close():
             self.hand_in(payload, fields)
             return
-        persist(
-            lambda: lines.send(payload["events"], fields),
+        retry_until_available(
+            lambda: step_log.send(payload["events"], fields),
             self.give_up_after_s,
             on_wait=lambda cause: logger.warning(
-                "cannot publish %s yet: %s", _name(payload), cause, extra=marks(payload)
+                "cannot publish %s yet: %s", _name(payload), cause, extra=log_fields(payload)
             ),
         )
 
-    def _on_first_beat(self, payload: Mapping[str, Any], started_at: str, overdue: Overdue) -> None:
+    def _on_first_beat(
+        self, payload: Mapping[str, Any], started_at: str, deadline_timer: DeadlineTimer
+    ) -> None:
         """A step that takes its time: its deadline begins, and who is still running after it is stopped."""
         self._tell(payload, self._started(payload, started_at))
         if self.stop is not None:
-            overdue.begin()
+            deadline_timer.begin()
 
     def _started(self, payload: Mapping[str, Any], started_at: str) -> StartedEvent:
         """Which run this is; its result says the same, and what it brought."""
-        return StartedEvent(*dispatch_of(payload), self.worker or _worker_name(), started_at)
+        return StartedEvent(*dispatch_fields(payload), self.worker or _worker_name(), started_at)
 
     def _tell(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
         """Publish what the lease would tell too, only later: it need not be tried again.
@@ -308,17 +321,17 @@ class Harness:
         """
         fields: dict[Any, Any] = dict(event_fields(event))
         try:
-            with translated(), self.client.pipeline(transaction=True) as pipe:
+            with translate_errors(), self.client.pipeline(transaction=True) as pipe:
                 if isinstance(event, LostEvent):
                     pipe.hdel(Keys.rq_job(payload["token"]), "worker_name")
                 pipe.xadd(payload["events"], fields)
                 pipe.execute()
         except Unavailable as error:
             words = (_name(payload), fields["type"], error)
-            logger.warning("cannot report %s as %s: %s", *words, extra=marks(payload))
+            logger.warning("cannot report %s as %s: %s", *words, extra=log_fields(payload))
 
 
-class Overdue:
+class DeadlineTimer:
     """Stops a run that outlives its timeout; only for as long as the block lasts."""
 
     def __init__(self, timeout_s: float | None, stop: Callable[[], None]) -> None:
@@ -327,11 +340,11 @@ class Overdue:
 
     def begin(self) -> None:
         if self._timeout_s is not None:
-            self._timer = threading.Timer(self._timeout_s + OVERDUE_S, self._stop)
+            self._timer = threading.Timer(self._timeout_s + DEADLINE_GRACE_S, self._stop)
             self._timer.name, self._timer.daemon = "overdue", True
             self._timer.start()
 
-    def __enter__(self) -> Overdue:
+    def __enter__(self) -> DeadlineTimer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -339,12 +352,12 @@ class Overdue:
             self._timer.cancel()
 
 
-def dispatch_of(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:
+def dispatch_fields(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:
     """Which dispatch this is, in the order in which events and leases name it."""
     return payload["execution"], payload["step"], payload["run_id"], payload["attempt"], payload["token"]
 
 
-def marks(payload: Mapping[str, Any]) -> dict[str, Any]:
+def log_fields(payload: Mapping[str, Any]) -> dict[str, Any]:
     """What the lines of the log say of a run."""
     return {
         "execution": payload["execution"],
@@ -362,7 +375,7 @@ def _name(payload: Mapping[str, Any]) -> str:
 def _context_of(payload: Mapping[str, Any]) -> dict[str, Any]:
     """For an executor that is called now."""
     timeout_s = payload["timeout_s"]
-    return context_of(
+    return build_context(
         payload["execution"],
         payload["step"],
         run_id=payload["run_id"],

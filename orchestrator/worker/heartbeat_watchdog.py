@@ -9,7 +9,7 @@ from collections.abc import Callable
 from orchestrator.invocation.parameters import Heartbeat
 
 
-class Watch:
+class HeartbeatWatchdog:
     """Looks on for as long as the block lasts; `on_silence` is called once, in a thread, when nothing was
     heard for too long. The heartbeat is one on the monotonic clock."""
 
@@ -18,7 +18,7 @@ class Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> HeartbeatWatchdog:
         self._thread.start()
         return self
 

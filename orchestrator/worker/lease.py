@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, translate_errors
 
 logger = logging.getLogger(__name__)
 
 LEASE_S = 30.0
 FIRST_BEAT_S = 1.0
-LONGEST_PAUSE_S = 2.0
+MAX_BEAT_INTERVAL_S = 2.0
 """Between two beats: so soon a step learns that nobody waits for it any more."""
 TICK_S = 0.25
 THREAD = "lease"
@@ -55,11 +55,11 @@ class Lease:
         lease_s: float = LEASE_S,
         on_first_beat: Callable[[], Any] = lambda: None,
         on_superseded: Callable[[], Any] = lambda: None,
-        beats: Beats | None = None,
+        renewer: LeaseRenewer | None = None,
     ) -> None:
         self._client, self._clock, self._key, self._member = client, clock, key, member
         self._lease_s, self._on_first_beat, self._on_superseded = lease_s, on_first_beat, on_superseded
-        self._beats = beats or Beats()
+        self._beats = renewer or LeaseRenewer()
         self._is_first, self._is_over, self._is_given_up = True, False, False
         self._beat_at = 0.0
         self.is_superseded = False
@@ -70,7 +70,7 @@ class Lease:
 
     def beat(self) -> bool:
         try:
-            with translated():
+            with translate_errors():
                 due = self._clock.now_ms() + round(self._lease_s * 1000)
                 changed = self._client.zadd(self._key, {self._member: due}, xx=True, ch=True)
                 alive = bool(changed) or self._client.zscore(self._key, self._member) is not None
@@ -101,7 +101,7 @@ class Lease:
         """Whoever is superseded has had the last beat."""
         if now < self._beat_at:
             return
-        self._beat_at = now + min(self._lease_s / 4, LONGEST_PAUSE_S)
+        self._beat_at = now + min(self._lease_s / 4, MAX_BEAT_INTERVAL_S)
         if self._is_given_up:
             self._beats.drop(self)
         elif not self.beat():
@@ -113,7 +113,7 @@ class Lease:
             self._on_first_beat()
 
 
-class Beats:
+class LeaseRenewer:
     """The thread that beats all leases of a process: begun for the first one, and gone when there are none.
 
     Short steps end before their first beat, and cost nothing here. With `on_tick` it stays, and calls that

@@ -13,22 +13,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from orchestrator.application.redaction.by_value import Hiding
-from orchestrator.logs import hidden, hiding
+from orchestrator.application.redaction.by_value import ValueRedactor
+from orchestrator.logs import redact_log_value, redact_logs
 
 _lock = threading.Lock()
 _runs = 0
 """How many runs with secrets there are in this process: what one of them knows, another may print."""
 
 
-def without(secrets: Hiding) -> AbstractContextManager[None]:
+def scrub_logs(secrets: ValueRedactor) -> AbstractContextManager[None]:
     """In the block none of these leaves the process as a line."""
     return _without(secrets) if secrets else nullcontext()
 
 
 @contextmanager
-def _without(secrets: Hiding) -> Iterator[None]:
-    with hiding(secrets.value):
+def _without(secrets: ValueRedactor) -> Iterator[None]:
+    with redact_logs(secrets.value):
         _begin()
         try:
             yield
@@ -67,7 +67,7 @@ class _Stream:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        self.stream.write(hidden(text))
+        self.stream.write(redact_log_value(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -90,10 +90,10 @@ class _Records:
             said = record.getMessage()
         except Exception:
             return record  # its handler will say so, on a stream that hides
-        if hidden(said) != said:
-            record.msg, record.args = hidden(said), None
+        if redact_log_value(said) != said:
+            record.msg, record.args = redact_log_value(said), None
         if record.exc_info:
             told = logging.Formatter().formatException(record.exc_info)
-            if hidden(told) != told:
-                record.exc_info, record.exc_text = None, hidden(told)
+            if redact_log_value(told) != told:
+                record.exc_info, record.exc_text = None, redact_log_value(told)
         return record

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 from orchestrator.application.errors import OrchestratorError, PayloadMissing, TooLarge
 from orchestrator.application.records.events import failure
-from orchestrator.application.values.payload_refs import Payloads, has_references, load, stow_output
+from orchestrator.application.values.payload_refs import PayloadStore, has_references, load, offload_output
 from orchestrator.payload_stores import PayloadSettings
-from orchestrator.redis_rq.connection import Client, persist
+from orchestrator.redis_rq.connection import Client, retry_until_available
 from orchestrator.redis_rq.keys import Keys
 
 logger = logging.getLogger(__name__)
@@ -28,11 +28,11 @@ Error = dict[str, Any]
 T = TypeVar("T")
 
 
-class LargeValues:
+class JobPayloads:
     """Of one job; the store is opened when the first value needs it."""
 
     def __init__(
-        self, client: Client, job: Mapping[str, Any], given: Payloads | None, give_up_after_s: float
+        self, client: Client, job: Mapping[str, Any], given: PayloadStore | None, give_up_after_s: float
     ) -> None:
         self._client, self._job, self._given = client, job, given
         self._give_up_after_s = give_up_after_s
@@ -52,11 +52,11 @@ class LargeValues:
         except OrchestratorError as error:
             return inputs, failure("exception", f"its inputs cannot be loaded: {error}", type(error).__name__)
 
-    def stow(self, text: str) -> tuple[str | None, Error | None]:
+    def offload(self, text: str) -> tuple[str | None, Error | None]:
         """An output that has more bytes than it may, with references to what it has too much of."""
         limit, step = self._job["max_output_bytes"], self._job["step"]
         try:
-            stowed = stow_output(text, limit, self._settings.max_bytes, step)
+            stowed = offload_output(text, limit, self._settings.max_bytes, step)
             self._persist(lambda: stowed.put_into(self._payloads))
         except TooLarge as error:
             return None, failure("bad_output", str(error))
@@ -71,12 +71,12 @@ class LargeValues:
         def on_wait(cause: Exception) -> None:
             logger.warning("waits for the payload store: %s", cause)
 
-        return persist(call, self._give_up_after_s, on_wait)
+        return retry_until_available(call, self._give_up_after_s, on_wait)
 
     @property
-    def _payloads(self) -> Payloads:
+    def _payloads(self) -> PayloadStore:
         if self._given is None:
-            self._given = self._settings.open(self._client, Keys.beside(self._job["leases"]))
+            self._given = self._settings.open(self._client, Keys.from_leases_key(self._job["leases"]))
         return self._given
 
     @property

@@ -19,9 +19,9 @@ from rq.serializers import JSONSerializer
 from rq.utils import as_text
 
 import orchestrator.worker.harness  # noqa: F401  # now, so that the process that is forked for a step need not
-from orchestrator.redis_rq.job_codec import RUN_STEP, read_payload, unpacked
+from orchestrator.redis_rq.job_codec import RUN_STEP, read_payload, unpack_data
 
-FIELDS = frozenset(
+ALLOWED_FIELDS = frozenset(
     {
         "created_at",
         "data",
@@ -63,8 +63,8 @@ class StepJob(Job):
         """A hash that cannot be read is no job; the step it stood for is found missing and sent again."""
         try:
             known = {as_text(name): value for name, value in raw_data.items()}
-            told = {name: value for name, value in known.items() if name in FIELDS}
-            return super().restore({**told, "data": unpacked(known["data"])})
+            told = {name: value for name, value in known.items() if name in ALLOWED_FIELDS}
+            return super().restore({**told, "data": unpack_data(known["data"])})
         except Exception as error:
             raise NoSuchJobError(f"job {self.id} cannot be read: {error}") from error
 

@@ -15,47 +15,47 @@ from typing import Any
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.records.events import iso
-from orchestrator.application.records.step_log import Allowance, Line
-from orchestrator.redis_rq.connection import SOCKET_TIMEOUT_S, Client, translated
+from orchestrator.application.records.step_log import LogLine, StepLogLimiter
+from orchestrator.redis_rq.connection import SOCKET_TIMEOUT_S, Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.step_log import add_lines
+from orchestrator.redis_rq.step_log import add_log_lines
 from orchestrator.worker.lease import RedisClock
 
 logger = logging.getLogger(__name__)
 
 EVERY_S = 0.5
-LARGE = 100
+FLUSH_AT_LINES = 100
 """So many lines do not wait for their time."""
 
 
-class Lines:
+class StepLogWriter:
     def __init__(self, client: Client, clock: RedisClock, payload: Mapping[str, Any]) -> None:
         self._client, self._clock, self._payload = client, clock, payload
-        self._allowance = Allowance()
-        self._waiting: list[Line] = []
+        self._allowance = StepLogLimiter()
+        self._waiting: list[LogLine] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_over = False
 
-    def say(self, text: str) -> None:
+    def append(self, text: str) -> None:
         with self._lock:
             if self._is_over:
                 return  # a thread of an executor that has returned
             at, run = iso(self._clock.now_ms()), self._payload
             self._waiting += [
-                Line(run["step"], run["run_id"], run["attempt"], at, one)
+                LogLine(run["step"], run["run_id"], run["attempt"], at, one)
                 for one in self._allowance.lines(text)
             ]
             if self._thread is None:
                 self._wake = threading.Event()
                 self._thread = threading.Thread(target=self._write_on, name="lines", daemon=True)
                 self._thread.start()
-        if len(self._waiting) >= LARGE:
+        if len(self._waiting) >= FLUSH_AT_LINES:
             self._wake.set()
 
     def send(self, stream: str, fields: dict[Any, Any]) -> None:
         """Send the last event of the run, and what nobody has written yet before it, in one round trip."""
-        if self.end():
+        if self.close():
             self._client.xadd(stream, fields)
             return
         with self._client.pipeline(transaction=False) as pipe:
@@ -70,7 +70,7 @@ class Lines:
             self._give_up(refused)
         self._waiting = []
 
-    def end(self) -> bool:
+    def close(self) -> bool:
         """Nothing is said any more; whether all of it is written."""
         with self._lock:
             self._is_over = True
@@ -79,12 +79,12 @@ class Lines:
             self._thread.join(SOCKET_TIMEOUT_S)
         return not self._waiting
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> StepLogWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Whoever could not send a last event has spoken all the same."""
-        if not self.end():
+        if not self.close():
             self._write()
 
     def _write_on(self) -> None:
@@ -100,7 +100,7 @@ class Lines:
         if not lines:
             return
         try:
-            with translated(), self._client.pipeline(transaction=False) as pipe:
+            with translate_errors(), self._client.pipeline(transaction=False) as pipe:
                 self._put(pipe, lines)
                 pipe.execute()
         except Unavailable:
@@ -109,8 +109,8 @@ class Lines:
         except Exception as error:
             self._give_up(error)
 
-    def _put(self, pipe: Any, lines: list[Line]) -> None:
-        add_lines(pipe, Keys.beside(self._payload["leases"]), self._payload["execution"], lines)
+    def _put(self, pipe: Any, lines: list[LogLine]) -> None:
+        add_log_lines(pipe, Keys.from_leases_key(self._payload["leases"]), self._payload["execution"], lines)
 
     def _give_up(self, error: Exception) -> None:
         """No step fails because it cannot be heard."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.job_taker import Station, Taker
+from orchestrator.redis_rq.job_taker import JobTaker, WorkerQueues
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lease import RedisClock
-from orchestrator.worker.processes.recycling import Recycling, Wear
+from orchestrator.worker.processes.recycling import RecyclingLimits, RecyclingMonitor
 from orchestrator.worker.processes.work_horse import WorkHorse
 from scripts.benchmarks.documents import DIAMOND, PARKED, chain, fan
 from scripts.benchmarks.functions import inc, total
@@ -25,7 +25,7 @@ from scripts.benchmarks.rig import Rig
 SMALL = 100
 REPEATED = 5
 DIAMONDS = 250
-STARTS_AT_ONCE = 5_000
+START_BATCH_SIZE = 5_000
 LEASE_MS = 60_000
 
 
@@ -51,7 +51,7 @@ def _workflow(shape: str, size: int) -> Run:
                         horse.serve(burst=True)
                     rig.coordinate(counted)
                 with metered(counted, "coordinator"):
-                    rig.log.tend()
+                    rig.log.sweep()
         ended = rig.redis.zcard(rig.keys.index("complete"))
         if ended != times + 1:
             raise Wrong(f"{ended} of {times + 1} executions have ended")
@@ -61,10 +61,10 @@ def _workflow(shape: str, size: int) -> Run:
 def _work_horse(server: Server) -> WorkHorse:
     client, bare = connect(server.url), connect(server.url, decodes=False)
     clock, keys = RedisClock(client), Keys()
-    station = Station("bench", [keys.queue("default")], keys)
-    taker = Taker(bare, station, lambda: clock.now_ms() + LEASE_MS)
+    station = WorkerQueues("bench", [keys.queue("default")], keys)
+    taker = JobTaker(bare, station, lambda: clock.now_ms() + LEASE_MS)
     harness = Harness(client, Executors(mapping={"inc": inc, "total": total}), clock, "bench")
-    return WorkHorse(taker, harness, Wear(Recycling(after_steps=10**9)), threading.Event())
+    return WorkHorse(taker, harness, RecyclingMonitor(RecyclingLimits(max_steps=10**9)), threading.Event())
 
 
 def beside_open_executions(count: int) -> list[Run]:
@@ -78,17 +78,17 @@ def _beside(count: int) -> Run:
         rig = Rig(fleet.server)
         rig.producer.register("diamond", DIAMOND)
         rig.producer.register("parked", PARKED)
-        for first in range(0, count, STARTS_AT_ONCE):
-            rig.start_many("parked", min(STARTS_AT_ONCE, count - first), f"p{first}-")
+        for first in range(0, count, START_BATCH_SIZE):
+            rig.start_many("parked", min(START_BATCH_SIZE, count - first), f"p{first}-")
             rig.coordinate(Run.nobody())
         rig.start_many("diamond", DIAMONDS, "warm")
         rig.settle(Run.nobody())
-        rig.log.tend()
+        rig.log.sweep()
         rig.start_many("diamond", DIAMONDS, "d")
         run = Run("open", count, "coordinator", 4 * DIAMONDS)
         rig.settle(run)
         with tallied(run, rig.redis), metered(run, "coordinator"):
-            rig.log.tend()
+            rig.log.sweep()
         found = rig.redis.zcard(rig.keys.index("in_progress"))
         if found != count:
             raise Wrong(f"{found} of {count} executions are open")

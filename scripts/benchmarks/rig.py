@@ -13,13 +13,13 @@ from typing import Any
 from orchestrator.application.records.events import ResultEvent
 from orchestrator.backend.backend import Backend
 from orchestrator.client import Client
-from orchestrator.coordinator.loop import Coordinator, Pace
+from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.event_log import RedisEventLog
-from orchestrator.redis_rq.job_codec import PARTS, read_payload
+from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.pinned_connection import Direct
+from orchestrator.redis_rq.pinned_connection import PinnedConnection
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
 from scripts.benchmarks.measuring import Run, metered, tallied
@@ -36,11 +36,13 @@ class Rig:
 
     def __init__(self, server: Server) -> None:
         self.redis, self.keys, self.others = server.client, Keys(), Counter[str]()
-        line = Direct(connect(server.url))
+        line = PinnedConnection(connect(server.url))
         self.store = RedisStore(line, self.keys)
         self.log = RedisEventLog(line, "bench", self.keys)
         backend = Backend(store=self.store, runner=RqRunner(line, self.keys))
-        pace = Pace(block_ms=1, tend_every_s=NEVER_S, reclaim_every_s=NEVER_S, trim_every_s=NEVER_S)
+        pace = CoordinatorOptions(
+            block_ms=1, tend_every_s=NEVER_S, reclaim_every_s=NEVER_S, trim_every_s=NEVER_S
+        )
         self.coordinator = Coordinator(backend, self.log, self.store, pace)
         self.coordinator.begin()
         self.coordinator.turn()  # every chore is due once, at the beginning
@@ -71,7 +73,7 @@ class Rig:
         tokens: Any = self.redis.lpop(queue, MOST_JOBS) or []
         with self.redis.pipeline(transaction=False) as pipe:
             for token in tokens:
-                pipe.hmget(self.keys.rq_job(token), PARTS)
+                pipe.hmget(self.keys.rq_job(token), JOB_FIELDS)
             payloads = [read_payload(*parts) or {} for parts in pipe.execute()]
             for token, payload in zip(tokens, payloads, strict=True):
                 pipe.delete(self.keys.rq_job(token))

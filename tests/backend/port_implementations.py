@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import pytest
 from fakeredis import FakeRedis, FakeServer
 
-from orchestrator.application.records.step_log import Line
-from orchestrator.application.values.payload_refs import Payloads
+from orchestrator.application.records.step_log import LogLine
+from orchestrator.application.values.payload_refs import PayloadStore
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.backend.payloads import MemoryPayloads
-from orchestrator.backend.ports import Commons, Store
+from orchestrator.backend.ports import SharedState, Store
 from orchestrator.backend.results import ResultRunner
 from orchestrator.payload_stores.folder import DirectoryPayloads
 from orchestrator.payload_stores.s3 import S3Payloads
@@ -30,15 +30,15 @@ class KeepingStore(Store, Protocol):
     """A Store with what each of ours knows besides."""
 
     @property
-    def commons(self) -> Commons: ...
+    def shared_state(self) -> SharedState: ...
 
     def full_id(self, execution_id: str) -> str: ...
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]: ...
 
-    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None: ...
+    def add_log_lines(self, workflow_execution_id: str, lines: Sequence[LogLine]) -> None: ...
 
-    def lines(self, workflow_execution_id: str) -> list[Line]: ...
+    def lines(self, workflow_execution_id: str) -> list[LogLine]: ...
 
 
 @contextmanager
@@ -77,35 +77,35 @@ def fakeredis_store(folder: Path) -> Iterator[KeepingStore]:
 
 
 @contextmanager
-def in_memory_payloads(folder: Path) -> Iterator[Payloads]:
+def in_memory_payloads(folder: Path) -> Iterator[PayloadStore]:
     yield MemoryPayloads()
 
 
 @contextmanager
-def sqlite_payloads(folder: Path) -> Iterator[Payloads]:
+def sqlite_payloads(folder: Path) -> Iterator[PayloadStore]:
     store = SqliteStore(folder / "orchestrator.db")
     yield store.payloads
     store.close()
 
 
 @contextmanager
-def redis_payloads(folder: Path) -> Iterator[Payloads]:
+def redis_payloads(folder: Path) -> Iterator[PayloadStore]:
     with own_redis(folder) as server:
         yield RedisPayloads(connect(server.url), Keys())
 
 
 @contextmanager
-def fakeredis_payloads(folder: Path) -> Iterator[Payloads]:
+def fakeredis_payloads(folder: Path) -> Iterator[PayloadStore]:
     yield RedisPayloads(FakeRedis(server=FakeServer(), protocol=2, decode_responses=True), Keys())
 
 
 @contextmanager
-def directory_payloads(folder: Path) -> Iterator[Payloads]:
+def directory_payloads(folder: Path) -> Iterator[PayloadStore]:
     yield DirectoryPayloads(folder / "payloads", ttl_s=3_600)
 
 
 @contextmanager
-def s3_payloads(folder: Path) -> Iterator[Payloads]:
+def s3_payloads(folder: Path) -> Iterator[PayloadStore]:
     with s3_server() as s3, pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)

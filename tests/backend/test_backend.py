@@ -241,7 +241,7 @@ def test_forgetting_loses_nothing() -> None:
     live = backend.checkout(weid)
     backend.commit([Commit(live, Changes(state={"k": 1}))])
 
-    backend.forget()
+    backend.drop_cached_records()
 
     again = backend.checkout(weid)
     assert again is not live
@@ -708,7 +708,7 @@ def test_a_spec_is_stored_once_and_another_with_its_hash_is_refused(tmp_path: Pa
     fresh = SqliteStore(tmp_path / "w.db")
 
     forged = Commit(record(spec(a={}), _execution_id="e3"), Changes(), creates=True)
-    assert fresh.commit([forged]) == [Committed.FORGED]
+    assert fresh.commit([forged]) == [Committed.SPEC_COLLISION]
     with pytest.raises(StoreError, match="another document"):
         fresh.write(record(spec(a={}), _execution_id="e3"))
     with pytest.raises(StoreError, match="another document"):
@@ -813,7 +813,7 @@ def take_all(path: str, taken: Any) -> None:
             else:
                 taken.put(one.step_id)
         if stops:
-            runner.give_back(stops[1:])
+            runner.return_jobs(stops[1:])
             return
 
 

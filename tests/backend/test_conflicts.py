@@ -16,9 +16,9 @@ from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.events import Moment
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
-from orchestrator.backend.conflicts import Conflict, settle_conflict
+from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.local.driver import Family
+from orchestrator.local.driver import ExecutionDriver
 
 ONE = document(step("a", input={"n": {"var": "input.n"}}), outputs={"n": {"var": "steps.a.output.n"}})
 TWO = document(step("b"))
@@ -78,7 +78,9 @@ def test_use_existing_answers_with_the_one_that_is_there(backend: Backend, is_ov
 def test_use_existing_is_refused_when_it_is_of_another_workflow(backend: Backend) -> None:
     first = backend.create(ONE, execution_id="x")
 
-    with pytest.raises(Conflict, match=f"already exists, of another workflow: {first.partition('#')[0]}"):
+    with pytest.raises(
+        ExecutionIdConflict, match=f"already exists, of another workflow: {first.partition('#')[0]}"
+    ):
         backend.create(TWO, execution_id="x", conflict_policy="use_existing")
 
 
@@ -121,7 +123,7 @@ def test_what_has_to_be_undone_is_cancelled_undone_to_its_end_and_then_replaced(
     dispatched(backend, workflow)
     workflow.on_step_result("a", {})
 
-    with pytest.raises(Conflict, match="and it is compensating: start again when it has ended"):
+    with pytest.raises(ExecutionIdConflict, match="and it is compensating: start again when it has ended"):
         backend.create(UNDOABLE, {"n": "new"}, "x", conflict_policy="terminate_existing")
 
     assert backend.load("x").inputs == {"n": "old"}
@@ -172,13 +174,13 @@ def test_the_child_of_a_new_parent_takes_the_place_of_one_that_is_left_over(
 def test_a_child_of_the_old_one_that_has_not_even_begun_never_begins(backend: Backend) -> None:
     backend.create(parent(ONE), execution_id="x")
     handle(backend).advance()
-    assert len(backend.commons.posts()) == 1
+    assert len(backend.shared_state.posts()) == 1
 
     backend.create(TWO, execution_id="x", conflict_policy="terminate_existing")
 
     assert isinstance(Workflow(backend.create(TWO, execution_id="y"), backend).run(), Complete)
     assert isinstance(handle(backend).run(), Complete)
-    assert backend.commons.posts() == []
+    assert backend.shared_state.posts() == []
     with pytest.raises(RecordNotFound):
         backend.load("x:kid:0")
 
@@ -188,8 +190,8 @@ def test_a_left_over_child_that_is_being_undone_is_not_cut_short(backend: Backen
     old = handle(backend)
     old.advance()
     old.pause()
-    while backend.commons.posts():
-        Family(backend, old.id).deliver()
+    while backend.shared_state.posts():
+        ExecutionDriver(backend, old.id).deliver_events()
     child = handle(backend, "x:kid:0")
     child.on_step_result("a", {})
     old.cancel()
@@ -244,7 +246,7 @@ def settled(backend: Backend, before: Callable[[int], None]) -> Commit | Workflo
     other = Backend(store=InMemoryStore())
     record = other.load(other.create(ONE, execution_id="x"))
     commit = Commit(record, Changes(), creates=True)
-    return settle_conflict(Records(backend, before), commit, "terminate_existing", Moment(1, "n"))
+    return resolve_conflict(Records(backend, before), commit, "terminate_existing", Moment(1, "n"))
 
 
 def test_what_is_deleted_under_our_eyes_leaves_its_id_free(backend: Backend) -> None:
@@ -272,7 +274,7 @@ def test_an_id_whose_record_is_gone_is_refused_with_words(backend: Backend) -> N
     def gone(look: int) -> None:
         raise RecordNotFound("x")
 
-    with pytest.raises(Conflict, match="although its record is gone: choose another id"):
+    with pytest.raises(ExecutionIdConflict, match="although its record is gone: choose another id"):
         settled(backend, gone)
 
 
@@ -286,8 +288,8 @@ def test_what_keeps_changing_is_refused_in_the_end(backend: Backend) -> None:
     other = Backend(store=InMemoryStore())
     record = other.load(other.create(ONE, execution_id="x"))
     unlucky = Unlucky(backend, lambda look: None)
-    with pytest.raises(Conflict, match="and it kept changing: start again"):
-        settle_conflict(
+    with pytest.raises(ExecutionIdConflict, match="and it kept changing: start again"):
+        resolve_conflict(
             unlucky, Commit(record, Changes(), creates=True), "terminate_existing", Moment(1, "n")
         )
     assert unlucky.looks > 2

@@ -198,7 +198,7 @@ def test_jobs_that_were_given_back_are_pending_again(runner: ResultRunner) -> No
     runner.dispatch(W, [job("a"), job("b")])
     taken = runner.take_pending_jobs()
 
-    runner.give_back(taken[1:])
+    runner.return_jobs(taken[1:])
 
     assert runner.take_pending_jobs() == [job("b")]
 
@@ -240,10 +240,10 @@ def test_the_runner_holds_what_is_pending_or_finished_of_one_execution(runner: R
     runner.dispatch("w#e2", [job("c", weid="w#e2")])
     runner.submit(answer(job("b"), {}))
 
-    assert runner.held(W) == {"a-0", "b-0"}
+    assert runner.held_tokens(W) == {"a-0", "b-0"}
 
     runner.results(W)
-    assert runner.held(W) == {"a-0"}
+    assert runner.held_tokens(W) == {"a-0"}
 
 
 def test_among_threads_every_job_is_taken_exactly_once(runner: ResultRunner) -> None:

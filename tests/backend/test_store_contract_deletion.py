@@ -56,7 +56,7 @@ def ended(store: KeepingStore, new: WorkflowRecord | None = None) -> WorkflowRec
 
 
 def deletion(gone: WorkflowRecord) -> Commit:
-    return Commit(gone, Changes(at_ms=NOW_MS, deletes=True))
+    return Commit(gone, Changes(at_ms=NOW_MS, deletes_execution=True))
 
 
 def replacement(there: WorkflowRecord, new: WorkflowRecord, **changes: Any) -> Commit:
@@ -64,7 +64,7 @@ def replacement(there: WorkflowRecord, new: WorkflowRecord, **changes: Any) -> C
 
 
 def values(store: KeepingStore, scope: str, owner: str) -> dict[str, Any]:
-    [found] = store.commons.shared([(scope, owner)])
+    [found] = store.shared_state.shared([(scope, owner)])
     return found
 
 
@@ -83,7 +83,7 @@ def test_of_a_deleted_execution_nothing_is_left(store: KeepingStore) -> None:
         store.full_id("e1")
     with pytest.raises(RecordNotFound):
         store.history("e1")
-    assert store.commons.first_of(ROOT) is None
+    assert store.shared_state.find_by_root(ROOT) is None
     assert values(store, "global", "e1") == {}
     assert values(store, "flow_group", "g") == {"y": 1}, "that belongs to the group"
 
@@ -104,7 +104,7 @@ def test_the_id_and_the_root_of_a_deleted_execution_can_be_had_again(store: Keep
         {"a": StepRecord()},
     )
     assert store.history("e1") == []
-    assert store.commons.first_of(ROOT) == new.workflow_execution_id
+    assert store.shared_state.find_by_root(ROOT) == new.workflow_execution_id
 
 
 def test_a_deletion_of_what_has_changed_meanwhile_is_refused_whole(store: KeepingStore) -> None:
@@ -115,7 +115,7 @@ def test_a_deletion_of_what_has_changed_meanwhile_is_refused_whole(store: Keepin
     assert store.commit([deletion(stale)]) == [Committed.CONFLICT]
 
     assert store.load("e1").state == {"k": 2}
-    assert store.commons.first_of(ROOT) == gone.workflow_execution_id
+    assert store.shared_state.find_by_root(ROOT) == gone.workflow_execution_id
     assert values(store, "global", "e1") == {"x": 1}
 
 
@@ -140,7 +140,7 @@ def test_a_root_that_somebody_else_has_by_now_stays_theirs(store: KeepingStore) 
     assert store.commit([deletion(late)]) == [Committed.YES]
 
     assert first.workflow_execution_id == late.workflow_execution_id
-    assert store.commons.first_of(ROOT) == second.workflow_execution_id
+    assert store.shared_state.find_by_root(ROOT) == second.workflow_execution_id
 
 
 # ---- taking the place of another
@@ -163,8 +163,8 @@ def test_a_new_execution_takes_the_place_of_one_that_has_ended(
     assert (loaded_again.inputs, loaded_again.state, loaded_again.items) == ({"n": 2}, {"mine": 1}, {})
     assert (loaded_again.status, loaded_again.ended_at, loaded_again.group) == ("pending", None, None)
     assert store.history("e1") == [{"step": "c"}]
-    assert store.commons.first_of(ROOT) is None
-    assert store.commons.first_of("order-43") == new.workflow_execution_id
+    assert store.shared_state.find_by_root(ROOT) is None
+    assert store.shared_state.find_by_root("order-43") == new.workflow_execution_id
     assert values(store, "global", "e1") == {}
     assert store.full_id("e1") == new.workflow_execution_id
     if loaded is OTHER:
@@ -191,7 +191,7 @@ def test_nobody_takes_the_place_of_what_has_changed_meanwhile(store: KeepingStor
         assert store.commit([replacement(stale, fresh(loaded))]) == [Committed.EXISTS]
 
     assert store.load("e1").state == {"k": 2}
-    assert store.commons.first_of(ROOT) == there.workflow_execution_id
+    assert store.shared_state.find_by_root(ROOT) == there.workflow_execution_id
     assert values(store, "global", "e1") == {"x": 1}
 
 

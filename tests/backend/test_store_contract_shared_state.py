@@ -18,8 +18,8 @@ from orchestrator.application.errors import StoreError
 from orchestrator.application.records.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.records.events import (
     ControlEvent,
+    OutgoingEvent,
     Parent,
-    Post,
     ResultEvent,
     SlotEvent,
     StartEvent,
@@ -29,7 +29,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.backend.ports import Commit, Committed, EventRef
-from orchestrator.backend.shared_state import POSTS
+from orchestrator.backend.shared_state import OUTGOING_EVENTS
 from orchestrator.redis_rq.event_codec import read_event
 from orchestrator.redis_rq.store import RedisStore
 
@@ -63,14 +63,14 @@ def created(store: KeepingStore, new: WorkflowRecord, **changes: Any) -> Workflo
     return new
 
 
-def said(store: KeepingStore) -> list[Post]:
+def said(store: KeepingStore) -> list[OutgoingEvent]:
     """All that was said so far and not acknowledged, in its order as far as the store has one."""
     if isinstance(store, RedisStore):
         return _of_streams(store)
-    return [delivery.event for delivery in store.commons.posts()]  # type: ignore[misc]
+    return [delivery.event for delivery in store.shared_state.posts()]  # type: ignore[misc]
 
 
-def _of_streams(store: RedisStore) -> list[Post]:
+def _of_streams(store: RedisStore) -> list[OutgoingEvent]:
     client, keys = store._client, store._keys
     entries: list[tuple[str, dict[str, str]]] = []
     for n in range(keys.partitions):
@@ -84,13 +84,13 @@ def _number(entry: tuple[str, dict[str, str]]) -> tuple[int, int]:
 
 
 def refs(store: KeepingStore) -> list[EventRef]:
-    return [delivery.ref for delivery in store.commons.posts()]
+    return [delivery.ref for delivery in store.shared_state.posts()]
 
 
 # ---- posts
 
 PARENT = Parent("w0#p1", "call", run_id=2, attempt=3, token="t-1", root="top", depth=4)
-SAID: list[Post] = [
+SAID: list[OutgoingEvent] = [
     StartEvent(
         inputs={"n": [1, {"ž": None}]}, execution_id="p1:call:2", group="g", priority=2, parent=PARENT
     ),
@@ -102,7 +102,7 @@ SAID: list[Post] = [
 
 
 @pytest.mark.parametrize("post", SAID, ids=lambda post: type(post).__name__)
-def test_what_is_said_comes_back_as_it_was(store: KeepingStore, post: Post) -> None:
+def test_what_is_said_comes_back_as_it_was(store: KeepingStore, post: OutgoingEvent) -> None:
     one = created(store, record())
 
     store.commit([Commit(one, Changes(posts=[post]))])
@@ -120,14 +120,14 @@ def test_what_a_refused_commit_says_is_not_said(store: KeepingStore) -> None:
     one = created(store, record())
     stale = store.load(one.workflow_execution_id)
     store.commit([Commit(one, Changes(state={"k": 1}))])
-    slot = SlotChange("a", Slot("k", 1, "t1"), is_wanted=True)
-    shared = [SharedChange("global", "n", 1), SharedChange("global", "sum", 1, is_added=True)]
+    slot = SlotChange("a", Slot("k", 1, "t1"), is_acquire=True)
+    shared = [SharedChange("global", "n", 1), SharedChange("global", "sum", 1, is_increment=True)]
 
     result = store.commit([Commit(stale, Changes(posts=[*SAID], slots=[slot], shared=shared))])
 
     assert result == [Committed.CONFLICT]
     assert said(store) == []
-    assert store.commons.shared([("global", one.root)]) == [{}]
+    assert store.shared_state.shared([("global", one.root)]) == [{}]
 
 
 def test_posts_are_kept_in_order_until_a_commit_acknowledges_them(keeping: KeepingStore) -> None:
@@ -135,11 +135,11 @@ def test_posts_are_kept_in_order_until_a_commit_acknowledges_them(keeping: Keepi
     keeping.commit([Commit(one, Changes(posts=SAID[2:4], at_ms=NOW_MS))])
     first, *others = refs(keeping)
     assert said(keeping) == SAID[:4]
-    assert keeping.commons.posts()[-1].at_ms == NOW_MS
+    assert keeping.shared_state.posts()[-1].at_ms == NOW_MS
 
-    assert keeping.commit([Commit(one, Changes(state={"k": 1}), events=[first], once=[first])]) == [
-        Committed.YES
-    ]
+    assert keeping.commit(
+        [Commit(one, Changes(state={"k": 1}), events=[first], require_pending=[first])]
+    ) == [Committed.YES]
 
     assert refs(keeping) == others
     assert said(keeping) == SAID[1:4]
@@ -149,7 +149,7 @@ def test_a_commit_without_changes_acknowledges_too(keeping: KeepingStore) -> Non
     one = created(keeping, record(), posts=SAID[:1])
     [ref] = refs(keeping)
 
-    assert keeping.commit([Commit(one, Changes(), events=[ref], once=[ref])]) == [Committed.YES]
+    assert keeping.commit([Commit(one, Changes(), events=[ref], require_pending=[ref])]) == [Committed.YES]
 
     assert said(keeping) == []
 
@@ -157,11 +157,13 @@ def test_a_commit_without_changes_acknowledges_too(keeping: KeepingStore) -> Non
 def test_what_was_answered_by_somebody_else_is_gone_and_leaves_no_trace(keeping: KeepingStore) -> None:
     one = created(keeping, record(), posts=SAID[:2])
     first, second = refs(keeping)
-    keeping.commit([Commit(one, Changes(), events=[first], once=[first])])
+    keeping.commit([Commit(one, Changes(), events=[first], require_pending=[first])])
     version = one.version
 
-    both = Commit(one, Changes(state={"k": 1}, posts=SAID[2:]), events=[first, second], once=[first, second])
-    new = Commit(record(_execution_id="e2"), Changes(), events=[first], once=[first], creates=True)
+    both = Commit(
+        one, Changes(state={"k": 1}, posts=SAID[2:]), events=[first, second], require_pending=[first, second]
+    )
+    new = Commit(record(_execution_id="e2"), Changes(), events=[first], require_pending=[first], creates=True)
 
     assert keeping.commit([both, new]) == [Committed.GONE, Committed.GONE]
     assert (one.version, keeping.load(one.workflow_execution_id).state) == (version, {})
@@ -176,7 +178,9 @@ def test_a_conflict_acknowledges_nothing(keeping: KeepingStore) -> None:
     keeping.commit([Commit(one, Changes(state={"k": 1}))])
     [ref] = refs(keeping)
 
-    assert keeping.commit([Commit(stale, Changes(), events=[ref], once=[ref])]) == [Committed.CONFLICT]
+    assert keeping.commit([Commit(stale, Changes(), events=[ref], require_pending=[ref])]) == [
+        Committed.CONFLICT
+    ]
 
     assert refs(keeping) == [ref]
 
@@ -185,9 +189,9 @@ def test_a_post_may_be_dropped_by_itself(keeping: KeepingStore) -> None:
     created(keeping, record(), posts=SAID[:2])
     first, second = refs(keeping)
 
-    keeping.commons.drop_post(first)
-    keeping.commons.drop_post(first)
-    keeping.commons.drop_post(EventRef("elsewhere", second.entry_id))
+    keeping.shared_state.drop_outgoing_event(first)
+    keeping.shared_state.drop_outgoing_event(first)
+    keeping.shared_state.drop_outgoing_event(EventRef("elsewhere", second.entry_id))
 
     assert refs(keeping) == [second]
 
@@ -196,9 +200,11 @@ def test_an_event_of_elsewhere_is_not_a_post(keeping: KeepingStore) -> None:
     one = created(keeping, record(), posts=SAID[:1])
     [ref] = refs(keeping)
     elsewhere = EventRef("orchestrator:events:0", ref.entry_id)
-    assert ref.stream == POSTS
+    assert ref.stream == OUTGOING_EVENTS
 
-    assert keeping.commit([Commit(one, Changes(), events=[elsewhere], once=[elsewhere])]) == [Committed.YES]
+    assert keeping.commit([Commit(one, Changes(), events=[elsewhere], require_pending=[elsewhere])]) == [
+        Committed.YES
+    ]
 
     assert refs(keeping) == [ref]
 
@@ -210,7 +216,7 @@ def test_of_many_that_answer_a_post_one_does(keeping: KeepingStore) -> None:
     def answer(n: int) -> Committed:
         while True:
             mine = keeping.load(one.workflow_execution_id)
-            commit = Commit(mine, Changes(state={f"by{n}": 1}), events=refs_of_it, once=refs_of_it)
+            commit = Commit(mine, Changes(state={f"by{n}": 1}), events=refs_of_it, require_pending=refs_of_it)
             [result] = keeping.commit([commit])
             if result is not Committed.CONFLICT:
                 return result
@@ -231,13 +237,13 @@ class Line:
     def __init__(self, store: KeepingStore) -> None:
         self.store = store
         self._records: dict[str, WorkflowRecord] = {}
-        self._heard: list[Post] = []
+        self._heard: list[OutgoingEvent] = []
 
     def want(self, name: str, limit: int = 1, key: str = "k", step_id: str = "a") -> list[str]:
-        return self._change(name, SlotChange(step_id, Slot(key, limit, f"t-{name}"), is_wanted=True))
+        return self._change(name, SlotChange(step_id, Slot(key, limit, f"t-{name}"), is_acquire=True))
 
     def give_back(self, name: str, limit: int = 1, key: str = "k", step_id: str = "a") -> list[str]:
-        return self._change(name, SlotChange(step_id, Slot(key, limit, f"t-{name}", True), is_wanted=False))
+        return self._change(name, SlotChange(step_id, Slot(key, limit, f"t-{name}", True), is_acquire=False))
 
     def _change(self, name: str, *changes: SlotChange) -> list[str]:
         """Who got a place by this, by the token they asked with: streams tell no order among them."""
@@ -253,7 +259,7 @@ class Line:
 
 def test_a_place_that_is_free_is_given_at_once_to_whoever_asked(store: KeepingStore) -> None:
     one = created(store, record(_execution_id="e1"))
-    wanted = SlotChange("a", Slot("k", 1, "t1"), is_wanted=True)
+    wanted = SlotChange("a", Slot("k", 1, "t1"), is_acquire=True)
 
     store.commit([Commit(one, Changes(slots=[wanted]))])
 
@@ -322,8 +328,8 @@ def test_one_decision_may_give_back_and_ask(store: KeepingStore) -> None:
     line = Line(store)
     line.want("e1")
     line.want("e2")
-    first = SlotChange("a", Slot("k", 1, "t-e1", True), is_wanted=False)
-    again = SlotChange("a", Slot("k", 1, "t-e1-again"), is_wanted=True)
+    first = SlotChange("a", Slot("k", 1, "t-e1", True), is_acquire=False)
+    again = SlotChange("a", Slot("k", 1, "t-e1-again"), is_acquire=True)
 
     assert line._change("e1", first, again) == ["e2"]
     assert line.give_back("e2") == ["e1-again"]
@@ -334,7 +340,7 @@ def test_what_is_asked_for_and_given_back_at_once_leaves_nothing(store: KeepingS
     slot = Slot("k", 1, "t-e1")
 
     granted = line._change(
-        "e1", SlotChange("a", slot, is_wanted=True), SlotChange("a", slot, is_wanted=False)
+        "e1", SlotChange("a", slot, is_acquire=True), SlotChange("a", slot, is_acquire=False)
     )
 
     assert granted in ([], ["e1"]), "a place that is not wanted any more is stale when it comes"
@@ -352,7 +358,7 @@ def test_giving_back_what_is_not_there_changes_nothing(store: KeepingStore) -> N
 def test_a_whole_execution_asks_without_a_step(store: KeepingStore) -> None:
     one = created(store, record(_execution_id="e1"))
 
-    store.commit([Commit(one, Changes(slots=[SlotChange("", Slot("k", 1, "t1"), is_wanted=True)]))])
+    store.commit([Commit(one, Changes(slots=[SlotChange("", Slot("k", 1, "t1"), is_acquire=True)]))])
 
     assert said(store) == [SlotEvent(one.workflow_execution_id, "", "t1")]
 
@@ -377,7 +383,7 @@ def share(store: KeepingStore, one: WorkflowRecord, *changes: SharedChange) -> N
 
 
 def shared(store: KeepingStore, *owners: tuple[str, str]) -> list[dict[str, Any]]:
-    return store.commons.shared(owners)
+    return store.shared_state.shared(owners)
 
 
 def grouped(name: str, group: str | None = "g1") -> WorkflowRecord:
@@ -438,7 +444,7 @@ def test_what_is_added_is_added_to_a_number_and_to_nothing_else(
     if before is not None:
         share(store, one, SharedChange("global", "n", before))
 
-    share(store, one, *(SharedChange("global", "n", amount, is_added=True) for amount in amounts))
+    share(store, one, *(SharedChange("global", "n", amount, is_increment=True) for amount in amounts))
 
     [found] = shared(store, ("global", "e1"))
     assert (found["n"], type(found["n"])) == (after, type(after))
@@ -455,7 +461,7 @@ def test_what_is_read_belongs_to_the_reader(store: KeepingStore) -> None:
 
 def test_of_many_threads_that_add_none_is_lost(store: KeepingStore) -> None:
     def add(n: int) -> None:
-        share(store, created(store, grouped(f"e{n}")), SharedChange("flow_group", "n", 1, is_added=True))
+        share(store, created(store, grouped(f"e{n}")), SharedChange("flow_group", "n", 1, is_increment=True))
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(add, range(20)))
@@ -477,8 +483,8 @@ def test_the_second_start_under_a_root_is_refused_and_the_first_is_named(store: 
     assert begin(store, "e2", "order-7") is Committed.REPEATED
     assert begin(store, "e3", "order-8") is Committed.YES
 
-    assert store.commons.first_of("order-7") == store.full_id("e1")
-    assert store.commons.first_of("nobody") is None
+    assert store.shared_state.find_by_root("order-7") == store.full_id("e1")
+    assert store.shared_state.find_by_root("nobody") is None
     with pytest.raises(KeyError):
         store.load("e2")
 
@@ -575,18 +581,18 @@ def test_a_child_begins_once(store: KeepingStore) -> None:
 def test_a_name_means_the_spec_it_was_last_given_to(store: KeepingStore) -> None:
     first, second = spec(a={}), spec(b={})
 
-    store.commons.register("it", first)
-    store.commons.register("other", first)
-    assert store.commons.definition("it").workflow_id == first.workflow_id
-    store.commons.register("it", second)
+    store.shared_state.register("it", first)
+    store.shared_state.register("other", first)
+    assert store.shared_state.definition("it").workflow_id == first.workflow_id
+    store.shared_state.register("it", second)
 
-    assert store.commons.definition("it").document == second.document
-    assert store.commons.definition("other").document == first.document
+    assert store.shared_state.definition("it").document == second.document
+    assert store.shared_state.definition("other").document == first.document
 
 
 def test_a_name_that_nobody_registered_is_a_key_error(store: KeepingStore) -> None:
     with pytest.raises(KeyError):
-        store.commons.definition("nobody")
+        store.shared_state.definition("nobody")
 
 
 def test_a_document_under_the_hash_of_another_is_not_registered(pinning: KeepingStore) -> None:
@@ -595,10 +601,10 @@ def test_a_document_under_the_hash_of_another_is_not_registered(pinning: Keeping
     forged = replace(forged, workflow_id=kept.workflow_id)
 
     with pytest.raises(StoreError, match="another document has the workflow_id"):
-        pinning.commons.register("it", forged)
+        pinning.shared_state.register("it", forged)
 
     with pytest.raises(KeyError):
-        pinning.commons.definition("it")
+        pinning.shared_state.definition("it")
 
 
 # ---- what records know of all this

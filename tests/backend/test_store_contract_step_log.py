@@ -14,11 +14,11 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
-from orchestrator.application.records.step_log import MOST_KEPT, Line
+from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, LogLine
 from orchestrator.backend.ports import Commit, Committed
 
-ONE = Line("a", 0, 1, "2026-01-01T00:00:00.000Z", "one")
-TWO = Line("m#3", 2, 1, "2026-01-01T00:00:00.001Z", "zwei, \x1b[31m\n☃")
+ONE = LogLine("a", 0, 1, "2026-01-01T00:00:00.000Z", "one")
+TWO = LogLine("m#3", 2, 1, "2026-01-01T00:00:00.001Z", "zwei, \x1b[31m\n☃")
 
 
 @pytest.fixture(params=STORES)
@@ -37,9 +37,9 @@ def kept(store: KeepingStore, status: WorkflowStatus = WorkflowStatus.IN_PROGRES
 def test_lines_are_kept_in_the_order_in_which_they_come(store: KeepingStore) -> None:
     weid = kept(store).workflow_execution_id
 
-    store.add_lines(weid, [ONE, TWO])
-    store.add_lines(weid, [])
-    store.add_lines(weid, [ONE])
+    store.add_log_lines(weid, [ONE, TWO])
+    store.add_log_lines(weid, [])
+    store.add_log_lines(weid, [ONE])
 
     assert store.lines(weid) == [ONE, TWO, ONE]
     assert store.lines(weid.partition("#")[2]) == [ONE, TWO, ONE], "by either of its ids"
@@ -54,7 +54,7 @@ def test_who_said_nothing_has_no_lines_and_who_is_unknown_is_not_there(store: Ke
 def test_lines_for_an_execution_that_is_not_there_are_dropped(store: KeepingStore) -> None:
     one = record()
 
-    store.add_lines(one.workflow_execution_id, [ONE])
+    store.add_log_lines(one.workflow_execution_id, [ONE])
 
     kept(store)
     assert store.lines(one.workflow_execution_id) == []
@@ -63,17 +63,17 @@ def test_lines_for_an_execution_that_is_not_there_are_dropped(store: KeepingStor
 def test_the_newest_lines_are_kept(store: KeepingStore) -> None:
     weid = kept(store).workflow_execution_id
 
-    for begin in range(0, MOST_KEPT + 1_000, 1_000):
-        store.add_lines(weid, [replace(ONE, text=str(n)) for n in range(begin, begin + 1_000)])
+    for begin in range(0, MAX_LINES_PER_EXECUTION + 1_000, 1_000):
+        store.add_log_lines(weid, [replace(ONE, text=str(n)) for n in range(begin, begin + 1_000)])
 
     found = [int(line.text) for line in store.lines(weid)]
-    assert found == list(range(found[0], MOST_KEPT + 1_000))
-    assert MOST_KEPT <= len(found) < MOST_KEPT + 500
+    assert found == list(range(found[0], MAX_LINES_PER_EXECUTION + 1_000))
+    assert MAX_LINES_PER_EXECUTION <= len(found) < MAX_LINES_PER_EXECUTION + 500
 
 
 def test_a_record_that_is_written_whole_keeps_its_lines(store: KeepingStore) -> None:
     one = kept(store)
-    store.add_lines(one.workflow_execution_id, [ONE])
+    store.add_log_lines(one.workflow_execution_id, [ONE])
 
     store.write(store.load(one.workflow_execution_id))
 
@@ -82,9 +82,9 @@ def test_a_record_that_is_written_whole_keeps_its_lines(store: KeepingStore) -> 
 
 def test_of_a_deleted_execution_no_line_is_left(store: KeepingStore) -> None:
     gone = kept(store, WorkflowStatus.COMPLETE)
-    store.add_lines(gone.workflow_execution_id, [ONE])
+    store.add_log_lines(gone.workflow_execution_id, [ONE])
 
-    assert store.commit([Commit(gone, Changes(at_ms=NOW_MS, deletes=True))]) == [Committed.YES]
+    assert store.commit([Commit(gone, Changes(at_ms=NOW_MS, deletes_execution=True))]) == [Committed.YES]
 
     kept(store)
     assert store.lines(gone.workflow_execution_id) == []
@@ -92,7 +92,7 @@ def test_of_a_deleted_execution_no_line_is_left(store: KeepingStore) -> None:
 
 def test_who_takes_the_place_of_another_has_not_said_what_that_one_did(store: KeepingStore) -> None:
     there = kept(store, WorkflowStatus.CANCELLED)
-    store.add_lines(there.workflow_execution_id, [ONE])
+    store.add_log_lines(there.workflow_execution_id, [ONE])
 
     commit = Commit(record(), Changes(at_ms=NOW_MS), creates=True, replaces=there)
     assert store.commit([commit]) == [Committed.YES]

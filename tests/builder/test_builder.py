@@ -12,7 +12,7 @@ import pytest
 from orchestrator import Backend, Workflow, WorkflowStatus, load_spec
 from orchestrator import WorkflowBuilder as FromTheFrontDoor
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.spec.step_models import Written, WrittenDocument, WrittenStep
+from orchestrator.application.spec.step_models import SpecModel, StepModel, WorkflowModel
 from orchestrator.builder import (
     Step,
     WorkflowBuilder,
@@ -209,18 +209,18 @@ def everything() -> WorkflowBuilder:
     return flow
 
 
-ANOTHER_WORD = {(WrittenDocument, "flow"), (WrittenStep, "type")}
+ANOTHER_WORD = {(WorkflowModel, "flow"), (StepModel, "type")}
 """What `steps` and `fn` can be called too, in documents that come from elsewhere."""
 
 
-def models_in(annotation: Any) -> Iterator[type[Written]]:
-    if isinstance(annotation, type) and issubclass(annotation, Written):
+def models_in(annotation: Any) -> Iterator[type[SpecModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, SpecModel):
         yield annotation
     for part in get_args(annotation):
         yield from models_in(part)
 
 
-def keys_in(model: type[Written], raw: Any) -> Iterator[tuple[type[Written], str]]:
+def keys_in(model: type[SpecModel], raw: Any) -> Iterator[tuple[type[SpecModel], str]]:
     """Each key that is written, with the model it belongs to."""
     if isinstance(raw, list):
         for one in raw:
@@ -239,8 +239,8 @@ def keys_in(model: type[Written], raw: Any) -> Iterator[tuple[type[Written], str
 
 
 def keys_of_the_language(
-    model: type[Written], seen: set[type[Written]]
-) -> Iterator[tuple[type[Written], str]]:
+    model: type[SpecModel], seen: set[type[SpecModel]]
+) -> Iterator[tuple[type[SpecModel], str]]:
     if model not in seen:
         seen.add(model)
         for name, field in model.model_fields.items():
@@ -250,9 +250,9 @@ def keys_of_the_language(
 
 
 def test_no_key_of_the_language_is_missing() -> None:
-    wanted = set(keys_of_the_language(WrittenDocument, set())) - ANOTHER_WORD
+    wanted = set(keys_of_the_language(WorkflowModel, set())) - ANOTHER_WORD
 
-    written = set(keys_in(WrittenDocument, everything().to_dict()))
+    written = set(keys_in(WorkflowModel, everything().to_dict()))
 
     assert len(wanted) > 100
     assert {(model.__name__, key) for model, key in wanted - written} == set()

@@ -21,7 +21,7 @@ from orchestrator.application.errors import (
     InvalidSpec,
     Problem,
     RecordNotFound,
-    StartRefused,
+    StartRejected,
     StoreError,
     Unavailable,
 )
@@ -31,13 +31,13 @@ from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 from orchestrator.cli.commands.start import is_file
-from orchestrator.cli.errors import EXIT_CODES, explained
-from orchestrator.cli.options import Target, read_spec, without_password
+from orchestrator.cli.errors import EXIT_CODES, explain_error
+from orchestrator.cli.options import Target, mask_password, read_spec
 from orchestrator.cli.output import report
 from orchestrator.cli.output.progress import LiveProgress, PlainProgress
-from orchestrator.cli.startup import OneOutage, durability_warnings
+from orchestrator.cli.startup import RepeatedOutageFilter, durability_warnings
 from orchestrator.embedded import ChildEnded, find_redis_server
-from orchestrator.logs import TextLines
+from orchestrator.logs import TextFormatter
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "unix:///nowhere/redis.sock"
@@ -196,10 +196,10 @@ def test_something_else_than_a_url_is_wrong_usage_and_no_password_is_shown() -> 
 
 
 def test_a_password_is_never_shown() -> None:
-    assert without_password("redis://me:secret@host:1/0") == "redis://***@host:1/0"
-    assert without_password("unix:///a/b@c/redis.sock") == "unix:///a/b@c/redis.sock"
+    assert mask_password("redis://me:secret@host:1/0") == "redis://***@host:1/0"
+    assert mask_password("unix:///a/b@c/redis.sock") == "unix:///a/b@c/redis.sock"
     sentinels = "redis+sentinel://:secret@a,b/cell/0?sentinel_password=other&ssl=1"
-    assert without_password(sentinels) == "redis+sentinel://***@a,b/cell/0?sentinel_password=***&ssl=1"
+    assert mask_password(sentinels) == "redis+sentinel://***@a,b/cell/0?sentinel_password=***&ssl=1"
 
 
 def test_a_prefix_must_be_a_name() -> None:
@@ -340,7 +340,7 @@ def test_warnings_of_a_spec_that_is_started_go_to_the_standard_error(
             2,
             "w.yaml:steps: must be a list",
         ),
-        (StartRefused("no workflow is registered as 'x'"), 2, "refused: no workflow"),
+        (StartRejected("no workflow is registered as 'x'"), 2, "refused: no workflow"),
         (RecordNotFound("x"), 2, "no execution has the id 'x'"),
         (Unavailable("Redis: refused"), 1, "cannot use Redis at redis://localhost:6379/0: refused"),
         (StoreError("the spec is gone"), 1, "the spec is gone"),
@@ -352,7 +352,7 @@ def test_warnings_of_a_spec_that_is_started_go_to_the_standard_error(
     ],
 )
 def test_a_failure_has_words_and_a_code(error: Exception, code: int, words: str) -> None:
-    failure = explained(error, Target())
+    failure = explain_error(error, Target())
 
     assert failure is not None
     assert failure.exit_code == code
@@ -360,7 +360,7 @@ def test_a_failure_has_words_and_a_code(error: Exception, code: int, words: str)
 
 
 def test_a_defect_keeps_its_traceback() -> None:
-    assert explained(ZeroDivisionError(), Target()) is None
+    assert explain_error(ZeroDivisionError(), Target()) is None
 
 
 def test_every_end_has_its_exit_code() -> None:
@@ -425,7 +425,7 @@ def test_a_summary_of_a_large_workflow_stays_short() -> None:
 
 @pytest.mark.parametrize(("taken", "told"), [(0.0123, "12 ms"), (1.26, "1.3 s"), (125.4, "2 m 5 s")])
 def test_times_are_told_as_people_do(taken: float, told: str) -> None:
-    assert report.seconds(taken) == told
+    assert report.format_duration(taken) == told
 
 
 # ---- progress
@@ -468,7 +468,7 @@ def test_live_progress_writes_over_what_it_wrote_and_leaves_nothing(monkeypatch:
     progress.show(going, [])
     going.steps["check"] = StepRecord(StepStatus.COMPLETE)
     progress.show(going, [])
-    progress.say("hello", "worker 1")
+    progress.print_text("hello", "worker 1")
     progress.show(record(WorkflowStatus.COMPLETE), [])
 
     assert "ship" in stream.getvalue()
@@ -533,8 +533,8 @@ def test_a_redis_that_may_lose_workflows_is_warned_about_with_what_to_do() -> No
 def rq_log() -> Iterator[tuple[logging.Logger, io.StringIO]]:
     log, stream = logging.getLogger("test of rq.worker"), io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(TextLines("%(levelname)s %(message)s"))
-    outage = OneOutage()
+    handler.setFormatter(TextFormatter("%(levelname)s %(message)s"))
+    outage = RepeatedOutageFilter()
     log.addHandler(handler)
     log.addFilter(outage)
     log.propagate = False

@@ -9,19 +9,19 @@ import pytest
 
 from orchestrator.application.expressions.evaluation import evaluate
 from orchestrator.application.spec.validation import load_spec
-from orchestrator.convert import Converted, convert
+from orchestrator.convert import ConversionResult, convert
 from orchestrator.convert.cel import CelTranslator, convert_expression
 from orchestrator.convert.flow8_values import duration
 from orchestrator.convert.notes import CannotConvert
 
 
-def converted(document: dict[str, Any]) -> Converted:
+def converted(document: dict[str, Any]) -> ConversionResult:
     made = convert(json.dumps(document))
     assert load_spec(made.text).document == made.document
     return made
 
 
-def flowlet(**keys: Any) -> Converted:
+def flowlet(**keys: Any) -> ConversionResult:
     """A flow of one flowlet of these keys."""
     return converted({"Flowlets": [{"Name": "a", "ModuleRef": "m", **keys}]})
 

@@ -8,10 +8,10 @@ import pytest
 
 from orchestrator import Backend, Complete, Workflow
 from orchestrator.application.spec.validation import load_spec
-from orchestrator.convert import Converted, convert
+from orchestrator.convert import ConversionResult, convert
 
 
-def converted(text: str) -> Converted:
+def converted(text: str) -> ConversionResult:
     """The conversion of a document, whose text holds what its document holds."""
     made = convert(text)
     assert load_spec(made.text).document == made.document
@@ -26,7 +26,7 @@ def step(text: str, n: int = -1) -> dict[str, Any]:
     return found
 
 
-def lines(made: Converted) -> list[str]:
+def lines(made: ConversionResult) -> list[str]:
     return [f"{note.kind} {note}" for note in made.notes]
 
 
@@ -541,7 +541,7 @@ def test_a_converted_flow_runs_as_flowtoy_would_run_it() -> None:
 # ---- providers: what an executor of ours would refuse is converted, or told
 
 
-def rest(configuration: str, step_: str = "", source: str = "api") -> Converted:
+def rest(configuration: str, step_: str = "", source: str = "api") -> ConversionResult:
     """A flow of one step that calls a source of type rest."""
     return converted(f"""
 sources: {{api: {{type: rest, configuration: {configuration}}}}}
@@ -732,7 +732,7 @@ def test_the_environment_takes_no_input() -> None:
         assert lines(made) == ["lost flow[0].input: flowtoy's env takes no input; left out"]
 
 
-def command(configuration: str) -> Converted:
+def command(configuration: str) -> ConversionResult:
     return converted(f"""
 sources: {{keys: {{type: env, configuration: {{vars: [K]}}}}}}
 flow: [{{name: a, source: {{type: process, configuration: {configuration}}}}}]

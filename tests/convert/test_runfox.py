@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator import Backend, Workflow
 from orchestrator.application.spec.validation import load_spec
-from orchestrator.convert import Converted, convert, runfox
+from orchestrator.convert import ConversionResult, convert, runfox
 
 QUICKSTART = """
 # the greeting of the first page
@@ -35,7 +35,7 @@ def told(steps: str, more: str = "") -> list[str]:
     return [str(note) for note in converted(steps, more).notes]
 
 
-def converted(steps: str, more: str = "") -> Converted:
+def converted(steps: str, more: str = "") -> ConversionResult:
     made = convert(f"defaults: {{on_error: fail}}\nsteps: {steps}\n{more}")
     assert all(note.kind == "changed" for note in made.notes)
     return made
@@ -142,7 +142,7 @@ def test_a_dependency_that_runfox_does_not_see_is_told() -> None:
 
 
 def test_a_search_for_dependencies_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runfox, "MOST_WORK", 0)
+    monkeypatch.setattr(runfox, "MAX_STEPS_SCANNED", 0)
 
     assert told("[{op: a}, {op: b}, {op: c, depends_on: [b], input: {x: {var: steps.a.output.x}}}]") == []
 

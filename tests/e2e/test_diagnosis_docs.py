@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import BLOCK, PATIENCE_S, ROOT, Block, Reader, Shell, fits
-from orchestrator.application.explain.reasons import Code
-from orchestrator.diagnosis.doctor import NAMES
-from orchestrator.diagnosis.snapshot import Finding
+from orchestrator.application.explain.reasons import ReasonCode
+from orchestrator.diagnosis.doctor import CHECK_NAMES
+from orchestrator.diagnosis.snapshot import RedisReasonCode
 from redis_server import require_redis_server
 
 PAGE = (ROOT / "docs" / "diagnosis.md").read_text(encoding="utf-8")
@@ -71,6 +71,6 @@ def test_the_tables_list_every_reason_and_every_check() -> None:
         for part in re.split(r"^### What only Redis knows$|^## Doctor$", PAGE, flags=re.M)
     )
 
-    assert of_record == [code.value for code in Code]
-    assert of_redis == [finding.value for finding in Finding]
-    assert of_doctor == list(NAMES)
+    assert of_record == [code.value for code in ReasonCode]
+    assert of_redis == [finding.value for finding in RedisReasonCode]
+    assert of_doctor == list(CHECK_NAMES)

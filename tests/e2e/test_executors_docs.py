@@ -16,7 +16,7 @@ import pytest
 
 from e2e.test_readme import Block, Reader, blocks, reading
 from installation import EXAMPLE, install
-from orchestrator.invocation.parameters import NAMES, context_of
+from orchestrator.invocation.parameters import OFFERED_PARAMETERS, build_context
 from orchestrator.worker.executors.spec_check import CODES
 
 PAGE = "docs/executors.md"
@@ -52,11 +52,11 @@ def test_every_block_of_it_says_how_it_is_tested() -> None:
 
 
 def test_it_names_everything_that_an_executor_may_ask_for() -> None:
-    context = context_of(
+    context = build_context(
         "w#e", "s", run_id=0, attempt=1, round=0, iteration=None, idempotency_key="k", deadline=None
     )
 
-    assert [word for word in (*NAMES, *context, *CODES) if f"`{word}`" not in TEXT] == []
+    assert [word for word in (*OFFERED_PARAMETERS, *context, *CODES) if f"`{word}`" not in TEXT] == []
 
 
 def test_every_link_of_it_leads_somewhere() -> None:

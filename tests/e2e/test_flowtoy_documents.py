@@ -35,7 +35,7 @@ WARNING = " (warning)"
 # ---- what they call
 
 
-READERS = [
+DATA_OPERATORS = [
     {"id": 7, "name": "Ada", "age": 36},
     {"id": 8, "name": "Bob", "age": 9},
     {"id": 9, "name": "Cid", "age": 50},
@@ -51,7 +51,7 @@ LANGUAGES = [
     {"name": "Lua", "level": "fair"},
 ]
 OPEN = {
-    "/readers": READERS,
+    "/readers": DATA_OPERATORS,
     "/loans?reader=7": LOANS,
     "/profile": {"name": " ada ", "languages": LANGUAGES},
 }
@@ -190,7 +190,7 @@ def test_a_document_of_lists_parameters_and_programs(office: Office) -> None:
     assert [note.partition(":")[0] for note in notes] == ["flow[1].input.value", "flow[4].output[1].value"]
     assert is_complete(printed)
     assert printed["outcome"] == {
-        "list_readers": {"readers": READERS, "how_many": 3, "first": 7, "adults": ["Ada", "Cid"]},
+        "list_readers": {"readers": DATA_OPERATORS, "how_many": 3, "first": 7, "adults": ["Ada", "Cid"]},
         "list_loans": {"titles": ["Emma", "Dune"], "late": "Dune"},
         "list_wishes": {"wishes": ["Kim"]},
         "summary": {"line": "3 readers, 2 loans ADA AND CID\n"},

@@ -11,9 +11,9 @@ import pytest
 from e2e.test_readme import blocks, reading
 from orchestrator_executors import http as module
 from orchestrator_executors import http_settings
-from orchestrator_executors.http import KEPT_HEADERS, NotAnswered, Rejected, Unavailable
-from orchestrator_executors.http_reading import TEXTS
-from orchestrator_executors.http_settings import CHANGEABLE, HttpConfiguration, HttpInputs
+from orchestrator_executors.http import OUTPUT_HEADERS, NotAnswered, Rejected, Unavailable
+from orchestrator_executors.http_reading import TEXT_CONTENT_TYPES
+from orchestrator_executors.http_settings import OVERRIDABLE_SETTINGS, HttpConfiguration, HttpInputs
 from orchestrator_executors.network import Refused
 from web import Asked, Reply, said, site
 
@@ -79,22 +79,22 @@ def test_the_page_names_every_setting_and_what_holds_unless_it_is_given() -> Non
     for name in HttpConfiguration.__annotations__.keys() - named | {"payload"}:
         assert f"`{name}" in TEXT
     assert (http_settings.TIMEOUT_S, http_settings.CONNECT_TIMEOUT_S) == (30, 5)
-    assert rows["`max_response_bytes`"].endswith(f"| {http_settings.DEFAULT_BYTES:,}")
+    assert rows["`max_response_bytes`"].endswith(f"| {http_settings.DEFAULT_RESPONSE_BYTES:,}")
     assert rows["`max_redirects`"].endswith(
-        f"at most {http_settings.MOST_REDIRECTS} | {http_settings.REDIRECTS}"
+        f"at most {http_settings.MAX_REDIRECTS} | {http_settings.DEFAULT_REDIRECTS}"
     )
     changeable = TEXT.partition("they may change ")[2].partition(";")[0]
-    assert set(re.findall(r"`(\w+)`", changeable)) == CHANGEABLE
+    assert set(re.findall(r"`(\w+)`", changeable)) == OVERRIDABLE_SETTINGS
 
 
 def test_the_page_names_what_belongs_to_the_worker_and_what_comes_back() -> None:
     assert f"`{module.HOSTS_VARIABLE}`" in TEXT
     most = table("such as 127.0.0.1\n```")[f"`{http_settings.BYTES_VARIABLE}`"]
-    assert most.endswith(f"{http_settings.MOST_BYTES:,} if not set")
+    assert most.endswith(f"{http_settings.MAX_RESPONSE_BYTES:,} if not set")
     headers = table("## The output")["`headers`"]
-    assert re.findall(r"`([\w-]+)`", headers) == list(KEPT_HEADERS)
-    assert len(TEXTS) == 5, "the page lists them in words"
-    assert f"the first {module.SHOWN_OF_AN_ANSWER} characters" in TEXT
+    assert re.findall(r"`([\w-]+)`", headers) == list(OUTPUT_HEADERS)
+    assert len(TEXT_CONTENT_TYPES) == 5, "the page lists them in words"
+    assert f"the first {module.MAX_RESPONSE_EXCERPT} characters" in TEXT
 
 
 def test_the_page_tells_which_failures_are_tried_again() -> None:

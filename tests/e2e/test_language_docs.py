@@ -24,17 +24,17 @@ from orchestrator import Backend, InvalidSpec, StepStatus, Workflow, WorkflowSta
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.expressions.evaluation import OPERATORS
 from orchestrator.application.records.events import Control, ControlEvent, SignalEvent, StartEvent
-from orchestrator.application.records.status import STEP_MOVES, WORKFLOW_MOVES
+from orchestrator.application.records.status import STEP_TRANSITIONS, WORKFLOW_TRANSITIONS
 from orchestrator.application.spec.document import read_document
 from orchestrator.application.spec.field_types import PLAIN_ACTIONS
-from orchestrator.application.spec.step_models import Written, WrittenDocument
+from orchestrator.application.spec.step_models import SpecModel, WorkflowModel
 from orchestrator.application.spec.validation import CODES, WARNINGS
 from orchestrator.client import Client
-from orchestrator.invocation.source_config import ALLOWED_VARIABLE
+from orchestrator.invocation.source_config import ENV_ALLOWLIST_VARIABLE
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.event_codec import START_FIELDS, read_event
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.testing import Rehearsal
+from orchestrator.testing import WorkflowTest
 from orchestrator.worker.executors.lookup import public_functions
 from orchestrator_executors import invoices
 from processes import wait_until
@@ -113,7 +113,7 @@ def test_no_block_is_left_untreated() -> None:
 
 @pytest.mark.parametrize("line", [line for line in _of("json") if ON_THE_WAY.isdisjoint(_shown(line))])
 def test_an_example_comes_to_what_the_page_says(line: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ALLOWED_VARIABLE, "NOT_SET_*")
+    monkeypatch.setenv(ENV_ALLOWLIST_VARIABLE, "NOT_SET_*")
     document, shown = EXAMPLES[line].document, _shown(line)
     minutes = count(1_800_000_000_000, 60_000)  # a minute passes whenever somebody looks: nobody waits
     backend = Backend(_executors(), poll_interval=0.001, clock=lambda: next(minutes))
@@ -140,7 +140,7 @@ def test_an_example_comes_to_what_the_page_says(line: int, monkeypatch: pytest.M
 @pytest.mark.parametrize("line", [line for line in _of("json") if ON_THE_WAY & _shown(line).keys()])
 def test_an_example_on_its_way_stands_where_the_page_says(line: int) -> None:
     shown = _shown(line)
-    play = Rehearsal(yaml.safe_load(EXAMPLES[line].document), executors=_executors())
+    play = WorkflowTest(yaml.safe_load(EXAMPLES[line].document), executors=_executors())
     for step_id in shown.pop("held", []):
         play.hold(step_id)
     for step_id, times in shown.pop("killed", {}).items():
@@ -222,7 +222,7 @@ def test_the_controls_of_the_page_are_events_that_a_coordinator_understands() ->
 # ---- what must be there
 
 
-def _models(model: type[Written], seen: set[type[Written]]) -> Iterator[str]:
+def _models(model: type[SpecModel], seen: set[type[SpecModel]]) -> Iterator[str]:
     """Every key that can be written, in a model and in those below it."""
     if model in seen:
         return
@@ -234,8 +234,8 @@ def _models(model: type[Written], seen: set[type[Written]]) -> Iterator[str]:
             yield from _models(below, seen)
 
 
-def _written_in(annotation: Any) -> Iterator[type[Written]]:
-    if isinstance(annotation, type) and issubclass(annotation, Written):
+def _written_in(annotation: Any) -> Iterator[type[SpecModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, SpecModel):
         yield annotation
     for part in get_args(annotation):
         yield from _written_in(part)
@@ -247,7 +247,7 @@ def _failure_kinds() -> set[str]:
 
 
 WORDS = {
-    "keys": sorted(set(_models(WrittenDocument, set()))),
+    "keys": sorted(set(_models(WorkflowModel, set()))),
     "states of a step": sorted(status.value for status in StepStatus),
     "kinds of failure": sorted(_failure_kinds()),
     "codes": sorted(CODES),
@@ -275,7 +275,7 @@ def test_the_page_names_all_of_them(what: str) -> None:
     assert [word for word in WORDS[what] if word not in named | inside] == []
 
 
-def _keys_of(model: type[Written], seen: set[type[Written]]) -> Iterator[tuple[str, str]]:
+def _keys_of(model: type[SpecModel], seen: set[type[SpecModel]]) -> Iterator[tuple[str, str]]:
     """Every key, with the part of a document that it is a key of."""
     if model in seen:
         return
@@ -288,7 +288,7 @@ def _keys_of(model: type[Written], seen: set[type[Written]]) -> Iterator[tuple[s
 
 def _keys_in(written: Any) -> Iterator[tuple[str, str]]:
     """The same of what somebody wrote."""
-    if isinstance(written, Written):
+    if isinstance(written, SpecModel):
         for name in written.model_fields_set & type(written).model_fields.keys():
             yield type(written).__name__, type(written).model_fields[name].alias or name
             yield from _keys_in(getattr(written, name))
@@ -312,9 +312,9 @@ DEFECTS = {"internal", "stalled"}
 
 
 def test_every_key_is_in_an_example_that_is_played() -> None:
-    played = {key for data in PLAYED for key in _keys_in(WrittenDocument.model_validate(data))}
+    played = {key for data in PLAYED for key in _keys_in(WorkflowModel.model_validate(data))}
 
-    assert set(_keys_of(WrittenDocument, set())) - played == set()
+    assert set(_keys_of(WorkflowModel, set())) - played == set()
 
 
 def test_every_operator_is_in_an_example_that_is_played() -> None:
@@ -335,8 +335,8 @@ def _moves_below(titles: str) -> dict[str, frozenset[str]]:
 
 
 def test_the_page_shows_every_move_of_a_step_and_of_a_workflow() -> None:
-    assert _moves_below("| from | to |") == STEP_MOVES
-    assert _moves_below("| a workflow that is | may become |") == WORKFLOW_MOVES
+    assert _moves_below("| from | to |") == STEP_TRANSITIONS
+    assert _moves_below("| a workflow that is | may become |") == WORKFLOW_TRANSITIONS
     assert [status for status in StepStatus if status not in DRAWING] == [StepStatus.ON_HOLD]
     assert [status for status in WorkflowStatus if status not in WORKFLOW_DRAWING] == []
 

@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import blocks, reading
-from orchestrator.application.records.step_log import LEFT_OUT, LONGEST, MOST_KEPT, MOST_OF_A_RUN
-from orchestrator.invocation.exceptions import SHOWN_OF_A_TRACEBACK
+from orchestrator.application.records.step_log import (
+    LINES_OMITTED,
+    MAX_LINE_LENGTH,
+    MAX_LINES_PER_EXECUTION,
+    MAX_LINES_PER_RUN,
+)
+from orchestrator.invocation.exceptions import MAX_TRACEBACK_CHARS
 
 PAGE = "docs/lines.md"
 TEXT = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
@@ -25,6 +30,6 @@ def test_everything_on_the_page_about_lines_works(tmp_path: Path) -> None:
 def test_every_block_of_it_is_tested_and_every_limit_is_named() -> None:
     assert len(blocks(TEXT)) == TEXT.count("\n```") / 2
     assert not [block.line for block in blocks(TEXT) if not block.treatment]
-    limits = (MOST_OF_A_RUN, LONGEST, MOST_KEPT, SHOWN_OF_A_TRACEBACK)
+    limits = (MAX_LINES_PER_RUN, MAX_LINE_LENGTH, MAX_LINES_PER_EXECUTION, MAX_TRACEBACK_CHARS)
     assert [limit for limit in limits if f"{limit:,}" not in TEXT] == []
-    assert f"`{LEFT_OUT}`" in TEXT
+    assert f"`{LINES_OMITTED}`" in TEXT

@@ -13,7 +13,7 @@ from orchestrator_executors import file, process, python
 from orchestrator_executors.env import EnvInputs
 from orchestrator_executors.file import Action, FileInputs, Format
 from orchestrator_executors.folders import ROOT_VARIABLE
-from orchestrator_executors.process import FOLDERS, PassTo, ProcessInputs
+from orchestrator_executors.process import SEARCH_FOLDERS, PassTo, ProcessInputs
 from orchestrator_executors.python import PythonInputs
 from orchestrator_executors.settings import ENV_VARIABLES
 from orchestrator_executors.sleep import SleepInputs
@@ -57,11 +57,11 @@ def test_a_table_has_every_setting_and_no_other(name: str) -> None:
 def test_the_page_tells_names_and_limits_as_they_are() -> None:
     variables = (process.COMMANDS_VARIABLE, ROOT_VARIABLE, python.MODULES_VARIABLE, ENV_VARIABLES)
 
-    for word in (*variables, *get_args(Action), *get_args(Format), *get_args(PassTo), *FOLDERS):
+    for word in (*variables, *get_args(Action), *get_args(Format), *get_args(PassTo), *SEARCH_FOLDERS):
         assert f"`{word}`" in TEXT, word
-    assert f"| {process.MAX_BYTES} |" in TEXT
-    assert f"| {file.MAX_BYTES} |" in TEXT
-    assert f"at most {file.MOST_ENTRIES:,} " in TEXT
+    assert f"| {process.DEFAULT_MAX_BYTES} |" in TEXT
+    assert f"| {file.DEFAULT_MAX_BYTES} |" in TEXT
+    assert f"at most {file.MAX_ENTRIES:,} " in TEXT
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from e2e.test_readme import blocks, reading
 from orchestrator.cli.log_options import LEVELS
-from orchestrator.logs import FIELDS
+from orchestrator.logs import CONTEXT_FIELDS
 
 PAGE = "docs/logging.md"
 TEXT = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
@@ -23,4 +23,4 @@ def test_everything_on_the_page_about_logging_works(tmp_path: Path) -> None:
 
 def test_every_block_of_it_is_tested_and_every_field_and_level_is_named() -> None:
     assert len(blocks(TEXT)) == TEXT.count("\n```") / 2
-    assert [word for word in (*FIELDS, *LEVELS) if f"`{word}`" not in TEXT] == []
+    assert [word for word in (*CONTEXT_FIELDS, *LEVELS) if f"`{word}`" not in TEXT] == []

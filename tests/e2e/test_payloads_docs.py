@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import blocks, reading
-from orchestrator.application.values.failure_kinds import NEVER_RETRIED
+from orchestrator.application.values.failure_kinds import NON_RETRYABLE_KINDS
 from orchestrator.application.values.payload_refs import (
     MAX_INPUT_BYTES,
     MAX_JOB_BYTES,
+    MAX_LOADED_FACTOR,
     MAX_PAYLOAD_BYTES,
-    MOST_LOADED,
 )
 from orchestrator.payload_stores import PayloadSettings
 
@@ -46,5 +46,5 @@ def test_the_numbers_and_the_kinds_of_the_page_are_those_of_the_program() -> Non
     assert f"; {MAX_PAYLOAD_BYTES} unless given" in TEXT
     assert default.max_bytes == MAX_PAYLOAD_BYTES
     assert default.ttl_s == 8 * 86_400
-    assert (MAX_JOB_BYTES, MAX_INPUT_BYTES, MOST_LOADED) == (8 << 20, 1 << 20, 4)
-    assert {"payload_missing", "expression", "bad_output"} <= NEVER_RETRIED
+    assert (MAX_JOB_BYTES, MAX_INPUT_BYTES, MAX_LOADED_FACTOR) == (8 << 20, 1 << 20, 4)
+    assert {"payload_missing", "expression", "bad_output"} <= NON_RETRYABLE_KINDS

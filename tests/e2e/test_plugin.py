@@ -12,13 +12,13 @@ DOCUMENT = 'DOCUMENT = {"steps": [{"op": "a"}]}\n'
 
 GOOD = """
 import pytest
-from orchestrator.testing import Rehearsal
+from orchestrator.testing import WorkflowTest
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a(rehearse: type[Rehearsal], seed):
+def test_a(rehearse: type[WorkflowTest], seed):
     play = rehearse(DOCUMENT, order="shuffled", seed=seed)
     play.mock("a", {"n": 1})
-    assert isinstance(play, Rehearsal)
+    assert isinstance(play, WorkflowTest)
     assert play.run().state == {"n": 1}
 """
 BAD = """

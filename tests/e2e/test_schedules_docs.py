@@ -17,7 +17,7 @@ from redis import Redis
 
 from orchestrator import InvalidSpec, load_spec
 from orchestrator.application.spec.cron import MACROS, slots
-from orchestrator.application.spec.part_models import WrittenSchedule
+from orchestrator.application.spec.part_models import ScheduleModel
 from orchestrator.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -109,4 +109,4 @@ def test_the_slots_of_the_page_are_those_of_the_crons() -> None:
 def test_the_page_names_every_key_and_every_macro() -> None:
     named = set(re.findall(r"`([^`\n]+)`", PAGE))
 
-    assert set(WrittenSchedule.key_names()) | set(MACROS) <= named
+    assert set(ScheduleModel.key_names()) | set(MACROS) <= named

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import Block, Reader, Shell, _commands, blocks, reading
-from orchestrator.application.redaction.by_value import SHORTEST_LINE, SHORTEST_SECRET
+from orchestrator.application.redaction.by_value import MIN_SECRET_LENGTH, MIN_SECRET_LINE_LENGTH
 from orchestrator.application.values.secret_refs import is_secret_name
-from orchestrator.invocation.secret_store import FOLDER_VARIABLE, LARGEST_FILE, PREFIX, PROVIDER_VARIABLE
-from orchestrator.invocation.source_config import ALLOWED_VARIABLE
+from orchestrator.invocation.secret_store import (
+    FOLDER_VARIABLE,
+    MAX_SECRET_BYTES,
+    PROVIDER_VARIABLE,
+    SECRET_PREFIX,
+)
+from orchestrator.invocation.source_config import ENV_ALLOWLIST_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "secrets.md").read_text(encoding="utf-8")
@@ -42,8 +47,8 @@ def do(reader: Reader, shell: Shell, block: Block) -> None:
 
 
 def test_the_page_names_every_setting_and_every_limit() -> None:
-    for setting in (PROVIDER_VARIABLE, FOLDER_VARIABLE, f"{PREFIX}<NAME>", ALLOWED_VARIABLE):
+    for setting in (PROVIDER_VARIABLE, FOLDER_VARIABLE, f"{SECRET_PREFIX}<NAME>", ENV_ALLOWLIST_VARIABLE):
         assert f"| `{setting}` |" in PAGE
-    assert (SHORTEST_SECRET, SHORTEST_LINE, LARGEST_FILE) == (4, 8, 64 * 1024)
+    assert (MIN_SECRET_LENGTH, MIN_SECRET_LINE_LENGTH, MAX_SECRET_BYTES) == (4, 8, 64 * 1024)
     assert is_secret_name("a.b-c_D9")
     assert not any(map(is_secret_name, ("-a", ".a", "a/b")))

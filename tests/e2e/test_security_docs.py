@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from guarded_redis import USERS
-from orchestrator.application.engine.signals import MOST_SIGNALS
+from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS
 from orchestrator.application.values.document_limits import DEFAULT_LIMITS
-from orchestrator.redis_rq.event_codec import LONGEST_NAME, MAX_EVENT_BYTES
+from orchestrator.redis_rq.event_codec import MAX_EVENT_BYTES, MAX_NAME_LENGTH
 from orchestrator.redis_rq.job_codec import MAX_DATA_BYTES
-from orchestrator.worker.step_job import FIELDS, StepJob
+from orchestrator.worker.step_job import ALLOWED_FIELDS, StepJob
 from processes import ROOT
 from redis_server import own_redis
 
@@ -50,10 +50,10 @@ def test_every_block_is_run_by_a_test_or_is_shown_in_one() -> None:
     [
         f"{DEFAULT_LIMITS.max_bytes >> 20} MiB, {DEFAULT_LIMITS.max_nodes:,} nodes",
         f"of an event also {MAX_EVENT_BYTES >> 20} MiB",
-        f"{MOST_SIGNALS:,} kept for an execution",
-        f"`by`, ... | {LONGEST_NAME:,} characters",
+        f"{MAX_KEPT_SIGNALS:,} kept for an execution",
+        f"`by`, ... | {MAX_NAME_LENGTH:,} characters",
         f"job | {MAX_DATA_BYTES >> 20} MiB unpacked",
-        f"takes {len(FIELDS)} fields of a job",
+        f"takes {len(ALLOWED_FIELDS)} fields of a job",
     ],
 )
 def test_what_it_says_of_limits_is_so(said: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.testing import POINTS
+from orchestrator.testing import KILL_POINTS
 from pytest_runs import install_plugin, run_pytest
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def test_the_one_that_depends_on_luck_fails_as_the_page_shows(folder: Path) -> N
 
 
 def test_the_page_explains_every_kill_point() -> None:
-    assert re.findall(r"^\| `((?:worker|coordinator)\.\w+)` \|", PAGE, re.M) == list(POINTS)
+    assert re.findall(r"^\| `((?:worker|coordinator)\.\w+)` \|", PAGE, re.M) == list(KILL_POINTS)
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from e2e.test_readme import Block, Reader, Shell, _commands, fits, reader
-from orchestrator.redis_rq.event_log import SHOWN_OF_A_FIELD
-from orchestrator.redis_rq.verify.verifier import MOST_COUNTED
+from orchestrator.redis_rq.event_log import MAX_LETTER_FIELD_CHARS
+from orchestrator.redis_rq.verify.verifier import MAX_COUNTED
 
 __all__ = ["reader"]
 
@@ -76,5 +76,5 @@ def test_the_table_has_every_code() -> None:
 
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
-    assert f"up to {MOST_COUNTED:,} of them" in PAGE.replace("\n", " ")
-    assert f"longer than {SHOWN_OF_A_FIELD:,} characters" in PAGE
+    assert f"up to {MAX_COUNTED:,} of them" in PAGE.replace("\n", " ")
+    assert f"longer than {MAX_LETTER_FIELD_CHARS:,} characters" in PAGE

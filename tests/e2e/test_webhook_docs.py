@@ -17,12 +17,17 @@ import pytest
 from orchestrator import Backend, Workflow
 from orchestrator.application.engine.webhook import read_webhook
 from orchestrator.application.records.events import StartEvent
-from orchestrator.application.redaction.by_key import ANYWHERE, REDACTED, WORDS, redacted
-from orchestrator.application.spec.model import WEBHOOK, WEBHOOK_STEP
+from orchestrator.application.redaction.by_key import (
+    REDACTED,
+    SECRET_KEY_PARTS,
+    SECRET_KEY_WORDS,
+    redact_by_key,
+)
+from orchestrator.application.spec.model import WEBHOOK_STEP, WEBHOOK_UNIT
 from orchestrator.application.spec.validation import load_spec
 from orchestrator.redis_rq.event_codec import read_event
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.worker.executors.lookup import built_in
+from orchestrator.worker.executors.lookup import load_built_in
 from orchestrator_executors import webhook as module
 from receiver import Answer, receiver
 
@@ -63,7 +68,7 @@ def test_the_order_posts_what_the_page_shows_signed_as_the_page_verifies_it() ->
     with receiver(Answer(503, "come back later")) as hooks:
         document = ORDER.replace("https://hooks.example.org/orders", hooks.url)
         now = [1_800_000_000_000]
-        backend = Backend({"pay": pay, "webhook": built_in("webhook")}, clock=lambda: now[0])
+        backend = Backend({"pay": pay, "webhook": load_built_in("webhook")}, clock=lambda: now[0])
         workflow = Workflow(backend.create(document, {"order": 17}, "o-1"), backend)
         workflow.run()
         now[0] += 1_200
@@ -88,7 +93,7 @@ def test_the_order_posts_what_the_page_shows_signed_as_the_page_verifies_it() ->
     lines = [
         {key: value for key, value in entry.items() if key not in ("at", "cause")}
         for entry in workflow.history
-        if entry.get("step") == WEBHOOK
+        if entry.get("step") == WEBHOOK_UNIT
     ]
     assert lines == [json.loads(line) for line in BLOCKS["history"].splitlines()]
 
@@ -138,16 +143,16 @@ def test_the_page_tells_the_settings_and_the_attempts_as_they_are() -> None:
     assert {module.HOSTS_VARIABLE, module.SECRET_VARIABLE} <= set(re.findall(r"`(\w+)`", PAGE))
     assert (retry.max_retries, retry.jitter_fraction, WEBHOOK_STEP.timeout_s) == (8, 0.2, 30)
     assert retry.initial_delay_ms * retry.backoff_multiplier ** (retry.max_retries - 1) == 128_000
-    assert (module.ANSWER_WITHIN_S, module.SHOWN_OF_AN_ANSWER) == (10, 200)
+    assert (module.ANSWER_WITHIN_S, module.MAX_RESPONSE_EXCERPT) == (10, 200)
     assert WEBHOOK_STEP.queue == "default"
 
 
 def test_the_page_names_every_word_that_names_a_secret() -> None:
     listed = PAGE.partition("## What is not shown")[2].partition("\n\n")[2]
 
-    for word in (*ANYWHERE, *WORDS):
+    for word in (*SECRET_KEY_PARTS, *SECRET_KEY_WORDS):
         assert f"`{word}`" in listed
-        assert redacted({word: 1}) == {word: REDACTED}
+        assert redact_by_key({word: 1}) == {word: REDACTED}
     assert f"`{REDACTED}`" in listed
 
 

@@ -106,7 +106,7 @@ def test_a_folder_is_listed_in_order_without_what_is_being_written(root: Path) -
 
 
 def test_a_folder_with_too_many_entries_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(module, "MAX_ENTRIES", 2)
     for name in "abc":
         do("write", name, text="")
 

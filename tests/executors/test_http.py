@@ -518,7 +518,7 @@ def test_connections_are_kept_for_a_bounded_number_and_time(
     async def scene() -> tuple[int, int]:
         for name in names:
             await http({"url": f"http://{name}:{web.port}/"}, {}, CONTEXT)
-        connections = await Connections.here()
+        connections = await Connections.for_running_loop()
         many = len(connections._kept)
         monkeypatch.setattr(http_connections, "IDLE_S", -1.0)
         await http({"url": f"http://h5:{web.port}/"}, {}, CONTEXT)
@@ -549,7 +549,7 @@ def test_a_step_that_is_stopped_ends_at_once_and_gives_its_connection_back() -> 
         step.cancel()
         with pytest.raises(asyncio.CancelledError):
             await step
-        [kept] = (await Connections.here())._kept.values()
+        [kept] = (await Connections.for_running_loop())._kept.values()
         return kept.borrowers
 
     with site(answer) as web:

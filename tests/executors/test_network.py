@@ -11,22 +11,22 @@ import httpx
 import pytest
 
 from orchestrator_executors.network import (
-    CREDENTIALS,
-    Guard,
-    NotFound,
+    METADATA_ADDRESSES,
+    HostAllowlist,
+    HostNotFound,
     Refused,
     host_of,
-    look_up,
-    look_up_aside,
-    without,
+    redact,
+    resolve,
+    resolve_in_thread,
 )
 
 VARIABLE = "ORCHESTRATOR_TEST_HOSTS"
-GUARD = Guard(VARIABLE, "call")
+ALLOWLIST = HostAllowlist(VARIABLE, "call")
 
 
 def judged(host: str, port: int, *addresses: str) -> list[str]:
-    return GUARD.allowed(host, list(addresses), GUARD.admit(host, port))
+    return ALLOWLIST.allowed_addresses(host, list(addresses), ALLOWLIST.check_host(host, port))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_other_ports_are_refused_and_what_is_no_port_too(
     monkeypatch.setenv(VARIABLE, listed)
 
     with pytest.raises(Refused) as refusal:
-        GUARD.admit(host, port)
+        ALLOWLIST.check_host(host, port)
 
     assert why in str(refusal.value)
     assert VARIABLE in str(refusal.value)
@@ -129,7 +129,7 @@ def test_a_public_address_is_public_in_any_wrapping(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "address",
     [
-        *map(str, sorted(CREDENTIALS, key=str)),
+        *map(str, sorted(METADATA_ADDRESSES, key=str)),
         "169.254.1.1",
         "0.0.0.0",
         "224.0.0.1",
@@ -163,8 +163,8 @@ def test_a_host_has_one_spelling() -> None:
 def test_an_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **keys: pytest.fail("it was looked up"))
 
-    assert look_up("127.0.0.1", 80) == ["127.0.0.1"]
-    assert asyncio.run(look_up_aside("::1", 80)) == ["::1"]
+    assert resolve("127.0.0.1", 80) == ["127.0.0.1"]
+    assert asyncio.run(resolve_in_thread("::1", 80)) == ["::1"]
 
 
 def test_a_name_that_takes_long_to_be_found_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_a_name_that_takes_long_to_be_found_holds_nobody_up(monkeypatch: pytest.
         raise socket.gaierror(-2, "Name or service not known")
 
     async def scene() -> None:
-        looking = asyncio.ensure_future(look_up_aside("api.example.org", 443))
+        looking = asyncio.ensure_future(resolve_in_thread("api.example.org", 443))
         while not asked.is_set():
             await asyncio.sleep(0)  # the loop turns while somebody waits for the name
         looking.cancel()
@@ -196,11 +196,11 @@ def test_a_name_that_is_not_found_is_told_from_aside_too(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(socket, "getaddrinfo", nowhere)
 
-    with pytest.raises(NotFound, match=r"api\.example\.org cannot be found: .*not known"):
-        asyncio.run(look_up_aside("api.example.org", 443))
+    with pytest.raises(HostNotFound, match=r"api\.example\.org cannot be found: .*not known"):
+        asyncio.run(resolve_in_thread("api.example.org", 443))
 
 
 def test_what_we_told_somebody_is_not_repeated_nor_are_its_words() -> None:
     said = "no token abcdef in Bearer abcdef; it is a abc"
 
-    assert without(said, ["Bearer abcdef", "it"]) == "no token <redacted> in <redacted>; it is a abc"
+    assert redact(said, ["Bearer abcdef", "it"]) == "no token <redacted> in <redacted>; it is a abc"

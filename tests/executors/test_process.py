@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator_executors import process as module
 from orchestrator_executors.folders import ROOT_VARIABLE
-from orchestrator_executors.guarded import GUARD
+from orchestrator_executors.guarded import GUARD_SCRIPT
 from orchestrator_executors.process import ProcessFailed, process
 from orchestrator_executors.settings import ENV_VARIABLES, Refused
 from processes import ROOT, is_running, wait_until
@@ -598,7 +598,7 @@ def open_files() -> int:
 
 
 def test_the_guard_needs_nothing_of_ours() -> None:
-    text = GUARD.read_text()
+    text = GUARD_SCRIPT.read_text()
 
     assert "from ." not in text
     assert "executors" not in text.partition('"""')[2].partition('"""')[2]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.invocation.coroutines import awaited
+from orchestrator.invocation.coroutines import await_result
 from orchestrator_executors import python as module
 from orchestrator_executors.folders import ROOT_VARIABLE
 from orchestrator_executors.python import python
@@ -90,7 +90,7 @@ def allow(monkeypatch: pytest.MonkeyPatch, modules: str) -> None:
 
 
 def call(function: Any, **arguments: Any) -> Any:
-    return awaited(python({"function": function, "arguments": arguments}, {}))
+    return await_result(python({"function": function, "arguments": arguments}, {}))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from redis.exceptions import ResponseError
 from integration.world import Json, World
 from orchestrator.application.errors import ExpressionError, InvalidEvent, InvalidSpec, OrchestratorError
 from orchestrator.application.expressions.evaluation import check, check_condition, evaluate
-from orchestrator.application.expressions.json_logic import TABLE
+from orchestrator.application.expressions.json_logic import OPERATOR_TABLE
 from orchestrator.application.expressions.jsonpath import BadPath, parse
 from orchestrator.application.spec.cron import next_after, parse_cron
 from orchestrator.application.spec.validation import check_spec, load_spec
@@ -134,7 +134,7 @@ DATA: Json = {
 
 
 def _rule(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    operator = st.sampled_from([*TABLE, "method", "log", "eval", "__class__", "$literal", "secret"])
+    operator = st.sampled_from([*OPERATOR_TABLE, "method", "log", "eval", "__class__", "$literal", "secret"])
     args = st.one_of(inner, st.lists(inner, max_size=4))
     return st.builds(lambda name, given: {name: given}, operator, args)
 

@@ -138,7 +138,7 @@ def storm(
     bag: list[Delivery] = []
     for _ in range(3_000):
         for one in coordinators:
-            one._log.tend()
+            one._log.sweep()
         bag += taken(world)
         chance.shuffle(bag)
         again: list[Delivery] = []
@@ -151,7 +151,7 @@ def storm(
             again += [one for one in batch if chance.random() < 0.25]
         bag = again
         if chance.random() < 0.1:
-            chance.choice(coordinators)._backend.forget()
+            chance.choice(coordinators)._backend.drop_cached_records()
         world.work(executors, most=chance.randint(0, 4))
         if until():
             break

@@ -10,7 +10,7 @@ from typing import Any
 
 from integration.world import World
 from orchestrator.application.records.events import iso
-from orchestrator.client import Filter
+from orchestrator.client import ExecutionFilter
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import Keys
 
@@ -45,7 +45,7 @@ class Known:
         """What a list says of it."""
         return self.status, self.began_ms, self.name, self.group, self.labels, None
 
-    def matches(self, wanted: Filter) -> bool:
+    def matches(self, wanted: ExecutionFilter) -> bool:
         return (
             (not wanted.statuses or self.status in [status.value for status in wanted.statuses])
             and wanted.name in (None, self.name)

@@ -13,7 +13,7 @@ from coreworld import document, step
 from integration.families import control, serving, taken
 from integration.world import Proxy, World, running, wait_until
 from orchestrator.application.errors import RecordNotFound, Unavailable
-from orchestrator.client import Answered, Client, ControlRefused, NoAnswer
+from orchestrator.client import Client, ControlRejected, ControlResult, NoReply
 from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client as RedisClient
 from redis_server import RedisServer
@@ -56,7 +56,7 @@ def test_an_unknown_execution_is_said_to_be_unknown_and_nothing_is_sent(world: W
 def test_an_unknown_full_id_is_refused_and_nobody_need_look_into_it(world: World) -> None:
     with running(loop(world)):
         for tell in (client(world).cancel, client(world).delete, lambda one: client(world).signal(one, "go")):
-            with pytest.raises(ControlRefused, match="no execution has the id 'w1#nobody'"):
+            with pytest.raises(ControlRejected, match="no execution has the id 'w1#nobody'"):
                 tell("w1#nobody")
     assert world.dead() == []
 
@@ -84,7 +84,7 @@ def test_one_that_goes_between_the_look_and_the_word_is_refused(world: World) ->
 def test_without_a_coordinator_there_is_no_answer_and_the_control_counts_later(world: World) -> None:
     weid = world.begin(world.coordinator(), TWO, execution_id="x")
 
-    with pytest.raises(NoAnswer) as caught:
+    with pytest.raises(NoReply) as caught:
         client(world).cancel("x", "too late", "ada", answer_within_s=0.05)
 
     assert "no coordinator answered within 0.05 s: is one running" in str(caught.value)
@@ -234,7 +234,7 @@ def test_a_reason_that_is_too_long_is_refused_and_its_sender_hears_it(
 ) -> None:
     with running(loop(world)):
         client(world).start(TWO, execution_id="x")
-        with pytest.raises(ControlRefused, match=f"{shown}.* characters; at most"):
+        with pytest.raises(ControlRejected, match=f"{shown}.* characters; at most"):
             client(world).cancel("x", "?" * count)
         assert client(world).status("x") == "in_progress"
         assert client(world).cancel("x", "?" * 1_000).status == "cancelled"
@@ -308,6 +308,11 @@ def test_one_client_may_be_used_by_many_threads(world: World) -> None:
     with running(loop(world)), running(loop(world, "two")), ThreadPoolExecutor(8) as pool:
         found = list(pool.map(life, range(40)))
 
-    every = [Answered("paused"), Answered("in_progress"), Answered("cancelled"), Answered("deleted")]
+    every = [
+        ControlResult("paused"),
+        ControlResult("in_progress"),
+        ControlResult("cancelled"),
+        ControlResult("deleted"),
+    ]
     assert found == [every] * 40
     assert (world.dead(), list(world.client.scan_iter(f"{world.keys.workflow('')}*"))) == ([], [])

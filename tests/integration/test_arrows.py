@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
+from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, Keys
 from processes import Stack, stack, wait_until
 
 KEYS = Keys()
@@ -193,7 +193,7 @@ def test_a_worker_told_to_stop_finishes_its_step(
 def is_begun(redis: Client) -> bool:
     """Whether all that is dispatched, and something is, was begun by a worker."""
     found: Any = redis.zrange(KEYS.leases, 0, -1, withscores=True)
-    return bool(found) and all(score < WAITING and not score % 1 for _, score in found)
+    return bool(found) and all(score < FIRST_SEQUENCE and not score % 1 for _, score in found)
 
 
 @pytest.mark.parametrize("worker", WORKERS)

@@ -10,9 +10,9 @@ from coreworld import document, step
 from integration.world import World
 from orchestrator.application.errors import Busy
 from orchestrator.client import Client, client
-from orchestrator.diagnosis import examine, why
+from orchestrator.diagnosis import run_checks, why
 from orchestrator.redis_rq import backlog
-from orchestrator.redis_rq.backlog import waiting_starts
+from orchestrator.redis_rq.backlog import count_waiting_starts
 
 ONE = document(step("a"))
 PARENT = document(step("a"), {"id": "kid", "workflow": ONE, "depends_on": ["a"]})
@@ -20,7 +20,7 @@ PARENT = document(step("a"), {"id": "kid", "workflow": ONE, "depends_on": ["a"]}
 
 @pytest.fixture(autouse=True)
 def _always_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(backlog, "CHECK_INTERVAL_S", 0.0)
 
 
 def producer(world: World, most: int) -> Client:
@@ -42,7 +42,7 @@ def test_a_start_beyond_the_limit_is_refused_and_not_sent(world: World) -> None:
 
 
 def test_of_many_starts_those_that_were_sent_are_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "STARTS_AT_ONCE", 2)
+    monkeypatch.setattr(client, "START_BATCH_SIZE", 2)
 
     with pytest.raises(Busy, match="4 were sent") as raised:
         producer(world, 3).start_many([ONE] * 9, [{}] * 9)
@@ -58,7 +58,7 @@ def test_starts_that_were_answered_do_not_count(world: World) -> None:
             starting.send_start(ONE, {})
         one.turn()
 
-    assert waiting_starts(world.client, world.keys) == 0
+    assert count_waiting_starts(world.client, world.keys) == 0
     assert world.client.xlen(world.keys.starts) == 10, "they are trimmed later"
 
 
@@ -69,11 +69,11 @@ def test_starts_that_somebody_has_read_count_until_they_are_answered(world: Worl
         world.start(ONE)
     log.read(2, 0)
 
-    assert waiting_starts(world.client, world.keys) == 3
+    assert count_waiting_starts(world.client, world.keys) == 3
 
 
 def test_the_limit_is_looked_at_once_a_second(real_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "ASK_EVERY_S", 60.0)
+    monkeypatch.setattr(backlog, "CHECK_INTERVAL_S", 60.0)
     starting = producer(real_world, 2)
 
     for _ in range(5):
@@ -98,7 +98,7 @@ def test_no_execution_begins_while_too_many_jobs_wait(world: World) -> None:
         one.turn()
 
     assert len(world.waiting()) == 2
-    assert waiting_starts(world.client, world.keys) == 2
+    assert count_waiting_starts(world.client, world.keys) == 2
     world.settle(one)
     assert all(world.answer(entry)["ok"] for entry in entries)
     assert world.client.zcard(world.keys.index("complete")) == 4
@@ -127,7 +127,7 @@ def test_a_coordinator_without_any_stream_waits(world: World) -> None:
     world.begin(world.coordinator("a"), ONE)
     logs = [world.log(f"c{n}") for n in range(world.keys.partitions + 1)]
     for log in logs * 2:
-        log.tend()
+        log.sweep()
 
     assert [log.read(10, 1) for log in logs] == [[]] * len(logs)
 
@@ -145,7 +145,7 @@ def test_whoever_asks_is_told_that_the_queues_are_full(real_world: World) -> Non
     [full] = [reason for reason in found.reasons if reason.code == "full"]
     assert full.words.startswith("coordinators take no starts: 2 of 2 jobs wait for workers")
     assert full.advice == "start more: orchestrator worker default"
-    [queues] = [check for check in examine(world.client, world.keys) if check.name == "queues"]
+    [queues] = [check for check in run_checks(world.client, world.keys) if check.name == "queues"]
     assert (queues.level, queues.advice) == ("problem", "start more workers: orchestrator worker default")
     world.settle(one)
-    assert not [check for check in examine(world.client, world.keys) if "take no starts" in check.found]
+    assert not [check for check in run_checks(world.client, world.keys) if "take no starts" in check.found]

@@ -12,7 +12,7 @@ import pytest
 from coreworld import document, step
 from integration.world import World, in_thread, running, wait_until
 from orchestrator.application.records.status import WorkflowStatus
-from orchestrator.client import Client, Filter, NoAnswer
+from orchestrator.client import Client, ExecutionFilter, NoReply
 from orchestrator.client import controls as client_control
 
 COUNT = 2_000
@@ -38,14 +38,14 @@ def working(world: World) -> Iterator[None]:
     worker.close()
 
 
-def statuses(client: Client, wanted: Filter | None = None) -> Counter[str]:
+def statuses(client: Client, wanted: ExecutionFilter | None = None) -> Counter[str]:
     return Counter(one.status.value for one in client.list_all(wanted))
 
 
 @pytest.mark.slow
 def test_two_thousand_are_cancelled_and_retried_while_they_move(real_world: World) -> None:
     world = real_world
-    client, order = Client(world.connect(), world.keys), Filter(name="order")
+    client, order = Client(world.connect(), world.keys), ExecutionFilter(name="order")
     one = world.coordinator("one", world.connect(), block_ms=20, tend_every_s=0.1, trim_every_s=10)
     complete = world.keys.index("complete")
     with running(one):
@@ -57,11 +57,11 @@ def test_two_thousand_are_cancelled_and_retried_while_they_move(real_world: Worl
             bulk = client.cancel_all(order, "too many", "ada")
 
         after = statuses(client, order)
-        assert len(bulk.done) + len(bulk.refused) == len({*bulk.done, *bulk.refused}) == COUNT
-        assert (after["cancelled"], after["complete"]) == (len(bulk.done), len(bulk.refused))
+        assert len(bulk.done) + len(bulk.rejected) == len({*bulk.done, *bulk.rejected}) == COUNT
+        assert (after["cancelled"], after["complete"]) == (len(bulk.done), len(bulk.rejected))
         assert bulk.done, "some were not through yet"
-        assert bulk.refused, "some were"
-        assert all(reason.endswith("it is complete") for reason in bulk.refused.values())
+        assert bulk.rejected, "some were"
+        assert all(reason.endswith("it is complete") for reason in bulk.rejected.values())
         assert {client.record(each).status for each in bulk.done[:50]} == {WorkflowStatus.CANCELLED}
         assert [entry for entry in client.history(bulk.done[0]) if entry.get("control") == "cancel"]
 
@@ -70,8 +70,8 @@ def test_two_thousand_are_cancelled_and_retried_while_they_move(real_world: Worl
             wait_until(lambda: world.client.zcard(complete) == COUNT + 1, 90)
 
     assert sorted(again.done) == sorted(bulk.done)
-    assert sorted(again.refused) == sorted(bulk.refused)
-    assert all(reason.endswith("cannot be retried: it is complete") for reason in again.refused.values())
+    assert sorted(again.rejected) == sorted(bulk.rejected)
+    assert all(reason.endswith("cannot be retried: it is complete") for reason in again.rejected.values())
     assert (statuses(client, order), statuses(client).total()) == ({"complete": COUNT}, COUNT + 1)
     assert (world.dead(), world.pending(), world.leases()) == ([], [], {})
 
@@ -83,10 +83,10 @@ def test_only_those_are_told_that_the_filter_finds(world: World) -> None:
             client.start(TWO, execution_id=f"x{n}", labels={"customer": "acme" if n % 2 else "zeta"})
         client.pause("x1")
 
-        bulk = client.cancel_all(Filter([WorkflowStatus.IN_PROGRESS], labels={"customer": "acme"}))
+        bulk = client.cancel_all(ExecutionFilter([WorkflowStatus.IN_PROGRESS], labels={"customer": "acme"}))
 
     assert [one.partition("#")[2] for one in bulk.done] == ["x5", "x3"]
-    assert bulk.refused == {}
+    assert bulk.rejected == {}
     assert statuses(client) == {"cancelled": 2, "paused": 1, "in_progress": 3}
 
 
@@ -96,13 +96,13 @@ def test_a_child_says_whom_to_retry_instead(world: World) -> None:
     with running(world.coordinator("one", world.connect(), block_ms=20)):
         client.start(family, execution_id="p")
         wait_until(lambda: statuses(client).total() == 2)
-        cancelled = client.cancel_all(Filter())
+        cancelled = client.cancel_all(ExecutionFilter())
         wait_until(lambda: statuses(client) == {"cancelled": 2})
 
-        retried = client.retry_all(Filter([WorkflowStatus.CANCELLED]))
+        retried = client.retry_all(ExecutionFilter([WorkflowStatus.CANCELLED]))
 
     assert len(cancelled.done) == 2
-    [(child, reason)] = retried.refused.items()
+    [(child, reason)] = retried.rejected.items()
     assert child.endswith("#p:kid:0")
     assert "has taken its end; retry that one" in reason
     assert [one.partition("#")[2] for one in retried.done] == ["p"]
@@ -118,8 +118,8 @@ def test_without_a_coordinator_there_is_no_answer_and_they_are_told_later(
         world.begin(one, TWO, execution_id=f"x{n}")
     client = Client(world.connect(), world.keys)
 
-    with pytest.raises(NoAnswer):
-        client.cancel_all(Filter())
+    with pytest.raises(NoReply):
+        client.cancel_all(ExecutionFilter())
     one.turn()
 
     assert statuses(client) == {"cancelled": 2, "in_progress": 1}

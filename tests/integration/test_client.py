@@ -9,9 +9,9 @@ import pytest
 
 from coreworld import document, step, when
 from integration.world import World, calls, in_thread, running, wait_until
-from orchestrator.application.errors import InvalidSpec, RecordNotFound, StartRefused
+from orchestrator.application.errors import InvalidSpec, RecordNotFound, StartRejected
 from orchestrator.application.records.decisions import Complete, Failed, Halt
-from orchestrator.client import Client, Forgotten, NoAnswer, Started, StillRunning
+from orchestrator.client import Client, NoReply, RequestLost, StartResult, StillRunning
 from orchestrator.coordinator.loop import Coordinator
 
 ONE = document(step("a", input={"n": {"var": "input.n"}}), outputs={"n": {"var": "steps.a.output.n"}})
@@ -38,7 +38,7 @@ def test_a_start_is_answered_with_both_ids(world: World) -> None:
 def test_a_registered_workflow_is_started_by_its_name(world: World) -> None:
     client(world).register("order", ONE)
     with running(loop(world)):
-        assert isinstance(client(world).start("order", {"n": 1}), Started)
+        assert isinstance(client(world).start("order", {"n": 1}), StartResult)
 
 
 def test_a_workflow_can_be_registered_as_yaml(world: World) -> None:
@@ -49,9 +49,9 @@ def test_a_workflow_can_be_registered_as_yaml(world: World) -> None:
 def test_a_refusal_is_raised_with_its_reason(world: World) -> None:
     with running(loop(world)):
         client(world).start(ONE, {"n": 1}, execution_id="order-42")
-        with pytest.raises(StartRefused, match="already exists"):
+        with pytest.raises(StartRejected, match="already exists"):
             client(world).start(ONE, {"n": 1}, execution_id="order-42")
-        with pytest.raises(StartRefused, match="'ordr'"):
+        with pytest.raises(StartRejected, match="'ordr'"):
             client(world).start("ordr")
 
 
@@ -63,7 +63,7 @@ def test_an_invalid_spec_is_refused_here_and_nothing_is_sent(world: World) -> No
 
 def test_inputs_that_do_not_fit_are_refused_here_with_their_places(world: World) -> None:
     spec = document(step("a"), inputs={"n": {"type": "integer", "required": True}})
-    with pytest.raises(StartRefused) as caught:
+    with pytest.raises(StartRejected) as caught:
         client(world).start(spec, {"n": "1"})
     assert caught.value.problems[0]["path"] == "inputs.n"
     assert not world.client.exists(world.keys.starts)
@@ -71,7 +71,7 @@ def test_inputs_that_do_not_fit_are_refused_here_with_their_places(world: World)
 
 def test_without_a_coordinator_there_is_no_answer_and_the_start_is_served_later(real_world: World) -> None:
     world = real_world
-    with pytest.raises(NoAnswer) as caught:
+    with pytest.raises(NoReply) as caught:
         client(world).start(ONE, {"n": 1}, answer_within_s=0.05)
     assert "orchestrator coordinator" in str(caught.value)
 
@@ -226,7 +226,7 @@ def test_waiting_asks_redis_about_once_a_second(real_world: World) -> None:
 
     with pytest.raises(StillRunning):
         waiting.wait(weid, timeout_s=1.5)
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoReply):
         waiting.answer("0-1", within_s=1.5)
 
     made = calls(world.client)
@@ -245,7 +245,7 @@ def test_waiting_for_an_answer_does_not_spin(world: World, monkeypatch: pytest.M
 
     monkeypatch.setattr(redis, "blmove", counted)
 
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoReply):
         waiting.answer("0-1", within_s=0.3)
 
     # BLMOVE of fakeredis does not wait: then it is asked every 10 ms, and not as often as possible.
@@ -259,7 +259,7 @@ def test_a_start_that_redis_has_lost_is_not_waited_for(world: World) -> None:
     entry = client(world).send_start(ONE, {"n": 1})
     world.client.flushall()
 
-    with pytest.raises(Forgotten, match="send it again") as raised:
+    with pytest.raises(RequestLost, match="send it again") as raised:
         client(world).answer(entry, within_s=0.05)
 
     assert raised.value.entry_id == entry
@@ -268,10 +268,10 @@ def test_a_start_that_redis_has_lost_is_not_waited_for(world: World) -> None:
 def test_a_start_that_waits_in_its_stream_is_not_called_lost(world: World) -> None:
     entry = client(world).send_start(ONE, {"n": 1})
 
-    with pytest.raises(NoAnswer, match=f"waits in the stream as {entry}") as raised:
+    with pytest.raises(NoReply, match=f"waits in the stream as {entry}") as raised:
         client(world).answer(entry, within_s=0.05)
 
-    assert not isinstance(raised.value, Forgotten)
+    assert not isinstance(raised.value, RequestLost)
 
 
 def test_an_execution_that_goes_while_somebody_waits_for_it_is_not_waited_for(world: World) -> None:

@@ -30,9 +30,9 @@ from orchestrator.application.records.changes import Changes
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed, EventRef
-from orchestrator.redis_rq.commit_args import SPARE_S
+from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.connection import Client
-from orchestrator.redis_rq.keys import GROUP, RANGE, WAITING
+from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, SEQUENCES_PER_QUEUE
 from orchestrator.redis_rq.store import RedisStore
 from redis_server import RedisServer
 from specworld import task
@@ -107,7 +107,7 @@ def test_another_document_under_the_same_workflow_id_is_refused(world: World) ->
     world.client.hset(world.keys.spec(forged.record.workflow_id), "document", '{"steps":[{"op":"evil"}]}')
     before = snapshot(world.client)
 
-    assert commit(world.store, forged) == [Committed.FORGED]
+    assert commit(world.store, forged) == [Committed.SPEC_COLLISION]
 
     assert snapshot(world.client) == before
 
@@ -215,7 +215,10 @@ def test_every_queue_counts_its_own_dispatches(world: World) -> None:
     written(world.store, creation(document(step("e", queue="q")), "x2"))
 
     found: Any = world.client.hgetall(world.keys.sequences)
-    assert found == {"orchestrator.default": str(WAITING + 2), "orchestrator.q": str(WAITING + RANGE + 3)}
+    assert found == {
+        "orchestrator.default": str(FIRST_SEQUENCE + 2),
+        "orchestrator.q": str(FIRST_SEQUENCE + SEQUENCES_PER_QUEUE + 3),
+    }
     assert in_order(world.dispatched("default")) == ["a", "c"]
     assert in_order(world.dispatched("q")) == ["b", "d", "e"]
 
@@ -383,7 +386,7 @@ def test_an_execution_that_ends_is_listed_to_be_dropped_and_its_spec_gets_a_term
     assert world.is_leaving(weid)
     assert [world.client.ttl(key) for key in own] == [-1, -1, -1], "coordinators drop it, nobody else"
     spare = int(world.client.ttl(world.keys.spec(record.workflow_id))) - world.retention_s
-    assert SPARE_S - 5 <= spare <= SPARE_S
+    assert RETENTION_MARGIN_S - 5 <= spare <= RETENTION_MARGIN_S
 
 
 def test_an_execution_that_ends_as_it_starts_is_listed_to_be_dropped_too(world: World) -> None:
@@ -443,7 +446,7 @@ def test_an_answer_waits_for_its_producer_and_expires(world: World) -> None:
     world.start(ONE)
     [ref] = read_starts(world)
     one = creation(ONE, refs=[ref])
-    one.answers = {ref.entry_id: {"ok": True}}
+    one.replies = {ref.entry_id: {"ok": True}}
 
     written(world.store, one)
 
@@ -507,12 +510,12 @@ def test_a_spec_whose_name_went_to_another_one_expires_after_its_last_execution(
 def test_a_spec_that_lost_its_last_name_expires_when_it_has_no_execution(world: World) -> None:
     world.store.register("order", check_spec(ONE))
     world.store.register("order", check_spec(TWO))
-    assert 0 < spec_ttl(world, ONE) <= world.retention_s + SPARE_S
+    assert 0 < spec_ttl(world, ONE) <= world.retention_s + RETENTION_MARGIN_S
     assert spec_ttl(world, TWO) == -1
 
     world.store.register("order", check_spec(ONE))
     assert spec_ttl(world, ONE) == -1
-    assert 0 < spec_ttl(world, TWO) <= world.retention_s + SPARE_S
+    assert 0 < spec_ttl(world, TWO) <= world.retention_s + RETENTION_MARGIN_S
 
 
 def test_a_spec_of_two_names_stays_until_both_are_another_s(world: World) -> None:

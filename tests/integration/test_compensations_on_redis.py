@@ -138,7 +138,7 @@ def test_a_compensation_whose_worker_was_lost_is_run_again(world: World) -> None
     weid = compensating(world, one)
     payload = world.pop()
     assert payload is not None
-    world.log().tend()  # it has left its queue, and nobody has begun
+    world.log().sweep()  # it has left its queue, and nobody has begun
     world.age_leases(60_000)
     world.settle(one, executors=EXECUTORS)
 
@@ -181,7 +181,7 @@ def test_a_compensation_that_exceeds_its_time_is_noted_and_the_next_one_runs(wor
     raw = json.loads(str(world.client.hget(world.keys.workflow(weid), "item:pay:undo")))
     raw["deadline_ms"] -= 60_000
     world.client.hset(world.keys.workflow(weid), "item:pay:undo", json.dumps(raw))
-    one._backend.forget()
+    one._backend.drop_cached_records()
     world.age_timers(60_000)
     world.settle(one, executors=EXECUTORS)
 

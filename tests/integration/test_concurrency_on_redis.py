@@ -232,7 +232,7 @@ def test_the_end_of_a_step_is_the_turn_of_the_next(world: World, end: str) -> No
             world.send(payload["events"], {**result_fields(payload), "type": "lost", "reason": end})
         case "time out":
             world.client.hset(world.keys.workflow(first), "deadline_ms", "1")
-            one._backend.forget()
+            one._backend.drop_cached_records()
             world.send(world.keys.events(0), {"type": "timeout", "execution": first})
     decide_all(world, one)
 
@@ -269,9 +269,9 @@ def test_a_step_in_back_off_lets_others_in_and_stands_in_line_again(world: World
     raw = json.loads(str(world.client.hget(world.keys.workflow(world.store.full_id("x0")), "step:a")))
     raw["not_before_ms"] -= 60_000
     world.client.hset(world.keys.workflow(world.store.full_id("x0")), "step:a", json.dumps(raw))
-    one._backend.forget()
+    one._backend.drop_cached_records()
     world.age_timers(60_000)
-    world.log().tend()
+    world.log().sweep()
     decide_all(world, one)
     assert names_of(members(world, "line")["k"]) == ["x0"]
 

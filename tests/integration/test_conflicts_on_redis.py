@@ -22,10 +22,10 @@ from integration.families import (
     turns_with_a_lost_reply,
 )
 from integration.world import Json, Proxy, World, result_fields, running
-from orchestrator.application.errors import StartRefused
+from orchestrator.application.errors import StartRejected
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.backend import Backend
-from orchestrator.client import Client, Started
+from orchestrator.client import Client, StartResult
 from orchestrator.redis_rq.connection import Client as RedisClient
 
 N = {"n": {"var": "input.n"}}
@@ -126,7 +126,7 @@ def test_terminate_existing_cancels_what_runs_and_what_it_brings_later_does_not_
     assert listed(world) == {"in_progress": [new]}
     assert all(new in member for member in [*world.leases(), *world.timers()])
     world.send(job["events"], result_fields(job, {"n": "late"}))
-    one._log.tend()
+    one._log.sweep()
     world.settle(one)
     assert (world.record("x").status, world.record("x").outcome) == ("complete", {"n": 2})
     assert listed(world) == {"complete": [new], "ended": [new]}
@@ -406,7 +406,7 @@ def test_fifty_producers_and_two_coordinators_at_once_make_one_execution(real_wo
             return client.start(ONE, inputs, f"x{n}", 30, idempotency_root="r")
         try:
             return client.start(ONE, inputs, "x", 30, conflict_policy=way)  # type: ignore[arg-type]
-        except StartRefused as error:
+        except StartRejected as error:
             return str(error)
 
     with running(made[0]), running(made[1]), ThreadPoolExecutor(50) as pool:
@@ -416,7 +416,7 @@ def test_fifty_producers_and_two_coordinators_at_once_make_one_execution(real_wo
     [name] = executions(world)
     refused = ["an execution with the id 'x' already exists"] * (49 if way == "fail" else 0)
     assert [one for one in answers if isinstance(one, str)] == refused
-    started = [one for one in answers if isinstance(one, Started)]
+    started = [one for one in answers if isinstance(one, StartResult)]
     assert {one.execution_id for one in started} == {name}
     assert sum(not one.existing for one in started) == (50 if way == "terminate_existing" else 1)
     record = world.record(name)

@@ -143,7 +143,7 @@ def test_a_step_on_hold_keeps_its_clock_and_rings_when_it_is_released(world: Wor
     step_as_it_is = json.loads(str(world.client.hget(world.keys.workflow(weid), "step:d")))
     step_as_it_is["wake_at_ms"] -= 60_000  # the time has passed meanwhile
     world.client.hset(world.keys.workflow(weid), "step:d", json.dumps(step_as_it_is))
-    one._backend.forget()
+    one._backend.drop_cached_records()
     control(world, "x", "release", "d")
     one.turn()
     assert list(world.timers()) == [timer]

@@ -21,7 +21,7 @@ from orchestrator.application.errors import StoreError, Unavailable
 from orchestrator.application.records.events import StartedEvent
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed, Delivery
-from orchestrator.coordinator.rejections import Refusals
+from orchestrator.coordinator.rejections import Rejections
 from orchestrator.redis_rq.store import RedisStore
 
 ONE = document(step("a"))
@@ -226,7 +226,7 @@ def test_every_event_handled_by_several_and_again_takes_each_step_once(
         held = held if again else []
     held += world.log("c0").read(100, 0)
     coordinators[0].handle(held)
-    for batch in world.log("c0").unfinished(100):
+    for batch in world.log("c0").read_unfinished(100):
         coordinators[0].handle(batch)
 
     assert world.status(weid) == "complete"
@@ -384,7 +384,7 @@ def test_what_was_written_is_not_sent_again_when_the_answer_to_another_cannot_be
     one = world.coordinator()
     first, second = (world.start(ONE, execution_id="x", conflict_policy="use_existing") for _ in range(2))
     monkeypatch.setattr(RedisStore, "commit", noted)
-    monkeypatch.setattr(orchestrator.coordinator.loop, "settle_conflict", torn)
+    monkeypatch.setattr(orchestrator.coordinator.loop, "resolve_conflict", torn)
     one.turn()
 
     assert sent == [2]
@@ -403,7 +403,7 @@ def test_a_refusal_that_cannot_be_written_harms_nothing_that_was(
     weid = world.begin(one, ONE)
     [payload] = world.payloads()
     world.send(world.keys.events_of(weid), {**result_fields(payload), "step": "nobody"})
-    monkeypatch.setattr(Refusals, "refuse", refuse)
+    monkeypatch.setattr(Rejections, "refuse", refuse)
     one.turn()
 
     assert world.status(weid) == "in_progress"
@@ -727,12 +727,12 @@ def calls_per_step(world: World, spec: Json, count: int) -> tuple[float, str]:
     world.begin(one, ONE)
     world.settle(one)
     log = world.log()
-    log.tend()
+    log.sweep()
     world.client.config_resetstat()
     for _ in range(count):
         world.start(spec)
     world.settle(one)
-    log.tend()
+    log.sweep()
     made = calls(world.client)
     assert all_complete(world, count + 1)
     steps = count * len(spec["steps"])

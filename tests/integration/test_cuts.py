@@ -19,7 +19,7 @@ from integration.world import Json, World, in_thread, result_fields
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 from redis_server import RedisServer
 from torture.proxy import Proxy
 
@@ -101,7 +101,7 @@ def test_a_coordinator_that_dies_with_any_of_its_messages_leaves_a_whole(
 
     for number in range(1, messages):
         cut_at(world, lines, number)
-        found = Inspector(world.client, world.keys).inspect_all().found
+        found = Verifier(world.client, world.keys).verify_all().found
         assert found == [], f"after message {number}: {found}"
 
         taken_over(world)

@@ -12,8 +12,8 @@ from coreworld import document, step
 from integration.world import World
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
-from orchestrator.redis_rq.dead_letters import DeadLetters, NoSuchLetter
-from orchestrator.redis_rq.event_log import SHOWN_OF_A_FIELD
+from orchestrator.redis_rq.dead_letters import DeadLetterNotFound, DeadLetters
+from orchestrator.redis_rq.event_log import MAX_LETTER_FIELD_CHARS
 
 ORDER = document(step("a"), name="order")
 
@@ -89,7 +89,7 @@ def test_a_letter_is_sent_whole_or_not_at_all(world: World, letters: DeadLetters
 
 
 def test_an_event_of_which_a_part_was_cut_cannot_be_sent_again(world: World, letters: DeadLetters) -> None:
-    entry = refused(world, spec="x" * (SHOWN_OF_A_FIELD + 1), inputs="{}")
+    entry = refused(world, spec="x" * (MAX_LETTER_FIELD_CHARS + 1), inputs="{}")
 
     letter = letters.get(entry)
 
@@ -116,7 +116,7 @@ def test_a_letter_that_somebody_wrote_by_hand_is_read_as_far_as_it_goes(
 
 @pytest.mark.parametrize("entry", ["1-1", "nonsense"])
 def test_a_letter_that_is_not_there_is_refused(letters: DeadLetters, entry: str) -> None:
-    with pytest.raises(NoSuchLetter, match=entry):
+    with pytest.raises(DeadLetterNotFound, match=entry):
         letters.get(entry)
 
 

@@ -58,7 +58,7 @@ def test_ten_thousand_timers_and_three_sweepers_and_a_killed_redis_make_each_eve
         def sweep(log: RedisEventLog) -> None:
             with suppress(Unavailable):
                 for _ in range(TIMERS):
-                    log.tend()
+                    log.sweep()
 
         threads = [
             threading.Thread(target=sweep, args=[world.log(f"c{n}", world.connect())]) for n in range(3)
@@ -71,7 +71,7 @@ def test_ten_thousand_timers_and_three_sweepers_and_a_killed_redis_make_each_eve
             thread.join()
         server.start()
         assert world.client.zcard(KEYS.timers) > 0, "it was killed in the middle"
-        while world.log().tend():
+        while world.log().sweep():
             pass
 
         tokens = [fields["token"] for _, fields in world.events()]

@@ -17,8 +17,8 @@ from coreworld import document, step
 from integration.test_why import connected, registered
 from integration.world import World, calls, in_thread
 from orchestrator.cli import main
-from orchestrator.diagnosis import Check, Level, examine
-from orchestrator.diagnosis.doctor import NAMES
+from orchestrator.diagnosis import Check, Level, run_checks
+from orchestrator.diagnosis.doctor import CHECK_NAMES
 from orchestrator.diagnosis.server import check_server
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def checked(world: World, name: str, *executors: str, keys: Keys | None = None) -> Check:
-    [found] = [one for one in examine(world.client, keys or world.keys, executors) if one.name == name]
+    [found] = [one for one in run_checks(world.client, keys or world.keys, executors) if one.name == name]
     return found
 
 
@@ -65,9 +65,9 @@ def test_every_check_is_made_and_where_all_is_well_none_complains(server: RedisS
     weid = world.begin(one, ONE)
     registered(world, "w1", QUEUE)
     with connected(world, "w1"):
-        checks = examine(world.client, world.keys, ["orchestrator_executors.examples"])
+        checks = run_checks(world.client, world.keys, ["orchestrator_executors.examples"])
 
-    assert tuple(check.name for check in checks) == NAMES
+    assert tuple(check.name for check in checks) == CHECK_NAMES
     assert [check for check in checks if check.level is not Level.OK or check.advice] == []
     assert world.status(weid) == "in_progress"
     world.close()
@@ -79,11 +79,11 @@ def test_a_redis_that_does_not_say_what_it_is_is_looked_at_all_the_same(server: 
         admin.acl_setuser("lookout", enabled=True, nopass=True, **allowed)
     client = connect(f"unix://lookout:any@{server.socket}")
 
-    checks = examine(client, Keys())
+    checks = run_checks(client, Keys())
 
     assert (checks[0].name, checks[0].level) == ("redis", Level.WARNING)
     assert checks[0].advice.startswith("allow INFO to this user")
-    assert [check.name for check in checks[1:]] == list(NAMES[6:])
+    assert [check.name for check in checks[1:]] == list(CHECK_NAMES[6:])
     client.close()
 
 
@@ -92,7 +92,7 @@ def test_the_number_of_commands_does_not_grow_with_what_is_held(real_world: Worl
 
     def commands() -> int:
         real_world.client.config_resetstat()
-        examine(real_world.client, real_world.keys)
+        run_checks(real_world.client, real_world.keys)
         return sum(calls(real_world.client).values())
 
     few = commands()
@@ -107,7 +107,7 @@ def test_the_number_of_commands_does_not_grow_with_what_is_held(real_world: Worl
 def test_a_redis_that_is_away_is_a_problem_and_not_an_error() -> None:
     client = connect("unix:///nowhere/redis.sock")
 
-    [check] = examine(client, Keys())
+    [check] = run_checks(client, Keys())
 
     assert (check.name, check.level) == ("redis", Level.PROBLEM)
     assert check.found.startswith("Redis cannot be used: ")
@@ -289,8 +289,8 @@ def test_a_redis_that_is_busy_is_a_problem_and_not_an_empty_one(server: RedisSer
             other.eval(endless, 0)
 
     with in_thread(runs_for_ever):
-        wait_until(lambda: len(examine(client, Keys())) == 1)
-        [check] = examine(client, Keys())
+        wait_until(lambda: len(run_checks(client, Keys())) == 1)
+        [check] = run_checks(client, Keys())
         client.script_kill()
 
     assert check.level is Level.PROBLEM
@@ -337,7 +337,7 @@ def test_a_key_of_another_type_where_a_stream_should_be_stops_nobody(world: Worl
     world.client.set(world.keys.events(0), "no stream")
     world.client.set(world.keys.events(9), "no stream")
 
-    checks = examine(world.client, world.keys)
+    checks = run_checks(world.client, world.keys)
 
     assert [check.name for check in checks][-1] == "executors"
 
@@ -529,14 +529,14 @@ def test_the_command_prints_a_line_for_each_check_and_what_to_do(server: RedisSe
     assert lines[0].split() == ["ok", "redis", "Redis", *lines[0].split()[3:]]
     at = next(n for n, line in enumerate(lines) if line.startswith("problem  coordinators"))
     assert lines[at + 1].strip() == "-> start one: orchestrator coordinator"
-    assert [line.split()[1] for line in lines if not line.startswith(" ")] == list(NAMES)
+    assert [line.split()[1] for line in lines if not line.startswith(" ")] == list(CHECK_NAMES)
 
 
 def test_the_command_prints_json(server: RedisServer) -> None:
     said = json.loads(doctor(server, "--json").output)
 
     assert said["ok"] is False
-    assert [check["name"] for check in said["checks"]] == list(NAMES)
+    assert [check["name"] for check in said["checks"]] == list(CHECK_NAMES)
     assert set(said["checks"][0]) == {"name", "level", "found", "advice"}
 
 
@@ -561,10 +561,10 @@ def test_a_system_that_runs_is_well_and_a_killed_worker_is_missed(
         workers = [processes.worker(), processes.rq_worker()]
 
         def is_well() -> bool:
-            return all(check.level is Level.OK for check in examine(client, world.keys))
+            return all(check.level is Level.OK for check in run_checks(client, world.keys))
 
         wait_until(lambda: checked(world, "workers").found.startswith("2 serve"), what=processes.log())
-        wait_until(is_well, what=str(examine(client, world.keys)))
+        wait_until(is_well, what=str(run_checks(client, world.keys)))
         for worker in workers:
             processes.freeze(worker)
         world.start(document(step("nothing")), execution_id="x1")

@@ -38,7 +38,7 @@ def test_fast_producers_are_told_to_wait_and_all_that_they_sent_is_taken(
 ) -> None:
     """A coordinator that is slow by itself: a batch of ten, and a pause of 20 ms before each."""
     world, most = real_world, 200
-    monkeypatch.setattr(backlog, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(backlog, "CHECK_INTERVAL_S", 0.0)
     one = world.coordinator("one", world.connect(), batch=10, block_ms=5, trim_every_s=0.05)
     read = one._log.read
     pause = threading.Event()
@@ -56,7 +56,7 @@ def test_fast_producers_are_told_to_wait_and_all_that_they_sent_is_taken(
             except Busy:
                 refused += 1
                 pause.wait(0.02)
-            assert backlog.waiting_starts(world.client, world.keys) <= most
+            assert backlog.count_waiting_starts(world.client, world.keys) <= most
         wait_until(lambda: world.client.zcard(world.keys.index("in_progress")) == len(sent), 60)
 
     assert refused > 0

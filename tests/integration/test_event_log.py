@@ -487,7 +487,7 @@ def test_redis_flushed_before_a_coordinator_looks_for_what_it_had_read_is_no_end
     log.open()
     world.client.flushall()
 
-    assert list(log.unfinished(10)) == []
+    assert list(log.read_unfinished(10)) == []
     assert log.read(10, 0) == []
     world.start(ONE)
     assert len(log.read(10, 0)) == 1
@@ -500,7 +500,7 @@ def test_redis_flushed_while_events_are_taken_over_is_no_end(world: World) -> No
     world.start(ONE)
     assert len(log.read(10, 0)) == 2
 
-    taken = log.unfinished(10)
+    taken = log.read_unfinished(10)
     next(taken)
     world.client.flushall()
 
@@ -527,7 +527,7 @@ def partitions_of(world: World, *names: str) -> dict[str, set[str]]:
     """Which event streams each coordinator asks for, by what it takes from all of them."""
     logs = {name: world.log(name) for name in names}
     for log in [*logs.values(), *logs.values()]:
-        log.tend()
+        log.sweep()
     found = {}
     for name, log in logs.items():
         for stream in world.streams()[1:]:
@@ -606,8 +606,8 @@ def test_when_a_coordinator_dies_the_others_take_over_its_share(world: World) ->
 def test_a_coordinator_that_leaves_politely_is_not_waited_for(world: World) -> None:
     one, two = world.log("one"), world.log("two")
     one.open()
-    two.tend()
-    one.tend()
+    two.sweep()
+    one.sweep()
 
     two.close()
 
@@ -656,7 +656,7 @@ def test_a_consumer_that_is_long_gone_is_removed_when_it_left_nothing(
 
     log.trim()
     assert consumers(world) == ["gone", "unfinished"], "an hour has not passed"
-    monkeypatch.setattr(events, "GONE_AFTER_MS", 0)
+    monkeypatch.setattr(events, "CONSUMER_GONE_AFTER_MS", 0)
     log.trim()
 
     assert (consumers(world), world.pending()) == (["unfinished"], [entry])
@@ -671,7 +671,7 @@ def test_both_sides_agree_on_the_stream_of_an_execution(world: World) -> None:
     ids = [f"{random.Random(n).getrandbits(128):032x}#ä{n}" for n in range(50)]
     world.client.zadd(world.keys.leases, {f"{weid}|a|0|1|t": 1 for weid in ids})
 
-    log.tend()
+    log.sweep()
 
     for stream in world.streams()[1:]:
         entries: Any = world.client.xrange(stream)

@@ -16,11 +16,11 @@ import pytest
 from failovers import Cell, own_cell
 from integration.test_processes import DIAMOND, accepted, expected, nothing_is_left
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.records.decisions import Complete, Final
-from orchestrator.client import Client, Forgotten
+from orchestrator.application.records.decisions import Complete, FinalDecision
+from orchestrator.client import Client, RequestLost
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 from processes import ROOT, stack, wait_until
 
 KEYS = Keys()
@@ -41,7 +41,7 @@ def test_a_failover_loses_the_last_writes_and_nothing_by_halves(cell: Cell, tmp_
         own = [processes.coordinator(), processes.worker(), processes.worker("default", "--concurrency", "4")]
         sent = client.start_many([DIAMOND] * WORKFLOWS, [{"n": n} for n in range(WORKFLOWS)])
         kept = [client.answer(entry, 60)["workflow_execution_id"] for entry in sent]
-        ends: dict[str, Final] = {}
+        ends: dict[str, FinalDecision] = {}
         waiting = threading.Thread(target=lambda: ends.update(last=client.wait(kept[-1], 120)))
         waiting.start()
         cell.wait_for_the_replica()
@@ -74,9 +74,9 @@ def test_a_failover_loses_the_last_writes_and_nothing_by_halves(cell: Cell, tmp_
         with pytest.raises(RecordNotFound):
             client.wait(execution, 5)
         assert not list(redis.scan_iter(f"*{execution}*"))
-    with pytest.raises(Forgotten, match="send it again"):
+    with pytest.raises(RequestLost, match="send it again"):
         client.answer(unanswered, 0.1)
-    assert [str(one.finding) for one in Inspector(redis, KEYS).inspect_all().found] == []
+    assert [str(one.finding) for one in Verifier(redis, KEYS).verify_all().found] == []
     assert not redis.xlen(KEYS.dead)
 
 

@@ -17,8 +17,8 @@ from integration.test_why import connected, registered
 from integration.world import World, in_thread
 from orchestrator.backend.backend import Backend
 from orchestrator.cli import main
-from orchestrator.coordinator.loop import Coordinator, Pace
-from orchestrator.diagnosis import Health, Whose, health
+from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
+from orchestrator.diagnosis import Health, ProcessFilter, health
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.runner import RqRunner
 from processes import Stack, stack, wait_until
@@ -28,12 +28,14 @@ HERE = socket.gethostname()
 QUEUE = "orchestrator.default"
 
 
-def coordinators(world: World, whose: Whose | None = None, max_age_ms: int = 10_000) -> Health:
-    return health(world.client, world.keys, "coordinator", whose, max_age_ms)
+def coordinators(
+    world: World, process_filter: ProcessFilter | None = None, max_age_ms: int = 10_000
+) -> Health:
+    return health(world.client, world.keys, "coordinator", process_filter, max_age_ms)
 
 
-def workers(world: World, whose: Whose | None = None, max_age_ms: int = 10_000) -> Health:
-    return health(world.client, world.keys, "worker", whose, max_age_ms)
+def workers(world: World, process_filter: ProcessFilter | None = None, max_age_ms: int = 10_000) -> Health:
+    return health(world.client, world.keys, "worker", process_filter, max_age_ms)
 
 
 # ---- coordinators
@@ -68,12 +70,14 @@ def test_only_those_of_a_host_or_of_a_name_are_looked_at(world: World) -> None:
     now = world.now_ms()
     world.client.zadd(world.keys.coordinators, {"box-7-ab12": now, "box-2-9-cd34": now - 60_000})
 
-    assert coordinators(world, Whose(host="box")).is_healthy
-    assert not coordinators(world, Whose(host="box-2")).is_healthy
-    assert coordinators(world, Whose(host="elsewhere")).words == "there is no coordinator on elsewhere"
-    assert coordinators(world, Whose(name="box-7-ab12")).is_healthy
-    assert not coordinators(world, Whose(host="elsewhere", name="box-2-9")).is_healthy
-    assert coordinators(world, Whose(name="box-3")).words == "there is no coordinator called box-3"
+    assert coordinators(world, ProcessFilter(host="box")).is_healthy
+    assert not coordinators(world, ProcessFilter(host="box-2")).is_healthy
+    assert (
+        coordinators(world, ProcessFilter(host="elsewhere")).words == "there is no coordinator on elsewhere"
+    )
+    assert coordinators(world, ProcessFilter(name="box-7-ab12")).is_healthy
+    assert not coordinators(world, ProcessFilter(host="elsewhere", name="box-2-9")).is_healthy
+    assert coordinators(world, ProcessFilter(name="box-3")).words == "there is no coordinator called box-3"
 
 
 def test_a_coordinator_that_hangs_in_a_decision_is_not_well(world: World) -> None:
@@ -90,7 +94,7 @@ def test_a_coordinator_that_hangs_in_a_decision_is_not_well(world: World) -> Non
         Backend(store=store, runner=RqRunner(client, world.keys)),
         world.log("one", client),
         store,
-        Pace(block_ms=10, tend_every_s=0.0),
+        CoordinatorOptions(block_ms=10, tend_every_s=0.0),
         nonce=hangs,
     )
     stop = threading.Event()
@@ -131,7 +135,7 @@ def test_what_a_killed_worker_left_behind_says_nothing_of_the_next_one(world: Wo
     registered(world, "new", QUEUE)
 
     with connected(world, "new"):
-        assert workers(world, Whose(host="h1")).words == "1 worker on h1 well"
+        assert workers(world, ProcessFilter(host="h1")).words == "1 worker on h1 well"
 
 
 def test_workers_of_other_queues_and_other_hosts_do_not_count(world: World) -> None:
@@ -140,7 +144,7 @@ def test_workers_of_other_queues_and_other_hosts_do_not_count(world: World) -> N
 
     with connected(world, "w1", "w2"):
         assert [pulse.name for pulse in workers(world).pulses] == ["w2"]
-        assert not workers(world, Whose(host="h2")).is_healthy
+        assert not workers(world, ProcessFilter(host="h2")).is_healthy
 
 
 def test_whoever_may_not_ask_for_connections_goes_by_the_beats(tmp_path: Path) -> None:

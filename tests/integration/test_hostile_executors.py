@@ -15,7 +15,7 @@ import pytest
 
 from integration.hostile import CREW, FRESH, MARK, STOCK, WARM, WORKERS, Json, System, attacked, marked
 from orchestrator.application.records.decisions import Complete, Failed
-from orchestrator.application.records.step_log import LONGEST
+from orchestrator.application.records.step_log import MAX_LINE_LENGTH
 from processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -205,7 +205,7 @@ def test_of_a_hundred_megabytes_that_are_logged_little_is_kept(system: System) -
     assert system.output(execution) == {"logged": True}
 
     kept = [line.text for line in system.client.lines(execution)]
-    assert kept == 50 * [f"{'x' * LONGEST}..."]
+    assert kept == 50 * [f"{'x' * MAX_LINE_LENGTH}..."]
     system.still_serves()
 
 

@@ -129,7 +129,7 @@ def test_a_window_that_ends_between_commit_and_answer_is_a_start_like_any_other(
         world.client.delete(f"orchestrator:idempotency:{root}")
         return None
 
-    monkeypatch.setattr(one._backend.commons, "first_of", just_over)
+    monkeypatch.setattr(one._backend.shared_state, "first_of", just_over)
     again = start(world, "x1")
     one.turn()
 

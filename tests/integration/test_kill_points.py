@@ -14,7 +14,7 @@ from orchestrator.client import Client
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import GROUP, Keys
-from orchestrator.testing import Rehearsal
+from orchestrator.testing import WorkflowTest
 from processes import Stack, stack, wait_until
 
 KEYS = Keys()
@@ -139,7 +139,7 @@ def test_what_is_rehearsed_is_what_happens(
         client.wait("order-1", timeout_s=60)
 
     inputs = {"ledger": str(rehearsed), "dies": False}
-    play = Rehearsal(DOCUMENT, inputs, executors="step_functions", execution_id="order-1")
+    play = WorkflowTest(DOCUMENT, inputs, executors="step_functions", execution_id="order-1")
     play.kill(point, step="pay")
     play.run().check_kills()
 

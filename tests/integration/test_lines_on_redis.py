@@ -16,14 +16,14 @@ from coreworld import document, step
 from integration.test_harness import dispatched, harness, published
 from integration.test_views import command, lines_until, orchestrator
 from integration.world import Json, Proxy, World, calls, durable_world, in_thread, wait_until
-from orchestrator.application.records.step_log import LEFT_OUT, MOST_OF_A_RUN, Line
-from orchestrator.cli.commands.history import happened
+from orchestrator.application.records.step_log import LINES_OMITTED, MAX_LINES_PER_RUN, LogLine
+from orchestrator.cli.commands.history import describe_entry
 from orchestrator.client import Client
-from orchestrator.invocation.exceptions import VARIABLE
+from orchestrator.invocation.exceptions import NON_RETRYABLE_VARIABLE
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.step_log import read_lines
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.step_log import read_log_lines
+from orchestrator.redis_rq.verify.verifier import Verifier
 from orchestrator.worker import step_log as writing
 from processes import Stack, stack
 from processes import wait_until as wait_for
@@ -59,7 +59,7 @@ def test_what_is_said_comes_with_the_result(world: World, monkeypatch: pytest.Mo
 
     assert said(world, payload["execution"]) == ["one", "0.5: two", "three", "four"]
     [line] = world.store.lines(payload["execution"])[:1]
-    assert line == Line("a", 0, 1, line.at, "one")
+    assert line == LogLine("a", 0, 1, line.at, "one")
     assert len(published(world)) == 1
 
 
@@ -82,7 +82,7 @@ def test_the_time_of_a_line_is_that_of_redis_when_it_was_said(
     [(entry_id, _)] = real_world.events()
     assert history[0]["at"] <= early.at < late.at
     result_ms = int(entry_id.partition("-")[0])
-    [first, last] = read_lines(real_world.client, real_world.keys, payload["execution"])
+    [first, last] = read_log_lines(real_world.client, real_world.keys, payload["execution"])
     assert int(first[0].partition("-")[0]) <= int(last[0].partition("-")[0]) <= result_ms
 
 
@@ -105,25 +105,25 @@ def test_many_lines_do_not_wait_for_their_time(world: World, monkeypatch: pytest
     payload = dispatched(world)
 
     def executor(inputs: Json, log: Any) -> None:
-        for n in range(writing.LARGE):
+        for n in range(writing.FLUSH_AT_LINES):
             log(n)
         wait_until(lambda: said(world, payload["execution"]))
 
     run(world, payload, executor)
 
-    assert said(world, payload["execution"]) == [str(n) for n in range(writing.LARGE)]
+    assert said(world, payload["execution"]) == [str(n) for n in range(writing.FLUSH_AT_LINES)]
 
 
 def test_a_run_that_says_too_much_is_cut_short(world: World) -> None:
     payload = dispatched(world)
 
     def executor(inputs: Json, log: Any) -> None:
-        for n in range(3 * MOST_OF_A_RUN):
+        for n in range(3 * MAX_LINES_PER_RUN):
             log(n)
 
     run(world, payload, executor)
 
-    assert said(world, payload["execution"]) == [*map(str, range(MOST_OF_A_RUN)), LEFT_OUT]
+    assert said(world, payload["execution"]) == [*map(str, range(MAX_LINES_PER_RUN)), LINES_OMITTED]
 
 
 def test_lines_cost_no_round_trip_of_their_own_and_silence_costs_nothing(real_world: World) -> None:
@@ -267,12 +267,12 @@ def test_who_speaks_after_the_end_is_heard_until_the_execution_is_dropped(world:
     one = world.coordinator()
     weid = world.begin(one, ONE, execution_id="x")
     world.settle(one)
-    late = Line("a", 0, 1, "2026-01-01T00:00:00.000Z", "late")
+    late = LogLine("a", 0, 1, "2026-01-01T00:00:00.000Z", "late")
 
-    world.store.add_lines(weid, [late])
+    world.store.add_log_lines(weid, [late])
     assert said(world, weid) == ["late"]
     world.client.delete(world.keys.workflow(weid), world.keys.lines(weid))
-    world.store.add_lines(weid, [late])
+    world.store.add_log_lines(weid, [late])
 
     assert not world.client.exists(world.keys.lines(weid))
 
@@ -293,14 +293,14 @@ def test_lines_go_with_their_execution_after_its_retention(world: World) -> None
 def test_verify_finds_lines_that_would_go_before_their_execution_has_ended(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, document(step("a"), step("b", after="a")))
-    inspector = Inspector(world.client, world.keys, world.retention_s)
+    inspector = Verifier(world.client, world.keys, world.retention_s)
     assert world.work({"a": speak})
     one.turn()
-    assert inspector.inspect_all().found == []
+    assert inspector.verify_all().found == []
 
     world.client.expire(world.keys.lines(weid), 60)
 
-    [found] = inspector.inspect_all().found
+    [found] = inspector.verify_all().found
     assert (found.finding.code, found.finding.where) == ("term", world.keys.lines(weid))
 
 
@@ -378,13 +378,13 @@ def test_history_can_leave_them_out_and_json_has_them(real_world: World) -> None
 def test_watch_and_a_history_that_is_followed_tell_it_while_it_is_said(real_world: World) -> None:
     one = real_world.coordinator()
     weid = real_world.begin(one, ONE, execution_id="x")
-    line = Line("a", 0, 1, "2026-01-01T00:00:00.000Z", "so far so good")
+    line = LogLine("a", 0, 1, "2026-01-01T00:00:00.000Z", "so far so good")
 
     for arguments in (["watch", "x"], ["history", "x", "--follow"]):
         with command(real_world, *arguments) as process:
             lines_until(process, "is in progress")
             line = replace(line, text=f"{line.text}, {arguments[0]}")
-            real_world.store.add_lines(weid, [line])
+            real_world.store.add_log_lines(weid, [line])
             assert lines_until(process, f"says: {line.text}")
             process.kill()
             process.communicate()
@@ -451,7 +451,7 @@ def test_a_worker_that_names_a_type_has_its_failures_tried_once(
     redis = connect(redis_url)
     client = Client(redis)
     with stack(
-        redis_url, "step_functions", tmp_path / "logs", **{VARIABLE: "KeyError, ValueError"}
+        redis_url, "step_functions", tmp_path / "logs", **{NON_RETRYABLE_VARIABLE: "KeyError, ValueError"}
     ) as processes:
         processes.coordinator()
         WORKERS[worker](processes)
@@ -460,7 +460,7 @@ def test_a_worker_that_names_a_type_has_its_failures_tried_once(
 
     found = client.record("x").steps["fail"]
     assert found.attempt == 1
-    assert (found.error or {})["not_retried"] == f"{VARIABLE} of its worker names ValueError"
+    assert (found.error or {})["not_retried"] == f"{NON_RETRYABLE_VARIABLE} of its worker names ValueError"
     redis.close()
 
 
@@ -484,4 +484,4 @@ def test_the_document_decides_upon_what_a_worker_tells_of_the_types(world: World
         assert (world.record(weid).error or {})["not_retried"] == f"retry.non_retryable names {name}"
         [entry] = [one for one in world.history(weid) if one.get("to") == "failed"]
         assert entry["error"]["not_retried"] == f"retry.non_retryable names {name}"
-        assert happened(entry).endswith(f"; not retried: retry.non_retryable names {name}")
+        assert describe_entry(entry).endswith(f"; not retried: retry.non_retryable names {name}")

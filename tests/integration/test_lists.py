@@ -20,11 +20,11 @@ from integration.world import World, calls, commit, decision, in_thread, now, sn
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.events import Control, ControlEvent, iso
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.client import Client, Filter, Page, Summary
-from orchestrator.redis_rq.queries.listing import LOOKED_THROUGH, MOST_LOOKS, BadCursor, Listing
+from orchestrator.client import Client, ExecutionFilter, Page, Summary
+from orchestrator.redis_rq.queries.listing import MAX_SCANS, SCAN_BATCH_SIZE, InvalidCursor, Listing
 from redis_server import RedisServer
 
 STATUSES = [status.value for status in WorkflowStatus]
@@ -40,15 +40,15 @@ def ids(page: Page) -> list[str]:
 
 
 def told(one: Summary) -> tuple[Any, ...]:
-    assert (one.ended_at is not None) == (one.status in FINAL_WORKFLOWS)
+    assert (one.ended_at is not None) == (one.status in FINAL_WORKFLOW_STATUSES)
     return one.status.value, ms_of(one.created_at), one.name, one.group, one.labels, one.parent
 
 
-def all_of(world: World, wanted: Filter, limit: int) -> list[str]:
+def all_of(world: World, wanted: ExecutionFilter, limit: int) -> list[str]:
     return [one for page in pages(world, wanted, limit) for one in page]
 
 
-def pages(world: World, wanted: Filter, limit: int) -> list[list[str]]:
+def pages(world: World, wanted: ExecutionFilter, limit: int) -> list[list[str]]:
     """All pages to the last; a page is never longer than its limit."""
     found, cursor = [], None
     while True:
@@ -115,12 +115,12 @@ _POSSIBLE: dict[str, list[Control]] = {
 }
 
 
-def any_filter(rng: random.Random) -> Filter:
+def any_filter(rng: random.Random) -> ExecutionFilter:
     statuses = rng.choice([[], ["in_progress"], ["in_progress", "paused"], ["paused", "cancelled", "failed"]])
     labels = rng.choice([{}, {}, {"customer": "acme"}, {"customer": "zeta", "kind": "big"}, {"kind": "none"}])
     since, until = rng.choice([None, START_MS + 3]), rng.choice([None, START_MS + 9])
     found = [WorkflowStatus(status) for status in statuses]
-    return Filter(found, rng.choice(NAMES), rng.choice(GROUPS), labels, since, until)
+    return ExecutionFilter(found, rng.choice(NAMES), rng.choice(GROUPS), labels, since, until)
 
 
 @pytest.mark.parametrize("seed_of_chance", range(25))
@@ -198,8 +198,8 @@ def test_one_that_moves_between_two_indexes_is_not_overlooked(
 
     with in_thread(move):
         try:
-            both = Filter([WorkflowStatus.IN_PROGRESS, WorkflowStatus.PAUSED], "order")
-            wanted = both if leads == "the name" else Filter()
+            both = ExecutionFilter([WorkflowStatus.IN_PROGRESS, WorkflowStatus.PAUSED], "order")
+            wanted = both if leads == "the name" else ExecutionFilter()
             found = [ids(slow.page(wanted)) for _ in range(200)]
         finally:
             stop.set()
@@ -219,8 +219,8 @@ def test_any_number_of_executions_may_have_begun_at_the_same_time(world: World, 
     seed(world.client, world.keys, [*same, *around])
     in_order = ["last", *(f"x{n:03}" for n in reversed(range(100))), "first"]
 
-    assert all_of(world, Filter(), limit) == in_order
-    failed = Filter([WorkflowStatus.FAILED])
+    assert all_of(world, ExecutionFilter(), limit) == in_order
+    failed = ExecutionFilter([WorkflowStatus.FAILED])
     assert all_of(world, failed, limit) == [f"x{n:03}" for n in reversed(range(100)) if n % 3]
 
 
@@ -231,17 +231,17 @@ def test_since_is_from_then_on_and_until_is_before(world: World) -> None:
     began = [(-1, 0), (0, 0), (0, 3), (1, 0), (1, 5), (2, 0)]
     seed(world.client, world.keys, [Known(f"{ms}/{n}", START_MS + ms, n) for ms, n in began])
 
-    assert pages(world, Filter(since_ms=START_MS, until_ms=START_MS + 2), 10) == [
+    assert pages(world, ExecutionFilter(since_ms=START_MS, until_ms=START_MS + 2), 10) == [
         ["1/5", "1/0", "0/3", "0/0"]
     ]
-    assert pages(world, Filter(since_ms=START_MS, until_ms=START_MS), 10) == [[]]
+    assert pages(world, ExecutionFilter(since_ms=START_MS, until_ms=START_MS), 10) == [[]]
 
 
 def test_a_cursor_does_not_lead_out_of_the_times(world: World) -> None:
     seed(world.client, world.keys, [Known(f"x{n}", START_MS + n) for n in range(6)])
-    cursor = listing(world).page(Filter(), 1).cursor
+    cursor = listing(world).page(ExecutionFilter(), 1).cursor
 
-    assert ids(listing(world).page(Filter(until_ms=START_MS + 2), 10, cursor)) == ["x1", "x0"]
+    assert ids(listing(world).page(ExecutionFilter(until_ms=START_MS + 2), 10, cursor)) == ["x1", "x0"]
 
 
 # ---- cursors and limits
@@ -253,8 +253,8 @@ def test_a_cursor_does_not_lead_out_of_the_times(world: World) -> None:
 def test_what_is_no_cursor_is_refused(world: World, cursor: str) -> None:
     seed(world.client, world.keys, [Known("x", START_MS)])
 
-    with pytest.raises(BadCursor, match="is no cursor: give the one that the page before came with"):
-        listing(world).page(Filter(), 10, cursor)
+    with pytest.raises(InvalidCursor, match="is no cursor: give the one that the page before came with"):
+        listing(world).page(ExecutionFilter(), 10, cursor)
 
 
 def test_a_page_of_nothing_is_refused(world: World) -> None:
@@ -265,17 +265,17 @@ def test_a_page_of_nothing_is_refused(world: World) -> None:
 def test_a_full_page_that_is_the_last_has_no_cursor(world: World) -> None:
     seed(world.client, world.keys, [Known(f"x{n}", START_MS + n) for n in range(4)])
 
-    assert [len(page) for page in pages(world, Filter(), 2)] == [2, 2]
-    assert listing(world).page(Filter(), 4).cursor is None
+    assert [len(page) for page in pages(world, ExecutionFilter(), 2)] == [2, 2]
+    assert listing(world).page(ExecutionFilter(), 4).cursor is None
 
 
 def test_a_cursor_leads_on_when_the_execution_it_names_is_gone(world: World) -> None:
     seed(world.client, world.keys, [Known(f"x{n}", START_MS + n) for n in range(4)])
-    cursor = listing(world).page(Filter(), 2).cursor
+    cursor = listing(world).page(ExecutionFilter(), 2).cursor
     world.client.zrem(world.keys.index("complete"), "w1#x2")
     world.client.delete(world.keys.workflow("w1#x2"))
 
-    assert ids(listing(world).page(Filter(), 2, cursor)) == ["x1", "x0"]
+    assert ids(listing(world).page(ExecutionFilter(), 2, cursor)) == ["x1", "x0"]
 
 
 # ---- what is not there any more, and what is broken
@@ -286,17 +286,19 @@ def test_what_has_expired_is_passed_over(world: World) -> None:
     for n in range(10, 190):
         world.client.delete(world.keys.workflow(f"w1#x{n:03}"))
 
-    assert all_of(world, Filter(), 20) == [f"x{n:03}" for n in reversed([*range(10), *range(190, 200)])]
+    assert all_of(world, ExecutionFilter(), 20) == [
+        f"x{n:03}" for n in reversed([*range(10), *range(190, 200)])
+    ]
 
 
 def test_a_page_ends_before_it_is_full_rather_than_look_for_ever(world: World) -> None:
-    most = LOOKED_THROUGH * MOST_LOOKS
+    most = SCAN_BATCH_SIZE * MAX_SCANS
     others = [Known(f"n{n}", START_MS + n, name="order") for n in range(1, most + 100)]
     wanted = [Known("w", START_MS, group="march", name="order")]
     rivals = [Known(f"g{n}", START_MS + n, group="march") for n in range(1, most + 200)]
     seed(world.client, world.keys, [*others, *wanted, *rivals])
 
-    first, second = pages(world, Filter(name="order", group="march"), 10)
+    first, second = pages(world, ExecutionFilter(name="order", group="march"), 10)
 
     assert (first, second) == ([], ["w"])
 
@@ -315,7 +317,7 @@ def test_a_record_that_cannot_be_read_does_not_hide_the_others(world: World, how
     seed(world.client, world.keys, [Known(f"x{n}", START_MS + n, labels={"k": "v"}) for n in range(3)])
     BROKEN[how](world, world.keys.workflow("w1#x1"))
 
-    for wanted in (Filter(), Filter(labels={"k": "v"})):
+    for wanted in (ExecutionFilter(), ExecutionFilter(labels={"k": "v"})):
         assert all_of(world, wanted, 2) == ["x2", "x0"]
 
 
@@ -324,24 +326,24 @@ def test_what_an_index_forgot_to_forget_is_not_believed(world: World) -> None:
     for index in (world.keys.index_of_label("k", "old"), world.keys.index("failed")):
         world.client.zadd(index, {"w1#x": START_MS})
 
-    assert pages(world, Filter(labels={"k": "old"}), 5) == [[]]
-    assert pages(world, Filter([WorkflowStatus.FAILED]), 5) == [[]]
-    assert pages(world, Filter(labels={"k": "new"}), 5) == [["x"]]
+    assert pages(world, ExecutionFilter(labels={"k": "old"}), 5) == [[]]
+    assert pages(world, ExecutionFilter([WorkflowStatus.FAILED]), 5) == [[]]
+    assert pages(world, ExecutionFilter(labels={"k": "new"}), 5) == [["x"]]
 
 
 # ---- what it costs
 
 
 FILTERS = {
-    "all": Filter(),
-    "one status": Filter([WorkflowStatus.COMPLETE]),
-    "several statuses": Filter([WorkflowStatus.COMPLETE, WorkflowStatus.FAILED]),
-    "a name": Filter(name="order"),
-    "a label and a status": Filter([WorkflowStatus.COMPLETE], labels={"customer": "acme"}),
-    "everything": Filter(
+    "all": ExecutionFilter(),
+    "one status": ExecutionFilter([WorkflowStatus.COMPLETE]),
+    "several statuses": ExecutionFilter([WorkflowStatus.COMPLETE, WorkflowStatus.FAILED]),
+    "a name": ExecutionFilter(name="order"),
+    "a label and a status": ExecutionFilter([WorkflowStatus.COMPLETE], labels={"customer": "acme"}),
+    "everything": ExecutionFilter(
         [WorkflowStatus.COMPLETE, WorkflowStatus.HALTED], "order", "march", {"customer": "acme"}
     ),
-    "a time": Filter(since_ms=START_MS + 10),
+    "a time": ExecutionFilter(since_ms=START_MS + 10),
 }
 
 
@@ -382,7 +384,7 @@ def test_nothing_is_read_of_a_record_but_what_is_shown(real_world: World) -> Non
     seed(world.client, world.keys, [Known("x", START_MS, name="order")], payload=secret["inputs"])
     words: list[str] = []
     with world.connect().monitor() as monitor:  # type: ignore[no-untyped-call]
-        listing(world).page(Filter(name="order"))
+        listing(world).page(ExecutionFilter(name="order"))
         world.client.ping()
         for said in monitor.listen():
             if said["command"] == "PING":

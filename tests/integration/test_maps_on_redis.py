@@ -288,7 +288,7 @@ def test_in_any_order_and_with_any_coordinator_every_item_counts_once(world: Wor
         if world.status(weid) == "complete":
             break
         if chance.random() < 0.1:
-            chance.choice(serving)._backend.forget()
+            chance.choice(serving)._backend.drop_cached_records()
         if chance.random() < 0.5:
             world.work({"a": fails_often, "b": lambda inputs: {"r": inputs["v"]}}, most=chance.randint(1, 4))
         chance.choice(serving).turn()

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.application.records.decisions import Complete, Final
+from orchestrator.application.records.decisions import Complete, FinalDecision
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 from outages import ARGUMENTS, OUTAGES
 from processes import ROOT, Stack, stack, wait_until
 from redis_server import RedisServer, own_redis
@@ -119,7 +119,7 @@ def test_after_an_outage_all_go_on_by_themselves(system: System, outage: str, tm
     running = {queue: f"{name}-{queue}" for queue in QUEUES}
     for queue, execution_id in running.items():
         system.start(queue, execution_id, go)
-    ends: dict[str, Final] = {}
+    ends: dict[str, FinalDecision] = {}
 
     def wait_for(execution_id: str) -> None:
         ends[execution_id] = system.client.wait(execution_id, 60)
@@ -162,5 +162,5 @@ def test_after_an_outage_all_go_on_by_themselves(system: System, outage: str, tm
         complaints = system.complaints(process, said[process])
         assert len(complaints) <= 4, complaints
         assert not any("Traceback" in line for line in complaints), complaints
-    report = Inspector(system.redis, KEYS).inspect_all()
+    report = Verifier(system.redis, KEYS).verify_all()
     assert [str(one.finding) for one in report.found] == []

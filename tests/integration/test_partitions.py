@@ -10,7 +10,7 @@ import pytest
 from coreworld import document, step
 from integration.world import World
 from orchestrator.redis_rq.keys import GROUP, Keys
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 
 ONE = document(step("a"))
 TWO = document(step("a"), step("b", after="a"))
@@ -41,7 +41,7 @@ def test_events_in_streams_that_the_setting_no_longer_has_are_read(world: World)
     world.settle(after)
 
     assert {world.status(weid) for weid in started} == {"complete"}
-    assert Inspector(world.client, world.keys).inspect_all().found == []
+    assert Verifier(world.client, world.keys).verify_all().found == []
     world.log("after").trim()
     world.keys = Keys()
     assert world.pending() == []
@@ -68,7 +68,7 @@ def test_coordinators_with_different_settings_read_all_streams_of_both(world: Wo
     world.settle(low, high)
 
     assert {world.status(weid) for weid in started} == {"complete"}
-    assert world.client.get(world.keys.most_partitions) == "6"
+    assert world.client.get(world.keys.max_partitions) == "6"
 
 
 def test_a_coordinator_that_takes_over_reads_the_streams_of_a_higher_setting(world: World) -> None:
@@ -99,7 +99,7 @@ def test_streams_beyond_the_setting_are_trimmed_by_the_same_rule(world: World) -
     world.client.xack(stream, GROUP, sent[0], sent[2])
     log = narrowed(world, 2).log("after")
     log.open()
-    log.tend()
+    log.sweep()
 
     log.trim()
 

@@ -11,8 +11,8 @@ import pytest
 
 from coreworld import document, step
 from integration.world import Json, World, calls, durable_world, in_thread, running, wait_until
-from orchestrator.application.errors import PayloadMissing, StartRefused
-from orchestrator.application.values.payload_refs import PAYLOAD, is_reference
+from orchestrator.application.errors import PayloadMissing, StartRejected
+from orchestrator.application.values.payload_refs import PAYLOAD_KEY, is_reference
 from orchestrator.client import Client
 from orchestrator.redis_rq.payloads import TTL_S, RedisPayloads
 from orchestrator.worker.executors.lookup import Executors
@@ -74,7 +74,7 @@ def test_a_large_value_is_loaded_for_the_executor_and_nobody_else_carries_it(wor
     reference = job["inputs"]["rows"]
     assert is_reference(reference)
     assert job["inputs"]["count"] == 1_000
-    assert payload_keys(world) == [world.keys.payload(reference[PAYLOAD])]
+    assert payload_keys(world) == [world.keys.payload(reference[PAYLOAD_KEY])]
     assert reference["bytes"] == len(json.dumps(ROWS, separators=(",", ":")))
     assert ran(world).outcome == {"b": {"counted": 1_000, "count": 1_000}, "rows": reference}
     assert client_of(world).result(weid) == {"b": {"counted": 1_000, "count": 1_000}, "rows": ROWS}
@@ -92,7 +92,7 @@ def test_a_payload_expires_and_every_use_gives_it_a_full_term(world: World) -> N
     assert world.client.ttl(key) > TTL_S - 10
 
     world.client.expire(key, 100)
-    RedisPayloads(world.client, world.keys).put(job["inputs"]["rows"][PAYLOAD], b"[]")
+    RedisPayloads(world.client, world.keys).put(job["inputs"]["rows"][PAYLOAD_KEY], b"[]")
     assert world.client.ttl(key) > TTL_S - 10
 
 
@@ -165,7 +165,7 @@ def test_a_payload_that_expired_fails_the_step_and_says_which(world: World) -> N
     error = ran(world).steps["b"].error
 
     assert error["kind"] == "payload_missing"
-    payload_id = job["inputs"]["rows"][PAYLOAD]
+    payload_id = job["inputs"]["rows"][PAYLOAD_KEY]
     assert (
         f"inputs.rows is kept by reference (27,781 bytes), and its payload {payload_id}" in error["message"]
     )
@@ -376,7 +376,7 @@ def test_the_type_of_a_large_input_is_checked_before_it_is_put_away(world: World
     client = client_of(world)
     client.register("length", LENGTH)
 
-    with pytest.raises(StartRefused, match=r"inputs.text: must be of type string, not a list"):
+    with pytest.raises(StartRejected, match=r"inputs.text: must be of type string, not a list"):
         client.send_start("length" if by_name else LENGTH, {"text": [BIG]})
 
     assert payload_keys(world) == []
@@ -396,10 +396,10 @@ def test_inputs_that_are_too_large_altogether_are_refused_with_their_size(
 ) -> None:
     client = client_of(world)
 
-    with pytest.raises(StartRefused, match=r"the object of inputs has 1,\d{3},\d{3} bytes; a start allows"):
+    with pytest.raises(StartRejected, match=r"the object of inputs has 1,\d{3},\d{3} bytes; a start allows"):
         client.send_start(LENGTH, {str(n): "x" * 50 for n in range(30_000)})
     monkeypatch.setenv("ORCHESTRATOR_PAYLOAD_MAX_BYTES", "2000000")
-    with pytest.raises(StartRefused, match="'text' of the object of inputs has 3,000,002 bytes"):
+    with pytest.raises(StartRejected, match="'text' of the object of inputs has 3,000,002 bytes"):
         client.send_start(LENGTH, {"text": BIG})
 
 

@@ -24,7 +24,7 @@ from integration.families import (
 from integration.world import Json, Proxy, World, result_fields, snapshot
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.commit_args import SPARE_S
+from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.connection import Client
 
 SCOPES = {"scopes": ["flow", "global", "flow_group"]}
@@ -107,7 +107,7 @@ def test_what_is_retried_has_no_term_until_it_ends_again(world: World) -> None:
     world.settle(one)
     assert (world.status(weid), counted(world, weid)) == ("complete", ("0", None))
     assert listed(world, weid) == ["complete", "ended"]
-    assert 0 < max(terms(world, weid)) <= world.retention_s + SPARE_S
+    assert 0 < max(terms(world, weid)) <= world.retention_s + RETENTION_MARGIN_S
     assert world.moves(weid, "complete") == ["a", "b"]
     assert left(world) == {}
 

@@ -9,8 +9,8 @@ import pytest
 from coreworld import document, step
 from integration.world import World, snapshot
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.commit_args import SPARE_S
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
+from orchestrator.redis_rq.verify.verifier import Verifier
 
 HOUR_MS = 3_600_000
 SHORT = document(step("a"), name="short", retention="1h")
@@ -37,7 +37,7 @@ def mentions(world: World, weid: str) -> list[str]:
 
 
 def verified(world: World, **options: Any) -> list[str]:
-    report = Inspector(world.client, world.keys, world.retention_s, **options).inspect_all()
+    report = Verifier(world.client, world.keys, world.retention_s, **options).verify_all()
     return [one.finding.code for one in report.found]
 
 
@@ -65,7 +65,7 @@ def test_its_spec_goes_a_day_after_it(world: World) -> None:
     weid = ended(world, one, SHORT)
 
     spec = world.keys.spec(weid.partition("#")[0])
-    assert 3_600 + SPARE_S - 60 < int(str(world.client.ttl(spec))) <= 3_600 + SPARE_S
+    assert 3_600 + RETENTION_MARGIN_S - 60 < int(str(world.client.ttl(spec))) <= 3_600 + RETENTION_MARGIN_S
 
 
 def test_an_execution_that_is_opened_again_is_kept_until_it_ends_again(world: World) -> None:

@@ -21,7 +21,7 @@ from coreworld import document, step
 from integration.world import Json, World, creation, written
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.redis_rq.connection import Client
-from orchestrator.redis_rq.job_codec import RUN_STEP, job_words, read_job, read_payload
+from orchestrator.redis_rq.job_codec import RUN_STEP, job_args, read_job, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.step_job import StepJob
 from redis_server import RedisServer
@@ -143,7 +143,7 @@ def test_a_job_comes_back_as_it_went() -> None:
 
 
 def parts_of(job: DispatchJob, keys: Keys) -> tuple[str, str]:
-    _, data, _, description = job_words(job, keys.events_of(job.workflow_execution_id))
+    _, data, _, description = job_args(job, keys.events_of(job.workflow_execution_id))
     return str(data), str(description)
 
 

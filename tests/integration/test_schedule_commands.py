@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from integration.world import World
-from orchestrator.application.engine.schedules import execution_id_of
+from orchestrator.application.engine.schedules import slot_execution_id
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 from orchestrator.redis_rq.keys import schedule_member
@@ -40,7 +40,7 @@ def hourly(world: World, name: str, **policy: str) -> list[str]:
     first_ms = last_ms - 2 * HOUR_MS
     world.client.hset(world.keys.schedules, name, json.dumps({**entry, "next_ms": first_ms}))
     world.client.zadd(world.keys.timers, {schedule_member(name): first_ms})
-    return [execution_id_of(name, first_ms + n * HOUR_MS) for n in range(3)]
+    return [slot_execution_id(name, first_ms + n * HOUR_MS) for n in range(3)]
 
 
 def listed(command: Command, what: str) -> dict[str, Any]:

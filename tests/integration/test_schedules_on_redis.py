@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from integration.world import Json, Proxy, World, wait_until
-from orchestrator.application.engine.schedules import Schedule, execution_id_of
+from orchestrator.application.engine.schedules import Schedule, slot_execution_id
 from orchestrator.application.errors import StoreError, Unavailable
 from orchestrator.application.spec.validation import check_spec
-from orchestrator.backend.ports import Committed, Delivery, EventRef, KeptSchedule
+from orchestrator.backend.ports import Committed, Delivery, EventRef, StoredSchedule
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.coordinator.schedules import MOST_CONFLICTS, Schedules
-from orchestrator.redis_rq.commit_args import SPARE_S
+from orchestrator.coordinator.schedules import MAX_CONFLICTS, Schedules
+from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import schedule_member
 from orchestrator.redis_rq.queries.definitions import definitions
@@ -53,7 +53,7 @@ def put_back(world: World, slots: int, late_ms: int = 0, name: str = NAME) -> li
         changed["cron"] = f"{last_ms // 60_000 % 60} * * * *"
     world.client.hset(world.keys.schedules, name, json.dumps({**changed, "next_ms": next_ms}))
     world.client.zadd(world.keys.timers, {schedule_member(name): next_ms})
-    return [execution_id_of(name, next_ms + n * HOUR_MS) for n in range(slots)]
+    return [slot_execution_id(name, next_ms + n * HOUR_MS) for n in range(slots)]
 
 
 def timer(world: World, name: str = NAME) -> float | None:
@@ -167,7 +167,11 @@ def test_a_version_that_nobody_needs_expires_and_another_is_kept(world: World) -
     world.store.register(NAME, second)
     world.store.unregister(NAME)
 
-    assert 0 < int(str(world.client.ttl(world.keys.spec(first.workflow_id)))) <= world.retention_s + SPARE_S
+    assert (
+        0
+        < int(str(world.client.ttl(world.keys.spec(first.workflow_id))))
+        <= world.retention_s + RETENTION_MARGIN_S
+    )
     assert world.client.ttl(world.keys.spec(second.workflow_id)) == -1
     assert world.store.definitions() == {"other": second.workflow_id}
 
@@ -279,7 +283,7 @@ def test_a_slot_whose_coordinator_died_with_the_event_is_started_by_another(worl
     [expected] = put_back(world, 1)
     log = world.log("one")
     log.open()
-    log.tend()
+    log.sweep()
     assert len(log.read(10, 0)) == 1
     world.killed("one")
     world.age_pending(10_000)
@@ -312,7 +316,7 @@ def _read_as(world: World, *names: str) -> list[Delivery]:
     found: list[Delivery] = []
     for name in names:
         log = world.log(name)
-        log.tend()
+        log.sweep()
         found += log.read(10, 0)
     assert len(found) == 1
     return found
@@ -488,22 +492,22 @@ def test_a_start_on_its_way_counts_as_open(world: World) -> None:
     [first] = kept(world).open
     schedules = world.store.schedules
 
-    assert schedules.still_open([first, "never"]) == {first}
+    assert schedules.find_open([first, "never"]) == {first}
     world.log("one").read(10, 0)
-    assert schedules.still_open([first]) == {first}, "somebody holds it"
+    assert schedules.find_open([first]) == {first}, "somebody holds it"
     world.age_pending(10_000)
     one.turn()
-    assert schedules.still_open([first]) == {first}, "it has begun"
+    assert schedules.find_open([first]) == {first}, "it has begun"
     world.settle(one)
-    assert schedules.still_open([first]) == set()
+    assert schedules.find_open([first]) == set()
 
 
 def test_before_any_coordinator_was_there_every_start_is_on_its_way(world: World) -> None:
     world.client.hset(world.keys.scheduled, "x", "5-1")
 
-    assert world.store.schedules.still_open(["x"]) == {"x"}
+    assert world.store.schedules.find_open(["x"]) == {"x"}
     world.send(world.keys.starts, {"workflow": "x"}, "5-1")
-    assert world.store.schedules.still_open(["x"]) == {"x"}
+    assert world.store.schedules.find_open(["x"]) == {"x"}
 
 
 def test_a_start_that_is_refused_gives_its_place_to_the_next(world: World) -> None:
@@ -609,7 +613,7 @@ def test_an_event_that_nobody_survives_does_not_end_its_schedule(world: World) -
     [expected] = put_back(world, 1)
     log = world.log("one")
     log.open()
-    log.tend()
+    log.sweep()
     for _ in range(6):
         log.read(10, 0)
         world.age_pending(10_000)
@@ -632,18 +636,18 @@ class Rival:
     def __init__(self, world: World, times: int) -> None:
         self._store, self._times = world.store.schedules, times
 
-    def find(self, name: str) -> KeptSchedule | None:
+    def find(self, name: str) -> StoredSchedule | None:
         return self._store.find(name)
 
-    def still_open(self, execution_ids: Sequence[str]) -> set[str]:
+    def find_open(self, execution_ids: Sequence[str]) -> set[str]:
         if self._times:
             self._times -= 1
             self._store.unpause(NAME) if self._times % 2 else self._store.pause(NAME)
-        return self._store.still_open(execution_ids)
+        return self._store.find_open(execution_ids)
 
     def commit(
         self,
-        before: KeptSchedule,
+        before: StoredSchedule,
         after: Schedule,
         starts: Sequence[str],
         wake_ms: int | None,
@@ -670,7 +674,7 @@ def test_an_event_of_a_schedule_that_never_rests_is_left_to_others(world: World)
     one = world.coordinator("one")
     [delivery] = _read_as(world, "one")
 
-    Schedules(Rival(world, MOST_CONFLICTS), world.log("one")).handle(delivery)
+    Schedules(Rival(world, MAX_CONFLICTS), world.log("one")).handle(delivery)
 
     assert world.pending() == [delivery.ref.entry_id]
     world.store.schedules.unpause(NAME)

@@ -37,7 +37,7 @@ from integration.world import (
 )
 from orchestrator.application.errors import Unavailable
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.commit_args import SPARE_S
+from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.connection import Client
 
 SCOPES = {"scopes": ["flow", "global", "flow_group"]}
@@ -266,7 +266,7 @@ def test_a_value_that_is_no_json_is_not_there_and_stops_nobody(world: World, tex
     begin(world, one, TELL, "x0", group="g")
     assert heard(world, "x0")["group"] == {"good": 1}
 
-    one._backend.forget()
+    one._backend.drop_cached_records()
     world.settle(one)
 
     assert world.record("x0").status == "complete"
@@ -330,7 +330,7 @@ def test_the_values_of_a_group_go_with_its_last_execution_and_stay_for_the_next(
     decide_all(world, one)
     assert world.client.ttl("orchestrator:kv:group:g") == -1
     world.settle(one)
-    assert 0 < world.client.ttl("orchestrator:kv:group:g") <= world.retention_s + SPARE_S
+    assert 0 < world.client.ttl("orchestrator:kv:group:g") <= world.retention_s + RETENTION_MARGIN_S
     assert not world.client.exists(world.keys.groups)
 
     begin(world, one, ADD, "x2", group="g")
@@ -338,7 +338,7 @@ def test_the_values_of_a_group_go_with_its_last_execution_and_stay_for_the_next(
     assert world.client.ttl("orchestrator:kv:group:g") == -1
     world.settle(one)
     assert group(world) == {"total": 3}
-    assert 0 < world.client.ttl("orchestrator:kv:group:g") <= world.retention_s + SPARE_S
+    assert 0 < world.client.ttl("orchestrator:kv:group:g") <= world.retention_s + RETENTION_MARGIN_S
 
 
 def test_an_imported_execution_counts_among_its_group(world: World) -> None:
@@ -384,7 +384,7 @@ def test_a_child_that_outlives_its_root_by_a_moment_leaves_no_values_behind(worl
 
     assert world.record(child_of(weid)).status == "complete"
     assert of_root(world, "p") == {"x": 1}
-    assert 0 < world.client.ttl("orchestrator:kv:global:p") <= world.retention_s + SPARE_S
+    assert 0 < world.client.ttl("orchestrator:kv:global:p") <= world.retention_s + RETENTION_MARGIN_S
     assert left(world) == {}
 
 
@@ -443,7 +443,7 @@ def keys_left(world: World, one: Coordinator) -> set[str]:
 def test_after_the_retention_nothing_of_all_this_is_left_in_redis(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.redis_rq.commit_args.SPARE_S", 2)
+    monkeypatch.setattr("orchestrator.redis_rq.commit_args.RETENTION_MARGIN_S", 2)
     world.retention_s = 1
     one, two = serving(world, "one", "two")
     begin(world, one, document(step("a")), "plain")

@@ -9,13 +9,13 @@ import pytest
 from integration.specs_on_redis import IT, begun, coordinators, ends, serve, signal
 from integration.world import World
 from itemworld import wait_step
-from orchestrator.application.engine.signals import MOST_SIGNALS
+from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.status import StepStatus
 from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.event_codec import dumps
-from orchestrator.redis_rq.event_log import SIGNALS_KEPT_S
+from orchestrator.redis_rq.event_log import SIGNAL_RETENTION_S
 from specworld import task
 
 ORDER = "order-42"
@@ -27,7 +27,7 @@ def outputs(world: World, weid: str) -> dict[str, Any]:
 
 
 def kept(world: World, execution_id: str = ORDER) -> list[Any]:
-    return world.log().kept_signals(execution_id)
+    return world.log().load_early_signals(execution_id)
 
 
 def begin(world: World, one: Coordinator, execution_id: str = ORDER) -> str:
@@ -97,7 +97,7 @@ def test_a_signal_survives_a_coordinator_that_forgets(world: World) -> None:
     one, weid = begun(world, task("a"), wait_step("w", "go", after="a"))
     signal(world, weid, "go", {"n": 1})
     one.turn()
-    one._backend.forget()
+    one._backend.drop_cached_records()
 
     world.settle(one)
 
@@ -132,7 +132,9 @@ def test_signals_before_the_execution_are_kept_for_a_day_and_taken_over(world: W
     one.turn()
 
     assert [each["payload"] for each in kept(world)] == [{"n": 0}, {"n": 1}, {"n": 2}, None]
-    assert world.client.ttl(world.keys.signals(ORDER)) in range(SIGNALS_KEPT_S - 60, SIGNALS_KEPT_S + 1)
+    assert world.client.ttl(world.keys.signals(ORDER)) in range(
+        SIGNAL_RETENTION_S - 60, SIGNAL_RETENTION_S + 1
+    )
     assert clean(world)
 
     weid = begin(world, one)
@@ -237,9 +239,9 @@ def test_a_signal_that_comes_between_load_and_creation_counts(
     """-4: the decision to create was made without it, and is made again with it."""
     one, two = coordinators(world, *TWO_WAITS, names=("one", "two"))
     asked: list[int] = []
-    look = one._log.kept_signals
+    look = one._log.load_early_signals
 
-    def kept_signals(execution_id: str) -> list[dict[str, Any]]:
+    def load_early_signals(execution_id: str) -> list[dict[str, Any]]:
         found = look(execution_id)
         asked.append(len(found))
         if len(asked) <= 2:
@@ -247,9 +249,9 @@ def test_a_signal_that_comes_between_load_and_creation_counts(
             two.turn()
         return found
 
-    one._log.tend()
-    two._log.tend()
-    monkeypatch.setattr(one._log, "kept_signals", kept_signals)
+    one._log.sweep()
+    two._log.sweep()
+    monkeypatch.setattr(one._log, "load_early_signals", load_early_signals)
     signal(world, ORDER, "go", {"n": 0}, stream=read_by(two))
     two.turn()
     entry = world.start(IT, execution_id=ORDER)
@@ -277,7 +279,7 @@ def test_an_execution_that_comes_into_being_between_look_up_and_keeping_has_its_
         return find(execution_id)
 
     monkeypatch.setattr(one._backend, "find", finds_nothing_at_first)
-    one._log.tend()
+    one._log.sweep()
     signal(world, ORDER, "go", {"n": 1}, stream=read_by(one))
     one.turn()
 
@@ -307,7 +309,7 @@ def test_a_signal_for_an_execution_that_redis_forgets_meanwhile_is_kept_for_when
 ) -> None:
     [one] = coordinators(world, wait_step("w", "go"))
     weid = begin(world, one)
-    one._backend.forget()
+    one._backend.drop_cached_records()
     find = one._backend.find
 
     def finds_what_is_then_forgotten(execution_id: str) -> str:
@@ -421,13 +423,13 @@ def test_of_signals_for_an_execution_that_never_comes_no_more_are_kept_than_a_re
     world: World,
 ) -> None:
     one = world.coordinator()
-    world.client.rpush(world.keys.signals("later"), *[dumps({"name": "n", "payload": 1})] * MOST_SIGNALS)
+    world.client.rpush(world.keys.signals("later"), *[dumps({"name": "n", "payload": 1})] * MAX_KEPT_SIGNALS)
 
     world.send(world.keys.events(0), {"type": "signal", "execution": "later", "name": "go", "reply": "r"})
     one.turn()
 
     assert "1,000 signals are kept for 'later'" in world.answer("r")["reason"]
-    assert world.client.llen(world.keys.signals("later")) == MOST_SIGNALS
+    assert world.client.llen(world.keys.signals("later")) == MAX_KEPT_SIGNALS
 
 
 @pytest.mark.parametrize("rubbish", ["{", "[]", '{"name": "go"}', "7"])

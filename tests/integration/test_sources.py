@@ -14,7 +14,7 @@ from integration.test_harness import dispatched, harness, published
 from integration.test_timeouts import start_worker
 from integration.world import Json, World, snapshot
 from orchestrator import Backend, Workflow
-from orchestrator.invocation.source_config import ALLOWED_VARIABLE
+from orchestrator.invocation.source_config import ENV_ALLOWLIST_VARIABLE
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
 from processes import stack, wait_until
@@ -65,7 +65,7 @@ OUTCOME = {
 
 def test_a_flow_runs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_TOKEN", SECRET)
-    monkeypatch.setenv(ALLOWED_VARIABLE, "API_*")
+    monkeypatch.setenv(ENV_ALLOWLIST_VARIABLE, "API_*")
     backend = Backend({"call_api": call_api, "pick": pick})
     workflow = Workflow.from_yaml(FLOW, backend)
 
@@ -97,7 +97,7 @@ def test_a_flow_runs_on_redis_and_the_secret_stays_with_the_worker(
 ) -> None:
     with stack(redis_url, "step_functions", tmp_path) as world:
         world.coordinator()
-        world.environment |= {"API_TOKEN": SECRET, ALLOWED_VARIABLE: "API_TOKEN"}  # of the worker alone
+        world.environment |= {"API_TOKEN": SECRET, ENV_ALLOWLIST_VARIABLE: "API_TOKEN"}  # of the worker alone
         start_worker(world, worker)
         redis.xadd(KEYS.starts, {"spec": FLOW, "execution_id": "run"})
         wait_until(lambda: redis.zcard(KEYS.index("complete")) == 1, what=world.log())
@@ -127,7 +127,7 @@ def test_the_work_horse_loads_expressions_only_for_a_configuration_that_has_some
     }
     with stack(redis_url, "step_functions", tmp_path) as world:
         world.coordinator()
-        world.environment[ALLOWED_VARIABLE] = "HOME"
+        world.environment[ENV_ALLOWLIST_VARIABLE] = "HOME"
         world.rq_worker()  # it has loaded nothing of ours before it forks
         redis.xadd(KEYS.starts, {"spec": json.dumps(spec), "execution_id": "run"})
         wait_until(lambda: redis.zcard(KEYS.index("complete")) == 1, what=world.log())
@@ -172,7 +172,7 @@ def test_whatever_an_executor_says_in_an_error_is_without_the_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("API_TOKEN", SECRET)
-    monkeypatch.setenv(ALLOWED_VARIABLE, "API_TOKEN")
+    monkeypatch.setenv(ENV_ALLOWLIST_VARIABLE, "API_TOKEN")
     payload = configured(world, token=TOKEN)
 
     def executor(inputs: Json, configuration: Json, heartbeat: Any) -> None:
@@ -192,7 +192,7 @@ def test_a_configuration_that_cannot_be_evaluated_is_a_failure_without_the_secre
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("API_TOKEN", SECRET)
-    monkeypatch.setenv(ALLOWED_VARIABLE, "API_TOKEN")
+    monkeypatch.setenv(ENV_ALLOWLIST_VARIABLE, "API_TOKEN")
     payload = configured(world, count={"*": [TOKEN, 2]})
 
     harness(world, lambda inputs, configuration: {}).run(payload)
@@ -207,7 +207,7 @@ def test_a_variable_that_the_worker_keeps_to_itself_is_a_failure_that_is_not_ret
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("API_TOKEN", SECRET)
-    monkeypatch.setenv(ALLOWED_VARIABLE, "OTHER_*")
+    monkeypatch.setenv(ENV_ALLOWLIST_VARIABLE, "OTHER_*")
     payload = configured(world, token=TOKEN)
 
     harness(world, lambda inputs, configuration: {}).run(payload)
@@ -215,7 +215,7 @@ def test_a_variable_that_the_worker_keeps_to_itself_is_a_failure_that_is_not_ret
     error = json.loads(published(world)[0]["error"])
     assert (error["kind"], error["type"]) == ("refused", "VariableRefused")
     assert "'API_TOKEN'" in error["message"]
-    assert ALLOWED_VARIABLE in error["message"]
+    assert ENV_ALLOWLIST_VARIABLE in error["message"]
     assert "s3cret" not in json.dumps(error)
 
 

@@ -21,7 +21,7 @@ from coreworld import document, step
 from integration.test_harness import dispatched, harness
 from integration.world import World, in_thread
 from orchestrator.application.records.decisions import Complete
-from orchestrator.client import Client, ControlRefused
+from orchestrator.client import Client, ControlRejected
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
@@ -215,7 +215,7 @@ def test_many_cancels_hit_none_of_those_that_go_on(system: System) -> None:
         if n:
             system.client.wait(f"x{n - 1}", 30)
         time.sleep(rng.random() * 0.1)  # anywhere in its life, which is as long
-        with suppress(ControlRefused):  # it was complete
+        with suppress(ControlRejected):  # it was complete
             system.client.cancel(f"x{n}")
 
     for n in range(1, count, 2):

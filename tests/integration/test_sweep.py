@@ -20,8 +20,8 @@ ONE = document(step("a"))
 GRACE = GRACE_MS
 
 
-def tend(world: World) -> int:
-    return world.log().tend()
+def sweep(world: World) -> int:
+    return world.log().sweep()
 
 
 def ready(world: World) -> World:
@@ -55,7 +55,7 @@ def test_a_job_that_waits_is_never_due_however_deep_the_queue(world: World) -> N
     members = dispatched(world, 30)
     for _ in range(5):
         world.age_leases(10 * GRACE)
-        assert tend(world) == 0
+        assert sweep(world) == 0
     assert world.leases() == dict.fromkeys(members, math.inf)
     assert len(world.dispatched()) == 30
 
@@ -65,7 +65,7 @@ def test_a_job_that_left_its_queue_has_the_grace_by_redis_own_clock(world: World
     world.client.lpop(QUEUE)
 
     before = world.now_ms()
-    assert tend(world) == 0
+    assert sweep(world) == 0
     after = world.now_ms()
 
     scores = world.leases()
@@ -74,7 +74,7 @@ def test_a_job_that_left_its_queue_has_the_grace_by_redis_own_clock(world: World
     assert scores[second] == math.inf
     assert list(world.dispatched()) == [second]
     for _ in range(3):
-        assert tend(world) == 0
+        assert sweep(world) == 0
     assert world.leases() == scores, "its term does not move with every sweep"
 
 
@@ -82,26 +82,26 @@ def test_a_job_that_was_popped_and_never_started_is_lost_the_grace_after_it_was_
     record = written(ready(world).store, creation(ONE))
     world.client.lpop(QUEUE)
 
-    assert tend(world) == 0, "somebody may have popped it a moment ago"
+    assert sweep(world) == 0, "somebody may have popped it a moment ago"
     world.age_leases(GRACE - 2_000)
-    assert tend(world) == 0
+    assert sweep(world) == 0
     world.age_leases(2_000)
-    assert tend(world) == 1
+    assert sweep(world) == 1
 
     [(_, event)] = world.events()
     assert (event["type"], event["step"], event["token"]) == ("lost", "a", record.steps["a"].token)
     assert event["reason"] == "its job left the queue and nobody started it"
     assert (world.leases(), world.dispatched()) == ({}, {})
-    assert tend(world) == 0
+    assert sweep(world) == 0
 
 
 def test_popped_jobs_are_lost_though_others_wait_behind_them(world: World) -> None:
     members = dispatched(world, 5)
     world.client.lpop(QUEUE, 2)
 
-    assert tend(world) == 0
+    assert sweep(world) == 0
     world.age_leases(GRACE)
-    assert tend(world) == 2
+    assert sweep(world) == 2
 
     assert sorted(lost_executions(world)) == ["x0", "x1"]
     assert world.leases() == dict.fromkeys(members[2:], math.inf)
@@ -113,9 +113,9 @@ def test_of_popped_jobs_only_those_that_nobody_started_are_lost(world: World) ->
     beat = {members[1]: world.now_ms() + 3 * GRACE}
     world.client.zadd(world.keys.leases, beat, xx=True)  # its harness was quicker than the sweep
 
-    assert tend(world) == 0
+    assert sweep(world) == 0
     world.age_leases(GRACE)
-    assert tend(world) == 2
+    assert sweep(world) == 2
 
     assert sorted(lost_executions(world)) == ["x0", "x2"]
     assert list(world.leases()) == [members[1], members[3]]
@@ -127,9 +127,9 @@ def test_every_queue_has_its_own_head(world: World) -> None:
     written(world.store, creation(document(step("a", queue="q"), step("b"), step("c", queue="q")), "x1"))
     world.client.lpop("rq:queue:orchestrator.q")
 
-    tend(world)
+    sweep(world)
     world.age_leases(GRACE)
-    tend(world)
+    sweep(world)
 
     [(_, event)] = world.events()
     assert event["step"] == "a"
@@ -142,13 +142,13 @@ def test_thousands_that_left_at_once_are_all_lost_in_portions(real_world: World)
     written(world.store, creation(spec))
     world.client.delete(QUEUE)
 
-    tend(world)
+    sweep(world)
     assert len(world.dispatched()) == 1_000, "5,000 in one sweep"
-    tend(world)
+    sweep(world)
     assert world.dispatched() == {}
     world.age_leases(GRACE)
 
-    assert [tend(world) for _ in range(13)] == [500] * 12 + [0]
+    assert [sweep(world) for _ in range(13)] == [500] * 12 + [0]
     assert len({fields["token"] for _, fields in world.events()}) == 6_000
 
 
@@ -161,13 +161,13 @@ def test_a_job_whose_hash_is_gone_is_lost_at_the_latest_when_it_was_popped(
     members = dispatched(world, 1 + behind)
     world.client.delete(f"rq:job:{members[0].rpartition('|')[2]}")
     for _ in range(3):
-        tend(world)
+        sweep(world)
         world.age_leases(GRACE)
     assert lost_executions(world) == seen_in_the_queue
 
     world.client.lpop(QUEUE)
     for _ in range(2):
-        tend(world)
+        sweep(world)
         world.age_leases(GRACE)
 
     assert lost_executions(world) == ["x0"]
@@ -177,24 +177,24 @@ def test_a_job_whose_hash_is_gone_is_lost_at_the_latest_when_it_was_popped(
 def test_a_worker_that_starts_at_the_last_moment_keeps_its_job(world: World) -> None:
     [member] = dispatched(world, 1)
     world.client.lpop(QUEUE)
-    tend(world)
+    sweep(world)
     world.age_leases(GRACE)
     assert world.leases()[member] < world.now_ms(), "the next sweep would find it due"
     world.client.zadd(world.keys.leases, {member: world.now_ms() + 30_000}, xx=True)  # its first beat
 
-    assert tend(world) == 0
+    assert sweep(world) == 0
     assert list(world.leases()) == [member]
 
 
 def test_a_worker_that_took_its_job_and_died_is_a_worker_that_stopped_beating(world: World) -> None:
     [member] = dispatched(world, 1)
     world.client.lpop(QUEUE)
-    tend(world)
+    sweep(world)
     world.client.zadd(world.keys.leases, {member: world.now_ms() + 30_000}, xx=True)
-    tend(world)
+    sweep(world)
     world.age_leases(30_000)
 
-    assert tend(world) == 1
+    assert sweep(world) == 1
     assert reasons(world) == ["its worker stopped beating"]
 
 
@@ -203,7 +203,7 @@ def test_a_revoked_job_at_the_head_does_not_make_those_behind_it_lost(world: Wor
     world.client.delete(f"rq:job:{first.rpartition('|')[2]}")
     world.client.zrem(world.keys.leases, first)
     for _ in range(3):
-        assert tend(world) == 0
+        assert sweep(world) == 0
         world.age_leases(GRACE)
     assert world.leases() == {second: math.inf}
 
@@ -212,7 +212,7 @@ def test_a_revoked_job_that_left_its_queue_is_forgotten_without_an_event(world: 
     [first, second] = dispatched(world, 2)
     world.client.zrem(world.keys.leases, first)
     world.client.lpop(QUEUE)
-    assert tend(world) == 0
+    assert sweep(world) == 0
     assert (list(world.dispatched()), world.leases()) == ([second], {second: math.inf})
 
 
@@ -224,13 +224,13 @@ def test_whatever_stands_at_the_head_nothing_that_waits_is_lost(world: World, re
     world.client.lpop(QUEUE)
     world.client.lpush(QUEUE, *tokens)
 
-    tend(world)
+    sweep(world)
     is_seen = world.leases()[first] < math.inf
     assert is_seen == (revoked < 10)
     world.client.ltrim(QUEUE, revoked, -1)
-    tend(world)
+    sweep(world)
     world.age_leases(GRACE)
-    tend(world)
+    sweep(world)
 
     assert lost_executions(world) == ["x0"]
     assert world.leases() == dict.fromkeys(others, math.inf)
@@ -243,11 +243,11 @@ def test_what_a_sweep_costs_does_not_depend_on_how_many_jobs_wait(real_world: Wo
         world.client.flushall()
         ready(world)
         written(world.store, creation(document(*(step(f"s{n}") for n in range(depth)))))
-        tend(world)
+        sweep(world)
         world.age_leases(10 * GRACE)
         world.client.config_resetstat()
         for _ in range(10):
-            assert tend(world) == 0
+            assert sweep(world) == 0
         spent[depth] = calls(world.client)
         assert len(world.waiting()) == len(world.leases()) == depth
     for made in spent.values():
@@ -268,11 +268,11 @@ def test_leases_are_not_judged_before_their_holders_had_time_to_beat(world: Worl
     log = world.log(settle_s=0.2)
     log.open()
 
-    assert log.tend() == 0
+    assert log.sweep() == 0
     assert running in world.leases()
     assert world.leases()[popped] < math.inf, "that it left its queue is noted all the same"
     opened = time.monotonic()
-    wait_until(lambda: log.tend() == 1, within_s=5)
+    wait_until(lambda: log.sweep() == 1, within_s=5)
     assert time.monotonic() - opened > 0.1
 
     assert reasons(world) == ["its worker stopped beating"]
@@ -284,7 +284,7 @@ def test_a_coordinator_waits_eight_seconds_unless_told_otherwise(world: World) -
     log = events.RedisEventLog(world.client, "one", world.keys)
     log.open()
     world.client.zadd(world.keys.leases, {lease_member("w#x", "a", 0, 1, "t"): 1})
-    assert log.tend() == 0
+    assert log.sweep() == 0
     assert len(world.leases()) == 1
 
 
@@ -293,7 +293,7 @@ def test_timers_and_dead_work_horses_are_raised_while_leases_are_not_judged(worl
     log.open()
     world.client.zadd(world.keys.timers, {timer_member("deadline", "w#x", "a", "t"): 1})
     failed_job(world, "t", lease_member("w#x", "b", 0, 1, "t"))
-    assert log.tend() == 2
+    assert log.sweep() == 2
 
 
 # ---- dispatches that were started
@@ -304,7 +304,7 @@ def test_a_started_dispatch_that_is_not_beaten_is_lost(world: World) -> None:
     member = lease_member("w#x", "a", 3, 2, "token-0")
     world.client.zadd(world.keys.leases, {member: world.now_ms() - 1})
 
-    assert tend(world) == 1
+    assert sweep(world) == 1
 
     [(_, event)] = world.events()
     assert event == {
@@ -321,7 +321,7 @@ def test_a_started_dispatch_that_is_not_beaten_is_lost(world: World) -> None:
 
 def test_a_started_dispatch_that_is_beaten_stays(world: World) -> None:
     world.client.zadd(ready(world).keys.leases, {lease_member("w#x", "a", 0, 1, "t"): world.now_ms() + 5_000})
-    assert tend(world) == 0
+    assert sweep(world) == 0
     assert len(world.leases()) == 1
 
 
@@ -329,7 +329,7 @@ def test_many_losses_at_once_are_all_raised_in_portions(world: World) -> None:
     world = ready(world)
     due = {lease_member("w#x", f"s{n}", 0, 1, f"t{n}"): 1_000 + n for n in range(1_200)}
     world.client.zadd(world.keys.leases, due)
-    assert [tend(world) for _ in range(4)] == [500, 500, 200, 0]
+    assert [sweep(world) for _ in range(4)] == [500, 500, 200, 0]
 
 
 # ---- what RQ calls failed
@@ -356,13 +356,13 @@ def test_a_failed_job_is_a_lost_step_and_is_cleaned_up(world: World, field: str)
     world = ready(world)
     failed_job(world, "t", lease_member("w#x", "a", 2, 1, "t"), field=field)
 
-    assert tend(world) == 1
+    assert sweep(world) == 1
 
     [(_, event)] = world.events()
     assert (event["type"], event["execution"], event["step"]) == ("lost", "w#x", "a")
     assert (event["run_id"], event["attempt"], event["token"]) == ("2", "1", "t")
     assert list(world.client.scan_iter("rq:*")) == []
-    assert tend(world) == 0
+    assert sweep(world) == 0
 
 
 def test_failed_jobs_of_every_queue_of_ours_are_seen_and_of_no_other(world: World) -> None:
@@ -370,7 +370,7 @@ def test_failed_jobs_of_every_queue_of_ours_are_seen_and_of_no_other(world: Worl
     failed_job(world, "t1", lease_member("w#x", "a", 0, 1, "t1"), "orchestrator.one")
     failed_job(world, "t2", lease_member("w#x", "b", 0, 1, "t2"), "orchestrator.two")
     world.client.zadd("rq:failed:default", {"somebody-elses": 1})
-    assert tend(world) == 2
+    assert sweep(world) == 2
     assert list(world.client.scan_iter("rq:*")) == ["rq:failed:default"]
 
 
@@ -390,7 +390,7 @@ def test_a_foreign_or_corrupt_job_among_the_failed_harms_nothing(
 ) -> None:
     ready(world)
     failed_job(world, "foreign", lease)
-    assert [tend(world), tend(world)] == [0, 0]
+    assert [sweep(world), sweep(world)] == [0, 0]
     assert world.events() == []
     assert not world.client.exists("rq:failed:orchestrator.default", "rq:job:foreign")
 
@@ -399,7 +399,7 @@ def test_a_failed_job_whose_hash_is_gone_harms_nothing(world: World) -> None:
     ready(world)
     failed_job(world, "gone", None)
     world.client.delete("rq:job:gone")
-    assert tend(world) == 0
+    assert sweep(world) == 0
     assert not world.client.exists("rq:failed:orchestrator.default")
 
 
@@ -420,7 +420,7 @@ def test_a_key_of_another_type_in_rqs_place_does_not_stop_the_timers(world: Worl
     world.client.delete(key)
     world.client.set(key, "a string")
     world.client.zadd(world.keys.timers, {timer_member("deadline", "w#x", "a", "t"): 1})
-    tend(world)
+    sweep(world)
     assert "deadline" in [fields["type"] for _, fields in world.events()]
 
 
@@ -431,10 +431,10 @@ def test_a_timer_fires_when_it_is_due_and_not_before(world: World) -> None:
     world = ready(world)
     member = timer_member("deadline", "w#x", "a", "t")
     world.client.zadd(world.keys.timers, {member: world.now_ms() + 60_000})
-    assert tend(world) == 0
+    assert sweep(world) == 0
 
     world.age_timers(60_000)
-    assert tend(world) == 1
+    assert sweep(world) == 1
 
     [(_, event)] = world.events()
     assert event == {"type": "deadline", "execution": "w#x", "step": "a", "token": "t"}
@@ -448,7 +448,7 @@ def test_a_thousand_timers_and_three_sweepers_make_a_thousand_events(real_world:
     logs = [world.log(f"c{n}", world.connect()) for n in range(3)]
     raised: list[int] = []
     threads = [
-        threading.Thread(target=lambda log=log: raised.extend(log.tend() for _ in range(5))) for log in logs
+        threading.Thread(target=lambda log=log: raised.extend(log.sweep() for _ in range(5))) for log in logs
     ]
     for thread in threads:
         thread.start()
@@ -462,14 +462,14 @@ def test_a_thousand_timers_and_three_sweepers_make_a_thousand_events(real_world:
 @pytest.mark.parametrize("member", ["", "x", "|", "a|b|c", "a|b|c|d", "ünicode", "\n"])
 def test_malformed_leases_are_dropped(world: World, member: str) -> None:
     world.client.zadd(ready(world).keys.leases, {member: 1})
-    assert tend(world) == 0
+    assert sweep(world) == 0
     assert world.leases() == {}
 
 
 @pytest.mark.parametrize("member", ["", "x", "|", "a|b|c", "deadline", "\n"])
 def test_malformed_timers_are_dropped(world: World, member: str) -> None:
     world.client.zadd(ready(world).keys.timers, {member: 1})
-    assert tend(world) == 0
+    assert sweep(world) == 0
     assert world.timers() == {}
 
 
@@ -494,7 +494,7 @@ def test_a_lease_with_empty_parts_becomes_a_dead_letter_and_no_loop(world: World
 
 def test_a_sweep_is_the_beat_of_its_coordinator(world: World) -> None:
     before = ready(world).now_ms()
-    tend(world)
+    sweep(world)
     beats: Any = world.client.zrange(world.keys.coordinators, 0, -1, withscores=True)
     assert [name for name, _ in beats] == ["one"]
     assert before <= beats[0][1] <= world.now_ms()
@@ -502,9 +502,9 @@ def test_a_sweep_is_the_beat_of_its_coordinator(world: World) -> None:
 
 def test_a_coordinator_without_a_beat_is_forgotten(world: World) -> None:
     ready(world)
-    world.log("gone").tend()
+    world.log("gone").sweep()
     world.client.zincrby(world.keys.coordinators, -5_001, "gone")
-    tend(world)
+    sweep(world)
     assert world.client.zrange(world.keys.coordinators, 0, -1) == ["one"]
 
 
@@ -516,5 +516,5 @@ def test_losses_do_not_wait_behind_a_long_queue(real_world: World) -> None:
     world.age_leases(GRACE + 1_000)
     world.client.zadd(world.keys.leases, {lease_member("w#x", "a", 0, 1, "t"): world.now_ms() - 500})
 
-    assert tend(world) == 1
+    assert sweep(world) == 1
     assert lost_executions(world) == ["x"]

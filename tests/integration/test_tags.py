@@ -10,7 +10,7 @@ import pytest
 
 from coreworld import document, step
 from integration.world import World
-from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
@@ -36,7 +36,7 @@ def waiting(world: World) -> dict[str, str]:
 
 
 def test_jobs_go_to_the_queues_that_their_tags_lead_to(world: World) -> None:
-    world.routes = Routes.parse("gpu=gpu-box, eu+gpu=eu-gpu")
+    world.routes = TagRoutes.parse("gpu=gpu-box, eu+gpu=eu-gpu")
     coordinator = world.coordinator()
 
     weid = world.begin(coordinator, SPEC)
@@ -52,7 +52,7 @@ def test_jobs_go_to_the_queues_that_their_tags_lead_to(world: World) -> None:
 
 
 def test_a_start_whose_tags_nobody_serves_is_refused_with_what_to_do(world: World) -> None:
-    world.routes = Routes.parse("gpu=gpu-box")
+    world.routes = TagRoutes.parse("gpu=gpu-box")
     coordinator = world.coordinator()
     entry = world.start(SPEC)
 
@@ -78,9 +78,9 @@ def test_a_registered_workflow_is_checked_when_it_is_started(world: World) -> No
 
 def test_an_execution_whose_entry_was_taken_away_fails_and_runs_nowhere_else(world: World) -> None:
     spec = document(step("first"), step("later", after="first", tags=["eu"]))
-    world.routes = Routes.parse("eu=eu-box")
+    world.routes = TagRoutes.parse("eu=eu-box")
     weid = world.begin(world.coordinator(), spec)
-    world.routes = Routes()
+    world.routes = TagRoutes()
 
     world.settle(world.coordinator())
 
@@ -92,7 +92,7 @@ def test_an_execution_whose_entry_was_taken_away_fails_and_runs_nowhere_else(wor
 
 
 def test_an_open_table_leaves_tags_that_nobody_knows_where_they_are(world: World) -> None:
-    world.routes = Routes.parse("gpu=gpu-box, *")
+    world.routes = TagRoutes.parse("gpu=gpu-box, *")
 
     world.begin(world.coordinator(), SPEC)
 

@@ -16,9 +16,9 @@ from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq import job_taker as taking
 from orchestrator.redis_rq import pinned_connection as direct
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.job_taker import Done, Station, Taker
+from orchestrator.redis_rq.job_taker import FinishedJob, JobTaker, WorkerQueues
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.pinned_connection import Direct
+from orchestrator.redis_rq.pinned_connection import PinnedConnection
 
 KEYS, DUE_MS = Keys(), 9_999_999_999_999
 QUEUES = ["orchestrator.default:1", "orchestrator.default", "orchestrator.default:5"]
@@ -36,16 +36,16 @@ def bare(world: World) -> Iterator[Client]:
     client.close()
 
 
-def taker(client: Client, *, is_single: bool = True, name: str = "w") -> Taker:
-    return Taker(client, Station(name, QUEUES, KEYS, is_single), lambda: DUE_MS)
+def taker(client: Client, *, is_single: bool = True, name: str = "w") -> JobTaker:
+    return JobTaker(client, WorkerQueues(name, QUEUES, KEYS, is_single), lambda: DUE_MS)
 
 
 def begun(world: World, *steps: Any) -> str:
     return world.begin(world.coordinator(), document(*steps))
 
 
-def result_of(payload: dict[str, Any]) -> Done:
-    return Done(payload["token"], payload["events"], {"type": "result", "token": payload["token"]})
+def result_of(payload: dict[str, Any]) -> FinishedJob:
+    return FinishedJob(payload["token"], payload["events"], {"type": "result", "token": payload["token"]})
 
 
 def test_a_job_is_taken_with_its_lease_and_told_to_rq(world: World, bare: Client) -> None:
@@ -89,7 +89,7 @@ def test_what_is_done_is_handed_in_when_the_next_is_taken(world: World, bare: Cl
     assert [event["token"] for _, event in world.events()] == [first]
     assert not world.client.exists(f"rq:job:{first}")
     assert world.client.hget("rq:worker:w", "current_step") == second
-    assert mine.take(0, done=[Done(second)]) == []
+    assert mine.take(0, done=[FinishedJob(second)]) == []
     assert len(world.events()) == 1, "the second brought nothing"
     assert world.client.hget("rq:worker:w", "current_step") is None
 
@@ -162,16 +162,16 @@ def test_what_was_taken_when_the_answer_was_lost_is_given_again(real_world: Worl
 def test_a_parent_knows_what_its_worker_has_and_whether_it_is_wanted(world: World, bare: Client) -> None:
     weid = begun(world, step("a"))
     mine, other = taker(bare), taker(bare, name="v")
-    assert (mine.current(), mine.is_superseded()) == (None, False)
+    assert (mine.current_job(), mine.is_superseded()) == (None, False)
 
     taken = mine.take(1)
-    assert [mine.current()] == taken
-    assert (other.current(), mine.is_superseded()) == (None, False)
+    assert [mine.current_job()] == taken
+    assert (other.current_job(), mine.is_superseded()) == (None, False)
 
     world.client.delete(KEYS.leases)
     assert mine.is_superseded() is True
     world.client.hset("rq:worker:v", "current_step", taken[0][0])
-    assert other.current() is None, "what another one runs is not its own"
+    assert other.current_job() is None, "what another one runs is not its own"
     assert world.status(weid) == "in_progress"
 
 
@@ -196,12 +196,12 @@ def test_a_job_whose_worker_died_with_it_is_not_kept_for_ever(world: World, bare
 
 
 @pytest.fixture
-def kept(real_world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Direct]:
+def kept(real_world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[PinnedConnection]:
     """A client as a work-horse has it; whether workers are suspended is looked at once."""
     monkeypatch.setattr(taking, "LOOK_S", 600.0)
     path = real_world.client.connection_pool.connection_kwargs["path"]
     with connect(f"unix://{path}", decodes=False) as bare:
-        yield Direct(bare)
+        yield PinnedConnection(bare)
 
 
 def kept_back(world: World) -> Callable[[], object]:
@@ -210,7 +210,7 @@ def kept_back(world: World) -> Callable[[], object]:
     return lambda: world.client.rpush("rq:queue:orchestrator.default", token)
 
 
-def waited(world: World, mine: Taker) -> tuple[dict[str, Any], Callable[[], object]]:
+def waited(world: World, mine: JobTaker) -> tuple[dict[str, Any], Callable[[], object]]:
     """The payload of a step that was waited for, and what puts another one into the queue."""
     begun(world, step("a"), step("b"))
     second = kept_back(world)
@@ -222,7 +222,7 @@ def waited(world: World, mine: Taker) -> tuple[dict[str, Any], Callable[[], obje
 
 
 def test_who_had_to_wait_hands_in_and_waits_in_one_round_trip(
-    real_world: World, kept: Direct, monkeypatch: pytest.MonkeyPatch
+    real_world: World, kept: PinnedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = taker(kept)
     payload, come = waited(real_world, mine)
@@ -244,7 +244,7 @@ def test_who_had_to_wait_hands_in_and_waits_in_one_round_trip(
 
 
 def test_a_server_that_forgot_the_script_is_told_it_again_by_who_waits(
-    real_world: World, kept: Direct
+    real_world: World, kept: PinnedConnection
 ) -> None:
     mine = taker(kept)
     payload, come = waited(real_world, mine)
@@ -258,7 +258,9 @@ def test_a_server_that_forgot_the_script_is_told_it_again_by_who_waits(
     assert [event["token"] for _, event in real_world.events()] == [payload["token"]]
 
 
-def test_a_job_that_comes_while_nothing_can_be_handed_in_is_kept(real_world: World, kept: Direct) -> None:
+def test_a_job_that_comes_while_nothing_can_be_handed_in_is_kept(
+    real_world: World, kept: PinnedConnection
+) -> None:
     mine = taker(kept)
     payload, come = waited(real_world, mine)
     come()
@@ -282,7 +284,7 @@ def test_a_job_that_was_begun_when_the_answer_was_lost_is_given_once(real_world:
     begun(real_world, step("a"))
     come = kept_back(real_world)
     with connect(f"unix://{proxy.path}", decodes=False) as bare:
-        mine = taker(Direct(bare))
+        mine = taker(PinnedConnection(bare))
         assert mine.take(1, wait_s=0.05) == []
         proxy.drop_reply_of("EVALSHA")
         Timer(0.05, come).start()
@@ -293,7 +295,7 @@ def test_a_job_that_was_begun_when_the_answer_was_lost_is_given_once(real_world:
 
 
 def test_a_connection_that_the_server_closed_while_nobody_used_it_is_not_used(
-    real_world: World, kept: Direct, monkeypatch: pytest.MonkeyPatch
+    real_world: World, kept: PinnedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kept.ping()
     real_world.client.client_kill_filter(_type="normal", skipme=True)

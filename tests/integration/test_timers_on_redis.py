@@ -172,7 +172,7 @@ def test_two_that_sweep_at_once_raise_a_timer_once(real_world: World) -> None:
 
     def sweep(log: Any) -> None:
         barrier.wait()
-        sums.append(log.tend())
+        sums.append(log.sweep())
 
     threads = [threading.Thread(target=sweep, args=[log]) for log in logs]
     for thread in threads:
@@ -201,7 +201,7 @@ def test_a_timer_that_is_raised_twice_counts_once(world: World) -> None:
 
 def test_a_timer_that_was_raised_by_one_and_read_by_nobody_is_not_lost(world: World) -> None:
     first, weid = begun(world, task("a", defer_ms=1))
-    wait_until(lambda: world.log("one", world.client).tend())
+    wait_until(lambda: world.log("one", world.client).sweep())
     assert world.timers() == {}
     world.killed("one")
     del first

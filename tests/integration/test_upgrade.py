@@ -20,7 +20,7 @@ from kept_redis import Kept, restore
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.event_codec import loads
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 
 MID_FLIGHT = Path(__file__).parents[1] / "fixtures" / "mid-flight.json"
 OUTCOMES = {
@@ -79,7 +79,7 @@ def _due(kept: Kept) -> Kept:
 
 def test_what_an_older_release_was_at_is_brought_to_its_end(upgraded: World) -> None:
     world, one = upgraded, upgraded.coordinator("new")
-    assert [str(found.finding) for found in Inspector(world.client, world.keys).inspect_all().found] == []
+    assert [str(found.finding) for found in Verifier(world.client, world.keys).verify_all().found] == []
     told(world, "signal", type="signal", name="go")
     told(world, "paused", type="control", action="unpause")
 
@@ -93,7 +93,7 @@ def test_what_an_older_release_was_at_is_brought_to_its_end(upgraded: World) -> 
     assert (world.record("failed").status, world.record("compensating").status) == ("failed", "failed")
     assert world.record("compensating").compensated is True
     assert world.record("running").steps["z"].run_id == 1, "its worker was gone"
-    assert [str(found.finding) for found in Inspector(world.client, world.keys).inspect_all().found] == []
+    assert [str(found.finding) for found in Verifier(world.client, world.keys).verify_all().found] == []
     assert (world.pending(), world.dead(), world.leases()) == ([], [], {})
     assert list(world.store.definitions()) == ["nightly"]
 

@@ -67,7 +67,7 @@ def test_what_could_not_be_checked_is_told(
     real_world: World, redis_url: str, weid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector, "TRIES", 0)
-    monkeypatch.setattr(inspector, "MOST_COUNTED", -1)
+    monkeypatch.setattr(inspector, "MAX_COUNTED", -1)
     real_world.client.hset(real_world.keys.groups, "g", 7)
 
     shown = orchestrator(redis_url, "verify").stdout

@@ -12,9 +12,9 @@ from coreworld import Json, document, step
 from integration.world import World, snapshot
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.commit_args import SPARE_S
+from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.verify import verifier as inspector
-from orchestrator.redis_rq.verify.verifier import Found, Inspector, Report
+from orchestrator.redis_rq.verify.verifier import ReportedFinding, Verifier, VerifyReport
 
 CHILD = {"name": "child", "steps": [{"op": "c"}]}
 
@@ -46,9 +46,9 @@ class Scene:
     def statuses(self) -> dict[str, str]:
         return {name: self.world.status(weid) for name, weid in self.ids.items()}
 
-    def inspect(self, name: str | None = None, repairs: bool = False) -> Report:
-        inspector = Inspector(self.world.client, self.world.keys, self.world.retention_s, repairs=repairs)
-        return inspector.inspect_all() if name is None else inspector.inspect(name)
+    def verify(self, name: str | None = None, repairs: bool = False) -> VerifyReport:
+        inspector = Verifier(self.world.client, self.world.keys, self.world.retention_s, repairs=repairs)
+        return inspector.verify_all() if name is None else inspector.verify(name)
 
 
 @pytest.fixture
@@ -65,25 +65,25 @@ def scene(world: World) -> Scene:
     return scene
 
 
-def codes(found: list[Found]) -> set[tuple[str, str]]:
+def codes(found: list[ReportedFinding]) -> set[tuple[str, str]]:
     return {(one.execution.partition("#")[2], one.finding.code) for one in found}
 
 
 def test_a_healthy_system_has_nothing_to_find(scene: Scene) -> None:
     for name in (None, *scene.ids):
-        report = scene.inspect(name)
+        report = scene.verify(name)
         assert report.found == [], name
         assert report.busy == []
     scene.finish()
 
     assert set(scene.statuses.values()) == {"complete"}
-    report = scene.inspect()
+    report = scene.verify()
     assert (report.found, report.statuses) == ([], {"complete": 7})
 
 
 def test_who_is_not_there_is_not_found(scene: Scene) -> None:
     with pytest.raises(RecordNotFound):
-        scene.inspect("nobody")
+        scene.verify("nobody")
 
 
 # ---- damages that can be put right
@@ -208,17 +208,17 @@ def test_a_damage_is_found_and_put_right(
     damage(scene)
     records = snapshot(scene.world.client)
 
-    assert codes(scene.inspect().found) == expected
-    assert codes(scene.inspect(name).found) == {one for one in expected if one[0] == name}
+    assert codes(scene.verify().found) == expected
+    assert codes(scene.verify(name).found) == {one for one in expected if one[0] == name}
     assert snapshot(scene.world.client) == records, "who only looks changes nothing"
-    repaired = scene.inspect(repairs=True)
+    repaired = scene.verify(repairs=True)
 
     assert (codes(repaired.found), repaired.left) == (expected, [])
     assert whole_records(snapshot(scene.world.client)) == whole_records(records)
-    assert scene.inspect(repairs=True).found == []
+    assert scene.verify(repairs=True).found == []
     scene.finish()
     assert set(scene.statuses.values()) == {"complete"}
-    assert scene.inspect().found == []
+    assert scene.verify().found == []
 
 
 @pytest.mark.parametrize(("damage", "name", "expected"), DAMAGES, ids=[one.__name__ for one, _, _ in DAMAGES])
@@ -227,11 +227,11 @@ def test_one_execution_is_put_right_alone(
 ) -> None:
     damage(scene)
 
-    repaired = scene.inspect(name, repairs=True)
+    repaired = scene.verify(name, repairs=True)
 
     assert repaired.found
     assert repaired.left == []
-    assert scene.inspect(name).found == []
+    assert scene.verify(name).found == []
 
 
 def whole_records(found: Json) -> Json:
@@ -252,12 +252,12 @@ def test_what_belongs_to_nobody_is_taken_away(scene: Scene) -> None:
     world.client.zadd(keys.places("k"), {f"2|{keys.events(0)}|{gone}|a|t": now})
     world.client.zadd(keys.line("other"), {f"1|{keys.events(0)}|{gone}|a|t": 1, "nonsense": 2})
 
-    repaired = scene.inspect(repairs=True)
+    repaired = scene.verify(repairs=True)
 
     assert len(repaired.found) == 10
     assert {one.finding.code for one in repaired.found} == {"stray"}
     assert repaired.left == []
-    assert scene.inspect().found == []
+    assert scene.verify().found == []
     scene.finish()
     assert set(scene.statuses.values()) == {"complete"}
 
@@ -268,7 +268,7 @@ def test_a_place_of_nobody_is_handed_on_to_whoever_is_next(scene: Scene) -> None
     scene.finish()
     assert scene.statuses["second"] == "pending", "a place too few: it waits for ever"
 
-    repaired = scene.inspect(repairs=True)
+    repaired = scene.verify(repairs=True)
 
     assert codes(repaired.found) == {("gone", "stray")}
     scene.finish()
@@ -281,11 +281,11 @@ def test_who_has_expired_and_is_still_in_an_index_is_taken_out(scene: Scene) -> 
         client.zadd(key, {"0123#old": 1})
     client.zadd(keys.ended, {"0123#old|[]": scene.world.now_ms()})
 
-    assert scene.inspect(repairs=True).left == []
+    assert scene.verify(repairs=True).left == []
 
     assert client.exists(keys.index_of_name("order")) == 0
     assert client.zscore(keys.index("complete"), "0123#old") is None
-    assert scene.inspect().found == []
+    assert scene.verify().found == []
 
 
 # ---- executions that have ended
@@ -299,9 +299,9 @@ def test_an_execution_that_ended_gets_its_places_in_the_indexes_and_its_pointer_
     world.client.zrem(keys.ended, str(member))
     world.client.zadd(keys.index("complete"), {weid: 1})
     world.client.delete(keys.execution("runs"))
-    assert codes(scene.inspect(weid).found) == {("runs", "index"), ("runs", "pointer")}
+    assert codes(scene.verify(weid).found) == {("runs", "index"), ("runs", "pointer")}
 
-    repaired = scene.inspect(repairs=True)
+    repaired = scene.verify(repairs=True)
 
     assert (len(repaired.found), repaired.left) == (3, [])
     assert world.is_leaving(weid)
@@ -322,8 +322,8 @@ def test_counters_that_are_wrong_are_set_right(scene: Scene) -> None:
     ended = keys.spec("ended")
     world.client.hset(ended, mapping={"document": "{}", "executions": 3})
 
-    found = scene.inspect().found
-    repaired = scene.inspect(repairs=True)
+    found = scene.verify().found
+    repaired = scene.verify(repairs=True)
 
     counts = {
         (one.finding.where, one.finding.words.split()[1]) for one in found if one.finding.code == "count"
@@ -334,9 +334,9 @@ def test_counters_that_are_wrong_are_set_right(scene: Scene) -> None:
     assert (world.client.hget(spec, "executions"), world.client.ttl(spec)) == ("1", -1)
     assert (world.client.hget(ended, "executions"), world.client.ttl(ended)) == (
         "0",
-        world.retention_s + SPARE_S,
+        world.retention_s + RETENTION_MARGIN_S,
     )
-    assert scene.inspect().found == []
+    assert scene.verify().found == []
 
 
 # ---- what cannot be put right
@@ -351,7 +351,7 @@ def test_what_is_wrong_with_a_record_is_told_and_left(scene: Scene) -> None:
     world.client.rpush(keys.history(scene.ids["first"]), "no JSON")
     world.client.set(keys.execution("second"), scene.ids["first"])
 
-    report = scene.inspect(repairs=True)
+    report = scene.verify(repairs=True)
 
     left = codes(report.left)
     assert left == {
@@ -368,7 +368,7 @@ def test_a_record_that_is_no_record_is_unreadable(scene: Scene) -> None:
     scene.world.client.delete(key)
     scene.world.client.set(key, "no hash")
 
-    assert codes(scene.inspect().found) >= {("plain", "unreadable")}
+    assert codes(scene.verify().found) >= {("plain", "unreadable")}
 
 
 def test_a_child_that_nobody_waits_for_is_told(scene: Scene) -> None:
@@ -377,7 +377,7 @@ def test_a_child_that_nobody_waits_for_is_told(scene: Scene) -> None:
     kid = str(world.client.hget(parent, "step:kid"))
     world.client.hset(parent, "step:kid", kid.replace('"token":"', '"token":"other-'))
 
-    assert codes(scene.inspect().found) == {("parent:kid:0", "orphan")}
+    assert codes(scene.verify().found) == {("parent:kid:0", "orphan")}
 
 
 def test_a_child_that_is_gone_is_told(scene: Scene) -> None:
@@ -385,7 +385,7 @@ def test_a_child_that_is_gone_is_told(scene: Scene) -> None:
     child = str(world.client.get(keys.execution("parent:kid:0")))
     world.client.delete(keys.workflow(child), keys.execution("parent:kid:0"))
 
-    assert ("parent", "child") in codes(scene.inspect().found)
+    assert ("parent", "child") in codes(scene.verify().found)
 
 
 ENDED = ("result", "kid")
@@ -395,21 +395,21 @@ def test_a_child_whose_end_nobody_heard_is_told(scene: Scene) -> None:
     world, keys = scene.world, scene.world.keys
     world.work()
     scene.one.turn()
-    assert scene.inspect().found == [], "its result is under way"
+    assert scene.verify().found == [], "its result is under way"
     [result] = [entry for entry, fields in world.events() if (fields["type"], fields.get("step")) == ENDED]
     world.client.xdel(keys.events_of(scene.ids["parent"]), result)
 
-    assert codes(scene.inspect().found) == {("parent", "child")}
+    assert codes(scene.verify().found) == {("parent", "child")}
 
 
 def test_so_many_are_open_that_nobody_counts_them(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspector, "MOST_COUNTED", 3)
-    assert scene.inspect().is_counted, "what was seen agrees with the counters"
+    monkeypatch.setattr(inspector, "MAX_COUNTED", 3)
+    assert scene.verify().has_compared_counts, "what was seen agrees with the counters"
     scene.world.client.hset(scene.world.keys.groups, "g", 7)
 
-    report = scene.inspect()
+    report = scene.verify()
 
-    assert (report.found, report.is_counted) == ([], False)
+    assert (report.found, report.has_compared_counts) == ([], False)
 
 
 # ---- what is under way
@@ -425,10 +425,10 @@ def test_what_an_event_under_way_will_put_right_is_no_finding(scene: Scene) -> N
     world.age_leases(3_600_000)
     world.age_timers(7_200_000)
 
-    assert log.tend() > 4
+    assert log.sweep() > 4
 
     assert (world.leases(), world.timers()) == ({}, {})
-    assert scene.inspect().found == [], "losses and timers are in the streams"
-    assert scene.inspect("runs").found == []
+    assert scene.verify().found == [], "losses and timers are in the streams"
+    assert scene.verify("runs").found == []
     log.read(100, 0)
-    assert scene.inspect().found == [], "they are read and not answered"
+    assert scene.verify().found == [], "they are read and not answered"

@@ -12,7 +12,7 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.events import Control, ControlEvent
 from orchestrator.local.what_if import what_if
 from orchestrator.redis_rq.event_codec import event_fields
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 
 ACTS = 60
 EXECUTIONS = ("x0", "x1")
@@ -71,7 +71,7 @@ def test_nothing_is_wrong_after_any_act(real_world: World, seed: int) -> None:
                 fields = {"type": "signal", "execution": execution, "name": "go"}
                 world.send(world.keys.events_of(execution), fields)
 
-        assert Inspector(world.client, world.keys, world.retention_s).inspect_all().found == []
+        assert Verifier(world.client, world.keys, world.retention_s).verify_all().found == []
 
     for execution in ids:
         try:

@@ -12,7 +12,7 @@ from integration.world import World
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 from orchestrator.redis_rq.keys import schedule_member
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 
 NAME = "night|ly%"
 """With characters that part the members of timers, and that stand for others in them."""
@@ -27,7 +27,7 @@ def scheduled(world: World) -> World:
 
 
 def findings(world: World, repairs: bool = False) -> list[tuple[str, str, bool]]:
-    report = Inspector(world.client, world.keys, repairs=repairs).inspect_all()
+    report = Verifier(world.client, world.keys, repairs=repairs).verify_all()
     return [(one.finding.code, one.finding.where, one.is_repaired) for one in report.found]
 
 
@@ -88,7 +88,7 @@ def test_a_slot_that_is_under_way_explains_the_timer(scheduled: World) -> None:
     world.client.zadd(world.keys.timers, {schedule_member(NAME): 1})
     log = world.log()
     log.open()
-    log.tend()
+    log.sweep()
     assert due_ms(world) is None
 
     assert findings(world) == []

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 from processes import stack, wait_until
 
 KEYS = Keys()
@@ -63,7 +63,7 @@ def test_nothing_is_found_in_a_system_at_work(redis_url: str, tmp_path: Path) ->
 
     def verified(most: int) -> bool:
         """Verify while they work, until so many have ended."""
-        report = Inspector(redis, KEYS).inspect_all()
+        report = Verifier(redis, KEYS).verify_all()
         assert report.found == []
         checked.append(report.executions)
         return done() >= most

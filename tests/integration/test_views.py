@@ -26,10 +26,10 @@ from mermaid_checker import read_mermaid
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
-from orchestrator.cli.follow import LOOK_EVERY_S
+from orchestrator.cli.follow import POLL_INTERVAL_S
 from orchestrator.cli.options import Target
 from orchestrator.client import Client
-from orchestrator.redis_rq.queries.record_queries import Glances
+from orchestrator.redis_rq.queries.record_queries import RecordQueries
 
 ROOT = Path(__file__).parents[2]
 ORDER = {
@@ -57,8 +57,8 @@ def url_of(world: World) -> str:
     return f"unix://{world.client.connection_pool.connection_kwargs['path']}"
 
 
-def glances(world: World) -> Glances:
-    return Glances(world.client, world.keys)
+def queries(world: World) -> RecordQueries:
+    return RecordQueries(world.client, world.keys)
 
 
 @contextmanager
@@ -315,7 +315,7 @@ def test_watch_looks_seldom_and_loads_only_what_has_changed(real_world: World) -
 
         taken = time.monotonic() - began
         process.kill()
-    assert taken > 3 * LOOK_EVERY_S
+    assert taken > 3 * POLL_INTERVAL_S
     seen = calls(real_world.client)
     assert (seen["hgetall"], seen["lrange"]) == (1, 1)
 
@@ -560,14 +560,14 @@ def test_the_newest_executions_come_first(world: World) -> None:
     ):
         world.client.zadd(world.keys.index(status), {name: at})
 
-    assert glances(world).recent(2) == [("new", "in_progress"), ("mid", "failed")]
-    assert glances(world).names() == ["a"]
+    assert queries(world).recent_executions(2) == [("new", "in_progress"), ("mid", "failed")]
+    assert queries(world).names() == ["a"]
 
 
 def test_an_execution_that_is_gone_has_no_version(world: World) -> None:
     with pytest.raises(RecordNotFound):
-        glances(world).version("spec#nobody")
+        queries(world).version("spec#nobody")
 
 
 def test_a_job_that_is_gone_has_no_inputs(world: World) -> None:
-    assert glances(world).inputs_of("nobody") is None
+    assert queries(world).inputs_of("nobody") is None

@@ -28,7 +28,7 @@ from integration.families import (
 )
 from integration.world import Json, Proxy, World, result_fields
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.model import WEBHOOK
+from orchestrator.application.spec.model import WEBHOOK_UNIT
 from orchestrator.client import Client
 from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client as RedisClient
@@ -67,11 +67,11 @@ def work(world: World, one: Coordinator, most: int = 10) -> None:
 
 
 def unit(world: World, weid: str) -> StepRecord:
-    return world.record(weid).items[WEBHOOK]
+    return world.record(weid).items[WEBHOOK_UNIT]
 
 
 def lines(world: World, weid: str) -> list[str]:
-    return [entry["to"] for entry in world.history(weid) if entry.get("step") == WEBHOOK]
+    return [entry["to"] for entry in world.history(weid) if entry.get("step") == WEBHOOK_UNIT]
 
 
 def pass_time(world: World, one: Coordinator, weid: str, ms: int) -> None:
@@ -80,7 +80,7 @@ def pass_time(world: World, one: Coordinator, weid: str, ms: int) -> None:
     raw = json.loads(str(world.client.hget(key, name)))
     raw |= {one: raw[one] - ms for one in ("not_before_ms", "deadline_ms") if raw.get(one)}
     world.client.hset(key, name, json.dumps(raw))
-    one._backend.forget()
+    one._backend.drop_cached_records()
     world.age_timers(ms)
     one.turn()
     work(world, one)
@@ -96,7 +96,7 @@ def test_the_commit_of_the_end_carries_the_job_that_tells_of_it(world: World) ->
     decide_all(world, one)
 
     [payload] = world.payloads()
-    assert (payload["step"], payload["fn"], payload["key"]) == (WEBHOOK, "webhook", "x#webhook#0")
+    assert (payload["step"], payload["fn"], payload["key"]) == (WEBHOOK_UNIT, "webhook", "x#webhook#0")
     assert payload["inputs"]["body"] == {
         "execution_id": "x",
         "workflow_execution_id": weid,
@@ -132,7 +132,7 @@ def test_who_fails_twice_is_told_three_times_under_one_name(world: World, hooks:
     work(world, one)
 
     [timer] = world.timers()
-    assert timer.startswith(f"retry|{weid}|{WEBHOOK}|")
+    assert timer.startswith(f"retry|{weid}|{WEBHOOK_UNIT}|")
     assert unit(world, weid).status == "retry"
     for wait_ms in (1_200, 2_400):
         pass_time(world, one, weid, wait_ms)
@@ -171,7 +171,7 @@ def pass_time_without_work(world: World, one: Coordinator, weid: str) -> None:
     if raw.get("not_before_ms"):
         raw["not_before_ms"] -= 600_000
         world.client.hset(key, name, json.dumps(raw))
-        one._backend.forget()
+        one._backend.drop_cached_records()
         world.age_timers(600_000)
         one.turn()
         decide_all(world, one)
@@ -201,7 +201,7 @@ def test_an_attempt_that_takes_too_long_is_given_up_and_made_again(world: World,
     assert payload is not None
     world.send(payload["events"], {**result_fields(payload), "type": "started"})
     decide_all(world, one)
-    assert list(world.timers()) == [f"deadline|{weid}|{WEBHOOK}|{payload['token']}"]
+    assert list(world.timers()) == [f"deadline|{weid}|{WEBHOOK_UNIT}|{payload['token']}"]
 
     pass_time(world, one, weid, 30_000)
     assert unit(world, weid).status == "retry"
@@ -405,7 +405,7 @@ ADD = {
 
 
 def webhook_of(client: Client, execution_id: str) -> StepRecord | None:
-    return client.record(execution_id).items.get(WEBHOOK)
+    return client.record(execution_id).items.get(WEBHOOK_UNIT)
 
 
 def is_settled(client: Client, execution_id: str) -> bool:
@@ -459,7 +459,7 @@ def test_a_real_worker_delivers_signed_and_again_until_somebody_listens(
             assert hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest() == signature[2]
             assert abs(time.time() - int(signature[1])) < 60
         assert SECRET not in everything(redis)
-        moves = [entry["to"] for entry in client.history("x") if entry.get("step") == WEBHOOK]
+        moves = [entry["to"] for entry in client.history("x") if entry.get("step") == WEBHOOK_UNIT]
         assert moves == ["in_progress", "retry", "in_progress", "retry", "in_progress", "complete"]
         assert client.record("x").status == "complete"
         assert "hunter2" not in json.dumps(client.history("x")) + world.log()

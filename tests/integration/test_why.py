@@ -15,29 +15,29 @@ from coreworld import document, step
 from integration.families import child_of, control, decide_all, parent_of
 from integration.world import Json, World
 from orchestrator.application.errors import RecordNotFound
-from orchestrator.application.explain.reasons import Code, Reason
+from orchestrator.application.explain.reasons import Reason, ReasonCode
 from orchestrator.application.records.events import iso
 from orchestrator.cli import main
-from orchestrator.diagnosis import UnknownStep, Why, why
-from orchestrator.diagnosis.snapshot import Finding
-from orchestrator.diagnosis.why import DEEPEST
+from orchestrator.diagnosis import Explanation, UnknownStep, why
+from orchestrator.diagnosis.snapshot import RedisReasonCode
+from orchestrator.diagnosis.why import MAX_CHILD_DEPTH
 from orchestrator.redis_rq.connection import connect
-from orchestrator.redis_rq.keys import place_member
+from orchestrator.redis_rq.keys import slot_member
 from processes import stack, wait_until
 
 ONE = document(step("a"))
 QUEUE = "orchestrator.default"
 
 
-def asked(world: World, execution: str, step_id: str = "") -> Why:
+def asked(world: World, execution: str, step_id: str = "") -> Explanation:
     return why(world.client, world.keys, execution, step_id)
 
 
-def codes(found: Why) -> list[str]:
+def codes(found: Explanation) -> list[str]:
     return [reason.code for reason in found.reasons]
 
 
-def reason_of(found: Why, code: Finding | Code) -> Reason:
+def reason_of(found: Explanation, code: RedisReasonCode | ReasonCode) -> Reason:
     [reason] = [one for one in found.reasons if one.code == code]
     return reason
 
@@ -71,12 +71,14 @@ def test_who_stands_in_line_is_told_who_holds_the_key_and_who_is_before_it(world
         world.begin(one, LIMITED, execution_id=name)
     decide_all(world, one)
 
-    holders = reason_of(asked(world, "x3"), Finding.HOLDERS)
+    holders = reason_of(asked(world, "x3"), RedisReasonCode.HOLDERS)
 
     assert holders.step == "a"
     assert holders.words.startswith("the key 'printer' of step a is held by step a of x1 (for ")
     assert holders.words.endswith("; 1 stand before it in line, step a of x2 first")
-    assert reason_of(asked(world, "x2"), Finding.HOLDERS).words.endswith("; 0 stand before it in line")
+    assert reason_of(asked(world, "x2"), RedisReasonCode.HOLDERS).words.endswith(
+        "; 0 stand before it in line"
+    )
     assert codes(asked(world, "x2"))[:2] == ["in_line", "holders"]
 
 
@@ -89,7 +91,9 @@ def test_a_whole_execution_in_line_is_told_the_same(world: World) -> None:
     found = asked(world, "x2")
 
     assert codes(found)[:3] == ["in_line", "holders", "in_line"]
-    assert reason_of(found, Finding.HOLDERS).words.startswith("the key 'k' of the execution is held by x1 (")
+    assert reason_of(found, RedisReasonCode.HOLDERS).words.startswith(
+        "the key 'k' of the execution is held by x1 ("
+    )
 
 
 @pytest.mark.parametrize("fate", ["gone", "final", "forgotten"])
@@ -106,7 +110,7 @@ def test_a_holder_that_gives_nothing_back_is_named(world: World, fate: str) -> N
         case "forgotten":
             world.client.hset(key, "step:a", '{"status": "ready", "run_id": 1, "attempt": 1}')
 
-    gone = reason_of(asked(world, "x2"), Finding.HOLDER_GONE)
+    gone = reason_of(asked(world, "x2"), RedisReasonCode.HOLDER_GONE)
 
     assert "is held by step a of x1, which ended or is gone" in gone.words
     assert gone.advice == "orchestrator verify --repair puts it right"
@@ -130,9 +134,9 @@ def test_whoever_fell_out_of_the_line_or_is_not_called_is_told_to_repair(world: 
     decide_all(world, one)
 
     world.client.delete(world.keys.places("printer"))
-    free = reason_of(asked(world, "x2"), Finding.PLACE_LOST)
+    free = reason_of(asked(world, "x2"), RedisReasonCode.SLOT_LOST)
     world.client.delete(world.keys.line("printer"))
-    lost = reason_of(asked(world, "x2"), Finding.PLACE_LOST)
+    lost = reason_of(asked(world, "x2"), RedisReasonCode.SLOT_LOST)
 
     assert free.words == "0 of 1 places under 'printer' are taken, and step a gets none"
     assert lost.words == "step a does not stand in the line of 'printer', so it would wait for ever"
@@ -147,7 +151,7 @@ def test_a_child_that_wants_the_key_of_its_parent_waits_for_ever_and_is_told_so(
 
     [child] = asked(world, "p").children
 
-    dead = reason_of(child, Finding.DEADLOCK)
+    dead = reason_of(child, RedisReasonCode.DEADLOCK)
     assert "is held by p, which waits for this execution to end: both wait for ever" in dead.words
     assert "different keys" in dead.advice
 
@@ -172,11 +176,11 @@ def test_what_else_stands_under_a_key_is_nobodys(world: World) -> None:
     decide_all(world, one)
     world.client.zadd(world.keys.places("printer"), {"somebody's own": 1})
     world.client.zadd(
-        world.keys.places("printer"), {place_member(1, "s", "w#broken", "a", "t"): world.now_ms()}
+        world.keys.places("printer"), {slot_member(1, "s", "w#broken", "a", "t"): world.now_ms()}
     )
     world.client.set(world.keys.workflow("w#broken"), "not a hash")
 
-    gone = reason_of(asked(world, "x2"), Finding.HOLDER_GONE)
+    gone = reason_of(asked(world, "x2"), RedisReasonCode.HOLDER_GONE)
 
     assert "step a of broken" in gone.words
 
@@ -192,10 +196,10 @@ def test_a_job_that_waits_is_told_its_place_and_that_nobody_listens(world: World
     found = asked(world, "x3")
 
     assert codes(found) == ["dispatched", "queued", "no_worker"]
-    assert reason_of(found, Finding.QUEUED).words == (
+    assert reason_of(found, RedisReasonCode.QUEUED).words == (
         f"the job of step a waits in the queue {QUEUE}; 2 stand before it"
     )
-    nobody = reason_of(found, Finding.NO_WORKER)
+    nobody = reason_of(found, RedisReasonCode.NO_WORKER)
     assert nobody.words == f"no worker listens to the queue {QUEUE} of step a; there is no worker at all"
     assert nobody.advice == "start one: orchestrator worker default"
 
@@ -223,7 +227,7 @@ def test_workers_of_other_queues_and_ones_that_are_gone_are_told_apart(world: Wo
     registered(world, "dead", QUEUE)
     registered(world, "other", "orchestrator.gpu")
     with connected(world, "other"):
-        nobody = reason_of(asked(world, "x1"), Finding.NO_WORKER)
+        nobody = reason_of(asked(world, "x1"), RedisReasonCode.NO_WORKER)
 
     assert nobody.words == (
         f"no worker listens to the queue {QUEUE} of step a (1 are registered, and gone);"
@@ -237,7 +241,7 @@ def test_when_all_workers_of_its_queue_are_busy_a_job_says_so(world: World) -> N
     registered(world, "w1", QUEUE, state="busy")
     registered(world, "w2", QUEUE, state="busy")
     with connected(world, "w1", "w2"):
-        busy = reason_of(asked(world, "x1"), Finding.WORKERS_BUSY)
+        busy = reason_of(asked(world, "x1"), RedisReasonCode.WORKERS_BUSY)
         world.client.hset("rq:worker:w2", "state", "idle")
         free = asked(world, "x1")
 
@@ -266,9 +270,9 @@ def test_a_job_that_left_its_queue_and_that_nobody_began_says_when_it_counts_as_
     world.begin(one, ONE, execution_id="x1")
     world.client.lpop(world.keys.rq_queue(QUEUE))
 
-    before = reason_of(asked(world, "x1"), Finding.TAKEN)
+    before = reason_of(asked(world, "x1"), RedisReasonCode.TAKEN)
     one.turn()
-    after = reason_of(asked(world, "x1"), Finding.TAKEN)
+    after = reason_of(asked(world, "x1"), RedisReasonCode.TAKEN)
 
     assert before.words == f"the job of step a has left the queue {QUEUE}, and no worker has begun it"
     assert after.words.startswith(f"{before.words}; it counts as lost in ")
@@ -281,13 +285,13 @@ def test_a_step_that_runs_has_a_lease_that_holds_or_is_overdue_or_missing(world:
     assert payload is not None
     [member] = world.leases()
     world.client.zadd(world.keys.leases, {member: world.now_ms() + 35_900})
-    leased = reason_of(asked(world, "x1"), Finding.LEASED)
+    leased = reason_of(asked(world, "x1"), RedisReasonCode.LEASED)
 
     world.client.zadd(world.keys.leases, {member: world.now_ms() - 60_000})
-    overdue = reason_of(asked(world, "x1"), Finding.LEASE_OVERDUE)
+    overdue = reason_of(asked(world, "x1"), RedisReasonCode.LEASE_OVERDUE)
 
     world.client.zrem(world.keys.leases, member)
-    missing = reason_of(asked(world, weid), Finding.LEASE_MISSING)
+    missing = reason_of(asked(world, weid), RedisReasonCode.LEASE_MISSING)
 
     assert leased.words.startswith("a worker is at step a: its lease holds for another 3")
     assert overdue.words == "the worker of step a stopped beating: its lease ended 1 m 0 s ago"
@@ -329,7 +333,7 @@ def test_a_child_that_has_not_begun_says_where_its_start_waits(world: World) -> 
     for stream in world.streams()[1:]:
         world.send(stream, {"type": "signal", "execution_id": child_of(weid)})  # no start of anybody
 
-    waits = reason_of(asked(world, "p"), Finding.CHILD_WAITS)
+    waits = reason_of(asked(world, "p"), RedisReasonCode.CHILD_WAITS)
     itself = asked(world, child_of(weid))
 
     assert f"the child {child_of(weid)} of step kid does not exist yet: its start waits in" in waits.words
@@ -342,7 +346,7 @@ def test_a_child_whose_start_is_nowhere_says_so(world: World) -> None:
     for stream in world.streams():
         world.client.xtrim(stream, maxlen=0, approximate=False)
 
-    waits = reason_of(asked(world, "p"), Finding.CHILD_WAITS)
+    waits = reason_of(asked(world, "p"), RedisReasonCode.CHILD_WAITS)
 
     assert waits.words.endswith("does not exist yet: nobody has begun it yet")
 
@@ -352,7 +356,7 @@ def test_a_child_by_a_name_that_nobody_registered_is_told_before_it_fails(world:
     spec = document(step("a"), {"id": "kid", "workflow": "nobody", "depends_on": ["a"]})
     world.begin(one, spec, execution_id="p")
 
-    missing = reason_of(asked(world, "p"), Finding.CHILD_UNREGISTERED)
+    missing = reason_of(asked(world, "p"), RedisReasonCode.CHILD_UNREGISTERED)
 
     assert missing.step == "kid"
     assert "the workflow 'nobody', and nobody has registered it" in missing.words
@@ -378,7 +382,7 @@ def test_an_execution_that_failed_with_its_child_leads_to_the_first_failure(worl
 def test_generations_of_children_are_asked_up_to_a_depth(world: World) -> None:
     one = world.coordinator()
     spec = document(step("work"))
-    for _ in range(DEEPEST + 2):
+    for _ in range(MAX_CHILD_DEPTH + 2):
         spec = parent_of(spec)
     world.begin(one, spec, execution_id="p")
     decide_all(world, one)
@@ -388,7 +392,7 @@ def test_generations_of_children_are_asked_up_to_a_depth(world: World) -> None:
         [found] = found.children
         depth += 1
 
-    assert depth == DEEPEST
+    assert depth == MAX_CHILD_DEPTH
     assert codes(found) == ["child"]
 
 
@@ -413,7 +417,7 @@ def test_without_a_coordinator_nothing_moves_on(world: World) -> None:
     world.work()
 
     found = asked(world, "x1")
-    nobody, lag = reason_of(found, Finding.NO_COORDINATOR), reason_of(found, Finding.LAG)
+    nobody, lag = reason_of(found, RedisReasonCode.NO_COORDINATOR), reason_of(found, RedisReasonCode.LAG)
 
     assert nobody.words == (
         "no coordinator has come round within 5 s; one was the last, 3 m 20 s ago: nothing moves on"
@@ -424,7 +428,7 @@ def test_without_a_coordinator_nothing_moves_on(world: World) -> None:
         " (1 of the first ones for this execution); the oldest has waited for "
     )
     world.client.delete(world.keys.coordinators)
-    assert reason_of(asked(world, "x1"), Finding.NO_COORDINATOR).words == (
+    assert reason_of(asked(world, "x1"), RedisReasonCode.NO_COORDINATOR).words == (
         "no coordinator has come round within 5 s: nothing moves on"
     )
 
@@ -436,7 +440,7 @@ def test_coordinators_that_are_behind_are_a_reason(world: World) -> None:
     world.client.delete(world.keys.events_of(weid))
     world.send(world.keys.events_of(weid), {"type": "continue", "execution": weid}, f"{old}-0")
 
-    lag = reason_of(asked(world, "x1"), Finding.LAG)
+    lag = reason_of(asked(world, "x1"), RedisReasonCode.LAG)
 
     assert lag.words.endswith("the oldest has waited for 1 m 30 s")
 
@@ -448,7 +452,7 @@ def test_events_that_somebody_holds_and_does_not_acknowledge_are_counted(world: 
     world.log("dead").read(10, 0)
     world.killed("one")
 
-    lag = reason_of(asked(world, "x1"), Finding.LAG)
+    lag = reason_of(asked(world, "x1"), RedisReasonCode.LAG)
 
     assert lag.words.startswith(
         f"0 events of {world.keys.events_of(weid)} are unread, 1 not acknowledged (1 of"
@@ -483,7 +487,7 @@ def test_a_start_that_was_refused_says_why(world: World) -> None:
     one.turn()
 
     for name in ("x1", entry):
-        refused = reason_of(asked(world, name), Finding.START_REFUSED)
+        refused = reason_of(asked(world, name), RedisReasonCode.START_REJECTED)
         assert "no workflow is registered as 'nobody'" in refused.words
         assert asked(world, name).is_unknown
 
@@ -501,7 +505,7 @@ def test_a_child_that_was_refused_is_found_by_its_id(world: World) -> None:
     weid = world.begin(one, parent_of("nobody"), execution_id="p")
     decide_all(world, one)
 
-    refused = reason_of(asked(world, child_of(weid)), Finding.START_REFUSED)
+    refused = reason_of(asked(world, child_of(weid)), RedisReasonCode.START_REJECTED)
 
     assert "no workflow is registered as 'nobody'" in refused.words
 
@@ -517,7 +521,7 @@ def test_signals_that_are_kept_for_nobody_are_told(world: World) -> None:
     world.client.rpush(world.keys.signals("x1"), "not JSON")
     world.client.expire(world.keys.signals("x1"), 7_100)
 
-    kept = reason_of(asked(world, "x1"), Finding.SIGNALS_KEPT)
+    kept = reason_of(asked(world, "x1"), RedisReasonCode.SIGNALS_KEPT)
 
     assert kept.words.startswith("4 signals are kept for it (approve and reject), for another 1 h 58 m")
     assert kept.advice == "start it under the id x1"
@@ -529,7 +533,7 @@ def test_an_id_that_leads_to_a_record_that_is_gone_is_told_to_repair(world: Worl
     weid = world.begin(one, ONE, execution_id="x1")
     world.client.delete(world.keys.workflow(weid))
 
-    gone = reason_of(asked(world, "x1"), Finding.RECORD_GONE)
+    gone = reason_of(asked(world, "x1"), RedisReasonCode.RECORD_GONE)
 
     assert gone.words == f"orchestrator:execution:x1 leads to {weid}, and its record is gone"
     with pytest.raises(RecordNotFound):
@@ -698,13 +702,13 @@ def test_a_worker_that_is_killed_is_seen_to_be_gone_at_once(redis_url: str, tmp_
         processes.kill_with_horse(worker)
 
         wait_until(lambda: "no_worker" in codes(asked(world, weid)), what=str(asked(world, weid)))
-        nobody = reason_of(asked(world, weid), Finding.NO_WORKER)
+        nobody = reason_of(asked(world, weid), RedisReasonCode.NO_WORKER)
         assert "(1 are registered, and gone)" in nobody.words
         world.close()
     client.close()
 
 
-def served(world: World, one: Any) -> Why:
+def served(world: World, one: Any) -> Explanation:
     """Some execution, asked about while its job waits; by the time it is asked it may have run."""
     weid = world.begin(one, document(step("nothing")))
     return asked(world, weid)

@@ -25,16 +25,16 @@ from typing import Any
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.events import LostEvent, Moment, ResultEvent, StartedEvent, StepEvent
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.ports import Commit, Committed, EventRef
-from orchestrator.coordinator.loop import Coordinator, Pace
+from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.event_log import GRACE_MS, MAX_QUEUED, RedisEventLog
-from orchestrator.redis_rq.job_codec import PARTS, read_payload
-from orchestrator.redis_rq.keys import GROUP, RANGE, WAITING, Home, Keys
+from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
+from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, SEQUENCES_PER_QUEUE, Keys, OwnStreams
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RETENTION_S, RedisStore
 from orchestrator.worker.executors.lookup import Executor, Executors
@@ -54,13 +54,13 @@ class World:
         grace_ms: int = GRACE_MS,
         retention_s: int = RETENTION_S,
         is_fake: bool = False,
-        routes: Routes | None = None,
+        routes: TagRoutes | None = None,
         max_queued: int = MAX_QUEUED,
     ) -> None:
         self.max_queued = max_queued
         self._connect, self._clients, self.is_fake = connect, list[Client](), is_fake
         self.keys, self.grace_ms, self.retention_s = keys or Keys(), grace_ms, retention_s
-        self.routes = routes or Routes()
+        self.routes = routes or TagRoutes()
         self.client = self.connect()
         self.store = self.store_on(self.client)
 
@@ -74,11 +74,15 @@ class World:
         for client in self._clients:
             client.close()
 
-    def store_on(self, client: Client, home: Home | None = None) -> RedisStore:
-        return RedisStore(client, self.keys, self.retention_s, self.routes, home)
+    def store_on(self, client: Client, own_streams: OwnStreams | None = None) -> RedisStore:
+        return RedisStore(client, self.keys, self.retention_s, self.routes, own_streams)
 
     def log(
-        self, name: str = "one", client: Client | None = None, settle_s: float = 0, home: Home | None = None
+        self,
+        name: str = "one",
+        client: Client | None = None,
+        settle_s: float = 0,
+        own_streams: OwnStreams | None = None,
     ) -> RedisEventLog:
         return RedisEventLog(
             client or self.client,
@@ -88,19 +92,19 @@ class World:
             self.retention_s,
             settle_s,
             self.max_queued,
-            home,
+            own_streams,
         )
 
     def coordinator(self, name: str = "one", client: Client | None = None, **pace: Any) -> Coordinator:
         """A coordinator that has begun. It does its chores in every turn and reads without blocking."""
-        client, home = client or self.client, Home(self.keys)
-        store = self.store_on(client, home)
+        client, own_streams = client or self.client, OwnStreams(self.keys)
+        store = self.store_on(client, own_streams)
         chores = {"tend_every_s": 0.0, "reclaim_every_s": 0.0, "trim_every_s": 0.0}
         coordinator = Coordinator(
             Backend(store=store, runner=RqRunner(client, self.keys)),
-            self.log(name, client, home=home),
+            self.log(name, client, own_streams=own_streams),
             store,
-            Pace(**{"block_ms": 0, **chores, **pace}),
+            CoordinatorOptions(**{"block_ms": 0, **chores, **pace}),
             routes=self.routes,
         )
         coordinator.begin()
@@ -144,7 +148,7 @@ class World:
         """Take the next job as RQ does: off its queue, and its hash with it."""
         for queue in self.queues():
             while token := self.client.lpop(self.keys.rq_queue(queue)):
-                parts: Any = self.client.hmget(self.keys.rq_job(str(token)), PARTS)
+                parts: Any = self.client.hmget(self.keys.rq_job(str(token)), JOB_FIELDS)
                 self.client.delete(self.keys.rq_job(str(token)))
                 if parts[0] is not None:
                     return read_payload(*parts)
@@ -181,7 +185,7 @@ class World:
 
     def payloads(self) -> list[Json]:
         """The jobs on all queues, in order; they stay there."""
-        jobs: Any = [self.client.hmget(self.keys.rq_job(token), PARTS) for token in self.waiting()]
+        jobs: Any = [self.client.hmget(self.keys.rq_job(token), JOB_FIELDS) for token in self.waiting()]
         found = [read_payload(*parts) for parts in jobs]
         return [payload for payload in found if payload is not None]
 
@@ -221,12 +225,12 @@ class World:
     def leases(self) -> dict[str, float]:
         """All that are out, and until when; for ever while a job waits in its queue."""
         found: Any = self.client.zrange(self.keys.leases, 0, -1, withscores=True)
-        return {member: score if score < WAITING else math.inf for member, score in found}
+        return {member: score if score < FIRST_SEQUENCE else math.inf for member, score in found}
 
     def dispatched(self, queue: str = "default") -> dict[str, float]:
         """The members whose jobs wait in a queue, as far as the last sweep knows, as they were counted."""
         last = int(str(self.client.hget(self.keys.sequences, self.keys.queue(queue)) or 0))
-        first = last - last % RANGE
+        first = last - last % SEQUENCES_PER_QUEUE
         found: Any = self.client.zrange(self.keys.leases, first, last, byscore=True, withscores=True)
         return {member: score - first for member, score in found if first}
 
@@ -260,7 +264,7 @@ class World:
         self._age(self.keys.timers, ms)
 
     def _age(self, key: str, ms: int) -> None:
-        for member in self.client.zrange(key, "-inf", f"({WAITING}", byscore=True):
+        for member in self.client.zrange(key, "-inf", f"({FIRST_SEQUENCE}", byscore=True):
             self.client.zincrby(key, -ms - 1, str(member))  # a time that comes in this millisecond has come
 
     def age_pending(self, ms: int, reader: str = "dead") -> None:
@@ -302,13 +306,13 @@ def creation(
     loaded = check_spec(spec)
     record = WorkflowRecord(loaded, execution_id, dict(inputs or {}), created_at=moment.iso)
     changes = decide(record, [], moment, limit).changes
-    return Commit(record, changes, events=refs, once=refs, creates=True)
+    return Commit(record, changes, events=refs, require_pending=refs, creates=True)
 
 
 def decision(record: WorkflowRecord, *events: StepEvent, refs: Sequence[EventRef] = ()) -> Commit:
     """The commit that events become."""
     decided = decide(record, events, now())
-    assert not decided.refused, decided.refused
+    assert not decided.rejected, decided.rejected
     return Commit(record, decided.changes, events=refs)
 
 

@@ -12,7 +12,7 @@ import pytest
 from orchestrator import Backend, Workflow
 from orchestrator.backend.memory import InProcessRunner
 from orchestrator.backend.worker import InProcessWorker
-from orchestrator.invocation.coroutines import awaited
+from orchestrator.invocation.coroutines import await_result
 
 
 async def double(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -39,12 +39,12 @@ def test_what_a_coroutine_returns_is_the_output_of_its_step(executor: Callable[.
 
 
 def test_what_is_no_coroutine_is_returned_as_it_is() -> None:
-    assert awaited({"n": 1}) == {"n": 1}
+    assert await_result({"n": 1}) == {"n": 1}
 
 
 def test_a_coroutine_is_awaited_where_a_loop_runs_already() -> None:
     async def from_within() -> Any:
-        return awaited(double({"n": 4}))
+        return await_result(double({"n": 4}))
 
     assert asyncio.run(from_within()) == {"n": 8}
 
@@ -54,4 +54,4 @@ def test_what_a_coroutine_raises_is_raised() -> None:
         raise LookupError("there is none")
 
     with pytest.raises(LookupError, match="there is none"):
-        awaited(broken())
+        await_result(broken())

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from orchestrator.invocation.exceptions import LONGEST_NAME, exception, said
+from orchestrator.invocation.exceptions import MAX_NAME_CHARS, describe_exception, format_message
 
 
 class Nameless(type):
@@ -36,14 +36,14 @@ class Touchy(Exception):
         (lambda: Unnamed("who?"), "Unnamed", "who?"),
         (lambda: Leaving(), "Leaving", "Leaving"),
         (lambda: Touchy.__new__(Touchy), "Touchy", "Touchy"),
-        (lambda: type("X" * 1_000, (Exception,), {})("short"), "X" * LONGEST_NAME, "short"),
+        (lambda: type("X" * 1_000, (Exception,), {})("short"), "X" * MAX_NAME_CHARS, "short"),
         (lambda: KeyboardInterrupt(), "KeyboardInterrupt", "KeyboardInterrupt"),
     ],
 )
 def test_an_exception_is_a_failure_whatever_it_does_when_it_is_looked_at(
     raised: Callable[[], Any], name: str, message: str
 ) -> None:
-    made = exception(raised())
+    made = describe_exception(raised())
 
     assert (made["kind"], made["type"], made["message"]) == ("exception", name, message)
 
@@ -51,13 +51,13 @@ def test_an_exception_is_a_failure_whatever_it_does_when_it_is_looked_at(
 def test_no_name_is_longer_than_can_be_kept() -> None:
     base = type("NonRetryable" + "Y" * 1_000, (Exception,), {"__module__": "z" * 1_000})
 
-    made = exception(type("X", (base,), {})("short"))
+    made = describe_exception(type("X", (base,), {})("short"))
 
-    assert max(len(one) for one in (*made["types"], made["not_retried"])) == LONGEST_NAME
+    assert max(len(one) for one in (*made["types"], made["not_retried"])) == MAX_NAME_CHARS
     assert made["not_retried"].startswith("it is a NonRetryableY")
 
 
 def test_secrets_are_hidden_in_names_too() -> None:
     error = type("Of_s3cret", (Exception,), {})()
 
-    assert said(error, lambda text: text.replace("s3cret", "*")) == "Of_*"
+    assert format_message(error, lambda text: text.replace("s3cret", "*")) == "Of_*"

@@ -11,7 +11,12 @@ import pytest
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.backend import InProcessRunner, InProcessWorker
 from orchestrator.backend.backend import Backend
-from orchestrator.invocation.parameters import NAMES, Heartbeat, context_of, named_by
+from orchestrator.invocation.parameters import (
+    OFFERED_PARAMETERS,
+    Heartbeat,
+    build_context,
+    find_requested_parameters,
+)
 from orchestrator.local.workflow import Workflow
 
 Json = dict[str, Any]
@@ -63,7 +68,7 @@ def keeping_back(function: Callable[..., Any]) -> Callable[..., Any]:
     [
         (plain, set()),
         (first, set()),
-        (all_of_them, NAMES),
+        (all_of_them, OFFERED_PARAMETERS),
         (only_by_position, set()),
         (anything, set()),
         (behind_a_star, {"context"}),
@@ -72,7 +77,7 @@ def keeping_back(function: Callable[..., Any]) -> Callable[..., Any]:
         (Unhashable(), {"context"}),
         (functools.partial(for_all_names, "fetch"), {"heartbeat"}),
         (functools.partial(some_of_them, configuration={"url": "u"}), {"heartbeat", "context"}),
-        (passing_on(all_of_them), NAMES),
+        (passing_on(all_of_them), OFFERED_PARAMETERS),
         (keeping_back(some_of_them), set()),
         (len, set()),
         (dict, set()),  # it tells nothing of itself
@@ -81,13 +86,13 @@ def keeping_back(function: Callable[..., Any]) -> Callable[..., Any]:
 def test_an_executor_gets_what_it_names_besides_its_inputs(
     executor: Callable[..., Any], named: set[str]
 ) -> None:
-    assert named_by(executor, 1) == named
-    assert named_by(executor, 1) == named, "and again, when it is remembered"
+    assert find_requested_parameters(executor, 1) == named
+    assert find_requested_parameters(executor, 1) == named, "and again, when it is remembered"
 
 
 def test_an_executor_for_all_names_has_two_arguments_by_position() -> None:
-    assert named_by(for_all_names, 2) == {"heartbeat"}
-    assert named_by(lambda context, heartbeat: None, 2) == set()
+    assert find_requested_parameters(for_all_names, 2) == {"heartbeat"}
+    assert find_requested_parameters(lambda context, heartbeat: None, 2) == set()
 
 
 def test_a_heartbeat_notes_when_it_was_called_and_passes_on_what_it_was_told() -> None:
@@ -114,8 +119,8 @@ def test_nobody_needs_to_listen_to_a_heartbeat() -> None:
 def test_the_context_of_a_step_and_of_an_item() -> None:
     keys: Json = {"run_id": 3, "attempt": 2, "round": 1, "idempotency_key": "e1#a#1", "deadline": None}
 
-    step = context_of("w#e1", "a", iteration=None, **keys)
-    item = context_of("w#e1", "a#12", iteration=4, **keys)
+    step = build_context("w#e1", "a", iteration=None, **keys)
+    item = build_context("w#e1", "a#12", iteration=4, **keys)
 
     assert step == {"execution_id": "e1", "workflow_execution_id": "w#e1", "step": "a", "item": None} | {
         "iteration": None,
@@ -145,7 +150,7 @@ def test_in_one_process_an_executor_gets_what_it_names_too() -> None:
     found = seen_by({"a": a}, timeout_s=2.5, attempt=3)
 
     assert (found["inputs"], found["configuration"], found["at"]) == ({"x": 1}, {}, 1_767_225_600_000)
-    assert found["context"] == context_of(
+    assert found["context"] == build_context(
         "w#e1",
         "a",
         run_id=0,

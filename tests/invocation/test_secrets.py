@@ -10,26 +10,26 @@ import pytest
 
 from coreworld import World
 from orchestrator import Backend, Workflow
-from orchestrator.application.errors import InvalidSpec, Refused, SecretNotFound, SecretUnavailable
+from orchestrator.application.errors import InvalidSpec, RejectedByWorker, SecretNotFound, SecretUnavailable
 from orchestrator.application.records.decisions import Dispatch, DispatchJob
 from orchestrator.application.redaction.by_key import REDACTED
 from orchestrator.application.spec.model import StepSpec
-from orchestrator.application.spec.sources import merged
+from orchestrator.application.spec.sources import merge_configuration
 from orchestrator.application.spec.validation import check_spec
-from orchestrator.application.values.secret_refs import filled, is_reference, is_secret_name
+from orchestrator.application.values.secret_refs import fill_secrets, is_reference, is_secret_name
 from orchestrator.backend.sqlite.runner import SqliteRunner
 from orchestrator.builder import WorkflowBuilder, literal, op, secret
-from orchestrator.invocation.arguments import give
+from orchestrator.invocation.arguments import resolve_arguments
 from orchestrator.invocation.secret_store import (
     FOLDER_VARIABLE,
-    LARGEST_FILE,
-    PREFIX,
+    MAX_SECRET_BYTES,
     PROVIDER_VARIABLE,
+    SECRET_PREFIX,
     read_secret,
     variable_of,
 )
-from orchestrator.redis_rq.job_codec import job_words, read_job, read_payload
-from orchestrator.testing import Rehearsal
+from orchestrator.redis_rq.job_codec import job_args, read_job, read_payload
+from orchestrator.testing import WorkflowTest
 
 Json = dict[str, Any]
 
@@ -74,13 +74,13 @@ def test_the_places_of_references_in_an_input_are_known() -> None:
     )
 
     assert step.secrets == (("password",), ("list", 2), ("list", 1, "deep"))
-    assert step.undoing.secrets == (("key",),)
+    assert step.compensation_step.secrets == (("key",),)
 
 
 def test_a_document_that_refers_to_none_has_no_places() -> None:
     step = loaded({"fn": "f", "input": {"a": {"b": 1}}, "compensate": {"fn": "u"}})
 
-    assert (step.secrets, step.undoing.secrets) == ((), ())
+    assert (step.secrets, step.compensation_step.secrets) == ((), ())
 
 
 def test_the_configuration_of_a_source_may_have_them_inside_of_expressions() -> None:
@@ -97,7 +97,7 @@ def test_the_configuration_of_a_source_may_have_them_inside_of_expressions() -> 
 
 
 def test_an_override_replaces_a_reference_and_does_not_mix_with_it() -> None:
-    assert merged({"a": DB, "b": {"user": "x"}}, {"a": {"user": "y"}, "b": DB}) == {
+    assert merge_configuration({"a": DB, "b": {"user": "x"}}, {"a": {"user": "y"}, "b": DB}) == {
         "a": {"user": "y"},
         "b": DB,
     }
@@ -203,7 +203,7 @@ def test_a_job_carries_the_places_and_the_names_only_if_there_are_some(tmp_path:
     runner = SqliteRunner(tmp_path / "jobs.db")
     runner.dispatch(job.workflow_execution_id, [job])
 
-    words = [job_words(one, "p:events:0") for one in (job, plain)]
+    words = [job_args(one, "p:events:0") for one in (job, plain)]
     sent, unmarked = (read_payload(str(data), str(lease)) or {} for _, data, _, lease in words)
 
     assert (sent["secrets"], sent["redact"]) == ([["a", 0]], ["iban"])
@@ -263,7 +263,7 @@ def test_data_that_looks_like_a_reference_stays_data() -> None:
 def test_exactly_the_places_are_filled_and_the_job_stays_as_it_is() -> None:
     inputs: Json = {"a": [DB, {"b": DB}], "c": DB}
 
-    assert filled(inputs, [["a", 1, "b"], ["c"]], SECRETS.__getitem__) == {
+    assert fill_secrets(inputs, [["a", 1, "b"], ["c"]], SECRETS.__getitem__) == {
         "a": [DB, {"b": HUNTER}],
         "c": HUNTER,
     }
@@ -279,7 +279,7 @@ def test_each_secret_is_read_once_for_a_step() -> None:
         return SECRETS[name]
 
     source = {"configuration": {"a": DB, "b": {"secret": "x"}}, "secrets": [["a"], ["b"]]}
-    given = give({"p": DB, "q": DB}, source, {}, read, secrets=[["p"], ["q"]])
+    given = resolve_arguments({"p": DB, "q": DB}, source, {}, read, secrets=[["p"], ["q"]])
 
     assert asked == ["db", "x"]
     assert given.inputs == {"p": HUNTER, "q": HUNTER}
@@ -289,10 +289,10 @@ def test_each_secret_is_read_once_for_a_step() -> None:
 def test_secrets_are_hidden_everywhere_and_what_is_called_like_one_is_not_hidden_from_outputs() -> None:
     inputs = {"p": DB, "password": "swordfish", "iban": "DE0012", "user": "ada lovelace"}
 
-    given = give(inputs, None, {}, SECRETS.__getitem__, secrets=[["p"]], redact=["iban"])
+    given = resolve_arguments(inputs, None, {}, SECRETS.__getitem__, secrets=[["p"]], redact=["iban"])
 
     text = f"{HUNTER} swordfish DE0012 ada lovelace"
-    assert given.texts.text(text) == f"{REDACTED} {REDACTED} {REDACTED} ada lovelace"
+    assert given.text_redactor.text(text) == f"{REDACTED} {REDACTED} {REDACTED} ada lovelace"
     assert given.outputs.text(text) == f"{REDACTED} swordfish DE0012 ada lovelace"
 
 
@@ -338,8 +338,8 @@ def test_in_one_process_a_secret_that_is_not_there_fails_the_step_and_is_not_tri
 
 
 def test_a_rehearsal_has_a_secret_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(f"{PREFIX}DB", HUNTER)
-    play = Rehearsal({"steps": [{"op": "f", "input": {"a": DB, "b": {"secret": "nowhere"}}}]})
+    monkeypatch.setenv(f"{SECRET_PREFIX}DB", HUNTER)
+    play = WorkflowTest({"steps": [{"op": "f", "input": {"a": DB, "b": {"secret": "nowhere"}}}]})
     seen: list[Json] = []
 
     def answer(inputs: Json) -> Json:
@@ -416,7 +416,7 @@ def test_who_has_it_first_gives_it(folder: Path, provider: ModuleType) -> None:
     environment = {
         PROVIDER_VARIABLE: "vault_of_the_test:find",
         FOLDER_VARIABLE: str(folder),
-        f"{PREFIX}DB": "of the variable",
+        f"{SECRET_PREFIX}DB": "of the variable",
     }
 
     read = [read_secret("db", environment)]
@@ -431,7 +431,7 @@ def test_who_has_it_first_gives_it(folder: Path, provider: ModuleType) -> None:
 def refusal(name: str, environment: Json) -> str:
     with pytest.raises(SecretNotFound) as refused:
         read_secret(name, environment)
-    assert isinstance(refused.value, Refused)
+    assert isinstance(refused.value, RejectedByWorker)
     return str(refused.value)
 
 
@@ -442,7 +442,7 @@ def test_one_that_nobody_has_names_all_who_were_asked(folder: Path, provider: Mo
     environment = {
         PROVIDER_VARIABLE: "vault_of_the_test:find",
         FOLDER_VARIABLE: str(folder),
-        f"{PREFIX}DB": "",
+        f"{SECRET_PREFIX}DB": "",
     }
     assert refusal("db", environment) == (
         "this worker has no secret 'db': looked for in ORCHESTRATOR_SECRETS_PROVIDER (vault_of_the_test:find)"
@@ -458,7 +458,7 @@ def test_a_job_cannot_ask_for_what_is_no_name(folder: Path, name: str) -> None:
 
 
 def test_files_that_cannot_be_read_are_told_and_nobody_else_is_asked(folder: Path) -> None:
-    environment = {FOLDER_VARIABLE: str(folder), f"{PREFIX}DB": HUNTER}
+    environment = {FOLDER_VARIABLE: str(folder), f"{SECRET_PREFIX}DB": HUNTER}
     outside = folder.parent / "outside"
     outside.write_text("hunter2")
 
@@ -471,7 +471,7 @@ def test_files_that_cannot_be_read_are_told_and_nobody_else_is_asked(folder: Pat
     (folder / "db").mkdir()
     assert "is no file" in refusal("db", environment)
     (folder / "db").rmdir()
-    (folder / "db").write_bytes(b"x" * (LARGEST_FILE + 1))
+    (folder / "db").write_bytes(b"x" * (MAX_SECRET_BYTES + 1))
     assert "more than 65,536 bytes" in refusal("db", environment)
     (folder / "db").write_bytes(b"\xff\xfehunter2")
     assert "is not UTF-8" in refusal("db", environment)
@@ -521,7 +521,7 @@ def test_a_provider_that_fails_may_be_asked_again_and_its_words_are_not_told(pro
         "the secret 'db' cannot be had now: ORCHESTRATOR_SECRETS_PROVIDER (vault_of_the_test:find)"
         " raised ConnectionError"
     )
-    assert not isinstance(failed.value, Refused)
+    assert not isinstance(failed.value, RejectedByWorker)
     assert failed.value.__suppress_context__
 
 

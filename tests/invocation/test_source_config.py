@@ -9,11 +9,11 @@ import pytest
 from orchestrator.application.errors import BadConfiguration, InvalidSpec, VariableRefused
 from orchestrator.application.redaction.by_key import REDACTED
 from orchestrator.application.spec.model import StepSpec
-from orchestrator.application.spec.sources import merged
+from orchestrator.application.spec.sources import merge_configuration
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.backend import Backend
-from orchestrator.invocation.arguments import Given, give
-from orchestrator.invocation.source_config import ALLOWED_VARIABLE
+from orchestrator.invocation.arguments import CallArguments, resolve_arguments
+from orchestrator.invocation.source_config import ENV_ALLOWLIST_VARIABLE
 from orchestrator.local.workflow import Workflow
 
 Json = dict[str, Any]
@@ -90,14 +90,18 @@ def test_a_change_of_a_source_carries_what_the_whole_of_it_reads() -> None:
 def test_an_override_replaces_an_expression_and_does_not_mix_with_it() -> None:
     changed: Json = {"cat": ["x", TOKEN]}
 
-    assert merged({"a": TOKEN, "b": {"c": 1, "d": {"e": 2}}}, {"a": changed, "b": {"d": {"f": 3}}}) == {
+    assert merge_configuration(
+        {"a": TOKEN, "b": {"c": 1, "d": {"e": 2}}}, {"a": changed, "b": {"d": {"f": 3}}}
+    ) == {
         "a": changed,
         "b": {"c": 1, "d": {"e": 2, "f": 3}},
     }
-    assert merged({"a": {"x": 1}}, {"a": TOKEN}) == {"a": TOKEN}
-    assert merged({"a": TOKEN}, {"a": {"x": 1}}) == {"a": {"x": 1}}
-    assert merged({"a": {"$literal": {"x": 1}}}, {"a": {"x": 2}}) == {"a": {"x": 2}}
-    assert merged({"max": 3}, {"max": {"y": 1}}) == {"max": {"y": 1}}, "a configuration is no expression"
+    assert merge_configuration({"a": {"x": 1}}, {"a": TOKEN}) == {"a": TOKEN}
+    assert merge_configuration({"a": TOKEN}, {"a": {"x": 1}}) == {"a": {"x": 1}}
+    assert merge_configuration({"a": {"$literal": {"x": 1}}}, {"a": {"x": 2}}) == {"a": {"x": 2}}
+    assert merge_configuration({"max": 3}, {"max": {"y": 1}}) == {"max": {"y": 1}}, (
+        "a configuration is no expression"
+    )
 
 
 # ---- what is refused
@@ -236,15 +240,15 @@ ENVIRONMENT = {
     "TOKEN": "s3cret-token",
     "USER": "ada",
     "OTHER": "never asked for",
-    ALLOWED_VARIABLE: "TOKEN, USER",
+    ENV_ALLOWLIST_VARIABLE: "TOKEN, USER",
 }
 
 
-def given(source: Json | None, environment: Json = ENVIRONMENT) -> Given:
+def given(source: Json | None, environment: Json = ENVIRONMENT) -> CallArguments:
     def no_secrets(name: str) -> str:
         raise LookupError(name)
 
-    return give({}, source, environment, no_secrets)
+    return resolve_arguments({}, source, environment, no_secrets)
 
 
 def test_a_step_without_a_source_has_an_empty_configuration() -> None:
@@ -276,7 +280,7 @@ def test_expressions_read_the_environment_of_the_worker() -> None:
 def test_a_variable_that_is_not_set_is_null() -> None:
     source = configured(token=TOKEN, user={"var": ["sources.secrets.USER", "nobody"]})
 
-    assert given(source, {ALLOWED_VARIABLE: "*"}).configuration == {"token": None, "user": None}
+    assert given(source, {ENV_ALLOWLIST_VARIABLE: "*"}).configuration == {"token": None, "user": None}
 
 
 def test_the_name_of_a_source_may_have_dots() -> None:
@@ -289,7 +293,7 @@ def test_the_name_of_a_source_may_have_dots() -> None:
         "sources": {"my": ["env"], "my.env": ["X"]},
     }
 
-    assert given(source, {"X": "1", ALLOWED_VARIABLE: "env,X"}).configuration == {
+    assert given(source, {"X": "1", ENV_ALLOWLIST_VARIABLE: "env,X"}).configuration == {
         "a": "1",
         "b": ["1"],
         "c": None,
@@ -315,10 +319,10 @@ def test_a_variable_that_a_worker_keeps_to_itself_is_not_read(allowed: str) -> N
     source = configured(token=TOKEN)
 
     with pytest.raises(VariableRefused) as refused:
-        given(source, {**ENVIRONMENT, ALLOWED_VARIABLE: allowed})
+        given(source, {**ENVIRONMENT, ENV_ALLOWLIST_VARIABLE: allowed})
 
     assert "'USER'" in str(refused.value) or "'TOKEN'" in str(refused.value)
-    assert ALLOWED_VARIABLE in str(refused.value)
+    assert ENV_ALLOWLIST_VARIABLE in str(refused.value)
     assert "s3cret" not in str(refused.value)
 
 
@@ -327,13 +331,13 @@ def test_a_variable_that_is_called_like_a_secret_does_not_come_back_whoever_read
         "API_TOKEN": "s3cret-token",
         "API_USER": "ada-l",
         "MY_TOKEN": "t0ken",
-        ALLOWED_VARIABLE: "API_*",
+        ENV_ALLOWLIST_VARIABLE: "API_*",
     }
 
     found = given(None, environment)
 
     assert found.outputs.value({"said": "s3cret-token ada-l t0ken"}) == {"said": "<redacted> ada-l t0ken"}
-    assert found.texts.text("s3cret-token ada-l t0ken") == "<redacted> ada-l t0ken"
+    assert found.text_redactor.text("s3cret-token ada-l t0ken") == "<redacted> ada-l t0ken"
 
 
 def test_where_no_variable_may_be_read_nothing_is_hidden_for_it() -> None:
@@ -342,7 +346,7 @@ def test_where_no_variable_may_be_read_nothing_is_hidden_for_it() -> None:
 
 @pytest.mark.parametrize("allowed", ["TOKEN,USER", "*", "TOK*, *SER ", "USER,T*N"])
 def test_a_worker_allows_variables_by_name_and_by_pattern(allowed: str) -> None:
-    found = given(configured(token=TOKEN), {**ENVIRONMENT, ALLOWED_VARIABLE: allowed})
+    found = given(configured(token=TOKEN), {**ENVIRONMENT, ENV_ALLOWLIST_VARIABLE: allowed})
 
     assert found.configuration == {"token": "s3cret-token"}
 
@@ -354,7 +358,7 @@ def test_a_worker_that_allows_nothing_still_configures_sources_that_read_nothing
 def test_what_was_read_is_hidden_from_texts_and_if_it_is_called_like_a_secret_from_outputs() -> None:
     found = given(configured(all={"var": "sources.secrets"}), {**ENVIRONMENT, "USER": "ada.lovelace"})
 
-    assert found.texts.text("s3cret-token of ada.lovelace") == f"{REDACTED} of {REDACTED}"
+    assert found.text_redactor.text("s3cret-token of ada.lovelace") == f"{REDACTED} of {REDACTED}"
     assert found.outputs.text("s3cret-token of ada.lovelace") == f"{REDACTED} of ada.lovelace"
 
 
@@ -363,7 +367,7 @@ def test_what_was_read_is_hidden_from_texts_and_if_it_is_called_like_a_secret_fr
 
 def run(execute: Any, monkeypatch: pytest.MonkeyPatch, **configuration: Any) -> Workflow:
     monkeypatch.setenv("TOKEN", "s3cret-token")
-    monkeypatch.setenv(ALLOWED_VARIABLE, "TOKEN, USER")
+    monkeypatch.setenv(ENV_ALLOWLIST_VARIABLE, "TOKEN, USER")
     document = {
         "sources": {"secrets": SECRETS, "api": {"type": "call", "configuration": configuration}},
         "steps": [{"id": "s", "source": "api", "input": {"x": 1}}],

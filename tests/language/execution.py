@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.engine.dispatch import child_id
+from orchestrator.application.engine.dispatch import child_execution_id
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Control, ResultEvent, StartedEvent, failure
 from orchestrator.application.records.record import WorkflowRecord
@@ -86,7 +86,7 @@ class Execution:
     def child(self, step_id: str, run_id: int | None = None) -> Execution:
         """The child that a step has, or that a run of it had; RecordNotFound when it has not begun."""
         found = self[step_id].child if run_id is None else None
-        wanted = found or child_id(self.record.execution_id, step_id, run_id or 0)
+        wanted = found or child_execution_id(self.record.execution_id, step_id, run_id or 0)
         return Execution(self._stage, self._stage.record_of(wanted).workflow_execution_id)
 
     @property

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from coreworld import Json, settled_legally
-from orchestrator.application.engine.dependencies import Edge, edge
+from orchestrator.application.engine.dependencies import EdgeState, evaluate_edge
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import (
-    STEP_MOVES,
-    WORKFLOW_MOVES,
+    STEP_TRANSITIONS,
+    WORKFLOW_TRANSITIONS,
     StepStatus,
     WorkflowStatus,
 )
 from orchestrator.application.records.step_record import Slot
-from orchestrator.application.spec.model import UNDO
+from orchestrator.application.spec.model import COMPENSATION_PART
 from specworld import all_timers
 
 S, W = StepStatus, WorkflowStatus
@@ -99,7 +99,7 @@ def _check_limits(record: WorkflowRecord) -> None:
 
 
 def _is_undo(unit: str) -> bool:
-    return unit.endswith(f"#{UNDO}")
+    return unit.endswith(f"#{COMPENSATION_PART}")
 
 
 def _check_resting(record: WorkflowRecord) -> None:
@@ -110,8 +110,10 @@ def _check_resting(record: WorkflowRecord) -> None:
         step = record.steps[spec.id]
         if step.status is S.READY and spec.join == "all":
             for parent in record.graph.parents[spec.id]:
-                found = edge(record.steps[parent], record.spec.steps[record.graph.index[parent]], spec)
-                assert found is not Edge.SKIP, f"{spec.id} should have been skipped with {parent}"
+                found = evaluate_edge(
+                    record.steps[parent], record.spec.steps[record.graph.index[parent]], spec
+                )
+                assert found is not EdgeState.SKIP, f"{spec.id} should have been skipped with {parent}"
         if step.status is S.WAITING and spec.wait is not None:
             assert kept.isdisjoint(spec.wait.signals), f"{spec.id} waits for what was said: {kept}"
         is_at_rest = step.is_final or step.status in (S.WAITING, S.ON_HOLD) or step.not_before_ms is not None
@@ -164,7 +166,7 @@ def _check_history(record: WorkflowRecord, history: list[Json]) -> None:
     for entry in history:
         if "workflow" in entry:
             after = W(entry["workflow"])
-            assert after in WORKFLOW_MOVES[status], f"the workflow went from {status} to {after}"
+            assert after in WORKFLOW_TRANSITIONS[status], f"the workflow went from {status} to {after}"
             status = after
         elif "to" in entry:
             unit, before, now = entry["step"], S(entry["from"]), S(entry["to"])
@@ -172,7 +174,7 @@ def _check_history(record: WorkflowRecord, history: list[Json]) -> None:
             is_new = "#" in unit and before is S.READY  # a map that was reset has items anew
             assert before is known or is_new, f"{unit} was {known}, and went from {before} to {now}"
             is_reset = before is now is S.ON_HOLD  # a hold survives a set
-            assert now in STEP_MOVES[before] or is_reset, f"{unit} went from {before} to {now}"
+            assert now in STEP_TRANSITIONS[before] or is_reset, f"{unit} went from {before} to {now}"
             if now is S.ON_HOLD:
                 held[unit] = S.READY if is_reset else before
             elif before is S.ON_HOLD:
@@ -215,8 +217,12 @@ def _check_compensations(record: WorkflowRecord, history: list[Json]) -> None:
     undoable = [spec.id for spec in record.spec.steps if spec.compensate is not None]
     done = [step_id for step_id in undoable if record.steps[step_id].status is S.COMPLETE]
     owed = sorted(done, key=lambda step_id: -(record.steps[step_id].completion or 0))
-    expected = [f"{step_id}#{UNDO}" for step_id in owed] if record.status in (W.FAILED, W.CANCELLED) else []
-    undone = {unit: one for unit, one in record.items.items() if unit.endswith(f"#{UNDO}")}
+    expected = (
+        [f"{step_id}#{COMPENSATION_PART}" for step_id in owed]
+        if record.status in (W.FAILED, W.CANCELLED)
+        else []
+    )
+    undone = {unit: one for unit, one in record.items.items() if unit.endswith(f"#{COMPENSATION_PART}")}
     ends = [e["step"] for e in history if e.get("step") in undone and e.get("to") in ("complete", "failed")]
     assert ends == expected, f"undone were {ends}, and owed was {expected}"
     failed = [unit for unit, one in undone.items() if one.status is S.FAILED]

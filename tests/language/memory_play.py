@@ -22,10 +22,10 @@ from orchestrator.application.records.events import (
     StepEvent,
     TimerEvent,
 )
-from orchestrator.application.records.record import WorkflowRecord, timers_due
+from orchestrator.application.records.record import WorkflowRecord, find_due_timers
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.local.driver import Family
+from orchestrator.local.driver import ExecutionDriver
 from orchestrator.local.workflow import Workflow
 from specworld import check_readiness
 
@@ -38,16 +38,16 @@ class MemoryPlay(Play):
         super().__init__(case, draw, NOW_MS)
         self._store, self._runner = InMemoryStore(), DistantRunner()
         self._unfinished: set[str] = set()
-        self._families: dict[str, Family] = {}
+        self._families: dict[str, ExecutionDriver] = {}
         self._begin_process()
         for name, document in case.registered.items():
             self._backend.register(name, document)
 
     def _begin_process(self) -> None:
         self._backend = Backend(store=self._store, runner=self._runner, clock=lambda: self.now_ms)
-        self._families = {weid: Family(self._backend, weid) for weid in self._families}
-        for family in self._families.values():
-            family.take_over()
+        self._families = {weid: ExecutionDriver(self._backend, weid) for weid in self._families}
+        for driver in self._families.values():
+            driver.take_over()
 
     def start(self, start: Start) -> None:
         weid = self._backend.create(
@@ -57,7 +57,7 @@ class MemoryPlay(Play):
             group=start.group,
             priority=start.priority,
         )
-        self._families[weid] = Family(self._backend, weid)
+        self._families[weid] = ExecutionDriver(self._backend, weid)
         early = [SignalEvent(weid, name, payload) for name, payload in self.early_signals()]
         self._commit(weid, shuffled(self.draw, early))
 
@@ -65,7 +65,7 @@ class MemoryPlay(Play):
         limit = self.draw.choice([None, None, 1, 2])
         record = self._backend.checkout(weid)
         decided = decide(record, events, self._backend.moment(), limit)
-        assert decided.refused == []
+        assert decided.rejected == []
         assert self._backend.commit([Commit(record, decided.changes)]) == [Committed.YES]
         if not record.is_final:
             check_readiness(record)
@@ -76,7 +76,7 @@ class MemoryPlay(Play):
         return self._runner.take_pending_jobs()
 
     def has_mail(self) -> bool:
-        return bool(self._backend.commons.posts() or self._unfinished)
+        return bool(self._backend.shared_state.posts() or self._unfinished)
 
     def hear(self) -> None:
         draw = self.draw
@@ -84,13 +84,13 @@ class MemoryPlay(Play):
             weid = draw.choice(sorted(self._unfinished))
             self._commit(weid, [ContinueEvent(weid)])
             return
-        posts = self._backend.commons.posts()
+        posts = self._backend.shared_state.posts()
         for post in draw.sample(posts, draw.randint(min(1, len(posts)), len(posts))):
-            for family in shuffled(draw, list(self._families.values())):
-                if family._deliver(post):
+            for driver in shuffled(draw, list(self._families.values())):
+                if driver._deliver(post):
                     break
             if draw.random() < 0.2:
-                family._deliver(post)
+                driver._deliver(post)
         self._nudge()
 
     def _nudge(self) -> None:
@@ -114,7 +114,7 @@ class MemoryPlay(Play):
         self.now_ms += ms
         for record in shuffled(self.draw, self.open_records()):
             weid = record.workflow_execution_id
-            due = timers_due(record, self.now_ms)
+            due = find_due_timers(record, self.now_ms)
             events = [TimerEvent(timer.kind, weid, timer.step_id, timer.token) for timer in due]
             if events:
                 again = events if self.draw.random() < 0.1 else []
@@ -126,7 +126,7 @@ class MemoryPlay(Play):
 
     def upset(self) -> None:
         if self.draw.random() < 0.5:
-            self._backend.forget()
+            self._backend.drop_cached_records()
         else:
             self._begin_process()
             self._nudge()
@@ -141,17 +141,17 @@ class MemoryPlay(Play):
         return self._store.history(record.workflow_execution_id)
 
     def shared(self, owners: Sequence[tuple[str, str]]) -> list[Json]:
-        return self._backend.commons.shared(owners)
+        return self._backend.shared_state.shared(owners)
 
     def check_clean(self) -> None:
-        assert self._backend.commons.posts() == []
-        assert not any(self._store.commons._places.values())
+        assert self._backend.shared_state.posts() == []
+        assert not any(self._store.shared_state._slot_claims.values())
 
 
 class DistantRunner(InProcessRunner):
     """Its jobs are with workers elsewhere, which a process that comes after another cannot ask."""
 
-    def held(self, workflow_execution_id: str) -> set[str] | None:  # type: ignore[override]
+    def held_tokens(self, workflow_execution_id: str) -> set[str] | None:  # type: ignore[override]
         return None
 
 
@@ -174,7 +174,7 @@ class OrderlyPlay(MemoryPlay):
         for one in self.undelivered:
             self._runner.submit(one)  # type: ignore[arg-type]
         self.undelivered = []
-        if not self._backend.commons.posts() and not self._runner._results:
+        if not self._backend.shared_state.posts() and not self._runner._results:
             records = self.open_records()
             signals, due_ms = self._signals(records), self._next_due(records)
             if signals:

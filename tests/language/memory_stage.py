@@ -9,14 +9,14 @@ from typing import Any
 from builders import NOW_MS
 from language.execution import Json, Said
 from language.stage import Place, Stage, places_of
-from orchestrator.application.errors import InvalidSpec, StartRefused
+from orchestrator.application.errors import InvalidSpec, StartRejected
 from orchestrator.application.records.decisions import Dispatch, DispatchJob
 from orchestrator.application.records.events import Control, ResultEvent, StartedEvent
-from orchestrator.application.records.record import WorkflowRecord, timers_due
+from orchestrator.application.records.record import WorkflowRecord, find_due_timers
 from orchestrator.application.values.durations import parse_ms
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.local.driver import Family
+from orchestrator.local.driver import ExecutionDriver
 from orchestrator.local.workflow import Workflow
 
 
@@ -25,14 +25,16 @@ class MemoryStage(Stage):
         super().__init__(NOW_MS)
         self._store, self._runner = CountingStore(), InProcessRunner()
         self._registered: dict[str, Json] = {}
-        self._families: dict[str, Family] = {}
+        self._families: dict[str, ExecutionDriver] = {}
         self._begin_process()
 
     def _begin_process(self) -> None:
         self._backend = Backend(store=self._store, runner=self._runner, clock=lambda: self.now_ms)
-        self._families = {execution: Family(self._backend, execution) for execution in self._families}
-        for family in self._families.values():
-            family.take_over()
+        self._families = {
+            execution: ExecutionDriver(self._backend, execution) for execution in self._families
+        }
+        for driver in self._families.values():
+            driver.take_over()
 
     def register(self, name: str, document: Json) -> None:
         self._registered[name] = document  # the application keeps what it starts; children are looked up
@@ -43,9 +45,9 @@ class MemoryStage(Stage):
         try:
             self.execution = self._backend.create(document, inputs, **start)
         except InvalidSpec as error:
-            raise StartRefused(str(error), [problem.as_dict() for problem in error.problems]) from error
+            raise StartRejected(str(error), [problem.as_dict() for problem in error.problems]) from error
         if self.execution not in self._families:
-            self._families[self.execution] = Family(self._backend, self.execution)
+            self._families[self.execution] = ExecutionDriver(self._backend, self.execution)
             self._decide(self.execution)
         self.settle()
         return self.execution
@@ -75,20 +77,20 @@ class MemoryStage(Stage):
 
     def _turn(self) -> int:
         happened = 0
-        for execution, family in self._families.items():
-            due = timers_due(self._backend.load(execution), self.now_ms)
-            happened += family.turn() + len(due)
+        for execution, driver in self._families.items():
+            due = find_due_timers(self._backend.load(execution), self.now_ms)
+            happened += driver.run_once() + len(due)
             self._decide(execution)
         return happened
 
     def lose_job(self, job: DispatchJob, after: str) -> None:
         """Its process died; the one that comes after it, a millisecond later at the least, finds out."""
-        self._runner.give_back([one for one in self._runner.take_pending_jobs() if one.token != job.token])
+        self._runner.return_jobs([one for one in self._runner.take_pending_jobs() if one.token != job.token])
         self.now_ms += max(parse_ms(after), 1)
         self._begin_process()
         if job.workflow_execution_id in self._families:
             workflow = Workflow.resume(job.workflow_execution_id, self._backend)
-            self._dispatch(workflow, workflow._decide(self._backend.orphans))
+            self._dispatch(workflow, workflow._decide(self._backend.find_lost_dispatches))
         self.settle()
 
     def send_signal(self, execution: str, name: str, payload: Any) -> None:
@@ -143,20 +145,20 @@ class MemoryStage(Stage):
         return job.queue if job.priority == 3 else f"{job.queue}:{job.priority}"
 
     def shared(self, scope: str, owner: str) -> Json:
-        [values] = self._backend.commons.shared([(scope, owner)])
+        [values] = self._backend.shared_state.shared([(scope, owner)])
         return values
 
     def places(self, key: str) -> list[Place]:
-        found = self._store.commons._places.get(key, [])
+        found = self._store.shared_state._slot_claims.get(key, [])
         line = [(one.workflow_execution_id, one.step_id, one.token, one.is_held) for one in found]
         return sorted(line, key=lambda place: not place[3])
 
     def _check(self) -> None:
         """Nothing that was said is left undelivered, and the places are those that the records know of."""
-        assert self._backend.commons.posts() == []
+        assert self._backend.shared_state.posts() == []
         known = places_of(map(self._backend.load, self.executions))
         assert {
-            key: set(self.places(key)) for key in self._store.commons._places if self.places(key)
+            key: set(self.places(key)) for key in self._store.shared_state._slot_claims if self.places(key)
         } == known
 
 

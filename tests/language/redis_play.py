@@ -15,10 +15,10 @@ from language.redis_stage import AHEAD_MS
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Control, ControlEvent, SignalEvent
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend import Backend
-from orchestrator.coordinator.loop import Coordinator, Pace
+from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.event_log import RedisEventLog
 from orchestrator.redis_rq.job_codec import lease_of_job
@@ -48,7 +48,7 @@ class RedisPlay(Play):
         self._names += 1
         name, world = f"c{self._names}", self.world
         store, log = world.store_on(world.client), world.log(f"c{self._names}")
-        pace = Pace(block_ms=0, jobs_per_commit=self.draw.choice([1, 2, 500]))
+        pace = CoordinatorOptions(block_ms=0, jobs_per_commit=self.draw.choice([1, 2, 500]))
         backend = Backend(store=store, runner=RqRunner(world.client, world.keys))
         coordinator = Coordinator(backend, log, store, pace)
         coordinator.begin()
@@ -61,7 +61,7 @@ class RedisPlay(Play):
         self.world.killed(name)
         self._hire()
         for _, log in self._crew.values():
-            log.tend()
+            log.sweep()
 
     def start(self, start: Start) -> None:
         for name, payload in self.early_signals():
@@ -98,7 +98,7 @@ class RedisPlay(Play):
         coordinator, log = self._crew[name]
         deliveries = log.read(draw.randint(1, 5), 0)
         if not deliveries:
-            log.tend()  # it may fall to it to read other streams
+            log.sweep()  # it may fall to it to read other streams
             for batch in log.reclaim(0, 50):
                 coordinator.handle(batch)
         elif self._kills < MOST_KILLS and draw.random() < 0.1:
@@ -137,7 +137,7 @@ class RedisPlay(Play):
 
     def _tend(self) -> None:
         _, log = self._crew[self.draw.choice(sorted(self._crew))]
-        log.tend()
+        log.sweep()
 
     def lose(self, job: DispatchJob) -> None:
         self.world.client.zadd(self.world.keys.leases, {lease_of_job(job): 1}, xx=True)
@@ -148,14 +148,14 @@ class RedisPlay(Play):
         coordinator, log = self._crew[name]
         match self.draw.choice(["forget", "trim", "kill"]):
             case "forget":
-                coordinator._backend.forget()
+                coordinator._backend.drop_cached_records()
             case "trim":
                 log.trim()
             case _:
                 self._kill(name)
 
     def open_records(self) -> list[WorkflowRecord]:
-        return self._records(*(status for status in WorkflowStatus if status not in FINAL_WORKFLOWS))
+        return self._records(*(status for status in WorkflowStatus if status not in FINAL_WORKFLOW_STATUSES))
 
     def all_records(self) -> list[WorkflowRecord]:
         return self._records(*WorkflowStatus)

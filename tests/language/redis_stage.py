@@ -12,15 +12,15 @@ from typing import Any
 from integration.world import World
 from language.execution import Json, Said
 from language.stage import Place, Stage, places_of
-from orchestrator.application.errors import InvalidEvent, StartRefused
+from orchestrator.application.errors import InvalidEvent, StartRejected
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Control, ControlEvent, ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.values.durations import parse_ms
 from orchestrator.client import Client
 from orchestrator.redis_rq.event_codec import event_fields
-from orchestrator.redis_rq.event_log import FUTURE_MS
-from orchestrator.redis_rq.job_codec import lease_of, lease_of_job, read_job
+from orchestrator.redis_rq.event_log import MAX_FUTURE_MS
+from orchestrator.redis_rq.job_codec import lease_of_job, lease_of_step, read_job
 from orchestrator.redis_rq.keys import timer_member
 from orchestrator.worker.lease import Lease, RedisClock
 from specworld import all_timers
@@ -38,7 +38,7 @@ class RedisStage(Stage):
         self._refused, self._answer = 0, Json()
         self._keys_of_jobs, self._queues_of_jobs = dict[str, str](), dict[str, str]()
         self._ended: set[str] = set()
-        self._latest_ms = world.now_ms() + FUTURE_MS - AHEAD_MS
+        self._latest_ms = world.now_ms() + MAX_FUTURE_MS - AHEAD_MS
         self._set_clocks()
 
     def register(self, name: str, document: Json) -> None:
@@ -53,7 +53,7 @@ class RedisStage(Stage):
         self._answer = self.world.answer(entry)
         if not self._answer["ok"]:
             self._refused += 1
-            raise StartRefused(self._answer["reason"], self._answer.get("problems", ()))
+            raise StartRejected(self._answer["reason"], self._answer.get("problems", ()))
         self.execution = str(self._answer["workflow_execution_id"])
         self.settle()
         return self.execution
@@ -201,7 +201,7 @@ class RedisStage(Stage):
             execution = record.workflow_execution_id
             timers |= {timer_member(t.kind, execution, t.step_id, t.token) for t in all_timers(record)}
             leases |= {
-                lease_of(execution, unit, one)
+                lease_of_step(execution, unit, one)
                 for unit, one in record.units()
                 if one.token is not None and one.child is None
             }

@@ -51,7 +51,7 @@ class Stage(Execution, ABC):
         priority: int | None = None,
         idempotency_root: str | None = None,
     ) -> str:
-        """Start an execution of a document or a registered name; StartRefused with its problems."""
+        """Start an execution of a document or a registered name; StartRejected with its problems."""
 
     def deliver(self, *said: Said) -> None:
         """Bring what workers say as one batch, and let follow what follows."""

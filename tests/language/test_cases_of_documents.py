@@ -7,13 +7,13 @@ import pytest
 from coreworld import document, step
 from language.stage import Stage
 from language.written import skips
-from orchestrator.application.errors import StartRefused
+from orchestrator.application.errors import StartRejected
 
 
 def test_dependency_cycle_through_implicit_references(stage: Stage) -> None:
     reads_below = step("a", input={"x": {"var": "steps.b.output.n"}})
 
-    with pytest.raises(StartRefused) as refused:
+    with pytest.raises(StartRejected) as refused:
         stage.start(document(reads_below, step("b", "a")))
 
     [problem] = refused.value.problems

@@ -16,8 +16,8 @@ from coreworld import document, step, when
 from language.memory_stage import MemoryStage
 from language.stage import Stage
 from orchestrator.application.errors import InvalidEvent, RecordNotFound
-from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
-from orchestrator.client import Answered, Client, ControlRefused
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
+from orchestrator.client import Client, ControlRejected, ControlResult
 from orchestrator.local.workflow import Workflow
 
 PAGE = (Path(__file__).parents[2] / "docs" / "language.md").read_text()
@@ -136,7 +136,7 @@ TABLE: dict[str, dict[str, Effect | str]] = {
     ),
     "delete": row(
         f"{CANNOT} deleted: it is {{state}}",
-        **{state.value: Effect("deleted") for state in FINAL_WORKFLOWS},
+        **{state.value: Effect("deleted") for state in FINAL_WORKFLOW_STATUSES},
     ),
     "signal": row(
         "nobody waits for a signal: workflow '{{id}}' is {state}",
@@ -177,9 +177,9 @@ def _by_client(stage: Any, action: str, words: list[str]) -> Effect | str:
             stage.settle()
     try:
         answered = telling.result()
-    except ControlRefused as error:
+    except ControlRejected as error:
         return str(error)
-    if isinstance(answered, Answered):
+    if isinstance(answered, ControlResult):
         return Effect(answered.status, answered.changed)
     assert answered is False, "no step waits for it"
     return Effect(client.status("x"))
@@ -250,16 +250,16 @@ REFUSED_WHEN = {
         "when it has ended otherwise, or is compensating",
         {"complete", "halted", "failed", "compensating"},
     ),
-    "pause": ("when it has ended, or is compensating", {*FINAL_WORKFLOWS, "compensating"}),
+    "pause": ("when it has ended, or is compensating", {*FINAL_WORKFLOW_STATUSES, "compensating"}),
     "unpause": ("when it is not paused", set(STATES) - {"paused"}),
-    "hold": ("when the step is in progress or at its end", {*FINAL_WORKFLOWS, "compensating"}),
+    "hold": ("when the step is in progress or at its end", {*FINAL_WORKFLOW_STATUSES, "compensating"}),
     "release": ("when it is not on hold", set(STATES)),
     "retry": (
         "when it is not `failed` or `cancelled`, when it was compensated, and when it is a child",
         set(STATES) - {"failed", "cancelled"},
     ),
     "rerun": ("as `retry`, but for one that completed", set(STATES) - {"failed", "cancelled", "complete"}),
-    "delete": ("when it has not ended", set(STATES) - FINAL_WORKFLOWS),
+    "delete": ("when it has not ended", set(STATES) - FINAL_WORKFLOW_STATUSES),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from coreworld import Json, document, step
 from language.stage import Stage
 from language.written import NO, jobless, skips
-from orchestrator.application.errors import StartRefused
+from orchestrator.application.errors import StartRejected
 
 # ---- 1: join n and join expr
 
@@ -177,7 +177,7 @@ def test_ruling_11_if_no_dependent_is_left_the_failing_step_decides(
 # ---- 12: implicit dependencies
 
 
-READERS: dict[str, Json] = {
+DATA_OPERATORS: dict[str, Json] = {
     "required": step("r", required=["steps.a.output.n"]),
     "switch": jobless("r", switch={"on": {"var": "steps.a.output.n"}, "cases": {"1": []}, "default": []}),
     "join": step("r", join={"==": [{"var": "steps.a.output.n"}, 1]}),
@@ -189,9 +189,9 @@ READERS: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("where", READERS)
+@pytest.mark.parametrize("where", DATA_OPERATORS)
 def test_ruling_12_what_a_step_reads_it_waits_for(stage: Stage, where: str) -> None:
-    stage.start(document(READERS[where], step("a")))
+    stage.start(document(DATA_OPERATORS[where], step("a")))
     assert stage.statuses == {"r": "ready", "a": "in_progress"}
 
     stage.finish("a", {"n": 1})
@@ -205,7 +205,7 @@ def test_ruling_12_a_top_level_reference_is_the_whole_value_of_an_input_key(stag
         stage.start(document(step("a", input={"x": value}), step("b", "a")))
         assert stage.statuses == {"a": "in_progress", "b": "ready"}
 
-    with pytest.raises(StartRefused) as refused:
+    with pytest.raises(StartRejected) as refused:
         stage.start(document(step("a", input={"x": reference}), step("b", "a")))
     assert [problem["code"] for problem in refused.value.problems] == ["cycle"]
 
@@ -225,7 +225,7 @@ def test_ruling_12_a_descendant_is_one_by_declared_edges(stage: Stage) -> None:
 
 
 def test_ruling_12_a_cycle_of_implicit_edges_only_is_an_error(stage: Stage) -> None:
-    with pytest.raises(StartRefused) as refused:
+    with pytest.raises(StartRejected) as refused:
         stage.start(
             document(
                 step("a", input={"x": [{"var": "steps.b.output.n"}]}),

@@ -34,7 +34,7 @@ def test_ruling_18_a_reference_is_passed_on_whole(stage: Stage) -> None:
     assert (stage.status, stage.outcome) == ("complete", {"rows": LARGE})
 
 
-READERS: dict[str, Json] = {
+DATA_OPERATORS: dict[str, Json] = {
     "input": step("b", input={"first": INSIDE}),
     "input with a default": step("b", "a", input={"first": {"var": ["steps.a.output.rows.0", "none"]}}),
     "input with vars": step("b", input={"ids": {"vars": "steps.a.output.rows[*].id"}}),
@@ -49,12 +49,14 @@ READERS: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("where", READERS)
+@pytest.mark.parametrize("where", DATA_OPERATORS)
 def test_ruling_18_reaching_inside_of_one_is_a_failure_that_is_not_tried_again(
     stage: Stage, where: str
 ) -> None:
-    tries = {} if "switch" in READERS[where] else {"retry": 3}
-    stage.start(document(step("a"), {**READERS[where], "on_error": "continue", **tries}, step("below", "b")))
+    tries = {} if "switch" in DATA_OPERATORS[where] else {"retry": 3}
+    stage.start(
+        document(step("a"), {**DATA_OPERATORS[where], "on_error": "continue", **tries}, step("below", "b"))
+    )
 
     stage.finish("a", {"rows": LARGE})
 

@@ -10,7 +10,7 @@ import pytest
 from coreworld import Json, document, essence, step
 from language.stage import Stage
 from language.written import branches, halts, jobless, resets, skips
-from orchestrator.application.errors import StartRefused
+from orchestrator.application.errors import StartRejected
 
 # ---- 13: state
 
@@ -151,7 +151,7 @@ def test_ruling_15_the_idempotency_key_survives_a_retry_and_changes_with_a_rerun
     ],
 )
 def test_ruling_17_strings_are_no_conditions(stage: Stage, keys: Json, path: str) -> None:
-    with pytest.raises(StartRefused) as refused:
+    with pytest.raises(StartRejected) as refused:
         stage.start(document(step("a", **keys)))
 
     [problem] = refused.value.problems
@@ -159,7 +159,7 @@ def test_ruling_17_strings_are_no_conditions(stage: Stage, keys: Json, path: str
 
 
 def test_ruling_17_a_template_in_a_flow_document_is_refused_with_a_hint(stage: Stage) -> None:
-    with pytest.raises(StartRefused) as refused:
+    with pytest.raises(StartRejected) as refused:
         stage.start({"flow": [{"name": "a", "fn": "a", "input": {"x": "{{ flows.b.x }}"}}]})
 
     [problem] = refused.value.problems

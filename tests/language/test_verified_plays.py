@@ -12,7 +12,7 @@ from language.random_specs import racing_case
 from language.redis_play import RedisPlay
 from language.test_random_specs import seeds, world
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 
 __all__ = ["world"]
 
@@ -29,7 +29,7 @@ class VerifiedPlay(RedisPlay):
         super().check_clean()
 
     def _verify(self) -> None:
-        report = Inspector(self.world.client, self.world.keys).inspect_all()
+        report = Verifier(self.world.client, self.world.keys).verify_all()
         assert report.found == []
         assert report.busy == []
 

@@ -21,7 +21,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend import InMemoryStore, SqliteStore
 from orchestrator.backend.ports import Store
-from orchestrator.local.driver import Family
+from orchestrator.local.driver import ExecutionDriver
 
 PATIENCE_S = 60
 
@@ -107,7 +107,7 @@ def test_a_child_is_run_and_its_outcome_is_the_output_of_its_step(store: Store) 
     assert child.outcome == {"n": 7}
     record = workflow.backend.load(child.id)
     assert (record.root, record.depth) == ("p", 1)
-    assert workflow.backend.commons.posts() == []
+    assert workflow.backend.shared_state.posts() == []
 
 
 def test_a_child_may_be_registered_under_a_name(store: Store) -> None:
@@ -146,7 +146,7 @@ def test_a_child_that_cannot_begin_fails_its_step(
     assert isinstance(decision, Failed)
     assert decision.error["kind"] == "child_failed"
     assert decision.error["message"].startswith(message)
-    assert backend.commons.posts() == []
+    assert backend.shared_state.posts() == []
 
 
 def test_a_child_whose_id_is_taken_is_refused(store: Store) -> None:
@@ -273,14 +273,14 @@ def test_a_store_that_loads_and_writes_is_enough_for_children() -> None:
 def test_a_store_that_loads_and_writes_begins_no_child_that_nobody_waits_for() -> None:
     backend = backend_of(OwnStore())
     workflow = start(backend, document(inner("c", ADD_TWO, input={"n": 1})), execution_id="p")
-    Family(backend, workflow.id).decide(workflow.id, lambda _: [])
+    ExecutionDriver(backend, workflow.id).decide(workflow.id, lambda _: [])
     event = ControlEvent(workflow.id, "cancel")
-    Family(backend).decide(workflow.id, lambda _: [event])
-    assert len(backend.commons.posts()) == 2, "its start, and its cancel"
+    ExecutionDriver(backend).decide(workflow.id, lambda _: [event])
+    assert len(backend.shared_state.posts()) == 2, "its start, and its cancel"
 
     assert workflow.run() == Cancelled()
 
-    assert backend.commons.posts() == []
+    assert backend.shared_state.posts() == []
     with pytest.raises(KeyError):
         backend.load(f"{check_spec(ADD_TWO).workflow_id}#p:c:0")
 
@@ -304,7 +304,7 @@ def test_what_a_failed_parent_does_not_wait_for_is_cancelled_with_all_below(make
 
     kept = store if isinstance(store, InMemoryStore) else store.memory
     assert [kept.load(name).status for name in ("p:c:0", "p:c:0:d:0")] == ["cancelled", "cancelled"]
-    assert workflow.backend.commons.posts() == []
+    assert workflow.backend.shared_state.posts() == []
 
 
 def test_children_end_before_their_parent_returns(store: Store) -> None:
@@ -342,16 +342,16 @@ def test_children_end_before_their_parent_returns(store: Store) -> None:
 def test_a_cancel_reaches_children_and_theirs_although_nobody_runs_them(store: Store) -> None:
     backend = backend_of(store)
     workflow = start(backend, document(inner("c", document(inner("d", WAITS)))), execution_id="p")
-    family = Family(backend, workflow.id)
-    family.decide(workflow.id, lambda _: [])
-    while family.turn():
+    driver = ExecutionDriver(backend, workflow.id)
+    driver.decide(workflow.id, lambda _: [])
+    while driver.run_once():
         pass
     assert backend.load("p:c:0:d:0").steps["w"].status == "waiting"
 
     workflow.cancel("enough")
 
     assert [backend.load(name).status for name in ("p", "p:c:0", "p:c:0:d:0")] == ["cancelled"] * 3
-    assert backend.commons.posts() == []
+    assert backend.shared_state.posts() == []
     assert workflow.run() == Cancelled("enough")
 
 
@@ -476,7 +476,7 @@ def test_threads_may_run_parents_whose_children_share_a_key(store: Store) -> Non
 
     assert ends == [Complete({})] * 2
     assert crowd.calls == 20
-    assert backend.commons.posts() == []
+    assert backend.shared_state.posts() == []
 
 
 def test_whoever_takes_two_steps_is_given_places_too(store: Store) -> None:
@@ -507,11 +507,11 @@ def test_a_child_is_begun_by_the_process_that_runs_its_parent(tmp_path: Path) ->
     mine, theirs = two_processes(tmp_path)
     spec = document(inner("c", ADD_TWO, input={"n": 1}), outputs={"n": {"var": "steps.c.output.n"}})
     parent = start(theirs, spec, execution_id="p")
-    Family(theirs, parent.id).decide(parent.id, lambda _: [])
+    ExecutionDriver(theirs, parent.id).decide(parent.id, lambda _: [])
 
     assert start(mine, document(step("a"))).run() == Complete({})
 
-    assert len(mine.commons.posts()) == 1, "the start of their child waits for them"
+    assert len(mine.shared_state.posts()) == 1, "the start of their child waits for them"
     assert soon(parent.run) == Complete({"n": 3})
 
 
@@ -520,7 +520,7 @@ def test_a_place_that_another_process_frees_is_used_by_the_one_that_waits_for_it
     spec = document(step("a", concurrency={"key": "k", "limit": 1}))
     first, second = start(mine, spec), start(theirs, spec)
     for workflow in (first, second):  # both stand in line, in this order
-        Family(workflow.backend).decide(workflow.id, lambda _: [])
+        ExecutionDriver(workflow.backend).decide(workflow.id, lambda _: [])
 
     assert first.run() == Complete({})
 
@@ -534,9 +534,9 @@ def test_a_place_that_another_process_frees_is_used_by_the_one_that_waits_for_it
 def test_the_end_of_a_child_that_somebody_else_ran_is_heard_by_its_parent(tmp_path: Path) -> None:
     mine, theirs = two_processes(tmp_path)
     parent = start(theirs, document(inner("c", WAITS), step("z", after="c")), execution_id="p")
-    family = Family(theirs, parent.id)
-    family.decide(parent.id, lambda _: [])
-    family.turn()
+    driver = ExecutionDriver(theirs, parent.id)
+    driver.decide(parent.id, lambda _: [])
+    driver.run_once()
     child = Workflow.resume("p:c:0", mine)
     child.signal("go")
 

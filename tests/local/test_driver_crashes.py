@@ -84,11 +84,11 @@ def crashes(folder: Path, spec: Json, execute: Callable[[str, Json], Any]) -> It
 def executions(machine: Machine, *names: str) -> dict[str, WorkflowRecord]:
     """All that is in the file, which must be these and no others; and nothing is left to be said."""
     backend = machine.process()
-    with SqliteStore(machine.path)._db.reading() as db:
+    with SqliteStore(machine.path)._db.read_transaction() as db:
         found = {name for (name,) in db.execute("SELECT execution_id FROM workflows")}
         places = db.execute("SELECT * FROM places").fetchall()
     assert found == set(names)
-    assert (backend.commons.posts(), places) == ([], [])
+    assert (backend.shared_state.posts(), places) == ([], [])
     return {name: backend.load(name) for name in names}
 
 

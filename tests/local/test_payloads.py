@@ -15,7 +15,7 @@ from orchestrator.application.records.decisions import Complete, Failed, Halt
 from orchestrator.application.values.payload_refs import is_reference
 from orchestrator.backend import InMemoryStore, InProcessRunner, InProcessWorker, SqliteRunner, SqliteStore
 from orchestrator.backend.payloads import MemoryPayloads
-from orchestrator.testing import Rehearsal
+from orchestrator.testing import WorkflowTest
 
 Json = dict[str, Any]
 Make = Callable[..., Backend]
@@ -340,6 +340,6 @@ def test_a_rehearsal_passes_large_values_on() -> None:
         outputs={"rows": {"var": "steps.a.output.rows"}, "counted": {"var": "steps.b.output.counted"}},
     )
 
-    execution = Rehearsal(spec, executors=EXECUTORS).run()
+    execution = WorkflowTest(spec, executors=EXECUTORS).run()
 
     assert execution.outcome == {"rows": ROWS, "counted": 1_000}

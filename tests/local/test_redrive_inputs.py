@@ -72,4 +72,4 @@ def test_inputs_that_the_workflow_does_not_take_are_refused_and_nothing_changes(
     assert (record.status, record.inputs["price"]) == ("failed", 1)
     wrong = ControlEvent(workflow.id, "retry", inputs={"price": "dear"})
     decided = decide(record, [wrong], workflow.backend.moment())
-    assert ([position for position, _ in decided.refused], decided.changes.is_empty) == ([0], True)
+    assert ([position for position, _ in decided.rejected], decided.changes.is_empty) == ([0], True)

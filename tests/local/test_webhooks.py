@@ -13,12 +13,12 @@ from orchestrator import Backend, Workflow
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.decisions import Cancelled, Complete, DispatchJob
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.model import WEBHOOK
+from orchestrator.application.spec.model import WEBHOOK_UNIT
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Store
-from orchestrator.backend.results import Pairs
+from orchestrator.backend.results import ResultPairs
 from orchestrator.backend.sqlite.store import SqliteStore
-from orchestrator.testing import POINTS, Rehearsal
+from orchestrator.testing import KILL_POINTS, WorkflowTest
 
 Json = dict[str, Any]
 URL = "https://hooks.example.org/ended"
@@ -53,7 +53,7 @@ def backend_with(hooks: Hooks | None, store: Store | None = None, **keys: Any) -
 
 
 def webhook(workflow: Workflow) -> StepRecord:
-    return workflow.backend.load(workflow.id).items[WEBHOOK]
+    return workflow.backend.load(workflow.id).items[WEBHOOK_UNIT]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -72,7 +72,7 @@ def test_run_returns_when_the_webhook_is_delivered(store: Store) -> None:
     assert (call["status"], call["outcome"], call["workflow"]) == ("complete", {"n": 1}, "shop")
     assert (call["execution_id"], call["key"]) == (execution_id, f"{execution_id}#webhook#0")
     assert (webhook(workflow).status, webhook(workflow).output) == ("complete", {"status": 200})
-    assert [entry["to"] for entry in workflow.history if entry.get("step") == WEBHOOK] == [
+    assert [entry["to"] for entry in workflow.history if entry.get("step") == WEBHOOK_UNIT] == [
         "in_progress",
         "complete",
     ]
@@ -112,7 +112,7 @@ def test_where_nobody_works_at_all_the_job_is_left_to_workers_elsewhere() -> Non
     assert workflow.run() == Cancelled("before it began")
 
     [job] = backend.list_pending_jobs()
-    assert (job.step_id, job.inputs["body"]["status"]) == (WEBHOOK, "cancelled")
+    assert (job.step_id, job.inputs["body"]["status"]) == (WEBHOOK_UNIT, "cancelled")
 
 
 def test_what_a_process_left_undelivered_the_next_one_delivers(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ class OnTheSpot(InProcessRunner):
         super().__init__()
         self.ran: list[str] = []
 
-    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
         self.ran += [job.step_id for job in jobs]
         return [(job.step_id, {"n": 1}) for job in jobs]
 
@@ -219,7 +219,7 @@ def test_a_runner_that_works_on_the_spot_has_delivered_when_the_end_is_known() -
 
     assert workflow.run() == Complete({"n": 1})
 
-    assert runner.ran == ["a", WEBHOOK]
+    assert runner.ran == ["a", WEBHOOK_UNIT]
     assert webhook(workflow).status == "complete"
 
 
@@ -231,8 +231,8 @@ def test_whoever_advances_by_hand_finds_the_job_with_the_runner() -> None:
 
     assert workflow.advance() == Complete({"n": 1})
 
-    assert [job.step_id for job in backend.list_pending_jobs()] == [WEBHOOK]
-    workflow.on_step_result(WEBHOOK, {"status": 200})
+    assert [job.step_id for job in backend.list_pending_jobs()] == [WEBHOOK_UNIT]
+    workflow.on_step_result(WEBHOOK_UNIT, {"status": 200})
     assert (webhook(workflow).status, workflow.status) == ("complete", "complete")
 
 
@@ -240,11 +240,11 @@ def test_whoever_advances_by_hand_finds_the_job_with_the_runner() -> None:
 
 
 def test_a_rehearsal_posts_nothing_and_notes_what_would_have_been_posted() -> None:
-    play = Rehearsal(SPEC, executors={"a": lambda inputs: {"n": 1}, "webhook": _must_not_be_called}).run()
+    play = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}, "webhook": _must_not_be_called}).run()
 
     [call] = play.calls("webhook")
-    assert (call["url"], call["body"]["outcome"], call.step) == (URL, {"n": 1}, WEBHOOK)
-    assert (play.status, play.step(WEBHOOK).status) == ("complete", "complete")
+    assert (call["url"], call["body"]["outcome"], call.step) == (URL, {"n": 1}, WEBHOOK_UNIT)
+    assert (play.status, play.step(WEBHOOK_UNIT).status) == ("complete", "complete")
 
 
 def _must_not_be_called(inputs: Json) -> Json:
@@ -252,31 +252,35 @@ def _must_not_be_called(inputs: Json) -> Json:
 
 
 def test_a_rehearsal_may_mock_the_webhook_and_skip_its_back_off() -> None:
-    play = Rehearsal(SPEC, executors={"a": lambda inputs: {"n": 1}})
+    play = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}})
     hooks = play.mock("webhook", [ConnectionError("no"), ConnectionError("no"), {"status": 200}])
 
     play.run()
-    assert (len(hooks.calls), play.step(WEBHOOK).status) == (1, "retry")
+    assert (len(hooks.calls), play.step(WEBHOOK_UNIT).status) == (1, "retry")
     play.run(skip_waits=True)
 
-    assert (len(hooks.calls), play.step(WEBHOOK).status, play.step(WEBHOOK).attempt) == (3, "complete", 3)
+    assert (len(hooks.calls), play.step(WEBHOOK_UNIT).status, play.step(WEBHOOK_UNIT).attempt) == (
+        3,
+        "complete",
+        3,
+    )
     assert {call.idempotency_key for call in hooks.calls} == {"rehearsal#webhook#0"}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", KILL_POINTS)
 def test_a_webhook_survives_whoever_dies_in_a_rehearsal(point: Any) -> None:
-    play = Rehearsal(SPEC, executors={"a": lambda inputs: {"n": 1}})
-    play.kill(point, step=WEBHOOK)
+    play = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}})
+    play.kill(point, step=WEBHOOK_UNIT)
 
     play.run()
 
     play.check_kills()
-    assert (play.status, play.step(WEBHOOK).status) == ("complete", "complete")
+    assert (play.status, play.step(WEBHOOK_UNIT).status) == ("complete", "complete")
     assert {call.idempotency_key for call in play.calls("webhook")} == {"rehearsal#webhook#0"}
 
 
 def test_without_a_webhook_its_name_means_nothing() -> None:
-    play = Rehearsal({"steps": []})
+    play = WorkflowTest({"steps": []})
 
     with pytest.raises(Exception, match="webhook"):
         play.mock("webhook")
@@ -284,8 +288,8 @@ def test_without_a_webhook_its_name_means_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_webhook_is_delivered_in_whatever_order_things_happen(seed: int) -> None:
-    play = Rehearsal(SPEC, executors={"a": lambda inputs: {"n": 1}}, order="shuffled", seed=seed)
+    play = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}}, order="shuffled", seed=seed)
 
     play.run(skip_waits=True)
 
-    assert (play.status, play.outcome, play.step(WEBHOOK).status) == ("complete", {"n": 1}, "complete")
+    assert (play.status, play.outcome, play.step(WEBHOOK_UNIT).status) == ("complete", {"n": 1}, "complete")

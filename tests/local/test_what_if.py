@@ -13,7 +13,7 @@ from language.random_specs import quiet_case, racing_case
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.local.what_if import Differences, what_if
-from orchestrator.testing import Rehearsal
+from orchestrator.testing import WorkflowTest
 
 
 def var(path: str) -> Json:
@@ -32,7 +32,7 @@ ANSWERS = {"fetch": {"item": "a1"}, "price": {"total": 50}, "ship": {"parcel": 1
 
 def run(spec: Json, answers: Json | None = None, inputs: Json | None = None) -> WorkflowRecord:
     """An execution that has ended, or cannot go on."""
-    play = Rehearsal(spec, inputs or {"url": "x"})
+    play = WorkflowTest(spec, inputs or {"url": "x"})
     for name, answer in (ANSWERS if answers is None else answers).items():
         play.mock(name, answer)
     play.run(skip_waits=True)
@@ -134,7 +134,7 @@ def test_a_wait_is_played_with_the_signal_that_came() -> None:
     spec = document(
         {"id": "w", "wait": {"signal": "go"}}, step("a", "w", when={"==": [var("steps.w.output.n"), 1]})
     )
-    play = Rehearsal(spec)
+    play = WorkflowTest(spec)
     play.mock("a", {})
     play.run().signal("go", {"n": 1}).run()
 
@@ -316,7 +316,7 @@ def test_a_start_that_would_be_refused_is_told() -> None:
 
 
 def test_what_is_under_way_stays_so() -> None:
-    play = Rehearsal(ORDER, {"url": "x"})
+    play = WorkflowTest(ORDER, {"url": "x"})
     play.mock("fetch", {"item": "a1"})
     play.mock("price", {"total": 1}, takes="1h")
     play.run()
@@ -330,7 +330,7 @@ def test_what_is_under_way_stays_so() -> None:
 
 
 def test_what_an_operator_did_is_not_reproduced() -> None:
-    play = Rehearsal(ORDER, {"url": "x"})
+    play = WorkflowTest(ORDER, {"url": "x"})
     play.mock("fetch", {"item": "a1"})
     play.mock("price", {"total": 1}, takes="1h")
     play.run().cancel()

@@ -35,7 +35,7 @@ from orchestrator.backend import (
     Store,
 )
 from orchestrator.backend.ports import Committed
-from orchestrator.local.driver import Family
+from orchestrator.local.driver import ExecutionDriver
 
 DIAMOND = document(
     {
@@ -324,7 +324,7 @@ def test_a_child_that_another_thread_began_is_driven_to_its_end() -> None:
 
     def execute(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
         if fn == "a":
-            Family(backend).deliver()
+            ExecutionDriver(backend).deliver_events()
         return {}
 
     backend = Backend(execute)
@@ -396,7 +396,7 @@ def test_the_start_of_a_child_that_nobody_waits_for_any_more_is_dropped() -> Non
     claim(workflow)
     workflow.cancel()
 
-    assert [type(post.event).__name__ for post in backend.commons.posts()] == []
+    assert [type(post.event).__name__ for post in backend.shared_state.posts()] == []
 
 
 # ---- advance and on_step_result

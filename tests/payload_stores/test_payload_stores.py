@@ -16,7 +16,7 @@ from fakeredis import FakeRedis, FakeServer
 
 from orchestrator.application.errors import StoreError, Unavailable
 from orchestrator.cli import main
-from orchestrator.cli.errors import Refusal
+from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.startup import prepare_payloads
 from orchestrator.payload_stores import PayloadSettings
 from orchestrator.payload_stores.folder import DirectoryPayloads
@@ -217,7 +217,7 @@ def test_without_boto3_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(StoreError, match=r"boto3 is not installed here: pip install 'rq-orchestrator\[s3\]'"):
         S3Payloads("payloads", "", "http://127.0.0.1:1")
     monkeypatch.setenv("ORCHESTRATOR_PAYLOADS", "s3://a-bucket-that-nobody-else-names")
-    with pytest.raises(Refusal, match="boto3 is not installed here"):
+    with pytest.raises(InvalidRequest, match="boto3 is not installed here"):
         prepare_payloads()
 
 

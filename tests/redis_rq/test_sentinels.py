@@ -8,7 +8,7 @@ import pytest
 from redis.sentinel import MasterNotFoundError, SentinelConnectionPool, SentinelManagedSSLConnection
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq.connection import Client, connect, connect_like, translated
+from orchestrator.redis_rq.connection import Client, connect, connect_like, translate_errors
 
 
 def sentinels(client: Client) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def test_a_url_without_service_or_sentinel_is_refused(url: str) -> None:
 def test_sentinels_that_do_not_answer_are_an_outage_in_few_words() -> None:
     client = connect("redis+sentinel://127.0.0.1:1/cell")
 
-    with pytest.raises(Unavailable) as raised, translated():
+    with pytest.raises(Unavailable) as raised, translate_errors():
         client.ping()
 
     assert str(raised.value) == "Redis: No master found for 'cell'"

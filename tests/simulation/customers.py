@@ -16,7 +16,7 @@ import redis
 from coreworld import Json
 from language.cases import Start
 from orchestrator.application.records.events import ControlEvent, SignalEvent
-from orchestrator.redis_rq.commit_args import flat
+from orchestrator.redis_rq.commit_args import flatten_fields
 from orchestrator.redis_rq.event_codec import dumps, event_fields
 from simulation.ledger import UNHEARD, Broken
 
@@ -178,7 +178,9 @@ class Customers:
         is_child = ":" in execution_id and weid is not None
         if is_child and not world.case.is_quiet and world.draw.random() < 0.5:
             for stream in world.streams()[1:]:
-                world.execute("XADD", stream, "*", *flat(event_fields(ControlEvent(weid, "cancel", ""))))
+                world.execute(
+                    "XADD", stream, "*", *flatten_fields(event_fields(ControlEvent(weid, "cancel", "")))
+                )
             world.scheduler.fall_behind(LONG_BEHIND)
 
     def speak_late(self) -> None:

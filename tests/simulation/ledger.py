@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coreworld import Json
-from orchestrator.application.records.status import FINAL_STEPS, FINAL_WORKFLOWS
+from orchestrator.application.records.status import FINAL_STEP_STATUSES, FINAL_WORKFLOW_STATUSES
 
 Fields = Mapping[str, str]
 OF_TOKEN = "~"
@@ -47,12 +47,12 @@ class Ledger:
 
     @property
     def open(self) -> list[str]:
-        return [weid for weid, status in self.status.items() if status not in FINAL_WORKFLOWS]
+        return [weid for weid, status in self.status.items() if status not in FINAL_WORKFLOW_STATUSES]
 
     def is_over(self, execution_id: str) -> bool:
         """Whether an execution, by its short id, has ended, or had before an operator opened it again."""
         return any(
-            status in FINAL_WORKFLOWS or weid in self.reopened
+            status in FINAL_WORKFLOW_STATUSES or weid in self.reopened
             for weid, status in self.status.items()
             if weid.endswith(f"#{execution_id}")
         )
@@ -115,7 +115,7 @@ class Ledger:
 
     def _check_end(self, weid: str, before: Fields, after: Fields) -> None:
         """F5: what has ended stays as it is, unless an operator opens it again."""
-        if before.get("status") in FINAL_WORKFLOWS and weid not in self.reopened:
+        if before.get("status") in FINAL_WORKFLOW_STATUSES and weid not in self.reopened:
             changed = [name for name, text in after.items() if before.get(name) != text]
             raise Broken(f"I2: {weid} had ended {before['status']}, and then changed: {changed}")
 
@@ -132,7 +132,7 @@ class Ledger:
         self._check_acceptance(where, before, after)
         if after.get("token") not in (None, token):
             self._check_dispatch(where, before, after)
-        is_settled = before.get("status") in FINAL_STEPS and before.get("run_id") == after["run_id"]
+        is_settled = before.get("status") in FINAL_STEP_STATUSES and before.get("run_id") == after["run_id"]
         if is_settled and not name.startswith("item:"):
             changed = [key for key in ("status", "output", "error") if before.get(key) != after.get(key)]
             if changed:
@@ -144,7 +144,9 @@ class Ledger:
         output = after.get("output")
         has_taken = isinstance(output, dict) and f"n_{step_id}" in output and output != before.get("output")
         # What takes a signal may be reset in the same commit, by a branch of its own.
-        was_reset = after.get("round", 0) > before.get("round", 0) and before.get("status") not in FINAL_STEPS
+        was_reset = (
+            after.get("round", 0) > before.get("round", 0) and before.get("status") not in FINAL_STEP_STATUSES
+        )
         if has_taken or was_reset:
             self._on_taken(weid, step_id)
         is_new = (before.get("status"), before.get("run_id")) != ("waiting", after["run_id"])

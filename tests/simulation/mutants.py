@@ -19,11 +19,11 @@ from unittest.mock import patch
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.backend.ports import Commit, Committed, Delivery
 from orchestrator.redis_rq import scripts
-from orchestrator.redis_rq.commit_args import CommitWords
-from orchestrator.redis_rq.connection import translated
+from orchestrator.redis_rq.commit_args import CommitArgs
+from orchestrator.redis_rq.connection import translate_errors
 from orchestrator.redis_rq.event_log import RedisEventLog
-from orchestrator.redis_rq.job_codec import job_words
-from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
+from orchestrator.redis_rq.job_codec import job_args
+from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, Keys
 from orchestrator.redis_rq.store import RedisStore
 
 Change = Callable[[], AbstractContextManager[Any]]
@@ -105,13 +105,13 @@ def _nonce_of_version(known: Any, coordinator: Any, delivery: Delivery) -> Any:
 
 def _acknowledge_first(known: Any, log: RedisEventLog, *args: Any) -> list[Delivery]:
     found: list[Delivery] = known(log, *args)
-    with translated():
+    with translate_errors():
         for delivery in found:
             log._client.xack(delivery.ref.stream, GROUP, delivery.ref.entry_id)
     return found
 
 
-def _without_jobs(known: Any, words: CommitWords, commit: Commit, *rest: Any) -> Any:
+def _without_jobs(known: Any, words: CommitArgs, commit: Commit, *rest: Any) -> Any:
     return known(words, replace(commit, changes=replace(commit.changes, jobs=[])), *rest)
 
 
@@ -126,12 +126,12 @@ def _dispatch_after(known: Any, store: RedisStore, commits: Sequence[Commit]) ->
 
 def _push(store: RedisStore, job: Any) -> None:
     keys: Keys = store._keys
-    token, data, _, lease = job_words(job, keys.events_of(job.workflow_execution_id))
+    token, data, _, lease = job_args(job, keys.events_of(job.workflow_execution_id))
     queue = keys.queue("default", job.priority)
     with store._client.pipeline(transaction=False) as pipe:
         fields: dict[Any, Any] = {"data": data, "description": lease, "status": "queued", "origin": queue}
         pipe.hset(keys.rq_job(str(token)), mapping=fields)
-        pipe.zadd(keys.leases, {str(lease): WAITING + 1})
+        pipe.zadd(keys.leases, {str(lease): FIRST_SEQUENCE + 1})
         pipe.rpush(keys.rq_queue(queue), token)
         pipe.execute()
 
@@ -152,7 +152,7 @@ def _delivered_once(known: Any, log: Any, *args: Any) -> list[Delivery]:
 
 
 def _not_once(known: Any, record: Any, changes: Any, deliveries: Any, answers: Any = None) -> Any:
-    return replace(known(record, changes, deliveries, answers), once=[])
+    return replace(known(record, changes, deliveries, answers), require_pending=[])
 
 
 def _from_now_on(known: Any, client: Any, stream: str, group: str, **named: Any) -> Any:
@@ -167,7 +167,7 @@ def _due_at_once(known: Any, step_id: str, unit: StepRecord) -> Iterator[Any]:
 def _changed(**fields: Any) -> Callable[..., Any]:
     """The commands of a commit that has other changes."""
 
-    def other(known: Any, words: CommitWords, commit: Commit, *rest: Any) -> Any:
+    def other(known: Any, words: CommitArgs, commit: Commit, *rest: Any) -> Any:
         return known(words, replace(commit, changes=replace(commit.changes, **fields)), *rest)
 
     return other
@@ -227,7 +227,7 @@ _MUTANTS = [
         "split dispatch",
         "F7: jobs are written with the decision",
         [
-            function("orchestrator.redis_rq.commit_args:CommitWords.of", _without_jobs),
+            function("orchestrator.redis_rq.commit_args:CommitArgs.of", _without_jobs),
             function("orchestrator.redis_rq.store:RedisStore.commit", _dispatch_after),
         ],
     ),
@@ -242,7 +242,7 @@ _MUTANTS = [
     Mutant(
         "signal counted twice",
         "a signal is taken by whoever still has it pending",
-        [function("orchestrator.coordinator.loop:commit_of", _not_once)],
+        [function("orchestrator.coordinator.loop:build_commit", _not_once)],
     ),
     Mutant(
         "nobody takes over",
@@ -260,7 +260,7 @@ _MUTANTS = [
     Mutant(
         "timer believed",
         "a timer is a hint: the record says whether its time has come",
-        [function("orchestrator.application.engine.timer_events:timers_of", _due_at_once)],
+        [function("orchestrator.application.engine.timer_events:timers_for_step", _due_at_once)],
     ),
     Mutant(
         "orphan begins",
@@ -311,12 +311,17 @@ _MUTANTS = [
     Mutant(
         "no word to others",
         "what executions say to each other is written with the decision",
-        [function("orchestrator.redis_rq.commit_args:CommitWords._commands", _changed(posts=[]))],
+        [function("orchestrator.redis_rq.commit_args:CommitArgs._commands", _changed(posts=[]))],
     ),
     Mutant(
         "disarmed timers stay",
         "a timer that nobody needs is taken away with the decision",
-        [function("orchestrator.redis_rq.commit_args:CommitWords._gathered", _changed(disarmings={}))],
+        [
+            function(
+                "orchestrator.redis_rq.commit_args:CommitArgs._gathered",
+                _changed(timers_by_name_to_disarm={}),
+            )
+        ],
     ),
     Mutant(
         "refused twice",

@@ -20,7 +20,7 @@ from typing import Any
 from language.cases import Case, features
 from language.random_specs import quiet_case, racing_case
 from orchestrator.application.records.events import ControlEvent
-from orchestrator.application.records.status import FINAL_WORKFLOWS
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES
 from orchestrator.coordinator.starts import Starts
 from orchestrator.redis_rq.event_codec import event_fields
 from simulation.fake_redis import FakeRedisServer
@@ -141,7 +141,8 @@ class Stage:
     def _has_ended(self) -> bool:
         status = self.world.ledger.status
         return (
-            all(status.get(weid) in FINAL_WORKFLOWS for weid in self._wanted) and not self.world.ledger.open
+            all(status.get(weid) in FINAL_WORKFLOW_STATUSES for weid in self._wanted)
+            and not self.world.ledger.open
         )
 
     def _still_open(self) -> str:
@@ -197,18 +198,18 @@ def drawn_case(seed: int, draw: Random) -> Case:
 @contextmanager
 def killers(world: World) -> Iterator[None]:
     """For as long as this lasts, whoever handles a killer dies of it."""
-    creation = Starts.creation
+    build_creation = Starts.build_creation
 
     def deadly(starts: Starts, delivery: Any, *rest: Any) -> Any:
         if str(getattr(delivery.event, "execution_id", "")).startswith("killer-"):
             world.kill_whoever_runs()
-        return creation(starts, delivery, *rest)
+        return build_creation(starts, delivery, *rest)
 
-    Starts.creation = deadly  # type: ignore[assignment,method-assign]
+    Starts.build_creation = deadly  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
-        Starts.creation = creation  # type: ignore[method-assign]
+        Starts.build_creation = build_creation  # type: ignore[method-assign]
 
 
 @contextmanager

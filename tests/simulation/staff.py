@@ -11,17 +11,17 @@ from redis.exceptions import RedisError
 from coreworld import Json
 from orchestrator.application.errors import Unavailable
 from orchestrator.backend import Backend
-from orchestrator.coordinator.loop import Coordinator, Pace
+from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
 from orchestrator.redis_rq.event_codec import dumps
 from orchestrator.redis_rq.event_log import RedisEventLog
-from orchestrator.redis_rq.job_codec import PARTS, read_job, read_payload
-from orchestrator.redis_rq.job_taker import Done, Station, Taker
-from orchestrator.redis_rq.keys import Home, Keys
+from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_job, read_payload
+from orchestrator.redis_rq.job_taker import FinishedJob, JobTaker, WorkerQueues
+from orchestrator.redis_rq.keys import Keys, OwnStreams
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
-from orchestrator.worker.step_log import Lines
+from orchestrator.worker.step_log import StepLogWriter
 from simulation.ledger import OF_TOKEN
 from simulation.line import LineClient
 from simulation.scheduler import Scheduler
@@ -43,9 +43,9 @@ class Staff:
 
     def coordinate(self, name: str) -> None:
         client = self._world.line()
-        home = Home(self._world.keys)
-        store = RedisStore(client, self._world.keys, home=home)
-        log = RedisEventLog(client, name, self._world.keys, home=home)
+        own_streams = OwnStreams(self._world.keys)
+        store = RedisStore(client, self._world.keys, own_streams=own_streams)
+        log = RedisEventLog(client, name, self._world.keys, own_streams=own_streams)
         backend = Backend(
             store=store,
             runner=RqRunner(client, self._world.keys),
@@ -54,15 +54,15 @@ class Staff:
         )
         draw = self._world.draw
         is_hasty = draw.random() < 0.3  # it takes over what another one is still busy with
-        pace = Pace(
+        pace = CoordinatorOptions(
             batch=draw.choice([1, 3, 50]),
             jobs_per_commit=draw.choice([1, 2, 500]),
             block_ms=1_000,
             tend_every_s=1.0,
             reclaim_every_s=0.05 if is_hasty else 2.0,
-            reclaim_after_ms=1 if is_hasty else Pace().reclaim_after_ms,
+            reclaim_after_ms=1 if is_hasty else CoordinatorOptions().reclaim_after_ms,
             trim_every_s=draw.choice([0.05, 0.05, 5.0, 30.0]),
-            most_deliveries=MOST_DELIVERIES,
+            max_deliveries=MOST_DELIVERIES,
         )
         Coordinator(backend, log, store, pace, self._world.nonce).run(Never(self._world.scheduler))
 
@@ -80,7 +80,7 @@ class Staff:
         while True:
             try:
                 token = self._popped(bare)
-                parts: Any = (None, None) if token is None else bare.hmget(Keys.rq_job(token), PARTS)
+                parts: Any = (None, None) if token is None else bare.hmget(Keys.rq_job(token), JOB_FIELDS)
                 payload = read_payload(*parts)
                 if token is not None and payload is not None:
                     self._run(name, client, payload, is_leased=False)
@@ -102,11 +102,11 @@ class Staff:
     def _work_as_a_work_horse(self, name: str) -> None:
         """What a step brought is handed in when the next one is taken."""
         client, keys = self._world.line(), self._world.keys
-        clock, station = RedisClock(client), Station(name, self._world.queues, keys)
-        taker = Taker(
+        clock, station = RedisClock(client), WorkerQueues(name, self._world.queues, keys)
+        taker = JobTaker(
             self._world.line(decodes=False), station, lambda: clock.now_ms() + round(LEASE_S * 1000)
         )
-        done: list[Done] = []
+        done: list[FinishedJob] = []
         while True:
             try:
                 taken = taker.take(1, done=done)
@@ -124,15 +124,15 @@ class Staff:
     def _rest(self) -> None:
         self._world.scheduler.wait(self._world.when_changed(self._world.has_jobs), 60_000, is_idle=True)
 
-    def _run(self, name: str, client: LineClient, payload: Json, is_leased: bool) -> Done:
-        brought = [Done(payload["token"])]
+    def _run(self, name: str, client: LineClient, payload: Json, is_leased: bool) -> FinishedJob:
+        brought = [FinishedJob(payload["token"])]
         harness = SimulatedHarness(
             client,
             NoExecutors(),
             worker=f"{name}{OF_TOKEN}{payload['token']}",
             stop=(lambda _: self._world.kill_whoever_runs()) if self._world.draw.random() < 0.5 else None,
-            is_alone=False,
-            hand_in=(lambda job, event: brought.append(Done(job["token"], job["events"], event)))
+            has_own_process=False,
+            hand_in=(lambda job, event: brought.append(FinishedJob(job["token"], job["events"], event)))
             if is_leased
             else None,
             executes=self._execute,
@@ -181,6 +181,8 @@ class SimulatedHarness(Harness):
 
     executes: Callable[[Json], tuple[Json | None, Json | None]] = _nothing
 
-    def _call(self, payload: Mapping[str, Any], lease: Lease, lines: Lines) -> tuple[str | None, Json | None]:
+    def _call(
+        self, payload: Mapping[str, Any], lease: Lease, step_log: StepLogWriter
+    ) -> tuple[str | None, Json | None]:
         output, error = self.executes(dict(payload))
         return None if output is None else dumps(output), error

@@ -27,9 +27,9 @@ from language.play import SCOPES
 from language.random_specs import quiet_case
 from orchestrator.application.audit.history import audit
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.status import FINAL_STEPS
+from orchestrator.application.records.status import FINAL_STEP_STATUSES
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.verify.verifier import Inspector
+from orchestrator.redis_rq.verify.verifier import Verifier
 from simulation.ledger import UNHEARD, Broken
 from simulation.world import World
 
@@ -81,7 +81,7 @@ def judge(world: World) -> None:
             raise Broken(f"I8: the history of {name} is not legal: {found}")
         _check_order(record, histories[name])
     _check_letters(world)
-    report = Inspector(world.client, world.keys).inspect_all()
+    report = Verifier(world.client, world.keys).verify_all()
     if report.left or report.busy:
         raise Broken(f"I8: a verification finds {report.left}, {report.busy}")
     if world.case.is_quiet:
@@ -100,7 +100,7 @@ def _check_order(record: WorkflowRecord, history: Sequence[Json]) -> None:
             continue
         step_id = entry["step"]
         if entry["to"] == "in_progress" and entry["from"] == "ready" and joins.get(step_id) == "all":
-            early = [one for one in record.graph.parents[step_id] if at.get(one) not in FINAL_STEPS]
+            early = [one for one in record.graph.parents[step_id] if at.get(one) not in FINAL_STEP_STATUSES]
             if early:
                 raise Broken(f"I3: {step_id} of {record.execution_id} began before {early} had ended")
         at[step_id] = entry["to"]

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from language.cases import Case
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.coordinator.loop import Pace
-from orchestrator.redis_rq.commit_args import flat
-from orchestrator.redis_rq.keys import GROUP, WAITING, Keys
+from orchestrator.coordinator.loop import CoordinatorOptions
+from orchestrator.redis_rq.commit_args import flatten_fields
+from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, Keys
 from orchestrator.redis_rq.store import RedisStore
 from simulation.customers import Customers, Memory
 from simulation.faults import Faults
@@ -239,12 +239,14 @@ class World:
         ask = self.server.execute
         if any(self.unread(stream) for stream in self.streams()):
             return None
-        if ask("EXISTS", *self._left) or ask("ZRANGEBYSCORE", self.keys.leases, str(WAITING), "+inf"):
+        if ask("EXISTS", *self._left) or ask("ZRANGEBYSCORE", self.keys.leases, str(FIRST_SEQUENCE), "+inf"):
             return None
         due = [ask("ZRANGE", key, "0", "0", "WITHSCORES") for key in (self.keys.timers, self.keys.leases)]
         found = [float(one[1]) - self.jump_ms for one in due if one]
         idle_ms = [one for stream in self.streams() for one in self.pending(stream)]
-        found += [self.scheduler.now_ms + Pace().reclaim_after_ms - max(idle_ms)] if idle_ms else []
+        found += (
+            [self.scheduler.now_ms + CoordinatorOptions().reclaim_after_ms - max(idle_ms)] if idle_ms else []
+        )
         return min(found, default=float("inf"))
 
     # ---- what Redis forgets
@@ -311,7 +313,7 @@ class World:
 
     def say(self, execution: str, fields: Mapping[str, str]) -> str:
         """Put an event on its stream, without a line that could break."""
-        return str(self.execute("XADD", self.keys.events_of(execution), "*", *flat(fields)))
+        return str(self.execute("XADD", self.keys.events_of(execution), "*", *flatten_fields(fields)))
 
 
 class QuietLine:

@@ -15,7 +15,7 @@ import pytest
 import orchestrator.testing
 from coreworld import document, step
 from orchestrator import InvalidSpec, load_spec
-from orchestrator.testing import NoEnd, Rehearsal, RehearsalError, Wait, rehearse
+from orchestrator.testing import CallLimitReached, Wait, WorkflowTest, WorkflowTestError, rehearse
 from orchestrator_executors import invoices
 
 Json = dict[str, Any]
@@ -57,9 +57,9 @@ def wide_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", sleep)
 
 
-def play_of(*steps: Json, **keys: Any) -> Rehearsal:
+def play_of(*steps: Json, **keys: Any) -> WorkflowTest:
     """A rehearsal of these steps, all of which do nothing."""
-    play = Rehearsal(document(*steps, **keys))
+    play = WorkflowTest(document(*steps, **keys))
     for fn in {one["op"] for one in steps if "op" in one and not {"wait", "delay", "workflow"} & one.keys()}:
         play.mock(fn, {})
     return play
@@ -82,7 +82,7 @@ def delay(name: str, duration: str, after: str = "") -> Json:
     ids=["mapping", "YAML", "JSON", "loaded", "builder"],
 )
 def test_a_workflow_may_be_given_in_every_form(workflow: Any) -> None:
-    play = Rehearsal(workflow, {"n": 21}, executors={"double": double})
+    play = WorkflowTest(workflow, {"n": 21}, executors={"double": double})
 
     assert play.run().outcome == {"n": 42}
 
@@ -92,7 +92,7 @@ def test_a_workflow_may_be_a_file(as_path: Callable[[Path], Any], tmp_path: Path
     path = tmp_path / "double.yaml"
     path.write_text(TEXT)
 
-    play = Rehearsal(as_path(path), {"n": 21}, executors={"double": double})
+    play = WorkflowTest(as_path(path), {"n": 21}, executors={"double": double})
 
     assert play.run().outcome == {"n": 42}
 
@@ -102,22 +102,22 @@ def test_what_is_wrong_with_a_file_is_said_by_file_and_line(tmp_path: Path) -> N
     path.write_text("steps:\n  - fnn: double\n")
 
     with pytest.raises(InvalidSpec, match=r"wrong\.yaml:2:5: steps\[0\]"):
-        Rehearsal(path)
+        WorkflowTest(path)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(RehearsalError, match=r"nowhere\.yaml cannot be read: No such file"):
-        Rehearsal("nowhere.yaml")
+    with pytest.raises(WorkflowTestError, match=r"nowhere\.yaml cannot be read: No such file"):
+        WorkflowTest("nowhere.yaml")
 
 
 def test_what_is_no_workflow_is_refused() -> None:
-    with pytest.raises(RehearsalError, match="a list is no workflow: give a path, a text"):
-        Rehearsal([step("a")])  # type: ignore[arg-type]
+    with pytest.raises(WorkflowTestError, match="a list is no workflow: give a path, a text"):
+        WorkflowTest([step("a")])  # type: ignore[arg-type]
 
 
 def test_inputs_are_checked() -> None:
     with pytest.raises(InvalidSpec, match="needs the input 'n'"):
-        Rehearsal(document(step("double"), inputs={"n": {"required": True}}))
+        WorkflowTest(document(step("double"), inputs={"n": {"required": True}}))
 
 
 def module_with_execute() -> ModuleType:
@@ -138,20 +138,20 @@ def module_with_execute() -> ModuleType:
     ids=["a name", "names", "a list", "a module"],
 )
 def test_executors_may_be_modules(executors: Any) -> None:
-    play = Rehearsal(document(step("fetch_document", input={"name": "small.txt"})), executors=executors)
+    play = WorkflowTest(document(step("fetch_document", input={"name": "small.txt"})), executors=executors)
 
     assert play.run().step("fetch_document").output["file"] == "small.txt"
 
 
 @pytest.mark.parametrize("executors", [execute, module_with_execute()], ids=["a function", "a module"])
 def test_one_function_may_execute_everything(executors: Any) -> None:
-    play = Rehearsal(document(step("anything", input={"n": 1})), executors=executors)
+    play = WorkflowTest(document(step("anything", input={"n": 1})), executors=executors)
 
     assert play.run().step("anything").output == {"fn": "anything", "n": 1}
 
 
 def test_rehearse_is_another_name_for_a_rehearsal() -> None:
-    assert rehearse is Rehearsal
+    assert rehearse is WorkflowTest
     assert {name: getattr(orchestrator.testing, name) for name in dir(orchestrator.testing)}
     with pytest.raises(AttributeError, match="no attribute 'rehearsed'"):
         _ = orchestrator.testing.rehearsed
@@ -161,7 +161,7 @@ def test_rehearse_is_another_name_for_a_rehearsal() -> None:
 
 
 def test_a_large_invoice_waits_for_its_manager(wide_awake: None) -> None:
-    play = Rehearsal(INVOICE, {"document": "large.txt"}, executors="orchestrator_executors.invoices")
+    play = WorkflowTest(INVOICE, {"document": "large.txt"}, executors="orchestrator_executors.invoices")
     play.mock("notify", {"told": True})
 
     play.run(skip_waits=True)
@@ -179,7 +179,7 @@ def test_a_large_invoice_waits_for_its_manager(wide_awake: None) -> None:
 
 def test_a_rehearsal_is_the_same_each_time() -> None:
     def history() -> list[Json]:
-        play = Rehearsal(INVOICE, {"document": "small.txt"}, executors=invoices)
+        play = WorkflowTest(INVOICE, {"document": "small.txt"}, executors=invoices)
         return play.run(skip_waits=True).history
 
     assert history() == history()
@@ -237,14 +237,14 @@ def test_the_clock_can_be_skipped_to_what_happens_next() -> None:
 def test_without_a_timer_there_is_nothing_to_skip_to() -> None:
     play = play_of(wait("approval", "manager"))
 
-    with pytest.raises(RehearsalError, match=r"by the clock: .* waits for approval: signal manager$"):
+    with pytest.raises(WorkflowTestError, match=r"by the clock: .* waits for approval: signal manager$"):
         play.skip_to_next()
 
 
 def test_waits_are_skipped_until_only_signals_are_awaited() -> None:
     flaky = step("flaky", retry={"max_retries": 1, "initial_delay_ms": 60_000})
     deferred = step("deferred", "flaky", defer_ms=1_000)
-    play = Rehearsal(document(flaky, deferred, delay("nap", "2h", "deferred"), wait("last", "go", "nap")))
+    play = WorkflowTest(document(flaky, deferred, delay("nap", "2h", "deferred"), wait("last", "go", "nap")))
     play.mock("flaky", [OSError("busy"), {}])
     play.mock("deferred", {}, takes="1m")
 
@@ -273,21 +273,25 @@ def test_a_workflow_times_out_at_its_own_time() -> None:
 
 @pytest.mark.parametrize("at", ["2026-07-01T12:00:00Z", datetime(2026, 7, 1, 12, tzinfo=UTC)])
 def test_the_clock_begins_where_it_is_told_to(at: Any) -> None:
-    play = Rehearsal(document(delay("nap", "1h")), starts_at=at)
+    play = WorkflowTest(document(delay("nap", "1h")), starts_at=at)
 
     assert play.run().waits_for == ["nap: delay until 2026-07-01T13:00:00Z"]
 
 
 def test_a_time_without_a_zone_is_in_utc() -> None:
-    assert Rehearsal(document(), starts_at="2026-07-01T12:00:00").now == datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert WorkflowTest(document(), starts_at="2026-07-01T12:00:00").now == datetime(
+        2026, 7, 1, 12, tzinfo=UTC
+    )
 
 
 def test_a_workflow_that_goes_on_for_ever_is_stopped() -> None:
     again = {"condition": True, "action": {"set": "steps.spin.status", "value": "ready"}}
     other = {"condition": False, "action": "complete"}
-    play = Rehearsal(document(step("spin", branch=[again, other])), executors={"spin": nothing}, max_calls=50)
+    play = WorkflowTest(
+        document(step("spin", branch=[again, other])), executors={"spin": nothing}, max_calls=50
+    )
 
-    with pytest.raises(NoEnd, match="no end after 50 calls of executors, and step spin is next"):
+    with pytest.raises(CallLimitReached, match="no end after 50 calls of executors, and step spin is next"):
         play.run()
 
 
@@ -295,9 +299,9 @@ def test_a_workflow_that_comes_back_again_and_again_is_stopped_while_its_waits_a
     again = {"condition": True, "action": {"set": "steps.poll.status", "value": "ready"}}
     other = {"condition": False, "action": "complete"}
     poll = step("poll", defer_ms=60_000, branch=[again, other])
-    play = Rehearsal(document(poll), executors={"poll": nothing}, max_calls=50)
+    play = WorkflowTest(document(poll), executors={"poll": nothing}, max_calls=50)
 
-    with pytest.raises(NoEnd):
+    with pytest.raises(CallLimitReached):
         play.run(skip_waits=True)
 
     assert play.now == datetime(2026, 1, 1, 0, 51, tzinfo=UTC)
@@ -308,7 +312,7 @@ def test_a_workflow_that_comes_back_again_and_again_is_stopped_while_its_waits_a
 
 def test_everything_that_can_be_waited_for_has_words() -> None:
     flaky = step("flaky", retry={"max_retries": 1, "initial_delay_ms": 1_500})
-    play = Rehearsal(
+    play = WorkflowTest(
         document(
             wait("any", "x"),
             {"id": "both", "wait": {"any": [{"signal": "yes"}, {"signal": "no"}, {"timeout": "1h"}]}},
@@ -342,7 +346,7 @@ def test_everything_that_can_be_waited_for_has_words() -> None:
 
 def test_a_step_in_line_for_a_concurrency_key_says_so() -> None:
     key = {"key": "books", "limit": 1}
-    play = Rehearsal(document(step("a", concurrency=key), step("b", concurrency=key)))
+    play = WorkflowTest(document(step("a", concurrency=key), step("b", concurrency=key)))
     play.mock("a", {}, takes="1h")
     play.mock("b", {})
 
@@ -357,7 +361,7 @@ def test_a_step_in_line_for_a_concurrency_key_says_so() -> None:
 def test_a_workflow_in_line_for_a_concurrency_key_says_so() -> None:
     inner = document(step("a"), concurrency={"key": "books", "limit": 1})
     outer = {"steps": [{"id": "x", "workflow": inner}, {"id": "y", "workflow": inner}]}
-    play = Rehearsal(outer)
+    play = WorkflowTest(outer)
     play.mock("a", {}, takes="1m")
 
     play.run()
@@ -379,7 +383,7 @@ def test_what_has_ended_waits_for_nothing() -> None:
 
 
 def test_a_step_can_be_asked_for_all_that_is_known_of_it() -> None:
-    play = Rehearsal(document(step("a", retry=1, on_error="continue"), step("b", when=False)))
+    play = WorkflowTest(document(step("a", retry=1, on_error="continue"), step("b", when=False)))
     play.mock("a", ValueError("no"))
 
     play.run(skip_waits=True)
@@ -396,7 +400,7 @@ def test_a_step_can_be_asked_for_all_that_is_known_of_it() -> None:
 
 def test_items_of_a_map_can_be_asked_for() -> None:
     mapped = step("m", map={"over": [1, 2]}, input={"n": {"var": "item"}}, on_error="continue")
-    play = Rehearsal(document(mapped))
+    play = WorkflowTest(document(mapped))
     play.mock("m", lambda inputs: {"half": 1 / (inputs["n"] - 1)})
 
     lines = play.run().step("m")
@@ -404,13 +408,13 @@ def test_items_of_a_map_can_be_asked_for() -> None:
     assert (lines.item(0).error or {})["type"] == "ZeroDivisionError"
     assert [item.output for item in lines.items] == [{"ok": False, "error": "division by zero"}, {"half": 1}]
     assert play.step("m#1").output == {"half": 1}
-    with pytest.raises(RehearsalError, match="step m has no item 2: it has 2"):
+    with pytest.raises(WorkflowTestError, match="step m has no item 2: it has 2"):
         lines.item(2)
 
 
 def test_a_compensation_can_be_asked_for() -> None:
     undone = step("a", compensate={"fn": "undo_a"})
-    play = Rehearsal(document(undone, step("b", "a")))
+    play = WorkflowTest(document(undone, step("b", "a")))
     play.mock("a", {})
     play.mock("undo_a", {"undone": True})
     play.mock("b", ValueError("no"))
@@ -425,12 +429,12 @@ def test_a_compensation_can_be_asked_for() -> None:
 def test_a_step_that_is_not_there_is_named_with_the_likely_one() -> None:
     play = play_of(step("charge"))
 
-    with pytest.raises(RehearsalError, match=r"there is no step 'chrage'; .* did you mean 'charge'"):
+    with pytest.raises(WorkflowTestError, match=r"there is no step 'chrage'; .* did you mean 'charge'"):
         play.step("chrage")
 
 
 def test_where_it_stands_can_be_printed() -> None:
-    play = Rehearsal(document(step("a", on_error="continue"), wait("go_on", "go"), name="demo"))
+    play = WorkflowTest(document(step("a", on_error="continue"), wait("go_on", "go"), name="demo"))
     play.mock("a", ValueError("no"))
 
     play.run()
@@ -440,13 +444,13 @@ def test_where_it_stands_can_be_printed() -> None:
         "  a      failed  exception: no\n"
         "  go_on  waiting"
     )
-    assert repr(play) == "<Rehearsal of demo: it is in_progress, and waits for go_on: signal go>"
+    assert repr(play) == "<WorkflowTest of demo: it is in_progress, and waits for go_on: signal go>"
     assert play.id == "rehearsal"
 
 
 def test_a_group_shares_its_values() -> None:
     keeps = step("keep", output={"flow_group:n": {"var": "result.n"}})
-    play = Rehearsal(
+    play = WorkflowTest(
         document(
             keeps,
             step("read", "keep", input={"n": {"kv.get": "flow_group:n"}}),
@@ -482,7 +486,9 @@ def test_a_signal_may_come_early() -> None:
 def test_a_signal_that_no_step_waits_for_is_refused() -> None:
     play = play_of(wait("approval", "manager"))
 
-    with pytest.raises(RehearsalError, match=r"no step waits for a signal 'manger'.* did you mean 'manager'"):
+    with pytest.raises(
+        WorkflowTestError, match=r"no step waits for a signal 'manger'.* did you mean 'manager'"
+    ):
         play.signal("manger")
 
 
@@ -546,7 +552,7 @@ PARENT = {
 
 
 def test_a_child_is_rehearsed_with_its_parent() -> None:
-    play = Rehearsal(PARENT, workflows={"shipping": CHILD})
+    play = WorkflowTest(PARENT, workflows={"shipping": CHILD})
     play.mock("label", {"parcel": "p1"})
 
     play.run()
@@ -564,7 +570,7 @@ def test_a_child_is_rehearsed_with_its_parent() -> None:
 
 
 def test_a_child_has_timers_of_its_own() -> None:
-    play = Rehearsal(PARENT, workflows={"shipping": CHILD})
+    play = WorkflowTest(PARENT, workflows={"shipping": CHILD})
 
     play.run().skip("2d")
 
@@ -572,7 +578,7 @@ def test_a_child_has_timers_of_its_own() -> None:
 
 
 def test_a_child_may_be_written_inline_and_paused_by_itself() -> None:
-    play = Rehearsal({"steps": [{"id": "inner", "workflow": document(step("a"), delay("nap", "1h"))}]})
+    play = WorkflowTest({"steps": [{"id": "inner", "workflow": document(step("a"), delay("nap", "1h"))}]})
     play.mock("a", {})
 
     play.run()
@@ -584,14 +590,14 @@ def test_a_child_may_be_written_inline_and_paused_by_itself() -> None:
 def test_a_step_without_a_child_says_so() -> None:
     play = play_of(wait("first", "go"), {"id": "later", "workflow": CHILD, "depends_on": ["first"]}).run()
 
-    with pytest.raises(RehearsalError, match="step later has no child: it is ready"):
+    with pytest.raises(WorkflowTestError, match="step later has no child: it is ready"):
         play.child("later")
-    with pytest.raises(RehearsalError, match="step first has no child: it is waiting"):
+    with pytest.raises(WorkflowTestError, match="step first has no child: it is waiting"):
         play.child("first")
 
 
 def test_a_child_that_nobody_registered_fails_its_step() -> None:
-    play = Rehearsal(PARENT)
+    play = WorkflowTest(PARENT)
 
     assert "no workflow is registered as 'shipping'" in (play.run().error or {})["message"]
 
@@ -602,7 +608,7 @@ def test_a_child_that_was_asked_for_has_begun_only_after_a_run() -> None:
     play.signal("go")
 
     assert play.waits_for == []
-    with pytest.raises(RehearsalError, match="step ship has no child: it is in_progress"):
+    with pytest.raises(WorkflowTestError, match="step ship has no child: it is in_progress"):
         play.child("ship")
     assert play.run().waits_for == ["ship/packed: signal packed until 2026-01-03T00:00:00Z"]
 
@@ -615,10 +621,10 @@ def test_a_child_that_was_asked_for_has_begun_only_after_a_run() -> None:
     [
         (lambda: play_of().skip("24 hours"), "'24 hours' is no duration: it must be whole seconds"),
         (lambda: play_of(step("a")).mock("a", takes=1.5), "1.5 is no duration"),  # type: ignore[arg-type]
-        (lambda: Rehearsal(document(), starts_at="yesterday"), "starts_at: Invalid isoformat"),
-        (lambda: Rehearsal(document(), order="suffled"), "no order 'suffled'; .* did you mean 'shuffled'"),  # type: ignore[arg-type]
+        (lambda: WorkflowTest(document(), starts_at="yesterday"), "starts_at: Invalid isoformat"),
+        (lambda: WorkflowTest(document(), order="suffled"), "no order 'suffled'; .* did you mean 'shuffled'"),  # type: ignore[arg-type]
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong: Callable[[], Any], message: str) -> None:
-    with pytest.raises(RehearsalError, match=message):
+    with pytest.raises(WorkflowTestError, match=message):
         wrong()

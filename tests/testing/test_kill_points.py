@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coreworld import document, step
-from orchestrator.testing import POINTS, Rehearsal, RehearsalError
+from orchestrator.testing import KILL_POINTS, WorkflowTest, WorkflowTestError
 
 Json = dict[str, Any]
 
@@ -30,10 +30,10 @@ def executors(log: list[str]) -> Json:
     return {name: named(name) for name in ("first", "charge", "last")}
 
 
-def killed(point: Any, times: int = 1, workflow: Any = CHAIN) -> tuple[Rehearsal, list[str]]:
+def killed(point: Any, times: int = 1, workflow: Any = CHAIN) -> tuple[WorkflowTest, list[str]]:
     """The chain, with a death at a point of `charge`; and what was executed."""
     log: list[str] = []
-    play = Rehearsal(workflow, executors=executors(log))
+    play = WorkflowTest(workflow, executors=executors(log))
     play.kill(point, step="charge", times=times)
     play.run()
     return play, log
@@ -94,11 +94,11 @@ def test_a_coordinator_that_dies_after_its_commit_leaves_nothing_to_be_done() ->
     assert (play.step("charge").run_id, play.step("charge").lost) == (0, 0)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", KILL_POINTS)
 def test_the_end_is_the_same_wherever_somebody_dies(point: Any) -> None:
-    undisturbed = Rehearsal(CHAIN, executors=executors([])).run()
+    undisturbed = WorkflowTest(CHAIN, executors=executors([])).run()
 
-    play = Rehearsal(CHAIN, executors=executors([]))
+    play = WorkflowTest(CHAIN, executors=executors([]))
     play.kill(point, times=2)
     play.run()
 
@@ -110,9 +110,9 @@ def test_the_end_is_the_same_wherever_somebody_dies(point: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", KILL_POINTS)
 def test_somebody_may_die_at_an_item_of_a_map(point: Any) -> None:
-    play = Rehearsal(document(step("m", map={"over": [1, 2, 3]}, input={"n": {"var": "item"}})))
+    play = WorkflowTest(document(step("m", map={"over": [1, 2, 3]}, input={"n": {"var": "item"}})))
     play.mock("m", lambda inputs: inputs)
     play.kill(point, step="m#1")
 
@@ -122,10 +122,10 @@ def test_somebody_may_die_at_an_item_of_a_map(point: Any) -> None:
     assert [item.lost for item in play.step("m").items] == [0, 1 if point.startswith("worker") else 0, 0]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", KILL_POINTS)
 def test_somebody_may_die_at_a_step_of_a_child(point: Any) -> None:
     inner = document(step("inner"), outputs={"n": {"var": "steps.inner.output.n"}})
-    play = Rehearsal({"steps": [{"id": "outer", "workflow": inner}], "outputs": {"n": {"var": "state.n"}}})
+    play = WorkflowTest({"steps": [{"id": "outer", "workflow": inner}], "outputs": {"n": {"var": "state.n"}}})
     play.mock("inner", {"n": 1})
     play.kill(point, step="inner")
 
@@ -135,7 +135,7 @@ def test_somebody_may_die_at_a_step_of_a_child(point: Any) -> None:
 
 def test_a_coordinator_may_die_while_it_hears_of_the_end_of_a_child() -> None:
     inner = document(step("inner"), outputs={"n": {"var": "steps.inner.output.n"}})
-    play = Rehearsal({"steps": [{"id": "outer", "workflow": inner}], "outputs": {"n": {"var": "state.n"}}})
+    play = WorkflowTest({"steps": [{"id": "outer", "workflow": inner}], "outputs": {"n": {"var": "state.n"}}})
     play.mock("inner", {"n": 1})
     play.kill("coordinator.commit", step="outer", times=2)
 
@@ -145,7 +145,7 @@ def test_a_coordinator_may_die_while_it_hears_of_the_end_of_a_child() -> None:
 
 def test_a_signal_counts_once_although_the_coordinator_that_took_it_in_dies() -> None:
     first, second = ({"id": name, "wait": {"signal": "go"}} for name in ("first", "second"))
-    play = Rehearsal({"steps": [first, step("after", "first"), second]})
+    play = WorkflowTest({"steps": [first, step("after", "first"), second]})
     play.mock("after", {})
     play.kill("coordinator.dispatch", step="after")
 
@@ -157,7 +157,7 @@ def test_a_signal_counts_once_although_the_coordinator_that_took_it_in_dies() ->
 
 
 def test_a_compensation_is_not_its_step() -> None:
-    play = Rehearsal(document(step("a", compensate={"fn": "undo"}), step("b", "a")))
+    play = WorkflowTest(document(step("a", compensate={"fn": "undo"}), step("b", "a")))
     play.mock("a", {})
     play.mock("b", ValueError("no"))
     undo = play.mock("undo", {})
@@ -170,7 +170,7 @@ def test_a_compensation_is_not_its_step() -> None:
 
 
 def test_a_slow_worker_dies_when_it_would_have_been_done() -> None:
-    play = Rehearsal(document(step("slow")))
+    play = WorkflowTest(document(step("slow")))
     play.mock("slow", {}, takes="1m")
     play.kill("worker.result", step="slow")
 
@@ -182,7 +182,7 @@ def test_a_slow_worker_dies_when_it_would_have_been_done() -> None:
 
 
 def test_only_the_attempts_that_were_killed_are_lost() -> None:
-    play = Rehearsal(document(step("flaky", max_attempts=2)))
+    play = WorkflowTest(document(step("flaky", max_attempts=2)))
     play.mock("flaky", [ValueError("no"), ValueError("still no"), {}])
     play.kill("worker.result")
 
@@ -199,14 +199,14 @@ def test_a_loss_says_why() -> None:
 
 
 def test_a_kill_that_nobody_came_to_is_no_proof() -> None:
-    play = Rehearsal(document(step("a", when=False), step("b")))
+    play = WorkflowTest(document(step("a", when=False), step("b")))
     play.mock("b", {})
     play.kill("worker.result", step="a")
     play.kill("worker.start", times=2)
 
     play.run()
 
-    with pytest.raises(RehearsalError, match=r"to die: worker\.result of a, 0 of 1$"):
+    with pytest.raises(WorkflowTestError, match=r"to die: worker\.result of a, 0 of 1$"):
         play.check_kills()
     assert [str(kill) for kill in play.kills] == ["worker.result of a, 0 of 1", "worker.start, 2 of 2"]
 
@@ -218,11 +218,11 @@ def test_who_was_killed_is_printed() -> None:
 
 
 def test_wrong_orders_are_refused() -> None:
-    play = Rehearsal(CHAIN)
+    play = WorkflowTest(CHAIN)
 
-    with pytest.raises(RehearsalError, match=r"no kill point 'worker\.begin'; there is: worker\.start"):
+    with pytest.raises(WorkflowTestError, match=r"no kill point 'worker\.begin'; there is: worker\.start"):
         play.kill("worker.begin")  # type: ignore[arg-type]
-    with pytest.raises(RehearsalError, match=r"there is no step 'chrage'; .*'charge'"):
+    with pytest.raises(WorkflowTestError, match=r"there is no step 'chrage'; .*'charge'"):
         play.kill("worker.start", step="chrage")
-    with pytest.raises(RehearsalError, match="times must be 1 or more, not 0"):
+    with pytest.raises(WorkflowTestError, match="times must be 1 or more, not 0"):
         play.kill("worker.start", times=0)

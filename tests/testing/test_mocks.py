@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from coreworld import document, step
-from orchestrator.testing import Call, MockMissing, Rehearsal, RehearsalError
+from orchestrator.testing import Call, MockMissing, WorkflowTest, WorkflowTestError
 
 Json = dict[str, Any]
 
 
-def one(**keys: Any) -> Rehearsal:
+def one(**keys: Any) -> WorkflowTest:
     """A rehearsal of one step, `pay`, which calls `charge`."""
-    return Rehearsal({"steps": [{"id": "pay", "fn": "charge", "input": {"n": 1}, **keys}]})
+    return WorkflowTest({"steps": [{"id": "pay", "fn": "charge", "input": {"n": 1}, **keys}]})
 
 
 # ---- answers
@@ -31,7 +31,7 @@ def test_a_mock_stands_for_a_step_or_for_an_executor(name: str) -> None:
 
 
 def test_the_mock_of_a_step_goes_before_the_one_of_its_executor() -> None:
-    play = Rehearsal({"steps": [{"id": "a", "fn": "f"}, {"id": "b", "fn": "f"}]})
+    play = WorkflowTest({"steps": [{"id": "a", "fn": "f"}, {"id": "b", "fn": "f"}]})
     play.mock("f", {"by": "f"})
     play.mock("b", {"by": "b"})
 
@@ -41,7 +41,7 @@ def test_the_mock_of_a_step_goes_before_the_one_of_its_executor() -> None:
 
 
 def test_a_mock_goes_before_a_real_executor() -> None:
-    play = Rehearsal(document(step("charge")), executors={"charge": lambda inputs: {"by": "bank"}})
+    play = WorkflowTest(document(step("charge")), executors={"charge": lambda inputs: {"by": "bank"}})
     play.mock("charge", {"by": "mock"})
 
     assert play.run().state == {"by": "mock"}
@@ -97,7 +97,9 @@ def test_a_function_without_a_parameter_is_refused() -> None:
     play = one()
     play.mock("pay", lambda: {"receipt": 7})
 
-    with pytest.raises(RehearsalError, match=r"the mock of 'pay' must take the inputs: def mock\(inputs\)"):
+    with pytest.raises(
+        WorkflowTestError, match=r"the mock of 'pay' must take the inputs: def mock\(inputs\)"
+    ):
         play.run()
 
 
@@ -117,7 +119,7 @@ def test_an_assertion_that_a_real_executor_raises_is_its_failure() -> None:
     def charge(inputs: Json) -> Json:
         raise AssertionError("not here")
 
-    play = Rehearsal(document(step("charge")), executors={"charge": charge})
+    play = WorkflowTest(document(step("charge")), executors={"charge": charge})
 
     assert (play.run().error or {})["type"] == "AssertionError"
 
@@ -141,12 +143,12 @@ def test_a_mock_that_has_no_answer_left_says_so() -> None:
     play = one(max_attempts=3)
     play.mock("pay", [OSError("busy")])
 
-    with pytest.raises(RehearsalError, match="the mock of 'pay' has no answer to call 2: it was given 1"):
+    with pytest.raises(WorkflowTestError, match="the mock of 'pay' has no answer to call 2: it was given 1"):
         play.run()
 
 
 def test_what_a_mock_gives_is_judged_as_what_an_executor_gives() -> None:
-    play = Rehearsal(document(step("a"), step("b"), defaults={"on_error": "continue"}))
+    play = WorkflowTest(document(step("a"), step("b"), defaults={"on_error": "continue"}))
     play.mock("a", {"set": {1}})
     play.mock("b", "text")
 
@@ -179,7 +181,7 @@ def test_without_an_executor_and_a_mock_the_missing_one_is_named() -> None:
 
 
 def test_a_missing_mock_can_be_brought_later() -> None:
-    play = Rehearsal(document(step("a"), step("b", "a"), step("c")))
+    play = WorkflowTest(document(step("a"), step("b", "a"), step("c")))
     play.mock("a", {})
     play.mock("b", {})
     with pytest.raises(MockMissing):
@@ -192,7 +194,7 @@ def test_a_missing_mock_can_be_brought_later() -> None:
 
 
 def test_an_executor_that_none_of_the_modules_has_is_missing() -> None:
-    play = Rehearsal(document(step("no_such_executor")), executors="orchestrator_executors.invoices")
+    play = WorkflowTest(document(step("no_such_executor")), executors="orchestrator_executors.invoices")
 
     with pytest.raises(MockMissing, match="step no_such_executor"):
         play.run()
@@ -202,13 +204,13 @@ def test_an_executor_that_none_of_the_modules_has_is_missing() -> None:
 def test_a_name_that_means_nothing_is_refused(ask: str) -> None:
     play = one()
 
-    with pytest.raises(RehearsalError, match=r"no step and no executor is called 'chrage'; .*'charge'\?"):
+    with pytest.raises(WorkflowTestError, match=r"no step and no executor is called 'chrage'; .*'charge'\?"):
         getattr(play, ask)("chrage")
 
 
 def test_names_of_children_and_compensations_mean_something() -> None:
     inner = document(step("inner", compensate={"fn": "undo"}))
-    play = Rehearsal(
+    play = WorkflowTest(
         {"steps": [{"id": "a", "workflow": inner}, {"id": "b", "workflow": "other"}]},
         workflows={"other": document(step("registered"))},
     )
@@ -239,7 +241,7 @@ def test_a_mock_remembers_its_calls() -> None:
 
 def test_calls_of_real_executors_are_remembered_by_step_and_by_executor() -> None:
     steps = [{"id": "a", "fn": "f", "input": {"n": 1}}, {"id": "b", "fn": "f", "input": {"n": 2}}]
-    play = Rehearsal({"steps": steps}, executors={"f": lambda inputs: inputs})
+    play = WorkflowTest({"steps": steps}, executors={"f": lambda inputs: inputs})
 
     play.run()
 
@@ -249,7 +251,7 @@ def test_calls_of_real_executors_are_remembered_by_step_and_by_executor() -> Non
 
 
 def test_calls_of_items_are_those_of_their_map_and_their_own() -> None:
-    play = Rehearsal(document(step("m", map={"over": [5, 6]}, input={"n": {"var": "item"}})))
+    play = WorkflowTest(document(step("m", map={"over": [5, 6]}, input={"n": {"var": "item"}})))
     play.mock("m", {})
 
     play.run()
@@ -263,7 +265,7 @@ def test_a_call_is_what_it_was_when_it_was_made() -> None:
         inputs["list"].append(2)
         return {}
 
-    play = Rehearsal(document(step("spoil", input={"list": [1]})), executors={"spoil": spoil})
+    play = WorkflowTest(document(step("spoil", input={"list": [1]})), executors={"spoil": spoil})
 
     assert play.run().calls("spoil") == [{"list": [1]}]
     assert isinstance(play.calls("spoil")[0], Call)
@@ -309,7 +311,7 @@ def test_a_mock_that_takes_longer_than_it_may_times_out_at_its_deadline() -> Non
 def test_the_result_of_a_slow_mock_is_dropped_when_nobody_waits_for_it_any_more() -> None:
     back = {"condition": True, "action": {"set": "steps.slow.status", "value": "ready"}}
     done = {"condition": {"var": "done"}, "action": "complete"}
-    play = Rehearsal(document(step("slow"), step("quick", branch=[done, back])))
+    play = WorkflowTest(document(step("slow"), step("quick", branch=[done, back])))
     play.mock("slow", [{"n": 1}, {"n": 2}], takes="1m")
     play.mock("quick", [{}, {"done": True}])
 
@@ -321,7 +323,7 @@ def test_the_result_of_a_slow_mock_is_dropped_when_nobody_waits_for_it_any_more(
 
 
 def test_who_is_slow_when_its_workflow_ends_is_not_waited_for() -> None:
-    play = Rehearsal(document(step("slow"), step("bad")))
+    play = WorkflowTest(document(step("slow"), step("bad")))
     play.mock("slow", {}, takes="1h")
     play.mock("bad", ValueError("no"))
 
@@ -332,7 +334,7 @@ def test_who_is_slow_when_its_workflow_ends_is_not_waited_for() -> None:
 
 
 def test_a_job_that_nobody_waits_for_any_more_is_not_run() -> None:
-    play = Rehearsal(document(step("a"), step("b")))
+    play = WorkflowTest(document(step("a"), step("b")))
     play.mock("a", {})
     with pytest.raises(MockMissing):
         play.run()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coreworld import document, step
-from orchestrator.testing import MockMissing, Rehearsal, RehearsalError
+from orchestrator.testing import MockMissing, WorkflowTest, WorkflowTestError
 
 Json = dict[str, Any]
 
@@ -23,16 +23,16 @@ def echo(fn: str, inputs: Json) -> Json:
     return {"n": fn}
 
 
-def shuffled(workflow: Any, seed: int, **options: Any) -> Rehearsal:
-    return Rehearsal(workflow, executors=echo, order="shuffled", seed=seed, **options)
+def shuffled(workflow: Any, seed: int, **options: Any) -> WorkflowTest:
+    return WorkflowTest(workflow, executors=echo, order="shuffled", seed=seed, **options)
 
 
-def ends(play: Rehearsal) -> str:
+def ends(play: WorkflowTest) -> str:
     return "".join(entry["step"] for entry in play.history if entry.get("to") == "complete")
 
 
 def test_normally_everything_happens_in_the_order_of_dispatch() -> None:
-    play = Rehearsal(FAN, executors=echo).run()
+    play = WorkflowTest(FAN, executors=echo).run()
 
     assert [call.step for call in play.calls("a") + play.calls("b")] == ["a", "b"]
     assert ends(play) == "abcdend"
@@ -60,7 +60,7 @@ def test_jobs_too_are_run_in_another_order() -> None:
         executors = {
             name: lambda inputs, name=name: called.append(name) for name in ("a", "b", "c", "d", "end")
         }
-        Rehearsal(FAN, executors=executors, order="shuffled", seed=seed).run()
+        WorkflowTest(FAN, executors=executors, order="shuffled", seed=seed).run()
         return called[0]
 
     assert {first(seed) for seed in SEEDS} == set("abcd")
@@ -96,7 +96,7 @@ def test_doubled_results_are_accepted_once() -> None:
     )
 
     for seed in SEEDS:
-        play = Rehearsal(
+        play = WorkflowTest(
             counting,
             executors={"count": lambda inputs: {"n": inputs["n"] + 1}, "other": lambda inputs: {}},
             order="shuffled",
@@ -134,7 +134,7 @@ def test_somebody_may_die_in_every_order() -> None:
 
 
 def test_an_error_says_which_seed_it_was() -> None:
-    play = Rehearsal(FAN, order="shuffled", seed=17)
+    play = WorkflowTest(FAN, order="shuffled", seed=17)
 
     with pytest.raises(MockMissing) as raised:
         play.run()
@@ -144,7 +144,7 @@ def test_an_error_says_which_seed_it_was() -> None:
 
 
 def test_an_error_of_a_rehearsal_in_order_needs_no_seed() -> None:
-    with pytest.raises(RehearsalError) as raised:
-        Rehearsal(FAN).run()
+    with pytest.raises(WorkflowTestError) as raised:
+        WorkflowTest(FAN).run()
 
     assert not hasattr(raised.value, "__notes__")

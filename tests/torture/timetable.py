@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from orchestrator.application.engine.schedules import Schedule, execution_id_of
+from orchestrator.application.engine.schedules import Schedule, slot_execution_id
 from orchestrator.application.spec.validation import check_spec
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.event_codec import dumps
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
@@ -32,7 +32,7 @@ class Timetable:
 
     @property
     def execution_ids(self) -> list[str]:
-        return [execution_id_of(self.name, self.first_ms + n * DAY_MS) for n in range(self.count)]
+        return [slot_execution_id(self.name, self.first_ms + n * DAY_MS) for n in range(self.count)]
 
     @property
     def overlap(self) -> str:
@@ -48,7 +48,7 @@ class Timetable:
         loaded = check_spec(self.document)
         assert loaded.spec.schedule is not None
         begun = Schedule(self.name, **asdict(loaded.spec.schedule), next_ms=self.first_ms)
-        with translated():
+        with translate_errors():
             client.hsetnx(KEYS.schedules, self.name, dumps(begun.as_dict()))
         RedisStore(client, KEYS).register(self.name, loaded)
 

@@ -13,12 +13,12 @@ from contextlib import redirect_stdout
 import pytest
 
 from orchestrator.application.redaction.by_key import REDACTED
-from orchestrator.application.redaction.by_value import Hiding
-from orchestrator.logs import JsonLines, TextLines
-from orchestrator.worker.log_scrubbing import without
+from orchestrator.application.redaction.by_value import ValueRedactor
+from orchestrator.logs import JsonFormatter, TextFormatter
+from orchestrator.worker.log_scrubbing import scrub_logs
 
 SECRET = 'hunter2 "x"'
-HIDING = Hiding([SECRET])
+HIDING = ValueRedactor([SECRET])
 
 logger = logging.Logger("an.executor", logging.DEBUG)
 """Of which nobody else knows: the handlers of pytest have ideas of their own."""
@@ -37,7 +37,7 @@ def lines() -> Iterator[io.StringIO]:
 def test_what_is_printed_goes_without_them(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout, sys.stderr
 
-    with without(HIDING):
+    with scrub_logs(HIDING):
         print("with", SECRET, "!")
         print(f"no {SECRET}", file=sys.stderr)
         sys.stdout.writelines([f"{SECRET}\n", "end\n"])
@@ -52,7 +52,7 @@ def test_what_is_printed_goes_without_them(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_what_any_logger_says_goes_without_them(lines: io.StringIO) -> None:
-    with without(HIDING):
+    with scrub_logs(HIDING):
         logger.info("with %s and %d", SECRET, 3)
         logger.info("nothing of it: %d", 3)
         logger.info({"as": SECRET})
@@ -79,7 +79,7 @@ def test_words_that_do_not_fit_are_told_without_them(
 ) -> None:
     monkeypatch.setattr(logging, "raiseExceptions", True)  # a service of ours, set up before, says nothing
 
-    with without(HIDING):
+    with scrub_logs(HIDING):
         logger.info("%d", SECRET)
 
     told = capsys.readouterr().err
@@ -88,13 +88,13 @@ def test_words_that_do_not_fit_are_told_without_them(
     assert SECRET not in told + lines.getvalue()
 
 
-@pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
 def test_our_own_lines_have_none_in_their_fields_either(
     formatter: logging.Formatter, lines: io.StringIO
 ) -> None:
     logger.handlers[-1].setFormatter(formatter)
 
-    with without(HIDING):
+    with scrub_logs(HIDING):
         logger.info("field", extra={"given": {"deep": [SECRET]}, "size": 3})
         try:
             raise LookupError(SECRET)
@@ -104,7 +104,7 @@ def test_our_own_lines_have_none_in_their_fields_either(
     shown = lines.getvalue()
     assert "hunter2" not in shown
     assert shown.count(REDACTED) == 2
-    if isinstance(formatter, JsonLines):
+    if isinstance(formatter, JsonFormatter):
         first, second = map(json.loads, shown.splitlines())
         assert (first["given"], first["size"]) == ({"deep": [REDACTED]}, 3)
         assert f"LookupError: {REDACTED}" in second["exception"]
@@ -114,12 +114,12 @@ def test_runs_at_the_same_time_hide_for_each_other(capsys: pytest.CaptureFixture
     began, end = threading.Event(), threading.Event()
 
     def run() -> None:
-        with without(Hiding(["swordfish"])):
+        with scrub_logs(ValueRedactor(["swordfish"])):
             began.set()
             end.wait(10)
 
     thread = threading.Thread(target=run)
-    with without(HIDING):
+    with scrub_logs(HIDING):
         thread.start()
         assert began.wait(10)
         print(f"{SECRET} swordfish")
@@ -134,7 +134,7 @@ def test_runs_at_the_same_time_hide_for_each_other(capsys: pytest.CaptureFixture
 def test_without_secrets_nothing_is_touched() -> None:
     before = sys.stdout, logging.getLogRecordFactory()
 
-    with without(Hiding()):
+    with scrub_logs(ValueRedactor()):
         assert (sys.stdout, logging.getLogRecordFactory()) == before
 
 
@@ -146,7 +146,7 @@ def test_what_somebody_else_has_put_in_place_stays(monkeypatch: pytest.MonkeyPat
         return logging.LogRecord(*given, **named)  # type: ignore[arg-type]
 
     try:
-        with without(HIDING):
+        with scrub_logs(HIDING):
             with redirect_stdout(theirs):
                 print(SECRET)
             sys.stdout = sys.stderr = theirs

@@ -13,12 +13,12 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from orchestrator.application.audit.findings import Finding
-from orchestrator.application.audit.invariants import check_record, is_unit_of, is_webhook
+from orchestrator.application.audit.invariants import can_have_unit, check_record, is_webhook
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import (
-    FINAL_WORKFLOWS,
-    STEP_MOVES,
-    WORKFLOW_MOVES,
+    FINAL_WORKFLOW_STATUSES,
+    STEP_TRANSITIONS,
+    WORKFLOW_TRANSITIONS,
     StepStatus,
     WorkflowStatus,
 )
@@ -30,8 +30,8 @@ def audit(record: WorkflowRecord, history: Iterable[Any]) -> list[Finding]:
     """Everything that is wrong with a record and its history; nothing, if all is well."""
     replay = Replay(record)
     for number, entry in enumerate(history, 1):
-        replay.take(number, entry)
-    return [*replay.findings, *replay.differences(), *check_record(record)]
+        replay.apply_entry(number, entry)
+    return [*replay.findings, *replay.find_differences(), *check_record(record)]
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Replay:
         self._rounds: dict[str, int] = {}
         self._entries = 0
 
-    def take(self, number: int, entry: Any) -> None:
+    def apply_entry(self, number: int, entry: Any) -> None:
         self._entries = number
         if not isinstance(entry, dict):
             self._found("unreadable_entry", "", f"entry {number} of the history is no object")
@@ -66,7 +66,7 @@ class Replay:
         elif "state_changed" in entry:
             self._take_state(number, entry)
 
-    def differences(self) -> Iterator[Finding]:
+    def find_differences(self) -> Iterator[Finding]:
         """Where the history does not lead to what the record says."""
         record = self._record
         units = dict(record.units())
@@ -97,10 +97,10 @@ class Replay:
         if after is None:
             self._found("unreadable_entry", "", f"entry {number} of the history names no status")
             return
-        if after not in WORKFLOW_MOVES[self._status]:
+        if after not in WORKFLOW_TRANSITIONS[self._status]:
             self._found("illegal_move", "", f"entry {number}: from {self._status} to {after}")
         self._status = after
-        self._ended_by = str(entry.get("cause")) if after in FINAL_WORKFLOWS else ""
+        self._ended_by = str(entry.get("cause")) if after in FINAL_WORKFLOW_STATUSES else ""
 
     def _take_unit(self, number: int, entry: dict[str, Any]) -> None:
         unit, run_id = entry.get("step"), entry.get("run_id")
@@ -108,7 +108,7 @@ class Replay:
         if before is None or after is None or not isinstance(run_id, int) or not isinstance(unit, str):
             self._found("unreadable_entry", str(unit), f"entry {number} of the history is no move")
             return
-        if not is_unit_of(self._record, unit):
+        if not can_have_unit(self._record, unit):
             self._found("unknown_unit", str(unit), f"entry {number}: the workflow has no such step")
             return
         seen = self._units.setdefault(unit, _Seen(round=self._rounds.get(_step_of(unit), 0)))
@@ -119,7 +119,7 @@ class Replay:
             self._found("run_id", unit, f"entry {number}: from run {seen.run_id} down to {run_id}")
         # A hold survives a reset: the step stays where it is, at a new run.
         is_held_anew = before is after is StepStatus.ON_HOLD and run_id > seen.run_id
-        if after not in STEP_MOVES[before] and not is_held_anew:
+        if after not in STEP_TRANSITIONS[before] and not is_held_anew:
             self._found("illegal_move", unit, f"entry {number}: from {before} to {after}")
         elif seen.held is not None and after not in (seen.held, StepStatus.CANCELLED) and not is_held_anew:
             self._found("illegal_move", unit, f"entry {number}: held when {seen.held}, released to {after}")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from orchestrator.application.audit.findings import Finding
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.status import ACTIVE_STEPS, StepStatus, WorkflowStatus
+from orchestrator.application.records.status import ACTIVE_STEP_STATUSES, StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
-from orchestrator.application.records.timers import timers_of
-from orchestrator.application.spec.model import UNDO, StepSpec
+from orchestrator.application.records.timers import timers_for_step
+from orchestrator.application.spec.model import COMPENSATION_PART, StepSpec
 
 WEBHOOK = "webhook"
 
@@ -27,7 +27,7 @@ def check_record(record: WorkflowRecord) -> list[Finding]:
     return found
 
 
-def is_unit_of(record: WorkflowRecord, unit: str) -> bool:
+def can_have_unit(record: WorkflowRecord, unit: str) -> bool:
     """Whether a workflow can have a unit of this name."""
     step_id, _, part = unit.partition("#")
     if is_webhook(unit):
@@ -35,7 +35,7 @@ def is_unit_of(record: WorkflowRecord, unit: str) -> bool:
     if step_id not in record.graph.index:
         return False
     spec = _spec_of(record, step_id)
-    return not part or (spec.compensate if part == UNDO else spec.map) is not None
+    return not part or (spec.compensate if part == COMPENSATION_PART else spec.map) is not None
 
 
 def is_webhook(unit: str) -> bool:
@@ -43,7 +43,7 @@ def is_webhook(unit: str) -> bool:
     return unit.endswith(f"#{WEBHOOK}")
 
 
-def waits_for_something(record: WorkflowRecord) -> bool:
+def can_still_progress(record: WorkflowRecord) -> bool:
     """Whether anything can still happen to an execution that has not ended: a result, a time, a signal, an
     operator or a place will move it. If not, it needs an event that is still on its way."""
     if record.status is W.PAUSED or (record.deadline_ms is not None):
@@ -54,7 +54,7 @@ def waits_for_something(record: WorkflowRecord) -> bool:
     return any(
         one.token is not None
         or one.status in (S.WAITING, S.ON_HOLD)
-        or any(True for _ in timers_of(unit, one))
+        or any(True for _ in timers_for_step(unit, one))
         for unit, one in record.units()
     )
 
@@ -97,7 +97,7 @@ def _check_capacity(record: WorkflowRecord) -> Iterator[Finding]:
 
 
 def _check_unit(record: WorkflowRecord, unit: str, one: StepRecord) -> Iterator[tuple[str, str]]:
-    if not is_unit_of(record, unit):
+    if not can_have_unit(record, unit):
         yield "unknown_unit", "the workflow has no such step"
         return
     if is_webhook(unit):
@@ -115,7 +115,7 @@ def _check_unit(record: WorkflowRecord, unit: str, one: StepRecord) -> Iterator[
         yield "kind", "it waits for a signal, and is no such step"
     if one.slot is not None and _is_at_rest(one):
         yield "place", f"it is {one.status}, and has a place under the key {one.slot.key!r}"
-    if one.has_timer and one.status not in ACTIVE_STEPS:
+    if one.has_timer and one.status not in ACTIVE_STEP_STATUSES:
         yield "timer", f"it is {one.status}, and has a time to wait for"
     if (one.completion or 0) > record.completions:
         yield "completion", f"it was the {one.completion}. to complete, of {record.completions}"
@@ -166,4 +166,4 @@ def _check_order(counts: ItemCounts, items: list[StepRecord]) -> Iterator[str]:
 
 
 def _is_item(unit: str) -> bool:
-    return not unit.endswith((f"#{UNDO}", f"#{WEBHOOK}"))
+    return not unit.endswith((f"#{COMPENSATION_PART}", f"#{WEBHOOK}"))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.application.engine.concurrency import has_place, workflow_has_place
+from orchestrator.application.engine.concurrency import acquire_slot, acquire_workflow_slot
 from orchestrator.application.engine.dependencies import skip_dead_ends
 from orchestrator.application.engine.dispatch import dispatch, start_child
 from orchestrator.application.engine.draft import Draft
-from orchestrator.application.engine.finish import end_workflow, ending_of, go_on_compensating
-from orchestrator.application.engine.maps import fill_map, items_of, open_map
+from orchestrator.application.engine.finish import continue_compensation, end_workflow, final_decision
+from orchestrator.application.engine.maps import dispatch_items, resolve_items, start_map
 from orchestrator.application.engine.redrive import resume_map
 from orchestrator.application.engine.results import (
-    fail_for_good,
+    fail_permanently,
 )
-from orchestrator.application.engine.start_conditions import is_eligible, pass_gates
-from orchestrator.application.engine.webhook import tend_webhook
+from orchestrator.application.engine.start_conditions import evaluate_start_conditions, is_eligible
+from orchestrator.application.engine.webhook import update_webhook
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import resolve
 from orchestrator.application.records.decisions import Decision, Dispatch, Pending
@@ -24,40 +24,40 @@ from orchestrator.application.records.events import (
 )
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES, MAX_JOB_BYTES, check_size
+from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES, MAX_JOB_BYTES, check_inputs_size
 
 
 def advance_draft(draft: Draft, limit: int | None) -> Decision:
-    tend_webhook(draft)  # of an execution that runs again, before anything else is dispatched
+    update_webhook(draft)  # of an execution that runs again, before anything else is dispatched
     decision = _advance(draft, limit)
-    tend_webhook(draft)
+    update_webhook(draft)
     return decision
 
 
 def _advance(draft: Draft, limit: int | None) -> Decision:
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
-    if draft.is_open and workflow_has_place(draft):
+    if draft.is_open and acquire_workflow_slot(draft):
         while draft.is_open and (_judge(draft) or _dispatch(draft, limit)):
             pass
         if draft.is_open and not draft.changes.jobs:
             _finish(draft)
     if draft.status is WorkflowStatus.COMPENSATING:
-        return go_on_compensating(draft)
+        return continue_compensation(draft)
     if draft.is_final:
-        return ending_of(draft)
+        return final_decision(draft)
     return Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
 
 
 def _judge(draft: Draft) -> bool:
     """Take every step on the agenda through its gates; False when there was none."""
-    judged = False
-    while draft.is_open and (step_id := draft.next_to_judge()) is not None:
-        judged = True
-        if pass_gates(draft, step_id):
-            draft.propose(step_id)
+    evaluated = False
+    while draft.is_open and (step_id := draft.next_to_evaluate()) is not None:
+        evaluated = True
+        if evaluate_start_conditions(draft, step_id):
+            draft.add_candidate(step_id)
         skip_dead_ends(draft)
-    return judged
+    return evaluated
 
 
 def _dispatch(draft: Draft, limit: int | None) -> bool:
@@ -73,7 +73,11 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
         if step_id is None:
             break
         # What waited for room is judged again: a process that loads the record would do so too.
-        passed = draft.judged[step_id] if step_id in draft.judged else pass_gates(draft, step_id)
+        passed = (
+            draft.evaluated[step_id]
+            if step_id in draft.evaluated
+            else evaluate_start_conditions(draft, step_id)
+        )
         if passed and is_eligible(draft, step_id):
             _prepare(draft, step_id, ready)
         skip_dead_ends(draft)
@@ -85,7 +89,7 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
         if draft.step(step_id) is not step:
             continue
         if (room := _room(draft, limit)) is not None and room <= 0:
-            draft.propose(step_id)
+            draft.add_candidate(step_id)
         elif draft.specs[step_id].map is not None:
             _map(draft, step_id, resolved, room)
         elif draft.specs[step_id].child is not None:
@@ -104,12 +108,12 @@ def _prepare(draft: Draft, step_id: str, ready: list[tuple[str, StepRecord, Any]
         if _nests_too_deep(draft, step_id):
             most = draft.record.spec.limits.max_depth
             message = f"children may nest {most} deep at most (limits.max_depth)"
-            fail_for_good(draft, step_id, failure("child_failed", message))
-        elif has_place(draft, step_id):
+            fail_permanently(draft, step_id, failure("child_failed", message))
+        elif acquire_slot(draft, step_id):
             doing = "input cannot be resolved"
             ready.append((step_id, draft.step(step_id), _resolved(draft, step_id)))
     except ExpressionError as error:
-        fail_for_good(draft, step_id, failure("expression", f"{doing}: {error}"))
+        fail_permanently(draft, step_id, failure("expression", f"{doing}: {error}"))
 
 
 def _nests_too_deep(draft: Draft, step_id: str) -> bool:
@@ -120,7 +124,7 @@ def _nests_too_deep(draft: Draft, step_id: str) -> bool:
 def _room(draft: Draft, limit: int | None) -> int | None:
     """How many dispatches are still allowed: by this commit, and by the workflow's max_workers."""
     most = draft.record.spec.max_workers
-    by_commit = None if limit is None else limit - draft.claims
+    by_commit = None if limit is None else limit - draft.dispatch_count
     if most is None:
         return by_commit
     by_workflow = most - draft.in_flight
@@ -129,11 +133,11 @@ def _room(draft: Draft, limit: int | None) -> int | None:
 
 def _has_more(draft: Draft, limit: int | None) -> bool:
     """Whether a further advance could dispatch at once: only the size of this commit was in the way."""
-    if limit is None or draft.claims < limit:
+    if limit is None or draft.dispatch_count < limit:
         return False
     while (step_id := draft.next_candidate()) is not None:
         if is_eligible(draft, step_id):
-            draft.propose(step_id)
+            draft.add_candidate(step_id)
             room = _room(draft, None)
             return room is None or room > 0
     return False
@@ -143,23 +147,23 @@ def _resolved(draft: Draft, step_id: str) -> Any:
     """What a dispatch needs: the inputs of a step; of a map, its items, unless it has them already."""
     spec = draft.specs[step_id]
     if spec.map is not None:
-        return items_of(draft, step_id) if draft.step(step_id).items is None else None
+        return resolve_items(draft, step_id) if draft.step(step_id).items is None else None
     context = draft.context(step_id)
     inputs = {key: resolve(value, context) for key, value in spec.input.items()}
-    check_size(inputs, step_id, MAX_JOB_BYTES if spec.child is None else MAX_INPUT_BYTES)
+    check_inputs_size(inputs, step_id, MAX_JOB_BYTES if spec.child is None else MAX_INPUT_BYTES)
     return inputs
 
 
 def _map(draft: Draft, step_id: str, items: list[Any] | None, room: int | None) -> None:
     if items is not None:
-        open_map(draft, step_id, items)
+        start_map(draft, step_id, items)
     elif draft.step(step_id).status is not StepStatus.IN_PROGRESS:  # a retry goes on with its other items
         resume_map(draft, step_id)
     if draft.step(step_id).items is not None:
-        fill_map(draft, step_id, room)
+        dispatch_items(draft, step_id, room)
     skip_dead_ends(draft)
     if draft.is_open and draft.step(step_id).awaits_dispatch:
-        draft.propose(step_id)
+        draft.add_candidate(step_id)
 
 
 def _finish(draft: Draft) -> None:

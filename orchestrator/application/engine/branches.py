@@ -15,7 +15,7 @@ from orchestrator.application.spec.model import BranchSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BranchResult:
     """The action of the first branch whose condition holds; an error when one could not be judged.
 
     The action `abort` is not in the language: a halt whose `result_expr` fails ends the whole workflow.
@@ -27,10 +27,10 @@ class Verdict:
     error: dict[str, Any] | None = None
 
 
-NO_BRANCH = Verdict()
+NO_BRANCH = BranchResult()
 
 
-def judge(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> Verdict:
+def evaluate_branches(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> BranchResult:
     """Evaluate conditions in order against the record as it is before this output is written."""
     branches = draft.specs[step_id].branch
     if not branches:
@@ -41,24 +41,24 @@ def judge(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> Verdi
             if evaluate(branch.condition, context):
                 return _verdict(draft, step_id, branch, context)
     except ExpressionError as error:
-        return Verdict(error=failure("expression", f"branch cannot be judged: {error}"))
+        return BranchResult(error=failure("expression", f"branch cannot be judged: {error}"))
     return NO_BRANCH
 
 
-def _verdict(draft: Draft, step_id: str, branch: BranchSpec, context: Context) -> Verdict:
+def _verdict(draft: Draft, step_id: str, branch: BranchSpec, context: Context) -> BranchResult:
     if branch.action == "set":
         return _set(draft, step_id, branch)
     if not branch.has_result_expr:
-        return Verdict(action=branch.action, result=branch.result)
+        return BranchResult(action=branch.action, result=branch.result)
     try:
-        return Verdict(action=branch.action, result=resolve(branch.result_expr, context))
+        return BranchResult(action=branch.action, result=resolve(branch.result_expr, context))
     except ExpressionError as error:
-        return Verdict(
+        return BranchResult(
             action="abort", error=failure("expression", f"result_expr cannot be resolved: {error}")
         )
 
 
-def _set(draft: Draft, step_id: str, branch: BranchSpec) -> Verdict:
+def _set(draft: Draft, step_id: str, branch: BranchSpec) -> BranchResult:
     """Targets are evaluated without the fresh output, as a list of ids or of `steps.<id>.status`."""
     raw = branch.targets
     if is_expression(raw):
@@ -67,6 +67,8 @@ def _set(draft: Draft, step_id: str, branch: BranchSpec) -> Verdict:
     for one in raw if isinstance(raw, list) else [raw]:
         target = draft.graph.find_target(one) if isinstance(one, str) else None
         if target is None:
-            return Verdict(error=failure("branch_target", f"set names no step of this workflow: {one!r}"))
+            return BranchResult(
+                error=failure("branch_target", f"set names no step of this workflow: {one!r}")
+            )
         targets.append(target)
-    return Verdict(action="set", targets=tuple(targets))
+    return BranchResult(action="set", targets=tuple(targets))

@@ -18,10 +18,10 @@ from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import Slot
 from orchestrator.application.spec.model import ConcurrencySpec
 
-LONGEST_KEY = 256
+MAX_CONCURRENCY_KEY_LENGTH = 256
 
 
-def has_place(draft: Draft, step_id: str) -> bool:
+def acquire_slot(draft: Draft, step_id: str) -> bool:
     """Whether a step may be dispatched as far as its concurrency key goes; if not, it stands in line."""
     spec, step = draft.specs[step_id].concurrency, draft.step(step_id)
     if spec is None or step.slot is not None:
@@ -30,14 +30,14 @@ def has_place(draft: Draft, step_id: str) -> bool:
     return False
 
 
-def workflow_has_place(draft: Draft) -> bool:
+def acquire_workflow_slot(draft: Draft) -> bool:
     """The same for the whole execution, before its first step."""
     spec = draft.record.spec.concurrency
     if spec is None:
         return True
     if draft.slot is None:
         try:
-            draft.take_slot(_wanted(draft, spec, ""))
+            draft.set_workflow_slot(_wanted(draft, spec, ""))
         except ExpressionError as error:
             fault = failure("expression", f"concurrency.key cannot be evaluated: {error}")
             end_workflow(draft, WorkflowStatus.FAILED, "workflow failed", error=fault)
@@ -61,8 +61,8 @@ def on_slot(draft: Draft, event: SlotEvent) -> None:
 
 def _wanted(draft: Draft, spec: ConcurrencySpec, step_id: str) -> Slot:
     key = _text(evaluate(spec.key, draft.context(step_id or None)))
-    token = f"{draft.moment.nonce}-{draft.tokens}"
-    draft.tokens += 1
+    token = f"{draft.moment.nonce}-{draft.token_count}"
+    draft.token_count += 1
     return Slot(key, spec.limit, token)
 
 
@@ -71,6 +71,6 @@ def _text(key: Any) -> str:
     if isinstance(key, bool) or not isinstance(key, str | int | float):
         raise ExpressionError(f"it must give a text or a number, not {type(key).__name__}")
     text = str(int(key)) if isinstance(key, float) and key.is_integer() else str(key)
-    if not 0 < len(text) <= LONGEST_KEY:
-        raise ExpressionError(f"it must have 1 to {LONGEST_KEY} characters, not {len(text)}")
+    if not 0 < len(text) <= MAX_CONCURRENCY_KEY_LENGTH:
+        raise ExpressionError(f"it must have 1 to {MAX_CONCURRENCY_KEY_LENGTH} characters, not {len(text)}")
     return text

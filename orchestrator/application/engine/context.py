@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from orchestrator.application.expressions.dotted_path import plain
+from orchestrator.application.expressions.dotted_path import to_plain_dicts
 from orchestrator.application.records.events import Moment
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.redaction.by_key import redacted
+from orchestrator.application.redaction.by_key import redact_by_key
 from orchestrator.application.spec.graph import Graph
 
-MOST_LOGGED = 20
-SHOWN_OF_A_LOG = 1_000
+MAX_LOGGED_VALUES = 20
+MAX_LOGGED_LENGTH = 1_000
 
 
 class Draft(Protocol):
@@ -23,7 +23,7 @@ class Draft(Protocol):
     record: WorkflowRecord
     graph: Graph
     moment: Moment
-    logged: int
+    log_count: int
 
     @property
     def inputs(self) -> dict[str, Any]: ...
@@ -35,7 +35,7 @@ class Draft(Protocol):
 
     def unit(self, unit: str) -> StepRecord | None: ...
 
-    def known(self, unit: str) -> StepRecord: ...
+    def require_unit(self, unit: str) -> StepRecord: ...
 
     def shared(self, scope: str) -> Mapping[str, Any]: ...
 
@@ -126,7 +126,7 @@ class KvView(Mapping[str, Any]):
         return state[key] if key in state else self._draft.shared("global")[key]
 
     def _local(self) -> Mapping[str, Any]:
-        output = None if self._unit is None else self._draft.known(self._unit.partition("#")[0]).output
+        output = None if self._unit is None else self._draft.require_unit(self._unit.partition("#")[0]).output
         return output if isinstance(output, dict) else {}
 
     def __iter__(self) -> Iterator[str]:
@@ -200,13 +200,13 @@ class Context(Mapping[str, Any]):
             ctx["loop"] = {"iteration": step.iteration, "value": step.loop_value}
         return ctx
 
-    def hear(self, value: Any) -> None:
+    def record_log(self, value: Any) -> None:
         """What an expression logs is a line of the history; not all of it, should it not stop."""
         draft, unit = self._draft, self._unit
-        draft.logged += 1
-        if draft.logged <= MOST_LOGGED:
-            shown = redacted(plain(value), draft.record.spec.redact)
-            text = json.dumps(shown, ensure_ascii=False)[:SHOWN_OF_A_LOG]
+        draft.log_count += 1
+        if draft.log_count <= MAX_LOGGED_VALUES:
+            shown = redact_by_key(to_plain_dicts(value), draft.record.spec.redact)
+            text = json.dumps(shown, ensure_ascii=False)[:MAX_LOGGED_LENGTH]
             draft.note(**({} if unit is None else {"step": unit}), log=text)
 
     def __iter__(self) -> Iterator[str]:

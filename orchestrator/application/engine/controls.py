@@ -16,8 +16,8 @@ from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.decisions import Cancelled
 from orchestrator.application.records.events import ControlEvent
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
-from orchestrator.application.records.timers import timers_of
-from orchestrator.application.spec.model import WEBHOOK
+from orchestrator.application.records.timers import timers_for_step
+from orchestrator.application.spec.model import WEBHOOK_UNIT
 from orchestrator.application.spec.validation import check_inputs
 
 _HOLDABLE = (StepStatus.READY, StepStatus.RETRY, StepStatus.DEFERRED, StepStatus.WAITING)
@@ -25,7 +25,7 @@ _HOLDABLE = (StepStatus.READY, StepStatus.RETRY, StepStatus.DEFERRED, StepStatus
 
 def on_control(draft: Draft, event: ControlEvent) -> Cancelled | None:
     """What is told to several at once is judged one after the other: nothing follows upon a delete."""
-    if draft.changes.deletes:
+    if draft.changes.deletes_execution:
         raise _refusal("told anything", draft, "deleted")
     before = len(draft.changes.history)
     result = _obey(draft, event)
@@ -70,7 +70,7 @@ def _cancel(draft: Draft, event: ControlEvent) -> Cancelled | None:
     who has the id of a child without being that one is not meant."""
     is_ending = draft.is_final or draft.status is WorkflowStatus.COMPENSATING
     parent = draft.record.parent or {}
-    is_deaf = event.is_of_parent and (is_ending or parent.get("token") != event.parent_token)
+    is_deaf = event.is_from_parent and (is_ending or parent.get("token") != event.parent_token)
     if draft.status is WorkflowStatus.CANCELLED or is_deaf:
         return None
     if is_ending:
@@ -138,12 +138,12 @@ def _delete(draft: Draft) -> None:
     that any more."""
     if not draft.is_final:
         raise _refusal("deleted", draft)
-    unit = draft.unit(WEBHOOK)
+    unit = draft.unit(WEBHOOK_UNIT)
     if unit is not None:
-        draft.revoke(WEBHOOK)
-        for timer in timers_of(WEBHOOK, unit):
+        draft.revoke(WEBHOOK_UNIT)
+        for timer in timers_for_step(WEBHOOK_UNIT, unit):
             draft.disarm(timer)
-    draft.changes.deletes = True
+    draft.changes.deletes_execution = True
 
 
 def _named_step(draft: Draft, event: ControlEvent) -> str:

@@ -48,6 +48,6 @@ def child_spec(parent: LoadedSpec, step_id: str) -> ChildSpec:
     return found
 
 
-def refused_child(parent: Parent, reason: str) -> ResultEvent:
+def reject_child(parent: Parent, reason: str) -> ResultEvent:
     """What a parent hears when its child cannot begin."""
     return child_result(parent, None, failure("child_failed", f"the child was refused: {reason}"))

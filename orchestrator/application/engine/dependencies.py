@@ -15,64 +15,64 @@ from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import StepSpec
 
 
-class Edge(Enum):
+class EdgeState(Enum):
     OK = "the parent allows the step to run"
     WAIT = "the parent is not final"
     SOFT = "the parent's path was not taken"
     SKIP = "the parent keeps the step from running"
 
 
-class Join(Enum):
-    GO = "the step may run"
-    LEAVE = "it is too early to say"
+class JoinState(Enum):
+    RUN = "the step may run"
+    WAIT = "it is too early to say"
     FILTER = "no path to the step was taken"
     SKIP = "the step can never run"
 
 
-def edge(parent: StepRecord, parent_spec: StepSpec, child_spec: StepSpec) -> Edge:
+def evaluate_edge(parent: StepRecord, parent_spec: StepSpec, child_spec: StepSpec) -> EdgeState:
     match parent.status:
         case StepStatus.COMPLETE:
-            return Edge.OK
+            return EdgeState.OK
         case StepStatus.FILTERED:
-            return Edge.SOFT
+            return EdgeState.SOFT
         case StepStatus.FAILED:
             return _after_failure(parent_spec, child_spec)
         case StepStatus.SKIPPED:
-            return Edge.SKIP if parent.error is None else _after_failure(parent_spec, child_spec)
-    return Edge.WAIT
+            return EdgeState.SKIP if parent.error is None else _after_failure(parent_spec, child_spec)
+    return EdgeState.WAIT
 
 
-def _after_failure(parent: StepSpec, child: StepSpec) -> Edge:
-    policy = child.on_error if child.on_error_written and child.on_error != "fail" else parent.on_error
-    return Edge.OK if policy == "continue" else Edge.SKIP
+def _after_failure(parent: StepSpec, child: StepSpec) -> EdgeState:
+    policy = child.on_error if child.has_own_on_error and child.on_error != "fail" else parent.on_error
+    return EdgeState.OK if policy == "continue" else EdgeState.SKIP
 
 
-def join(draft: Draft, step_id: str) -> Join:
+def join(draft: Draft, step_id: str) -> JoinState:
     """What all parents together say; an ExpressionError when the join is one and cannot be evaluated."""
     spec = draft.specs[step_id]
-    seen = [edge(draft.step(one), draft.specs[one], spec) for one in draft.graph.parents[step_id]]
+    seen = [evaluate_edge(draft.step(one), draft.specs[one], spec) for one in draft.graph.parents[step_id]]
     if isinstance(spec.join, int):
         return _at_least(spec.join, seen)
     if isinstance(spec.join, dict):
         if evaluate(spec.join, draft.context(step_id)):
-            return Join.GO
-        return Join.LEAVE if Edge.WAIT in seen else Join.SKIP
-    if spec.join == "all" and Edge.SKIP in seen:
-        return Join.SKIP
-    if Edge.WAIT in seen:
-        return Join.LEAVE
+            return JoinState.RUN
+        return JoinState.WAIT if EdgeState.WAIT in seen else JoinState.SKIP
+    if spec.join == "all" and EdgeState.SKIP in seen:
+        return JoinState.SKIP
+    if EdgeState.WAIT in seen:
+        return JoinState.WAIT
     if spec.join == "done" or not seen:
-        return Join.GO
+        return JoinState.RUN
     return _at_least(1, seen)
 
 
-def _at_least(wanted: int, seen: Sequence[Edge]) -> Join:
-    allowing = seen.count(Edge.OK)
+def _at_least(wanted: int, seen: Sequence[EdgeState]) -> JoinState:
+    allowing = seen.count(EdgeState.OK)
     if allowing >= wanted:
-        return Join.GO
-    if allowing + seen.count(Edge.WAIT) >= wanted:
-        return Join.LEAVE
-    return Join.SKIP if Edge.SKIP in seen else Join.FILTER
+        return JoinState.RUN
+    if allowing + seen.count(EdgeState.WAIT) >= wanted:
+        return JoinState.WAIT
+    return JoinState.SKIP if EdgeState.SKIP in seen else JoinState.FILTER
 
 
 def skip_dead_ends(draft: Draft) -> None:
@@ -81,27 +81,27 @@ def skip_dead_ends(draft: Draft) -> None:
         parent, child = draft.dead_ends.pop()
         spec = draft.specs[child]
         if draft.step(child).status is StepStatus.READY and spec.join == "all":
-            found = edge(draft.step(parent), draft.specs[parent], spec)
-            if found is Edge.SKIP:
-                skip(draft, child, parent)
+            found = evaluate_edge(draft.step(parent), draft.specs[parent], spec)
+            if found is EdgeState.SKIP:
+                skip_step(draft, child, parent)
 
 
-def skip(draft: Draft, step_id: str, parent: str) -> None:
+def skip_step(draft: Draft, step_id: str, parent: str) -> None:
     verb = "failed" if draft.step(parent).error is not None else "skipped"
     draft.move(step_id, StepStatus.SKIPPED, reason=f"parent {parent} {verb}", ended_at=draft.moment.iso)
 
 
-def failure_stops(draft: Draft, step_id: str) -> bool:
+def failure_stops_workflow(draft: Draft, step_id: str) -> bool:
     """Whether the failure of this step, for good, fails the whole workflow at once."""
     spec = draft.specs[step_id]
     if spec.on_error != "fail":
         return False
     asked = [child for child in draft.graph.children[step_id] if not draft.step(child).is_final]
-    if spec.on_error_written or not asked:
+    if spec.has_own_on_error or not asked:
         return True
     # A dependent that wrote skip or continue speaks for itself; any other leaves it to this step's fail.
     return any(not _has_own_answer(draft.specs[child]) for child in asked)
 
 
 def _has_own_answer(spec: StepSpec) -> bool:
-    return spec.on_error_written and spec.on_error != "fail"
+    return spec.has_own_on_error and spec.on_error != "fail"

@@ -10,14 +10,14 @@ from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Parent, StartEvent
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.model import WEBHOOK
+from orchestrator.application.spec.model import WEBHOOK_UNIT
 
-LONGEST_EXECUTION_ID = 256
+MAX_EXECUTION_ID_LENGTH = 256
 
 
 def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
     """Mark a unit in progress and make its job: one dispatch, under a token of its own."""
-    spec, record = draft.spec(unit), draft.known(unit)
+    spec, record = draft.spec(unit), draft.require_unit(unit)
     token = _claim(draft, unit, record)
     draft.changes.jobs.append(
         DispatchJob(
@@ -27,12 +27,12 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
             inputs=inputs,
             run_id=record.run_id,
             attempt=record.attempt,
-            round=record.round if unit == WEBHOOK else draft.step(unit.partition("#")[0]).round,
+            round=record.round if unit == WEBHOOK_UNIT else draft.step(unit.partition("#")[0]).round,
             iteration=record.iteration if spec.loop is not None else None,
             token=token,
             dispatched_at=draft.moment.iso,
             queue=spec.queue,
-            priority=spec.priority if spec.priority_written else draft.record.priority or spec.priority,
+            priority=spec.priority if spec.has_own_priority else draft.record.priority or spec.priority,
             timeout_s=spec.timeout_s,
             heartbeat_s=spec.heartbeat_s,
             source=spec.source,
@@ -47,7 +47,7 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
 def start_child(draft: Draft, step_id: str, inputs: dict[str, Any]) -> None:
     """Mark a step in progress and ask for its child; the end of the child is the step's result."""
     record, step, timeout_s = draft.record, draft.step(step_id), draft.spec(step_id).timeout_s
-    child = child_id(record.execution_id, step_id, step.run_id)
+    child = child_execution_id(record.execution_id, step_id, step.run_id)
     deadline_ms = None if timeout_s is None else draft.moment.at_ms + round(timeout_s * 1000)
     token = _claim(draft, step_id, step, child=child, deadline_ms=deadline_ms)
     parent = Parent(
@@ -59,25 +59,25 @@ def start_child(draft: Draft, step_id: str, inputs: dict[str, Any]) -> None:
         root=record.root,
         depth=record.depth + 1,
     )
-    draft.post(
+    draft.send(
         StartEvent(
             inputs=inputs, execution_id=child, group=record.group, priority=record.priority, parent=parent
         )
     )
 
 
-def child_id(execution_id: str, step_id: str, run_id: int) -> str:
+def child_execution_id(execution_id: str, step_id: str, run_id: int) -> str:
     """The execution id of a child: of its own for each run of its step, and the same however often asked."""
     name = f"{execution_id}:{step_id}:{run_id}"
-    if len(name) <= LONGEST_EXECUTION_ID:
+    if len(name) <= MAX_EXECUTION_ID_LENGTH:
         return name
     return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _claim(draft: Draft, unit: str, record: StepRecord, **changes: Any) -> str:
-    draft.tokens += 1
-    draft.claims += 1
-    token = f"{draft.moment.nonce}-{draft.tokens - 1}"
+    draft.token_count += 1
+    draft.dispatch_count += 1
+    token = f"{draft.moment.nonce}-{draft.token_count - 1}"
     draft.move(
         unit,
         StepStatus.IN_PROGRESS,

@@ -16,23 +16,23 @@ from typing import Any, Literal
 
 from orchestrator.application.engine.context import Context, StateView
 from orchestrator.application.records.changes import Changes, SharedChange, SlotChange
-from orchestrator.application.records.events import ControlEvent, Moment, Post
-from orchestrator.application.records.readiness import Agenda, ReadinessChanges
+from orchestrator.application.records.events import ControlEvent, Moment, OutgoingEvent
+from orchestrator.application.records.readiness import PositionQueue, ReadinessChanges
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import (
-    FINAL_STEPS,
-    FINAL_WORKFLOWS,
+    FINAL_STEP_STATUSES,
+    FINAL_WORKFLOW_STATUSES,
     StepStatus,
     WorkflowStatus,
-    check_step_move,
-    check_workflow_move,
+    check_step_transition,
+    check_workflow_transition,
 )
 from orchestrator.application.records.step_record import Slot, StepRecord
-from orchestrator.application.records.timers import Timer, timers_of
-from orchestrator.application.redaction.by_key import redacted
-from orchestrator.application.spec.model import UNDO, WEBHOOK, WEBHOOK_STEP, StepSpec
+from orchestrator.application.records.timers import Timer, timers_for_step
+from orchestrator.application.redaction.by_key import redact_by_key
+from orchestrator.application.spec.model import COMPENSATION_PART, WEBHOOK_STEP, WEBHOOK_UNIT, StepSpec
 
-_CLOSED = FINAL_WORKFLOWS | {WorkflowStatus.COMPENSATING}
+_CLOSED = FINAL_WORKFLOW_STATUSES | {WorkflowStatus.COMPENSATING}
 _ABSENT = object()
 
 
@@ -43,16 +43,19 @@ class Draft:
 
     def __init__(self, record: WorkflowRecord, moment: Moment) -> None:
         self.record, self.moment, self.graph = record, moment, record.graph
-        self._agenda, self._candidates = Agenda(record.readiness.agenda), Agenda(record.readiness.candidates)
+        self._agenda, self._candidates = (
+            PositionQueue(record.readiness.agenda),
+            PositionQueue(record.readiness.candidates),
+        )
         self._readiness = ReadinessChanges(agenda=self._agenda, candidates=self._candidates)
         self.changes = Changes(at_ms=moment.at_ms, readiness=self._readiness)
         self.specs, self._kept, self._steps = record.loaded.steps, record.steps, self.changes.steps
         self._enter(record.status)
         self.dead_ends: list[tuple[str, str]] = []
         self._shared: dict[str, dict[str, Any]] = {}
-        self.judged: dict[str, bool] = {}
-        self.tokens = self.claims = self.logged = 0
-        self._due: dict[str, Agenda] = {}
+        self.evaluated: dict[str, bool] = {}
+        self.token_count = self.dispatch_count = self.log_count = 0
+        self._due: dict[str, PositionQueue] = {}
 
     # ---- reading
 
@@ -131,11 +134,11 @@ class Draft:
         found = self.specs.get(unit)
         if found is not None:
             return found
-        if unit == WEBHOOK:
+        if unit == WEBHOOK_UNIT:
             return WEBHOOK_STEP
         step_id, _, part = unit.partition("#")
         spec = self.specs[step_id]
-        return spec.undoing if part == UNDO else spec
+        return spec.compensation_step if part == COMPENSATION_PART else spec
 
     def shared(self, scope: str) -> Mapping[str, Any]:
         """The values that executions share, with what this decision has written so far on top."""
@@ -160,8 +163,8 @@ class Draft:
 
     def move(self, unit: str, status: StepStatus, **changes: Any) -> None:
         """Move a unit to a status, with what else changes about it, and tell those it concerns."""
-        before = self.known(unit)
-        check_step_move(unit, before.status, status)
+        before = self.require_unit(unit)
+        check_step_transition(unit, before.status, status)
         if before.slot is not None and status is not StepStatus.IN_PROGRESS:
             changes["slot"] = None  # whoever ends, or waits for another attempt, makes room
         if status is StepStatus.COMPLETE and unit in self.specs and self.specs[unit].compensate is not None:
@@ -183,15 +186,15 @@ class Draft:
 
     def revive(self, unit: str, after: StepRecord) -> None:
         """A unit is to be judged and run again, as `after` says."""
-        before = self.known(unit)
-        check_step_move(unit, before.status, StepStatus.READY)
+        before = self.require_unit(unit)
+        check_step_transition(unit, before.status, StepStatus.READY)
         self._put(unit, before, after)
         self._note_move(unit, before.status, after)
         self.dead_ends += ((parent, unit) for parent in self.graph.parents.get(unit, ()))
 
     def amend(self, unit: str, **changes: Any) -> None:
         """Change what is known of a unit without moving it."""
-        before = self.known(unit)
+        before = self.require_unit(unit)
         self._put(unit, before, before.changed(**changes))
 
     def add_item(self, unit: str, item: StepRecord) -> None:
@@ -202,7 +205,7 @@ class Draft:
         counts, last_run = self.step(step_id).items, 0
         for n in range(counts.count if counts is not None else 0):
             unit = f"{step_id}#{n}"
-            item = self.known(unit)
+            item = self.require_unit(unit)
             self.revoke(unit)
             self._put(unit, item, StepRecord())
             self.changes.items[unit] = None
@@ -211,7 +214,7 @@ class Draft:
 
     def revoke(self, unit: str) -> None:
         """Nobody waits for this unit's dispatch any more: its job is taken away, its child cancelled."""
-        record = self.known(unit)
+        record = self.require_unit(unit)
         if record.token is None:
             return
         self.changes.revoked.append((unit, record))
@@ -219,14 +222,14 @@ class Draft:
             self.changes.jobs[:] = [job for job in self.changes.jobs if job.token != record.token]
         if record.child is not None:
             reason = f"step {unit} of {self.record.execution_id} does not wait for it any more"
-            self.post(ControlEvent(record.child, "cancel", reason=reason, parent_token=record.token))
+            self.send(ControlEvent(record.child, "cancel", reason=reason, parent_token=record.token))
 
-    def settle(self, unit: str, **changes: Any) -> None:
+    def finish_dispatch(self, unit: str, **changes: Any) -> None:
         """This unit's dispatch, if it had one, has brought its result. Whoever settles a unit moves it too:
         until then nobody need look at it, though it has no token any more."""
-        before = self.known(unit)
+        before = self.require_unit(unit)
         if before.token is not None:
-            self.changes.settled.append((unit, before))
+            self.changes.finished_dispatches.append((unit, before))
         self._write(unit, before, before.changed(token=None, **changes))
 
     def merge_state(self, step_id: str, output: Mapping[str, Any]) -> None:
@@ -237,23 +240,25 @@ class Draft:
         if changed:
             self.note(step=step_id, state_changed=changed)
 
-    def share(self, scope: Literal["global", "flow_group"], key: str, value: Any, added: Any = None) -> None:
+    def write_shared(
+        self, scope: Literal["global", "flow_group"], key: str, value: Any, added: Any = None
+    ) -> None:
         """Write a value that other executions see; `added` is what was added to it."""
         self._shared.setdefault(scope, {})[key] = value
-        is_added = added is not None
-        self.changes.shared.append(SharedChange(scope, key, added if is_added else value, is_added))
+        is_increment = added is not None
+        self.changes.shared.append(SharedChange(scope, key, added if is_increment else value, is_increment))
 
-    def post(self, event: Post) -> None:
+    def send(self, event: OutgoingEvent) -> None:
         """Say something to another execution, in the commit of this decision."""
         self.changes.posts.append(event)
 
     def arm(self, timer: Timer) -> None:
-        self.changes.disarmings.pop(timer.name, None)
-        self.changes.armings[timer.name] = timer
+        self.changes.timers_by_name_to_disarm.pop(timer.name, None)
+        self.changes.timers_by_name_to_arm[timer.name] = timer
 
     def disarm(self, timer: Timer) -> None:
-        self.changes.armings.pop(timer.name, None)
-        self.changes.disarmings[timer.name] = timer
+        self.changes.timers_by_name_to_arm.pop(timer.name, None)
+        self.changes.timers_by_name_to_disarm[timer.name] = timer
 
     def keep_signals(self, signals: list[dict[str, Any]]) -> None:
         self.changes.fields["signals"] = signals
@@ -272,7 +277,7 @@ class Draft:
             self.arm(Timer("timeout", "", "", due_ms))
 
     def move_workflow(self, status: WorkflowStatus, **fields: Any) -> None:
-        check_workflow_move(self.status, status)
+        check_workflow_transition(self.status, status)
         self._enter(status)
         self.changes.fields.update(status=status, **fields)
         error = fields.get("error")
@@ -281,7 +286,7 @@ class Draft:
     def _enter(self, status: WorkflowStatus) -> None:
         """`is_open`: steps can still be run, it has not come to its end, nor to undoing what was done."""
         self.status = status
-        self.is_final, self.is_open = status in FINAL_WORKFLOWS, status not in _CLOSED
+        self.is_final, self.is_open = status in FINAL_WORKFLOW_STATUSES, status not in _CLOSED
 
     def note(self, **entry: Any) -> None:
         """One line of the history."""
@@ -295,7 +300,7 @@ class Draft:
     def look_at(self, step_id: str) -> None:
         self._agenda.add(self.graph.index[step_id])
 
-    def next_to_judge(self) -> str | None:
+    def next_to_evaluate(self) -> str | None:
         """The next step on the agenda, in spec order."""
         position = self._agenda.take()
         return None if position is None else self.graph.order[position]
@@ -304,7 +309,7 @@ class Draft:
     def has_agenda(self) -> bool:
         return not self._agenda.is_empty
 
-    def propose(self, step_id: str) -> None:
+    def add_candidate(self, step_id: str) -> None:
         """This step may be dispatched as soon as there is room for it."""
         self._candidates.add(self.graph.index[step_id])
 
@@ -316,21 +321,21 @@ class Draft:
         position = self._candidates.take()
         return None if position is None else self.graph.order[position]
 
-    def next_due(self, step_id: str) -> int:
+    def next_due_item(self, step_id: str) -> int:
         """The first item of a map that is to be dispatched again; there must be one."""
         n = self._due_items(step_id).take()
         assert n is not None, f"{step_id} has no item that is due"
         return n
 
-    def _due_items(self, step_id: str) -> Agenda:
+    def _due_items(self, step_id: str) -> PositionQueue:
         if step_id not in self._due:
-            self._due[step_id] = Agenda(self.record.readiness.due.get(step_id, []))
+            self._due[step_id] = PositionQueue(self.record.readiness.due.get(step_id, []))
             self._readiness.due[step_id] = self._due[step_id]
         return self._due[step_id]
 
     # ---- what follows from a change
 
-    def known(self, unit: str) -> StepRecord:
+    def require_unit(self, unit: str) -> StepRecord:
         found = self.unit(unit)
         assert found is not None, f"{unit} is not there"
         return found
@@ -373,7 +378,7 @@ class Draft:
         readiness = self._readiness
         if StepStatus.WAITING in (before, after):
             readiness.waiting[step_id] = after is StepStatus.WAITING
-        was_final, is_final = before in FINAL_STEPS, after in FINAL_STEPS
+        was_final, is_final = before in FINAL_STEP_STATUSES, after in FINAL_STEP_STATUSES
         if was_final == is_final:
             return
         change = -1 if is_final else 1
@@ -391,11 +396,11 @@ class Draft:
         """Places under concurrency keys follow from the record too: one is asked for when it is wanted, and
         given back when it is not there any more."""
         if before is not None and (after is None or after.token != before.token):
-            self.changes.slots.append(SlotChange(step_id, before, is_wanted=False))
+            self.changes.slots.append(SlotChange(step_id, before, is_acquire=False))
         if after is not None and not after.is_held:
-            self.changes.slots.append(SlotChange(step_id, after, is_wanted=True))
+            self.changes.slots.append(SlotChange(step_id, after, is_acquire=True))
 
-    def take_slot(self, slot: Slot | None) -> None:
+    def set_workflow_slot(self, slot: Slot | None) -> None:
         """The same for the place of the workflow itself."""
         before = None if self.slot is None else Slot(**self.slot)
         self.changes.fields["slot"] = None if slot is None else asdict(slot)
@@ -408,8 +413,8 @@ class Draft:
 
     def _rearm(self, unit: str, before: StepRecord, after: StepRecord) -> None:
         """Timers follow from the record: what is there no more is disarmed, what is new is armed."""
-        had = {timer.name: timer for timer in timers_of(unit, before)}
-        has = {timer.name: timer for timer in timers_of(unit, after)}
+        had = {timer.name: timer for timer in timers_for_step(unit, before)}
+        has = {timer.name: timer for timer in timers_for_step(unit, after)}
         for name, timer in had.items():
             if name not in has:
                 self.disarm(timer)
@@ -435,4 +440,4 @@ class Draft:
         self.changes.history.append(entry)
 
     def _shown(self, error: dict[str, Any]) -> Any:
-        return redacted(error, self.record.spec.redact)
+        return redact_by_key(error, self.record.spec.redact)

@@ -6,12 +6,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from orchestrator.application.engine.compensation import compensate, is_owed
+from orchestrator.application.engine.compensation import compensate, needs_compensation
 from orchestrator.application.engine.draft import Draft
-from orchestrator.application.engine.webhook import owe_webhook
-from orchestrator.application.records.decisions import Decision, Dispatch, Final, Pending, ended
+from orchestrator.application.engine.webhook import request_webhook
+from orchestrator.application.records.decisions import (
+    Decision,
+    Dispatch,
+    FinalDecision,
+    Pending,
+    make_final_decision,
+)
 from orchestrator.application.records.events import Parent, ResultEvent, failure
-from orchestrator.application.records.status import ACTIVE_STEPS, StepStatus, WorkflowStatus
+from orchestrator.application.records.status import ACTIVE_STEP_STATUSES, StepStatus, WorkflowStatus
 from orchestrator.application.records.timers import Timer
 
 
@@ -19,14 +25,14 @@ def end_workflow(draft: Draft, status: WorkflowStatus, reason: str, **fields: An
     """End the workflow, after its compensations if it fails or is cancelled and has any: then advance() does
     those first, since only who advances dispatches."""
     _close(draft, status, reason)
-    if status in (WorkflowStatus.FAILED, WorkflowStatus.CANCELLED) and is_owed(draft):
+    if status in (WorkflowStatus.FAILED, WorkflowStatus.CANCELLED) and needs_compensation(draft):
         ending = {"status": status.value, "fields": fields, "errors": []}
         draft.move_workflow(WorkflowStatus.COMPENSATING, ending=ending, deadline_ms=None)
     else:
         _finish(draft, status, fields)
 
 
-def go_on_compensating(draft: Draft) -> Decision:
+def continue_compensation(draft: Draft) -> Decision:
     """The next compensation, or the end when none is left."""
     if not compensate(draft):
         ending = draft.ending
@@ -36,12 +42,12 @@ def go_on_compensating(draft: Draft) -> Decision:
             error = fields.get("error") or failure("compensation", f"not compensated: {steps}")
             fields["error"] = {**error, "compensation_errors": ending["errors"]}
         _finish(draft, status, {**fields, "compensated": not ending["errors"], "ending": None})
-        return ending_of(draft)
+        return final_decision(draft)
     return Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
 
 
-def ending_of(draft: Draft) -> Final:
-    return ended(draft.status, draft.outcome, draft.error, _reason_to_cancel(draft))
+def final_decision(draft: Draft) -> FinalDecision:
+    return make_final_decision(draft.status, draft.outcome, draft.error, _reason_to_cancel(draft))
 
 
 def _reason_to_cancel(draft: Draft) -> str | None:
@@ -55,7 +61,7 @@ def abandon_workflow(draft: Draft, reason: str, error: dict[str, Any]) -> None:
     if draft.status is WorkflowStatus.COMPENSATING:
         fields |= {"ending": None, "compensated": False}
         unit = draft.ending.get("undoing")
-        if unit is not None and not draft.known(unit).is_final:
+        if unit is not None and not draft.require_unit(unit).is_final:
             _cancel(draft, unit, reason)
     _close(draft, WorkflowStatus.FAILED, reason)
     _finish(draft, WorkflowStatus.FAILED, fields)
@@ -66,8 +72,8 @@ def end_items(draft: Draft, step_id: str, reason: str) -> None:
     counts = draft.step(step_id).items
     for n in range(counts.count if counts is not None else 0):
         unit = f"{step_id}#{n}"
-        status = draft.known(unit).status
-        if status in ACTIVE_STEPS:
+        status = draft.require_unit(unit).status
+        if status in ACTIVE_STEP_STATUSES:
             _cancel(draft, unit, reason)
         elif status is StepStatus.READY:
             draft.move(unit, StepStatus.SKIPPED, reason=reason, ended_at=draft.moment.iso)
@@ -78,7 +84,7 @@ def _close(draft: Draft, status: WorkflowStatus, reason: str) -> None:
     draft.changes.jobs.clear()  # claimed by this very decision, and cancelled by it
     for step_id in draft.graph.order if draft.open else ():
         before = draft.step(step_id)
-        if before.status in ACTIVE_STEPS:
+        if before.status in ACTIVE_STEP_STATUSES:
             end_items(draft, step_id, reason)
             _cancel(draft, step_id, reason)
         elif before.status is StepStatus.READY and status is not WorkflowStatus.HALTED:
@@ -98,10 +104,10 @@ def _cancel(draft: Draft, unit: str, reason: str) -> None:
 def _finish(draft: Draft, status: WorkflowStatus, fields: dict[str, Any]) -> None:
     draft.move_workflow(status, ended_at=draft.moment.iso, **fields)
     if draft.slot is not None:
-        draft.take_slot(None)
+        draft.set_workflow_slot(None)
     if draft.record.parent is not None:
         _tell_parent(draft, Parent(**draft.record.parent))
-    owe_webhook(draft)
+    request_webhook(draft)
 
 
 def _tell_parent(draft: Draft, parent: Parent) -> None:
@@ -122,7 +128,7 @@ def _tell_parent(draft: Draft, parent: Parent) -> None:
     size, most = len(json.dumps(output)), draft.record.spec.limits.max_output_bytes
     if size > most:
         error = _child_failed(draft, f"ended with {size:,} bytes; limits.max_output_bytes allows {most:,}")
-    draft.post(child_result(parent, None if error is not None else output, error))
+    draft.send(child_result(parent, None if error is not None else output, error))
 
 
 def _child_failed(draft: Draft, what: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def retry(draft: Draft) -> None:
 
 def rerun(draft: Draft, step_id: str) -> None:
     _reopen(draft, "rerun", _RERUN)
-    again = [step_id, *draft.graph.closure([step_id])]
+    again = [step_id, *draft.graph.descendants([step_id])]
     undone = _undone(draft)
     for one in again:
         draft.reset(one)
@@ -54,7 +54,7 @@ def _undone(draft: Draft) -> list[str]:
     """The steps that have not completed, and those below them whose path was not taken: that was decided upon
     what is about to change. A step that ran and was skipped by its own branch has had its say."""
     undone = [step_id for step_id in draft.graph.order if _is_undone(draft.step(step_id))]
-    below = set(draft.graph.closure(undone))
+    below = set(draft.graph.descendants(undone))
     filtered = [one for one in draft.graph.order if draft.step(one).status is StepStatus.FILTERED]
     return [*undone, *(one for one in filtered if one in below)]
 
@@ -76,7 +76,7 @@ def _revive(draft: Draft, steps: list[str]) -> None:
 
 def _again(draft: Draft, unit: str, last_run: int = 0) -> StepRecord:
     """The next run of a unit, in the round it was in; a loop goes on with the iteration it was at."""
-    before = draft.known(unit)
+    before = draft.require_unit(unit)
     after = StepRecord(
         run_id=max(before.run_id, last_run) + 1, round=before.round, dispatches=before.dispatches
     )
@@ -88,7 +88,7 @@ def _again(draft: Draft, unit: str, last_run: int = 0) -> StepRecord:
 def _goes_on(draft: Draft, step_id: str, counts: ItemCounts) -> bool:
     """Whether a map goes on with the items it has: there is one to run, and one that has come anywhere. Else
     it begins anew: nothing of it is worth keeping, or its items have completed and their sum was refused."""
-    items = [draft.known(f"{step_id}#{n}") for n in range(counts.count)]
+    items = [draft.require_unit(f"{step_id}#{n}") for n in range(counts.count)]
     is_complete = [item.status is StepStatus.COMPLETE for item in items]
     return not all(is_complete) and (any(is_complete) or any(item.iteration for item in items))
 
@@ -99,10 +99,12 @@ def resume_map(draft: Draft, step_id: str) -> None:
     counts = draft.step(step_id).items
     assert counts is not None, "a map that goes on has items"
     undone = [
-        n for n in range(counts.count) if draft.known(f"{step_id}#{n}").status is not StepStatus.COMPLETE
+        n
+        for n in range(counts.count)
+        if draft.require_unit(f"{step_id}#{n}").status is not StepStatus.COMPLETE
     ]
     for unit in (f"{step_id}#{n}" for n in undone):
-        draft.revive(unit, _again(draft, unit).changed(value=draft.known(unit).value))
+        draft.revive(unit, _again(draft, unit).changed(value=draft.require_unit(unit).value))
     settled = counts.count - len(undone)
     left = ItemCounts(counts.count, next=undone[0], settled=settled, most=counts.most)
     draft.move(step_id, StepStatus.IN_PROGRESS, items=left, dispatched_at=draft.moment.iso)

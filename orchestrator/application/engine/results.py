@@ -10,20 +10,20 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.application.engine.branches import Verdict, judge
-from orchestrator.application.engine.dependencies import failure_stops
+from orchestrator.application.engine.branches import BranchResult, evaluate_branches
+from orchestrator.application.engine.dependencies import failure_stops_workflow
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import end_workflow
-from orchestrator.application.engine.shared_values import add, merge, no_group
+from orchestrator.application.engine.shared_values import apply_kv_add, merge_output, missing_group_problem
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import resolve
 from orchestrator.application.records.decisions import Cancelled, Failed, Halt, Pending
 from orchestrator.application.records.events import failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.spec.model import RetrySpec, StepSpec
-from orchestrator.application.values.failure_kinds import is_retryable, listed
+from orchestrator.application.values.failure_kinds import find_matching_name, is_retryable
 
-LONGEST_DELAY_MS = 3650 * 86_400_000
+MAX_RETRY_DELAY_MS = 3650 * 86_400_000
 BRANCH_SKIPPED = "a branch skipped it"
 
 StepResult = Halt | Failed | Cancelled | Pending | None
@@ -31,7 +31,7 @@ Output = dict[str, Any] | None
 Error = dict[str, Any] | None
 
 
-def bring(
+def apply_result(
     draft: Draft,
     step_id: str,
     output: Output,
@@ -40,21 +40,21 @@ def bring(
     started_at: str | None = None,
 ) -> StepResult:
     """Judge a result by the branches, write it down, and do what they or the rules say."""
-    verdict = judge(draft, step_id, output)
+    verdict = evaluate_branches(draft, step_id, output)
     if verdict.error is not None:
         error = verdict.error
-    write_down(draft, step_id, output, error, worker, started_at)
+    record_result(draft, step_id, output, error, worker, started_at)
     if output and is_merged(draft.specs[step_id]):
-        merge(draft, step_id, output)
+        merge_output(draft, step_id, output)
     return _act(draft, step_id, verdict, error)
 
 
-def write_down(
+def record_result(
     draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
 ) -> None:
     """What a unit brought back, and from whom; its dispatch is over."""
-    record = draft.known(unit)
-    draft.settle(
+    record = draft.require_unit(unit)
+    draft.finish_dispatch(
         unit,
         output=output,
         error=error,
@@ -72,11 +72,11 @@ def is_merged(spec: StepSpec) -> bool:
     return spec.output is not None or not (spec.map is not None or spec.kind in ("switch", "delay"))
 
 
-def reshaped(draft: Draft, unit: str, raw: Any, **roots: Any) -> tuple[Output, Error]:
+def shape_output(draft: Draft, unit: str, raw: Any, **roots: Any) -> tuple[Output, Error]:
     """The output of a success, as the step's `output` reshapes it; or why it is none."""
     spec = draft.spec(unit)
     if raw is not None and not isinstance(raw, dict):
-        return as_error(
+        return make_error_result(
             failure("bad_output", f"an executor must return an object or nothing, not {_json_type(raw)}")
         )
     output = raw
@@ -85,12 +85,12 @@ def reshaped(draft: Draft, unit: str, raw: Any, **roots: Any) -> tuple[Output, E
         try:
             output = {key: resolve(value, context) for key, value in spec.output.items()}
         except ExpressionError as error:
-            return as_error(failure("expression", f"output cannot be resolved: {error}"))
-    problem = no_group(draft, output) if is_merged(spec) and spec.map is None else None
-    return (output, None) if problem is None else as_error(failure("bad_output", problem))
+            return make_error_result(failure("expression", f"output cannot be resolved: {error}"))
+    problem = missing_group_problem(draft, output) if is_merged(spec) and spec.map is None else None
+    return (output, None) if problem is None else make_error_result(failure("bad_output", problem))
 
 
-def as_error(error: Mapping[str, Any]) -> tuple[Output, Error]:
+def make_error_result(error: Mapping[str, Any]) -> tuple[Output, Error]:
     """A branch sees an error as an output."""
     whole = {"kind": "exception", "message": "", **error}
     return {"ok": False, "error": str(whole["message"])}, whole
@@ -102,7 +102,7 @@ def _json_type(value: Any) -> str:
     )
 
 
-def _act(draft: Draft, step_id: str, verdict: Verdict, error: Error) -> StepResult:
+def _act(draft: Draft, step_id: str, verdict: BranchResult, error: Error) -> StepResult:
     now = draft.moment.iso
     match verdict.action:
         case "halt":
@@ -129,13 +129,13 @@ def _act(draft: Draft, step_id: str, verdict: Verdict, error: Error) -> StepResu
     spec = draft.specs[step_id]
     repeats = spec.attempts_on == "any" and spec.kind == "task" and spec.map is None
     if repeats and draft.step(step_id).attempt < spec.max_attempts:
-        return try_again(draft, step_id)
+        return schedule_retry(draft, step_id)
     return _complete(draft, step_id)
 
 
 def _complete(draft: Draft, step_id: str, **changes: Any) -> StepResult:
     try:
-        add(draft, step_id, draft.step(step_id).output)
+        apply_kv_add(draft, step_id, draft.step(step_id).output)
     except ExpressionError as fault:
         return fail(draft, step_id, failure("expression", str(fault)))
     draft.move(step_id, StepStatus.COMPLETE, ended_at=draft.moment.iso, **changes)
@@ -145,7 +145,7 @@ def _complete(draft: Draft, step_id: str, **changes: Any) -> StepResult:
 def _reset(draft: Draft, step_id: str, targets: Sequence[str]) -> StepResult:
     """The action `set`: the targets, the step itself and all that depends on them run again."""
     seeds = list(dict.fromkeys([*targets, step_id]))
-    every = [*seeds, *draft.graph.closure(seeds)]
+    every = [*seeds, *draft.graph.descendants(seeds)]
     limit = draft.record.spec.limits.max_runs
     for one in every:
         if draft.step(one).run_id >= limit:
@@ -157,24 +157,24 @@ def _reset(draft: Draft, step_id: str, targets: Sequence[str]) -> StepResult:
 
 
 def fail(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
-    error = judged(draft, step_id, error)
+    error = mark_non_retryable(draft, step_id, error)
     draft.amend(step_id, error=error)
-    delay_ms = next_delay_ms(draft, step_id, error)
+    delay_ms = retry_delay_ms(draft, step_id, error)
     if delay_ms is not None:
-        return try_again(draft, step_id, delay_ms)
-    return fail_for_good(draft, step_id, error)
+        return schedule_retry(draft, step_id, delay_ms)
+    return fail_permanently(draft, step_id, error)
 
 
-def judged(draft: Draft, unit: str, error: dict[str, Any]) -> dict[str, Any]:
+def mark_non_retryable(draft: Draft, unit: str, error: dict[str, Any]) -> dict[str, Any]:
     """A failure, with the reason why it is not tried again if the document has one."""
     policy = draft.spec(unit).retry
-    name = None if policy is None else listed(error, policy.non_retryable)
+    name = None if policy is None else find_matching_name(error, policy.non_retryable)
     return error if name is None else {**error, "not_retried": f"retry.non_retryable names {name}"}
 
 
-def next_delay_ms(draft: Draft, unit: str, error: Mapping[str, Any]) -> int | None:
+def retry_delay_ms(draft: Draft, unit: str, error: Mapping[str, Any]) -> int | None:
     """After how long a failed unit is tried again; None when it is not."""
-    spec, record = draft.spec(unit), draft.known(unit)
+    spec, record = draft.spec(unit), draft.require_unit(unit)
     retries = spec.retry.max_retries if spec.retry is not None else 0
     if spec.kind not in ("task", "workflow") or not is_retryable(error):
         return None
@@ -194,15 +194,15 @@ def _back_off_ms(policy: RetrySpec, number: int, seed: str) -> int:
     try:
         delay = policy.initial_delay_ms * float(policy.backoff_multiplier) ** (number - 1)
     except OverflowError:
-        delay = LONGEST_DELAY_MS
+        delay = MAX_RETRY_DELAY_MS
     if policy.max_delay_ms is not None:
         delay = min(delay, policy.max_delay_ms)
     share = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") / 2**64
-    return round(min(delay * (1 + policy.jitter_fraction * share), LONGEST_DELAY_MS))
+    return round(min(delay * (1 + policy.jitter_fraction * share), MAX_RETRY_DELAY_MS))
 
 
-def try_again(draft: Draft, unit: str, delay_ms: int = 0, **changes: Any) -> Pending:
-    record = draft.known(unit)
+def schedule_retry(draft: Draft, unit: str, delay_ms: int = 0, **changes: Any) -> Pending:
+    record = draft.require_unit(unit)
     again: dict[str, Any] = {"run_id": record.run_id + 1, "attempt": record.attempt + 1, **changes}
     draft.move(
         unit,
@@ -218,9 +218,9 @@ def try_again(draft: Draft, unit: str, delay_ms: int = 0, **changes: Any) -> Pen
     return Pending()
 
 
-def fail_for_good(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
+def fail_permanently(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
     """No attempt is left: the policies of the step and of its dependents say what follows."""
-    if failure_stops(draft, step_id):
+    if failure_stops_workflow(draft, step_id):
         return _fail_with_workflow(draft, step_id, error)
     status = StepStatus.SKIPPED if draft.spec(step_id).on_error == "skip" else StepStatus.FAILED
     reason = "failed, and its on_error is skip" if status is StepStatus.SKIPPED else None

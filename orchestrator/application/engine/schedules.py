@@ -18,12 +18,12 @@ from typing import Any
 from orchestrator.application.spec.cron import next_after, slots
 from orchestrator.application.spec.model import CatchUp, Overlap, ScheduleSpec
 
-SCHEMA = 1
+SCHEDULE_SCHEMA_VERSION = 1
 ON_TIME_MS = 60_000
 """How late a slot may be and still count as on time."""
-MOST_AT_ONCE = 1_000
+MAX_SLOTS_PER_FIRE = 1_000
 """How many slots one look starts at the most; the next one goes on."""
-MOST_QUEUED = 1_000
+MAX_QUEUED_SLOTS = 1_000
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
@@ -48,7 +48,7 @@ class Schedule:
     skipped: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+        return {"schema": SCHEDULE_SCHEMA_VERSION, **asdict(self)}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Schedule:
@@ -56,7 +56,7 @@ class Schedule:
         return cls(**{**known, "open": tuple(stored["open"]), "queued": tuple(stored["queued"])})
 
 
-def registered(name: str, spec: ScheduleSpec, before: Schedule | None, now_ms: int) -> Schedule:
+def apply_registration(name: str, spec: ScheduleSpec, before: Schedule | None, now_ms: int) -> Schedule:
     """The schedule that a registration leaves. One with the same times goes on where it was; what has begun,
     waits or is paused stays so in any case."""
     if before is not None and (before.cron, before.timezone) == (spec.cron, spec.timezone):
@@ -80,8 +80,8 @@ def fire(schedule: Schedule, now_ms: int, still_open: Collection[str]) -> tuple[
     skipped = 0
     for slot_ms in (*schedule.queued, *wanted):
         if schedule.overlap == "allow" or not (is_open or starts):
-            starts.append(execution_id_of(schedule.name, slot_ms))
-        elif schedule.overlap == "queue" and len(waiting) < MOST_QUEUED:
+            starts.append(slot_execution_id(schedule.name, slot_ms))
+        elif schedule.overlap == "queue" and len(waiting) < MAX_QUEUED_SLOTS:
             waiting.append(slot_ms)
         else:
             skipped += 1
@@ -101,9 +101,9 @@ def fire(schedule: Schedule, now_ms: int, still_open: Collection[str]) -> tuple[
 def _come(schedule: Schedule, now_ms: int) -> tuple[list[int], int, int]:
     """The slots to be started, how many are missed for good, and the first that is left for another time.
     Who catches up on all of them never has more than the queue holds."""
-    most = MOST_AT_ONCE
+    most = MAX_SLOTS_PER_FIRE
     if schedule.overlap == "queue" and schedule.catch_up == "all":
-        most = MOST_QUEUED - len(schedule.queued)
+        most = MAX_QUEUED_SLOTS - len(schedule.queued)
     wanted: list[int] = []
     missed = 0
     next_ms = schedule.next_ms
@@ -125,17 +125,17 @@ def wake_ms(schedule: Schedule, now_ms: int) -> int | None:
     once, unless its queue is full: then an end makes room, and looking sooner would find none."""
     if schedule.is_paused:
         return None
-    is_full = schedule.next_ms <= now_ms and len(schedule.queued) >= MOST_QUEUED
+    is_full = schedule.next_ms <= now_ms and len(schedule.queued) >= MAX_QUEUED_SLOTS
     return now_ms + ON_TIME_MS if is_full else schedule.next_ms
 
 
-def upcoming(schedule: Schedule, count: int) -> list[int]:
+def upcoming_slots(schedule: Schedule, count: int) -> list[int]:
     """The slots that come next, in ms."""
     first = schedule.next_ms
     return list(islice(chain([first], slots(schedule.cron, schedule.timezone, first)), count))
 
 
-def execution_id_of(name: str, slot_ms: int) -> str:
+def slot_execution_id(name: str, slot_ms: int) -> str:
     """The id of the execution of a slot: always the same, and never that of another slot or schedule. A name
     that an execution id cannot hold is shortened, and told from others by its hash behind a second colon."""
     at = datetime.fromtimestamp(slot_ms // 1000, UTC)

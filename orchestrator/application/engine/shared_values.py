@@ -13,9 +13,9 @@ from typing import Any, Literal, cast
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import evaluate
-from orchestrator.application.records.changes import sum_of
+from orchestrator.application.records.changes import add_numbers
 
-Beyond = Literal["global", "flow_group"]
+SharedScope = Literal["global", "flow_group"]
 
 
 def scope_of(draft: Draft, key: str) -> tuple[str, str]:
@@ -25,7 +25,7 @@ def scope_of(draft: Draft, key: str) -> tuple[str, str]:
     return (scope, name) if name and scope in scopes else ("flow", key)
 
 
-def no_group(draft: Draft, output: Mapping[str, Any] | None) -> str | None:
+def missing_group_problem(draft: Draft, output: Mapping[str, Any] | None) -> str | None:
     """What is wrong with an output that is for a group, of an execution that has none."""
     if not output or draft.record.spec.kv_scopes is None or draft.record.group is not None:
         return None
@@ -33,7 +33,7 @@ def no_group(draft: Draft, output: Mapping[str, Any] | None) -> str | None:
     return None if wrong is None else f"{wrong!r} needs a group, and the execution was started without one"
 
 
-def merge(draft: Draft, step_id: str, output: Mapping[str, Any]) -> None:
+def merge_output(draft: Draft, step_id: str, output: Mapping[str, Any]) -> None:
     """Write an output into the state, and where its keys say so beyond it."""
     if draft.record.spec.kv_scopes is None:
         draft.merge_state(step_id, output)
@@ -44,13 +44,13 @@ def merge(draft: Draft, step_id: str, output: Mapping[str, Any]) -> None:
         if scope == "flow":
             own[name] = value
         else:
-            draft.share(cast(Beyond, scope), name, value)
+            draft.write_shared(cast(SharedScope, scope), name, value)
             draft.note(step=step_id, shared=key)
     if own:
         draft.merge_state(step_id, own)
 
 
-def add(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> None:
+def apply_kv_add(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> None:
     """Carry out `kv_add`: all of it, or an ExpressionError and nothing."""
     spec = draft.specs[step_id]
     if not spec.kv_add:
@@ -63,7 +63,7 @@ def add(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> None:
         if scope == "flow":
             own[name] = total
         else:
-            draft.share(cast(Beyond, scope), name, total, amount)
+            draft.write_shared(cast(SharedScope, scope), name, total, amount)
             draft.note(step=step_id, shared=key)
     if own:
         draft.merge_state(step_id, own)
@@ -78,7 +78,7 @@ def _sum(draft: Draft, key: str, amount: Any) -> tuple[Any, Any]:
     for number, what in ((amount, "what is added"), (before, "the value there")):
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ExpressionError(f"kv_add of {key!r}: {what} must be a number, not {type(number).__name__}")
-    total = sum_of(before, amount)
+    total = add_numbers(before, amount)
     if total is None:
         raise ExpressionError(f"kv_add of {key!r}: the sum is beyond all numbers")
     return amount, total

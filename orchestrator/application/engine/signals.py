@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.application.engine.draft import Draft
-from orchestrator.application.engine.results import StepResult, as_error, bring, reshaped
+from orchestrator.application.engine.results import StepResult, apply_result, make_error_result, shape_output
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.events import failure
 from orchestrator.application.records.status import StepStatus
 
-MOST_SIGNALS = 1_000
+MAX_KEPT_SIGNALS = 1_000
 """So many signals are kept for one execution: a record holds them whole."""
 
 
@@ -43,14 +43,14 @@ def on_signal(draft: Draft, name: str, payload: Any) -> StepResult:
         spec = draft.specs[step_id].wait
         if spec is not None and name in spec.signals:
             return _complete(draft, step_id, name, payload)
-    if len(draft.signals) >= MOST_SIGNALS:
+    if len(draft.signals) >= MAX_KEPT_SIGNALS:
         raise too_many_signals(draft.record.execution_id)
     draft.keep_signals([*draft.signals, {"name": name, "payload": payload}])
     draft.note(signal=name)
     return None
 
 
-def on_wait_over(draft: Draft, step_id: str) -> StepResult:
+def on_wait_timeout(draft: Draft, step_id: str) -> StepResult:
     """The time of a wait is over."""
     spec = draft.specs[step_id].wait
     assert spec is not None
@@ -60,7 +60,7 @@ def on_wait_over(draft: Draft, step_id: str) -> StepResult:
         return _bring(draft, step_id, {})
     seconds = (spec.timeout_ms or 0) / 1000
     message = f"no signal {' or '.join(spec.signals)} within {seconds:g} s"
-    return bring(draft, step_id, *as_error(failure("signal_timeout", message)))
+    return apply_result(draft, step_id, *make_error_result(failure("signal_timeout", message)))
 
 
 def _complete(draft: Draft, step_id: str, name: str, payload: Any) -> StepResult:
@@ -71,10 +71,10 @@ def _complete(draft: Draft, step_id: str, name: str, payload: Any) -> StepResult
 
 
 def _bring(draft: Draft, step_id: str, raw: dict[str, Any]) -> StepResult:
-    return bring(draft, step_id, *reshaped(draft, step_id, raw))
+    return apply_result(draft, step_id, *shape_output(draft, step_id, raw))
 
 
 def too_many_signals(execution_id: str) -> InvalidEvent:
     return InvalidEvent(
-        f"{MOST_SIGNALS:,} signals are kept for {execution_id!r}, and nobody takes them: no more are kept"
+        f"{MAX_KEPT_SIGNALS:,} signals are kept for {execution_id!r}, and nobody takes them: no more are kept"
     )

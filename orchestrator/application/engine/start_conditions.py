@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.application.engine.dependencies import Edge, Join, edge, join, skip
+from orchestrator.application.engine.dependencies import EdgeState, JoinState, evaluate_edge, join, skip_step
 from orchestrator.application.engine.draft import Draft
-from orchestrator.application.engine.results import as_error, bring, fail_for_good, reshaped
+from orchestrator.application.engine.results import (
+    apply_result,
+    fail_permanently,
+    make_error_result,
+    shape_output,
+)
 from orchestrator.application.engine.signals import begin_wait
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import evaluate
@@ -23,10 +28,10 @@ def is_eligible(draft: Draft, step_id: str) -> bool:
     return draft.step(step_id).awaits_dispatch and draft.may_join(step_id)
 
 
-def pass_gates(draft: Draft, step_id: str) -> bool:
+def evaluate_start_conditions(draft: Draft, step_id: str) -> bool:
     """Take a step as far as it can go without a dispatch; True when a dispatch is what it needs."""
-    draft.judged[step_id] = is_eligible(draft, step_id) and _go_on(draft, step_id)
-    return draft.judged[step_id]
+    draft.evaluated[step_id] = is_eligible(draft, step_id) and _go_on(draft, step_id)
+    return draft.evaluated[step_id]
 
 
 def _go_on(draft: Draft, step_id: str) -> bool:
@@ -43,19 +48,19 @@ def _go_on(draft: Draft, step_id: str) -> bool:
             case _:
                 return True
     except ExpressionError as error:
-        fail_for_good(draft, step_id, failure("expression", f"step cannot be judged: {error}"))
+        fail_permanently(draft, step_id, failure("expression", f"step cannot be judged: {error}"))
     return False
 
 
 def _may_go_on(draft: Draft, step_id: str) -> bool:
     spec = draft.specs[step_id]
     match join(draft, step_id):
-        case Join.LEAVE:
+        case JoinState.WAIT:
             return False
-        case Join.FILTER:
+        case JoinState.FILTER:
             _filter(draft, step_id, _why_filtered(draft, step_id))
             return False
-        case Join.SKIP:
+        case JoinState.SKIP:
             _skip(draft, step_id)
             return False
     unselecting = _unselecting(draft, step_id)
@@ -106,8 +111,8 @@ def _skip(draft: Draft, step_id: str) -> None:
     """Below parents that say no: the first of them is the reason."""
     spec = draft.specs[step_id]
     for parent in draft.graph.parents[step_id]:
-        if edge(draft.step(parent), draft.specs[parent], spec) is Edge.SKIP:
-            skip(draft, step_id, parent)
+        if evaluate_edge(draft.step(parent), draft.specs[parent], spec) is EdgeState.SKIP:
+            skip_step(draft, step_id, parent)
             return
     reason = "its join can no longer be met"
     draft.move(step_id, StepStatus.SKIPPED, reason=reason, ended_at=draft.moment.iso)
@@ -135,7 +140,7 @@ def wake(draft: Draft, step_id: str) -> None:
     begins = spec.kind == "delay" and bool(spec.defer_ms) and not step.iteration
     draft.amend(step_id, wake_at_ms=None)
     if spec.kind == "delay" and not begins:
-        bring(draft, step_id, *reshaped(draft, step_id, {}))
+        apply_result(draft, step_id, *shape_output(draft, step_id, {}))
 
 
 def _switch(draft: Draft, step_id: str) -> None:
@@ -147,13 +152,13 @@ def _switch(draft: Draft, step_id: str) -> None:
     if selected is None:
         known = ", ".join(spec.cases) or "none"
         message = f"no case for {key!r}, and no default; there is: {known}"
-        bring(draft, step_id, *as_error(failure("no_branch", message)))
+        apply_result(draft, step_id, *make_error_result(failure("no_branch", message)))
         return
     draft.amend(step_id, value=key)
     for one in dict.fromkeys(_listed(spec)):
         if one not in selected and draft.step(one).status is StepStatus.READY:
             _filter(draft, one, f"not selected by switch {step_id}")
-    bring(draft, step_id, *reshaped(draft, step_id, {"branch": key}))
+    apply_result(draft, step_id, *shape_output(draft, step_id, {"branch": key}))
 
 
 def _key(value: Any) -> str:

@@ -5,21 +5,21 @@ A timer is a hint: it counts only if the record still waits for it, and its time
 
 from __future__ import annotations
 
-from orchestrator.application.engine.bringing import bring_unit
+from orchestrator.application.engine.bringing import apply_unit_result
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import end_workflow
-from orchestrator.application.engine.results import StepResult, as_error
-from orchestrator.application.engine.signals import on_wait_over
+from orchestrator.application.engine.results import StepResult, make_error_result
+from orchestrator.application.engine.signals import on_wait_timeout
 from orchestrator.application.engine.start_conditions import wake
 from orchestrator.application.records.decisions import Failed, Pending
 from orchestrator.application.records.events import TimerEvent, failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.records.timers import Timer, timers_of
+from orchestrator.application.records.timers import Timer, timers_for_step
 
 
 def on_timer(draft: Draft, event: TimerEvent, unit: StepRecord | None) -> StepResult:
-    armed = timers_of(event.step_id, unit) if unit is not None else ()
+    armed = timers_for_step(event.step_id, unit) if unit is not None else ()
     timer = next((one for one in armed if (one.kind, one.token) == (event.kind, event.token)), None)
     if timer is None or unit is None:
         draft.count("stale")
@@ -35,7 +35,7 @@ def on_timer(draft: Draft, event: TimerEvent, unit: StepRecord | None) -> StepRe
             wake(draft, event.step_id)
             return None
     if unit.status is StepStatus.WAITING:
-        return on_wait_over(draft, event.step_id)
+        return on_wait_timeout(draft, event.step_id)
     return on_timeout(draft, event.step_id)
 
 
@@ -43,7 +43,7 @@ def on_timeout(draft: Draft, unit: str) -> StepResult:
     """An attempt has exceeded its time, whoever noticed first."""
     draft.revoke(unit)
     message = f"execution timeout exceeded ({draft.spec(unit).timeout_s:g} s)"
-    return bring_unit(draft, unit, *as_error(failure("timeout", message)))
+    return apply_unit_result(draft, unit, *make_error_result(failure("timeout", message)))
 
 
 def on_workflow_timeout(draft: Draft) -> StepResult:

@@ -15,23 +15,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.application.engine.advance import advance_draft
-from orchestrator.application.engine.bringing import bring_unit
+from orchestrator.application.engine.bringing import apply_unit_result
 from orchestrator.application.engine.concurrency import on_slot
 from orchestrator.application.engine.controls import on_control
 from orchestrator.application.engine.dependencies import skip_dead_ends
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import abandon_workflow
-from orchestrator.application.engine.maps import is_item, item_goes_again, item_roots
+from orchestrator.application.engine.maps import is_map_item, item_roots, requeue_item
 from orchestrator.application.engine.results import (
     Error,
     StepResult,
-    as_error,
-    reshaped,
-    try_again,
+    make_error_result,
+    schedule_retry,
+    shape_output,
 )
 from orchestrator.application.engine.signals import on_signal
 from orchestrator.application.engine.timer_events import on_timeout, on_timer, on_workflow_timeout
-from orchestrator.application.engine.webhook import tend_webhook
+from orchestrator.application.engine.webhook import update_webhook
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import Decision, Pending
@@ -51,21 +51,29 @@ from orchestrator.application.records.events import (
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.model import WEBHOOK
-from orchestrator.application.values.failure_kinds import NEVER_RETRIED
+from orchestrator.application.spec.model import WEBHOOK_UNIT
+from orchestrator.application.values.failure_kinds import NON_RETRYABLE_KINDS
 
-__all__ = ["NEVER_RETRIED", "Decided", "StepResult", "advance", "decide", "fail_workflow", "on_step_result"]
+__all__ = [
+    "NON_RETRYABLE_KINDS",
+    "BatchDecision",
+    "StepResult",
+    "advance",
+    "decide",
+    "fail_workflow",
+    "on_step_result",
+]
 
 
 @dataclass(slots=True)
-class Decided:
+class BatchDecision:
     """What a batch of events came to; `refused` are events that name something unknown or ask for what cannot
     be done, `answers` what those hear who asked for something: both by the position of the event."""
 
     changes: Changes
     decision: Decision
-    refused: list[tuple[int, str]] = field(default_factory=list)
-    answers: dict[int, dict[str, Any]] = field(default_factory=dict)
+    rejected: list[tuple[int, str]] = field(default_factory=list)
+    replies: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
 def on_step_result(record: WorkflowRecord, event: StepEvent, moment: Moment) -> tuple[Changes, StepResult]:
@@ -84,38 +92,38 @@ def advance(record: WorkflowRecord, moment: Moment, limit: int | None = None) ->
 
 def decide(
     record: WorkflowRecord, events: Iterable[StepEvent], moment: Moment, limit: int | None = None
-) -> Decided:
+) -> BatchDecision:
     """Apply all events in order, then advance once."""
     draft = Draft(record, moment)
-    refused: list[tuple[int, str]] = []
-    answers: dict[int, dict[str, Any]] = {}
+    rejected: list[tuple[int, str]] = []
+    replies: dict[int, dict[str, Any]] = {}
     for position, event in enumerate(events):
         try:
             if isinstance(event, (ControlEvent, SignalEvent)):
-                answers[position] = _answered(draft, event)
+                replies[position] = _answered(draft, event)
             else:
                 _apply(draft, event)
         except InvalidEvent as error:
-            refused.append((position, str(error)))
+            rejected.append((position, str(error)))
     decision = advance_draft(draft, limit)
-    for answer in answers.values():
-        answer["status"] = "deleted" if draft.changes.deletes else draft.status.value
-    return Decided(draft.changes, decision, refused, answers)
+    for answer in replies.values():
+        answer["status"] = "deleted" if draft.changes.deletes_execution else draft.status.value
+    return BatchDecision(draft.changes, decision, rejected, replies)
 
 
 def _answered(draft: Draft, event: ControlEvent | SignalEvent) -> dict[str, Any]:
     """Take in what somebody outside wants, and say whether anything came of it."""
     if isinstance(event, SignalEvent) and draft.is_final:
         _apply(draft, event)
-        return {"ok": False, "reason": nobody_waits(draft.record, draft.status)}
+        return {"ok": False, "reason": signal_rejection_reason(draft.record, draft.status)}
     before, signals = len(draft.changes.history), len(draft.signals)
     _apply(draft, event)
     if isinstance(event, SignalEvent):
         return {"ok": True, "kept": len(draft.signals) > signals}
-    return {"ok": True, "changed": len(draft.changes.history) > before or draft.changes.deletes}
+    return {"ok": True, "changed": len(draft.changes.history) > before or draft.changes.deletes_execution}
 
 
-def nobody_waits(record: WorkflowRecord, status: WorkflowStatus) -> str:
+def signal_rejection_reason(record: WorkflowRecord, status: WorkflowStatus) -> str:
     """Why an execution that has ended refuses a signal."""
     return f"nobody waits for a signal: workflow {record.workflow_execution_id!r} is {status}"
 
@@ -125,7 +133,7 @@ def fail_workflow(record: WorkflowRecord, error: dict[str, Any], moment: Moment)
     draft = Draft(record, moment)
     if not draft.is_final:
         abandon_workflow(draft, f"workflow failed: {error['message']}", error)
-        tend_webhook(draft)
+        update_webhook(draft)
     return draft.changes
 
 
@@ -152,7 +160,7 @@ def _take_in(draft: Draft, event: StepEvent) -> StepResult:
             return None
         case TimerEvent(kind="timeout"):
             return None if _is_late(draft) else on_workflow_timeout(draft)
-    if event.step_id != WEBHOOK:  # which is what happens after the end
+    if event.step_id != WEBHOOK_UNIT:  # which is what happens after the end
         if event.step_id.partition("#")[0] not in draft.graph.index:
             weid = draft.record.workflow_execution_id
             raise InvalidEvent(f"workflow {weid!r} has no step {event.step_id!r}")
@@ -213,7 +221,7 @@ def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
     draft.revoke(event.step_id)  # a worker that was silent may run it still
     if unit.lost >= draft.record.spec.limits.max_lost:
         message = f"{event.reason} ({unit.lost + 1} workers lost with this attempt)"
-        return bring_unit(draft, event.step_id, *as_error(failure("lost", message)))
+        return apply_unit_result(draft, event.step_id, *make_error_result(failure("lost", message)))
     draft.move(
         event.step_id,
         StepStatus.IN_PROGRESS,
@@ -225,15 +233,15 @@ def _on_lost(draft: Draft, event: LostEvent, unit: StepRecord) -> StepResult:
         deadline_ms=None,
         reason=event.reason,
     )
-    if is_item(event.step_id):
-        item_goes_again(draft, event.step_id)
+    if is_map_item(event.step_id):
+        requeue_item(draft, event.step_id)
     return Pending()
 
 
 def _on_result(draft: Draft, event: ResultEvent) -> StepResult:
     unit = event.step_id
     if event.error is not None:
-        return bring_unit(draft, unit, *as_error(event.error), event.worker, event.started_at)
+        return apply_unit_result(draft, unit, *make_error_result(event.error), event.worker, event.started_at)
     raw: Any = event.output
     loop = draft.spec(unit).loop
     if loop is not None:
@@ -241,14 +249,16 @@ def _on_result(draft: Draft, event: ResultEvent) -> StepResult:
         if again is not None:
             return again
         if error is not None:
-            return bring_unit(draft, unit, *as_error(error), event.worker, event.started_at)
-    roots = item_roots(draft, unit) if is_item(unit) else {}
-    return bring_unit(draft, unit, *reshaped(draft, unit, raw, **roots), event.worker, event.started_at)
+            return apply_unit_result(draft, unit, *make_error_result(error), event.worker, event.started_at)
+    roots = item_roots(draft, unit) if is_map_item(unit) else {}
+    return apply_unit_result(
+        draft, unit, *shape_output(draft, unit, raw, **roots), event.worker, event.started_at
+    )
 
 
 def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error]:
     """What a round of a loop means: another one, or the value that it ends with."""
-    spec, record = draft.spec(unit).loop, draft.known(unit)
+    spec, record = draft.spec(unit).loop, draft.require_unit(unit)
     assert spec is not None
     said = raw.get("_loop") if isinstance(raw, dict) else None
     if said not in ("again", "done"):
@@ -258,11 +268,11 @@ def _loop(draft: Draft, unit: str, raw: Any) -> tuple[Pending | None, Any, Error
     if said == "done":
         return None, value, None
     if record.iteration + 1 < spec.max_iterations:
-        draft.settle(unit)
+        draft.finish_dispatch(unit)
         rounds = {"attempt": 1, "iteration": record.iteration + 1, "loop_value": value}
-        pending = try_again(draft, unit, **rounds)
-        if is_item(unit):
-            item_goes_again(draft, unit)
+        pending = schedule_retry(draft, unit, **rounds)
+        if is_map_item(unit):
+            requeue_item(draft, unit)
         return pending, None, None
     if spec.on_max == "exit_with_last":
         return None, value, None

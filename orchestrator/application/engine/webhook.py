@@ -17,16 +17,16 @@ from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import InvalidEvent, InvalidSpec
 from orchestrator.application.records.events import failure
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.record_view import Shown
+from orchestrator.application.records.record_view import RecordView
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.redaction.by_key import redacted_text
-from orchestrator.application.spec.model import WEBHOOK, WebhookSpec
+from orchestrator.application.redaction.by_key import redact_text
+from orchestrator.application.spec.model import WEBHOOK_UNIT, WebhookSpec
 from orchestrator.application.spec.report import Report, kind, parse
-from orchestrator.application.spec.step_models import WrittenDocument
+from orchestrator.application.spec.step_models import WorkflowModel
 
-LONGEST_MESSAGE = 1_000
-REFUSED = "Refused"
+MAX_ERROR_MESSAGE_LENGTH = 1_000
+REJECTED_ERROR_TYPE = "Refused"
 """What an executor raises that is not going to post this, however often it is asked."""
 
 
@@ -39,61 +39,65 @@ def read_webhook(written: Any) -> dict[str, Any]:
     document = {"steps": [], "webhook": written}
     report = Report(document)
     try:
-        header = parse(WrittenDocument, document, (), report)
+        header = parse(WorkflowModel, document, (), report)
         report.raise_if_any()
     except InvalidSpec as error:
         raise InvalidEvent(str(error)) from error
     assert header.webhook is not None, "what has no problem is there"
-    kept = asdict(header.webhook.settled())
+    kept = asdict(header.webhook.to_spec())
     return {**kept, "on": list(kept["on"])}
 
 
-def webhook_of(record: WorkflowRecord) -> WebhookSpec | None:
+def effective_webhook(record: WorkflowRecord) -> WebhookSpec | None:
     """Whom an execution tells: the start has the first word, the document the second."""
     if record.webhook is None:
         return record.spec.webhook
     return WebhookSpec(**{**record.webhook, "on": tuple(record.webhook["on"])})
 
 
-def owe_webhook(draft: Draft) -> None:
+def request_webhook(draft: Draft) -> None:
     """The execution has ended: if somebody is to be told, that is to be dispatched, by whoever advances."""
-    webhook = webhook_of(draft.record)
+    webhook = effective_webhook(draft.record)
     if webhook is None or draft.status.value not in webhook.on:
         return
     _take_back(draft)
-    before, unit = draft.unit(WEBHOOK), StepRecord()
+    before, unit = draft.unit(WEBHOOK_UNIT), StepRecord()
     if before is not None:
         unit = StepRecord(run_id=before.run_id + 1, round=before.round + 1, dispatches=before.dispatches)
-    draft.add_item(WEBHOOK, unit)
+    draft.add_item(WEBHOOK_UNIT, unit)
 
 
-def tend_webhook(draft: Draft) -> None:
+def update_webhook(draft: Draft) -> None:
     """Dispatch what is to be told; of an execution that runs again, nothing is."""
-    unit = draft.unit(WEBHOOK)
-    if unit is None or unit.is_final or draft.changes.deletes:
+    unit = draft.unit(WEBHOOK_UNIT)
+    if unit is None or unit.is_final or draft.changes.deletes_execution:
         return
     if not draft.is_final:
         _take_back(draft)
     elif unit.awaits_dispatch:
-        webhook = webhook_of(draft.record)
+        webhook = effective_webhook(draft.record)
         assert webhook is not None, "what was owed is not forgotten"
         body = _body(draft)
-        dispatch(draft, WEBHOOK, {"url": webhook.url, "headers": dict(webhook.headers), "body": body})
+        dispatch(draft, WEBHOOK_UNIT, {"url": webhook.url, "headers": dict(webhook.headers), "body": body})
 
 
-def error_of(draft: Draft, error: dict[str, Any]) -> dict[str, Any]:
+def redact_webhook_error(draft: Draft, error: dict[str, Any]) -> dict[str, Any]:
     """What is written down of an attempt that failed: it may say what a stranger answered."""
-    message = redacted_text(str(error["message"])[:LONGEST_MESSAGE], draft.record.spec.redact)
-    return failure("refused", message) if error.get("type") == REFUSED else {**error, "message": message}
+    message = redact_text(str(error["message"])[:MAX_ERROR_MESSAGE_LENGTH], draft.record.spec.redact)
+    return (
+        failure("refused", message)
+        if error.get("type") == REJECTED_ERROR_TYPE
+        else {**error, "message": message}
+    )
 
 
 def _take_back(draft: Draft) -> None:
-    unit = draft.unit(WEBHOOK)
+    unit = draft.unit(WEBHOOK_UNIT)
     if unit is None or unit.is_final:
         return
-    draft.revoke(WEBHOOK)
+    draft.revoke(WEBHOOK_UNIT)
     draft.move(
-        WEBHOOK,
+        WEBHOOK_UNIT,
         StepStatus.SKIPPED if unit.status is StepStatus.READY else StepStatus.CANCELLED,
         reason="the execution runs again",
         ended_at=draft.moment.iso,
@@ -108,7 +112,7 @@ def _body(draft: Draft) -> dict[str, Any]:
     record, error = draft.record, draft.error or None
     if error is not None:
         error = {name: value for name, value in error.items() if name != "traceback"}
-    shown = Shown(record.spec.redact, [record.inputs, dict(draft.state), draft.outcome, error])
+    shown = RecordView(record.spec.redact, [record.inputs, dict(draft.state), draft.outcome, error])
     body: dict[str, Any] = {
         "execution_id": record.execution_id,
         "workflow_execution_id": record.workflow_execution_id,

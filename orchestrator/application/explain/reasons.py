@@ -10,24 +10,34 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.application.engine.dependencies import Join, join
+from orchestrator.application.engine.dependencies import JoinState, join
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.explain.root_cause import how_it_began, how_it_ended, how_it_will_end
-from orchestrator.application.explain.text import ago, in_words, listed, said, told
+from orchestrator.application.explain.root_cause import (
+    describe_finish,
+    describe_pending_finish,
+    describe_root_cause,
+)
+from orchestrator.application.explain.text import (
+    format_ago,
+    format_duration,
+    format_status,
+    join_names,
+    summarize_error,
+)
 from orchestrator.application.records.events import Moment, iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
-from orchestrator.application.spec.model import UNDO, StepSpec
+from orchestrator.application.spec.model import COMPENSATION_PART, StepSpec
 
 S, W = StepStatus, WorkflowStatus
 
-ITEMS_SHOWN = 10
-OVERDUE = "nobody has acted on it: is a coordinator running? (orchestrator doctor)"
+MAX_ITEMS_SHOWN = 10
+OVERDUE_ADVICE = "nobody has acted on it: is a coordinator running? (orchestrator doctor)"
 
 
-class Code(StrEnum):
+class ReasonCode(StrEnum):
     """What a record alone can say. A step, or an execution, that has ended has its status as its code."""
 
     PARENTS = "parents"
@@ -37,8 +47,8 @@ class Code(StrEnum):
     DEFERRED = "deferred"
     DELAY = "delay"
     RETRY = "retry"
-    IN_LINE = "in_line"
-    NO_ROOM = "no_room"
+    WAITING_FOR_SLOT = "in_line"
+    MAX_WORKERS = "no_room"
     MAX_PARALLEL = "max_parallel"
     READY = "ready"
     LOST = "lost"
@@ -74,26 +84,32 @@ class Reason:
 def reasons(record: WorkflowRecord, now_ms: int, since_ms: int | None = None) -> list[Reason]:
     """Why the execution and each of its open steps do not get on. `since_ms` is when it came to the status
     that it has, if the caller knows."""
-    found = about_execution(record, now_ms, since_ms)
+    found = explain_execution_status(record, now_ms, since_ms)
     if record.is_final:
         return found
     for step_id in record.graph.order:
         if not record.steps[step_id].is_final:
-            found += about(record, step_id, now_ms)
-    undoing = (record.ending or {}).get("undoing")
-    return found + (about(record, undoing, now_ms) if undoing is not None else [])
+            found += explain_unit_status(record, step_id, now_ms)
+    compensation_step = (record.ending or {}).get("undoing")
+    return found + (
+        explain_unit_status(record, compensation_step, now_ms) if compensation_step is not None else []
+    )
 
 
-def reasons_of(record: WorkflowRecord, unit: str, now_ms: int, since_ms: int | None = None) -> list[Reason]:
+def explain_unit(record: WorkflowRecord, unit: str, now_ms: int, since_ms: int | None = None) -> list[Reason]:
     """Why one step, item or compensation does not get on: with those above it that everything hangs on.
     LookupError when there is none of that name."""
-    found = [*about_execution(record, now_ms, since_ms), *about(record, unit, now_ms)]
-    if any(reason.code == Code.PARENTS for reason in found):
-        found += [reason for one in _open_above(record, unit) for reason in about(record, one, now_ms)]
+    found = [*explain_execution_status(record, now_ms, since_ms), *explain_unit_status(record, unit, now_ms)]
+    if any(reason.code == ReasonCode.PARENTS for reason in found):
+        found += [
+            reason for one in _open_above(record, unit) for reason in explain_unit_status(record, one, now_ms)
+        ]
     return found
 
 
-def about_execution(record: WorkflowRecord, now_ms: int, since_ms: int | None = None) -> list[Reason]:
+def explain_execution_status(
+    record: WorkflowRecord, now_ms: int, since_ms: int | None = None
+) -> list[Reason]:
     """Why the execution as a whole does not get on; nothing while only its steps matter."""
     if record.is_final:
         name, step_id = record.execution_id, (record.error or {}).get("step")
@@ -101,37 +117,42 @@ def about_execution(record: WorkflowRecord, now_ms: int, since_ms: int | None = 
         shown, again = f"orchestrator show {name}{where}", f"orchestrator retry {name}"
         advice = f"{shown} shows all of the error; {again} runs it again"
         is_failed = record.status is W.FAILED
-        words = how_it_ended(record, now_ms)
-        return [Reason(Code(record.status.value), words, advice=advice if is_failed else "")]
-    since = f" for {in_words(now_ms - since_ms)}" if since_ms is not None else ""
+        words = describe_finish(record, now_ms)
+        return [Reason(ReasonCode(record.status.value), words, advice=advice if is_failed else "")]
+    since = f" for {format_duration(now_ms - since_ms)}" if since_ms is not None else ""
     if record.status is W.PAUSED:
         words = f"the execution has been paused{since}: nothing new is dispatched, and what runs goes on"
         advice = f"orchestrator unpause {record.execution_id} lets it go on"
-        return [Reason(Code.PAUSED, words, advice=advice)]
+        return [Reason(ReasonCode.PAUSED, words, advice=advice)]
     if record.status is W.COMPENSATING:
-        words = f"the execution has been undoing what was done{since}; {how_it_will_end(record)}"
-        return [Reason(Code.COMPENSATING, words)]
+        words = f"the execution has been undoing what was done{since}; {describe_pending_finish(record)}"
+        return [Reason(ReasonCode.COMPENSATING, words)]
     if record.slot is not None and not record.slot["is_held"]:
-        return [Reason(Code.IN_LINE, _in_line(named(""), record.slot["key"], record.slot["limit"]))]
+        return [
+            Reason(
+                ReasonCode.WAITING_FOR_SLOT,
+                _in_line(describe_unit(""), record.slot["key"], record.slot["limit"]),
+            )
+        ]
     return []
 
 
-def about(record: WorkflowRecord, unit: str, now_ms: int) -> list[Reason]:
+def explain_unit_status(record: WorkflowRecord, unit: str, now_ms: int) -> list[Reason]:
     """Why one unit does not get on; of a map, its items that are under way too."""
     look = _Look.at(record, unit, now_ms)
     step = look.step
     if step.is_final:
         return [_settled(look)]
     if record.is_final:
-        words = f"{look.subject} was never run: the execution is {said(record.status)}"
-        return [look.reason(Code.NEVER_RAN, words)]
+        words = f"{look.subject} was never run: the execution is {format_status(record.status)}"
+        return [look.reason(ReasonCode.NEVER_RAN, words)]
     match step.status:
         case S.READY:
             return [_ready(look)]
         case S.ON_HOLD:
-            words = f"{look.subject} is held (it was {said(step.held or S.READY)})"
+            words = f"{look.subject} is held (it was {format_status(step.held or S.READY)})"
             advice = f"orchestrator release {record.execution_id} {unit} lets it go on"
-            return [look.reason(Code.HELD, words, advice=advice)]
+            return [look.reason(ReasonCode.HELD, words, advice=advice)]
         case S.WAITING:
             return [_waiting(look)]
         case S.DEFERRED:
@@ -141,10 +162,10 @@ def about(record: WorkflowRecord, unit: str, now_ms: int) -> list[Reason]:
     return _in_progress(look)
 
 
-def named(unit: str) -> str:
+def describe_unit(unit: str) -> str:
     """A unit as people call it; the execution itself if it is empty."""
     step_id, _, part = unit.partition("#")
-    if part == UNDO:
+    if part == COMPENSATION_PART:
         return f"the compensation of step {step_id}"
     if part:
         return f"item {part} of step {step_id}"
@@ -166,29 +187,29 @@ class _Look:
         step_id, _, part = unit.partition("#")
         step = record.items[unit] if part else record.steps[unit]
         spec = record.spec.steps[record.graph.index[step_id]]
-        return cls(record, unit, now_ms, step, spec.undoing if part == UNDO else spec)
+        return cls(record, unit, now_ms, step, spec.compensation_step if part == COMPENSATION_PART else spec)
 
     @property
     def subject(self) -> str:
-        return named(self.unit)
+        return describe_unit(self.unit)
 
     @property
     def counts(self) -> ItemCounts | None:
         """The map that this unit is an item of."""
         step_id, _, part = self.unit.partition("#")
-        return self.record.steps[step_id].items if part and part != UNDO else None
+        return self.record.steps[step_id].items if part and part != COMPENSATION_PART else None
 
-    def reason(self, code: Code, words: str, until_ms: int | None = None, advice: str = "") -> Reason:
+    def reason(self, code: ReasonCode, words: str, until_ms: int | None = None, advice: str = "") -> Reason:
         is_overdue = until_ms is not None and until_ms <= self.now_ms
-        return Reason(code, words, self.unit, until_ms, advice or (OVERDUE if is_overdue else ""))
+        return Reason(code, words, self.unit, until_ms, advice or (OVERDUE_ADVICE if is_overdue else ""))
 
-    def ago(self, at: str | None) -> str:
-        return ago(at, self.now_ms)
+    def format_ago(self, at: str | None) -> str:
+        return format_ago(at, self.now_ms)
 
     def when(self, due_ms: int) -> str:
         if due_ms <= self.now_ms:
-            return f", overdue by {in_words(self.now_ms - due_ms)} (due at {iso(due_ms)})"
-        return f" in {in_words(due_ms - self.now_ms)}, at {iso(due_ms)}"
+            return f", overdue by {format_duration(self.now_ms - due_ms)} (due at {iso(due_ms)})"
+        return f" in {format_duration(due_ms - self.now_ms)}, at {iso(due_ms)}"
 
 
 # ---- waiting
@@ -200,8 +221,8 @@ def _ready(look: _Look) -> Reason:
         unmet = [one for one in parents if not look.record.steps[one].is_final]
         if unmet and _must_wait(look, len(unmet)):
             joined = "" if look.spec.join == "all" else f" (its join is {_join(look.spec.join)})"
-            awaited = listed([f"{one} ({said(look.record.steps[one].status)})" for one in unmet])
-            return look.reason(Code.PARENTS, f"{look.subject} waits for {awaited}{joined}")
+            awaited = join_names([f"{one} ({format_status(look.record.steps[one].status)})" for one in unmet])
+            return look.reason(ReasonCode.PARENTS, f"{look.subject} waits for {awaited}{joined}")
     return _held_back(look, f"{look.subject} could run")
 
 
@@ -210,7 +231,7 @@ def _must_wait(look: _Look, unmet: int) -> bool:
     if not look.record.graph.may_join(look.unit, unmet):
         return True
     try:
-        return join(Draft(look.record, Moment(look.now_ms, "")), look.unit) is Join.LEAVE
+        return join(Draft(look.record, Moment(look.now_ms, "")), look.unit) is JoinState.WAIT
     except ExpressionError:
         return False  # whoever decides upon it next will fail it
 
@@ -222,10 +243,10 @@ def _waiting(look: _Look) -> Reason:
     words = f"{look.subject} waits for the signal {names}"
     send = f"orchestrator signal {look.record.execution_id} {spec.signals[0]} lets it go on"
     if until_ms is None:
-        return look.reason(Code.SIGNAL, f"{words}, for as long as it takes", advice=send)
+        return look.reason(ReasonCode.SIGNAL, f"{words}, for as long as it takes", advice=send)
     then = "it fails" if spec.on_timeout == "fail" else "it goes on without it"
     advice = send if until_ms > look.now_ms else ""
-    return look.reason(Code.SIGNAL, f"{words}; {then}{look.when(until_ms)}", until_ms, advice)
+    return look.reason(ReasonCode.SIGNAL, f"{words}; {then}{look.when(until_ms)}", until_ms, advice)
 
 
 def _deferred(look: _Look) -> Reason:
@@ -234,38 +255,40 @@ def _deferred(look: _Look) -> Reason:
         return _held_back(look, f"{look.subject} was deferred, and is due")
     is_delay = look.spec.kind == "delay" and not (look.spec.defer_ms and not look.step.iteration)
     verb = "is a delay that ends" if is_delay else "is deferred and may run"
-    code = Code.DELAY if is_delay else Code.DEFERRED
+    code = ReasonCode.DELAY if is_delay else ReasonCode.DEFERRED
     return look.reason(code, f"{look.subject} {verb}{look.when(until_ms)}", until_ms)
 
 
 def _retrying(look: _Look) -> Reason:
     step, until_ms = look.step, look.step.not_before_ms
-    failed = f"; the last one failed: {told(step.error)}" if step.error is not None else ""
+    failed = f"; the last one failed: {summarize_error(step.error)}" if step.error is not None else ""
     if until_ms is None:
         return _held_back(look, f"attempt {step.attempt} of {look.subject} is due{failed}")
     words = f"{look.subject} is tried again{look.when(until_ms)} (attempt {step.attempt}){failed}"
-    return look.reason(Code.RETRY, words, until_ms)
+    return look.reason(ReasonCode.RETRY, words, until_ms)
 
 
 def _held_back(look: _Look, could: str) -> Reason:
     """Of a unit that could be dispatched as far as it goes itself: what is in its way."""
     record, counts, slot = look.record, look.counts, look.step.slot
     if record.status is W.PAUSED:
-        return look.reason(Code.PAUSED, f"{could}, but the execution is paused")
+        return look.reason(ReasonCode.PAUSED, f"{could}, but the execution is paused")
     if record.slot is not None and not record.slot["is_held"]:
-        return look.reason(Code.IN_LINE, f"{could}, but the execution itself has to stand in line first")
+        return look.reason(
+            ReasonCode.WAITING_FOR_SLOT, f"{could}, but the execution itself has to stand in line first"
+        )
     if slot is not None and not slot.is_held:
-        return look.reason(Code.IN_LINE, _in_line(look.subject, slot.key, slot.limit))
+        return look.reason(ReasonCode.WAITING_FOR_SLOT, _in_line(look.subject, slot.key, slot.limit))
     if counts is not None and counts.most is not None and counts.out >= counts.most:
         words = f"{could}, but map.max_parallel is {counts.most}, and {counts.out} items are out"
-        return look.reason(Code.MAX_PARALLEL, words)
+        return look.reason(ReasonCode.MAX_PARALLEL, words)
     most = record.spec.max_workers
     if most is not None and record.readiness.in_flight >= most and record.status is not W.COMPENSATING:
-        flying = listed(name for name, one in record.units() if one.token is not None)
+        flying = join_names(name for name, one in record.units() if one.token is not None)
         words = f"{could}, but runner.max_workers is {most}, and so many are in flight: {flying}"
-        return look.reason(Code.NO_ROOM, words)
+        return look.reason(ReasonCode.MAX_WORKERS, words)
     words = f"{could} at once; no coordinator has got to it yet"
-    return look.reason(Code.READY, words, advice="if that stays so, look at orchestrator doctor")
+    return look.reason(ReasonCode.READY, words, advice="if that stays so, look at orchestrator doctor")
 
 
 def _in_line(subject: str, key: str, limit: int) -> str:
@@ -295,21 +318,25 @@ def _in_progress(look: _Look) -> list[Reason]:
     if step.token is None:
         lost = f"the worker of {look.subject} was lost ({step.reason or 'nobody knows why'})"
         again = _held_back(look, f"{lost}; it could be dispatched again")
-        return [look.reason(Code.LOST, again.words, advice=again.advice) if again.code == "ready" else again]
+        return [
+            look.reason(ReasonCode.LOST, again.words, advice=again.advice) if again.code == "ready" else again
+        ]
     until = f"; it times out{look.when(step.deadline_ms)}" if step.deadline_ms is not None else ""
     if step.child is not None:
-        words = f"{look.subject} waits for its child {step.child}, asked for{look.ago(step.dispatched_at)}"
-        return [look.reason(Code.CHILD, words + until, step.deadline_ms)]
+        words = (
+            f"{look.subject} waits for its child {step.child}, asked for{look.format_ago(step.dispatched_at)}"
+        )
+        return [look.reason(ReasonCode.CHILD, words + until, step.deadline_ms)]
     if step.started_at is None:
         words = (
-            f"{look.subject} was dispatched{look.ago(step.dispatched_at)}, and no worker has said that it"
-            " began (they do after a second)"
+            f"{look.subject} was dispatched{look.format_ago(step.dispatched_at)}, and no worker has said that"
+            " it began (they do after a second)"
         )
-        return [look.reason(Code.DISPATCHED, words)]
+        return [look.reason(ReasonCode.DISPATCHED, words)]
     where = f" on {step.worker}" if step.worker else ""
     tries = f" (attempt {step.attempt})" if step.attempt > 1 else ""
-    words = f"{look.subject} began{look.ago(step.started_at)}{where}{tries} and has not ended{until}"
-    return [look.reason(Code.RUNNING, words, step.deadline_ms)]
+    words = f"{look.subject} began{look.format_ago(step.started_at)}{where}{tries} and has not ended{until}"
+    return [look.reason(ReasonCode.RUNNING, words, step.deadline_ms)]
 
 
 def _map(look: _Look, counts: ItemCounts) -> list[Reason]:
@@ -317,23 +344,23 @@ def _map(look: _Look, counts: ItemCounts) -> list[Reason]:
     words = (
         f"{look.subject}: {counts.settled} of {counts.count} items have ended{errors}; {counts.out} are out"
     )
-    found = [look.reason(Code.ITEMS, words)]
+    found = [look.reason(ReasonCode.ITEMS, words)]
     names = [f"{look.unit}#{n}" for n in range(counts.count)]
     waits = sum(1 for name in names if look.record.items[name].awaits_dispatch)
     if counts.fatal:
-        found = [look.reason(Code.ITEMS, f"{words}, and after a failed one no other is dispatched")]
+        found = [look.reason(ReasonCode.ITEMS, f"{words}, and after a failed one no other is dispatched")]
     elif waits:
         first = look.record.readiness.due.get(look.unit, [counts.next])[0]
         item = _Look.at(look.record, f"{look.unit}#{first}", look.now_ms)
         what = "item" if waits == 1 else "items"
         kept = _held_back(item, f"{waits} more {what} of {look.subject} could run")
-        found.append(look.reason(Code(kept.code), kept.words, advice=kept.advice))
+        found.append(look.reason(ReasonCode(kept.code), kept.words, advice=kept.advice))
     active = [name for name in names if _is_under_way(look.record.items[name])]
-    for name in active[:ITEMS_SHOWN]:
-        found += about(look.record, name, look.now_ms)
-    if len(active) > ITEMS_SHOWN:
-        more = f"{len(active) - ITEMS_SHOWN} more items of {look.subject} are under way"
-        found.append(look.reason(Code.ITEMS, more))
+    for name in active[:MAX_ITEMS_SHOWN]:
+        found += explain_unit_status(look.record, name, look.now_ms)
+    if len(active) > MAX_ITEMS_SHOWN:
+        more = f"{len(active) - MAX_ITEMS_SHOWN} more items of {look.subject} are under way"
+        found.append(look.reason(ReasonCode.ITEMS, more))
     return found
 
 
@@ -345,7 +372,7 @@ def _is_under_way(item: StepRecord) -> bool:
 
 
 def _settled(look: _Look) -> Reason:
-    step, ended = look.step, look.ago(look.step.ended_at)
+    step, ended = look.step, look.format_ago(look.step.ended_at)
     match step.status:
         case S.COMPLETE:
             words = f"{look.subject} completed{ended}"
@@ -353,15 +380,19 @@ def _settled(look: _Look) -> Reason:
             words = f"a branch of {look.subject} halted the execution{ended}"
         case S.FAILED:
             tries = f" (attempt {step.attempt})" if step.attempt > 1 else ""
-            words = f"{look.subject} failed for good{ended}{tries}: {told(step.error or {})}"
+            words = f"{look.subject} failed for good{ended}{tries}: {summarize_error(step.error or {})}"
         case _:
-            why = told(step.error) if step.error is not None else step.reason or "no reason was given"
-            began = how_it_began(look.record, look.unit) if look.unit in look.record.steps else ""
-            words = f"{look.subject} was {said(step.status)}{ended}: {why}{began}"
+            why = (
+                summarize_error(step.error)
+                if step.error is not None
+                else step.reason or "no reason was given"
+            )
+            began = describe_root_cause(look.record, look.unit) if look.unit in look.record.steps else ""
+            words = f"{look.subject} was {format_status(step.status)}{ended}: {why}{began}"
     advice = ""
     if step.error is not None and "child" in step.error:
         advice = f"the child tells more: orchestrator why {step.error['child']}"
-    return look.reason(Code(step.status.value), words, advice=advice)
+    return look.reason(ReasonCode(step.status.value), words, advice=advice)
 
 
 def _join(wanted: Any) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.application.engine.dependencies import Edge, edge
-from orchestrator.application.explain.text import ago, listed, said, told
+from orchestrator.application.engine.dependencies import EdgeState, evaluate_edge
+from orchestrator.application.explain.text import format_ago, format_status, join_names, summarize_error
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
-from orchestrator.application.spec.model import UNDO, StepSpec
+from orchestrator.application.spec.model import COMPENSATION_PART, StepSpec
 
 S, W = StepStatus, WorkflowStatus
 
 
-def origin_of(record: WorkflowRecord, step_id: str) -> str | None:
+def find_root_cause(record: WorkflowRecord, step_id: str) -> str | None:
     """The first step of those whose end kept this one from running; None when it is this step itself."""
     found, seen = step_id, {step_id}
     while (culprit := _culprit(record, found)) is not None and culprit not in seen:
@@ -23,19 +23,23 @@ def origin_of(record: WorkflowRecord, step_id: str) -> str | None:
     return None if found == step_id else found
 
 
-def how_it_began(record: WorkflowRecord, step_id: str) -> str:
+def describe_root_cause(record: WorkflowRecord, step_id: str) -> str:
     """The step with which it began, if it is another one."""
-    origin = origin_of(record, step_id)
+    origin = find_root_cause(record, step_id)
     if origin is None:
         return ""
     first = record.steps[origin]
-    why = told(first.error) if first.error is not None else first.reason or said(first.status)
+    why = (
+        summarize_error(first.error)
+        if first.error is not None
+        else first.reason or format_status(first.status)
+    )
     return f"; it began with step {origin}: {why}"
 
 
-def how_it_ended(record: WorkflowRecord, now_ms: int) -> str:
+def describe_finish(record: WorkflowRecord, now_ms: int) -> str:
     """How a final execution came to its end."""
-    ended = ago(record.ended_at, now_ms)
+    ended = format_ago(record.ended_at, now_ms)
     match record.status:
         case W.COMPLETE:
             words = f"the execution completed{ended}"
@@ -51,18 +55,18 @@ def how_it_ended(record: WorkflowRecord, now_ms: int) -> str:
     return f"{words}; what it had done {undone}"
 
 
-def how_it_will_end(record: WorkflowRecord) -> str:
+def describe_pending_finish(record: WorkflowRecord) -> str:
     """Of an execution that undoes what was done: what for, and what is left to be undone."""
     ending = record.ending or {}
     cause = _fault(record) if error_of(record) else "an operator said so"
-    undone = {unit.partition("#")[0] for unit in record.items if unit.endswith(f"#{UNDO}")}
+    undone = {unit.partition("#")[0] for unit in record.items if unit.endswith(f"#{COMPENSATION_PART}")}
     left = [
         spec.id
         for spec in record.spec.steps
         if spec.compensate and record.steps[spec.id].status is S.COMPLETE and spec.id not in undone
     ]
-    after = f"; after this one it undoes {listed(left)}" if left else ""
-    return f"it will then be {said(ending.get('status', 'failed'))}: {cause}{after}"
+    after = f"; after this one it undoes {join_names(left)}" if left else ""
+    return f"it will then be {format_status(ending.get('status', 'failed'))}: {cause}{after}"
 
 
 def error_of(record: WorkflowRecord) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def _culprit(record: WorkflowRecord, step_id: str) -> str | None:
         case S.SKIPPED if step.error is None and step.dispatched_at is None and step.output is None:
             for parent in parents:
                 known = record.steps[parent], _spec(record, parent), _spec(record, step_id)
-                if edge(*known) is Edge.SKIP:
+                if evaluate_edge(*known) is EdgeState.SKIP:
                     return parent
             return _fatal(record)
         case S.FILTERED if parents and all(record.steps[one].status is S.FILTERED for one in parents):
@@ -100,7 +104,7 @@ def _fatal(record: WorkflowRecord) -> str | None:
 def _fault(record: WorkflowRecord) -> str:
     error = error_of(record)
     step = error.get("step")
-    return f"step {step}: {told(error)}" if step else told(error)
+    return f"step {step}: {summarize_error(error)}" if step else summarize_error(error)
 
 
 def _cancelled(given: dict[str, Any]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from orchestrator.application.records.events import milliseconds
+from orchestrator.application.records.events import parse_iso_ms
 
-NAMES_SHOWN = 5
+MAX_NAMES_SHOWN = 5
 
 
-def in_words(ms: float) -> str:
+def format_duration(ms: float) -> str:
     """A span of time in its two largest units."""
     if ms < 1_000:
         return f"{max(round(ms), 0)} ms"
@@ -24,14 +24,14 @@ def in_words(ms: float) -> str:
     return f"{s // 86_400} d {s % 86_400 // 3_600} h"
 
 
-def ago(at: str | None, now_ms: int) -> str:
+def format_ago(at: str | None, now_ms: int) -> str:
     """How long ago a time of the record was, with a space before it; nothing if it has none."""
     if at is None:
         return ""
-    return f" {in_words(now_ms - milliseconds(at))} ago"
+    return f" {format_duration(now_ms - parse_iso_ms(at))} ago"
 
 
-def listed(names: Iterable[str], shown: int = NAMES_SHOWN) -> str:
+def join_names(names: Iterable[str], shown: int = MAX_NAMES_SHOWN) -> str:
     """The first few names, and how many more there are."""
     every = list(names)
     words = every[:shown]
@@ -40,11 +40,11 @@ def listed(names: Iterable[str], shown: int = NAMES_SHOWN) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def said(status: str) -> str:
+def format_status(status: str) -> str:
     return status.replace("_", " ")
 
 
-def told(error: dict[str, Any]) -> str:
+def summarize_error(error: dict[str, Any]) -> str:
     """The first line of an error."""
     message = str(error.get("message") or error.get("kind") or "no reason was given").strip()
     line = message.partition("\n")[0]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from orchestrator.application.expressions.jsonpath import descends
-from orchestrator.application.values.payload_refs import KEYS, is_reference, opaque
+from orchestrator.application.expressions.jsonpath import supports_descend
+from orchestrator.application.values.payload_refs import REFERENCE_KEYS, is_reference, opaque_reference_error
 
 ABSENT = object()
 
@@ -17,7 +17,7 @@ def look_up(data: Any, path: str, default: Any = None) -> Any:
     value = find(data, parts, default)
     if type(value) in _SCALARS or (type(value) is dict and len(parts) >= 2):
         return value
-    return plain(value, 2 - len(parts))
+    return to_plain_dicts(value, 2 - len(parts))
 
 
 def find(value: Any, parts: tuple[str, ...], default: Any) -> Any:
@@ -27,13 +27,13 @@ def find(value: Any, parts: tuple[str, ...], default: Any) -> Any:
         part = parts[position]
         if type(value) is dict:
             inner = value.get(part, ABSENT)
-            if (inner is ABSENT or part in KEYS) and is_reference(value):
-                raise opaque(value, repr(".".join(parts[:position])))
+            if (inner is ABSENT or part in REFERENCE_KEYS) and is_reference(value):
+                raise opaque_reference_error(value, repr(".".join(parts[:position])))
             value = inner
         elif type(value) is list:
             index = int(part) if part.isdecimal() and len(part) < 10 else len(value)
             value = value[index] if index < len(value) else ABSENT
-        elif descends(type(value)):
+        elif supports_descend(type(value)):
             descended = value.descend(parts[position:])
             if descended is None:
                 return default
@@ -53,15 +53,15 @@ def split(path: str) -> tuple[str, ...]:
     return tuple(path.split(".")) if path else ()
 
 
-def plain(value: Any, reach: int = 2) -> Any:
+def to_plain_dicts(value: Any, reach: int = 2) -> Any:
     """Lazy mappings as dicts. They lie in one another or in the uppermost `reach` dicts, never in lists."""
     if type(value) is dict:
         if reach <= 0:
             return value
-        made = {key: plain(item, reach - 1) for key, item in value.items()}
+        made = {key: to_plain_dicts(item, reach - 1) for key, item in value.items()}
         return made if any(made[key] is not item for key, item in value.items()) else value
     if isinstance(value, Mapping):
-        return {key: plain(item, reach) for key, item in value.items()}
+        return {key: to_plain_dicts(item, reach) for key, item in value.items()}
     return value
 
 

@@ -20,18 +20,24 @@ from orchestrator.application.errors import ExpressionError, Problem
 from orchestrator.application.expressions import functions as operators
 from orchestrator.application.expressions.dotted_path import look_up, split
 from orchestrator.application.expressions.functions import kind
-from orchestrator.application.expressions.json_logic import SCOPED, TABLE, WorkBudget
+from orchestrator.application.expressions.json_logic import OPERATOR_TABLE, SCOPED_OPERATORS, WorkBudget
 from orchestrator.application.expressions.jsonpath import BadPath, parse
-from orchestrator.application.expressions.limits import sane, weight
+from orchestrator.application.expressions.limits import check_scalar, json_size
 from orchestrator.application.expressions.safe_regex import BadPattern, compile_pattern
 from orchestrator.application.values.payload_refs import is_reference as is_payload
-from orchestrator.application.values.payload_refs import opaque
-from orchestrator.application.values.secret_refs import NAME_RULE, SECRET, Place, is_reference, is_secret_name
+from orchestrator.application.values.payload_refs import opaque_reference_error
+from orchestrator.application.values.secret_refs import (
+    SECRET,
+    SECRET_NAME_RULE,
+    SecretPath,
+    is_reference,
+    is_secret_name,
+)
 
 MAX_DEPTH = 50
 MAX_NODES = 2_000
 
-OPERATORS: frozenset[str] = frozenset(TABLE)
+OPERATORS: frozenset[str] = frozenset(OPERATOR_TABLE)
 LITERAL = "$literal"
 _CONTAINERS = (dict, list)
 _SIZED = (dict, list, str)
@@ -75,7 +81,7 @@ class Evaluation(WorkBudget):
         self._constant: dict[int, bool] = {}
         self._compiled: set[str] = set()
 
-    def compiles(self, pattern: Any) -> int:
+    def pattern_cost(self, pattern: Any) -> int:
         """The work of a pattern: much if it is new, whatever a cache may know, so that all runs are alike."""
         is_new = isinstance(pattern, str) and pattern not in self._compiled
         if is_new:
@@ -123,11 +129,11 @@ class Scope:
         if self.evaluation.is_constant(rule):
             return rule
         if isinstance(rule, list):
-            return self.evaluation.built([self.run(item) for item in rule])
-        return self.evaluation.built({key: self.run(item) for key, item in rule.items()})
+            return self.evaluation.charge_for([self.run(item) for item in rule])
+        return self.evaluation.charge_for({key: self.run(item) for key, item in rule.items()})
 
     def _apply(self, operator: str, given: list[Any]) -> Any:
-        role, function, least, most = TABLE[operator]
+        role, function, least, most = OPERATOR_TABLE[operator]
         if not least <= len(given) <= most:
             wanted = least if least == most else f"at least {least}" if most == inf else f"{least} to {most}"
             raise ExpressionError(f"{operator} takes {wanted} arguments, got {len(given)}")
@@ -139,7 +145,7 @@ class Scope:
             self.evaluation.spend(_reads(operator, args, self.evaluation))
             if role == "reader":
                 return function(self, *args)
-            return self.evaluation.built(sane(function(*args)))
+            return self.evaluation.charge_for(check_scalar(function(*args)))
         except _FAILURES as error:
             raise ExpressionError(f"{operator}: {error}") from error
 
@@ -163,9 +169,9 @@ def _reads(operator: str, args: list[Any], evaluation: Evaluation) -> int:
     if operator not in _TAKES_ANY:
         _check_open(operator, args)
     if operator == "str.matches":
-        return evaluation.compiles(sized[-1]) + sum(map(len, sized)) * len(sized[-1]) // 32
+        return evaluation.pattern_cost(sized[-1]) + sum(map(len, sized)) * len(sized[-1]) // 32
     if operator in _WRITES or (operator in _COMPARES and len(sized) == len(args)):
-        return sum(len(arg) if isinstance(arg, str) else weight(arg) for arg in sized) // 16
+        return sum(len(arg) if isinstance(arg, str) else json_size(arg) for arg in sized) // 16
     return sum(map(len, sized)) // (2 if operator in _LOOPS else 64)
 
 
@@ -173,7 +179,7 @@ def _check_open(operator: str, args: list[Any]) -> None:
     """What can be said of a value that is kept by reference: it is not null, not empty, and no number."""
     found = next((arg for arg in args if is_payload(arg)), None)
     if found is not None and not (operator in _EQUALS and any(map(_is_short, args))):
-        raise opaque(found, "an argument")
+        raise opaque_reference_error(found, "an argument")
 
 
 def _is_short(value: Any) -> bool:
@@ -215,7 +221,7 @@ def _references(value: Any, *, whole: bool = False) -> Iterator[Reference]:
             root, *segments = _names(operator, inner[0]) or ("",)
             if root in ("steps", "flows") and segments:
                 yield Reference(tuple(segments), operator == "var" and len(inner) > 1, whole)
-        if operator in SCOPED:
+        if operator in SCOPED_OPERATORS:
             inner = inner[:1] + inner[2:]  # the body sees items, not roots
     for item in inner:
         yield from _references(item)
@@ -228,10 +234,10 @@ def _names(operator: str, path: str) -> tuple[str, ...]:
         return ()
 
 
-def places_of_secrets(values: dict[str, Any]) -> Iterator[Place]:
+def secret_paths(values: dict[str, Any]) -> Iterator[SecretPath]:
     """Where values refer to secrets; a mapping of names to values is no reference itself, as it is no
     expression."""
-    todo: list[tuple[Place, Any]] = [((key,), value) for key, value in values.items()]
+    todo: list[tuple[SecretPath, Any]] = [((key,), value) for key, value in values.items()]
     for place, value in todo:  # which grows
         if is_reference(value):
             yield place
@@ -241,11 +247,11 @@ def places_of_secrets(values: dict[str, Any]) -> Iterator[Place]:
             todo += [((*place, key), item) for key, item in value.items()]
 
 
-Secrets = Literal["nowhere", "whole", "anywhere"]
+SecretPolicy = Literal["nowhere", "whole", "anywhere"]
 """Whether a value may refer to secrets: as a part of its data, or also inside of its expressions."""
 
 
-def check(value: Any, path: str, secrets: Secrets = "nowhere") -> list[Problem]:
+def check(value: Any, path: str, secrets: SecretPolicy = "nowhere") -> list[Problem]:
     """What is wrong with a value that may hold expressions, before anything is evaluated."""
     return list(_problems(value, path, 0, "data", secrets))
 
@@ -264,7 +270,7 @@ def check_condition(value: Any, path: str) -> list[Problem]:
 _Place = Literal["data", "argument", "quoted"]
 
 
-def _problems(value: Any, path: str, depth: int, place: _Place, secrets: Secrets) -> Iterator[Problem]:
+def _problems(value: Any, path: str, depth: int, place: _Place, secrets: SecretPolicy) -> Iterator[Problem]:
     if depth >= MAX_DEPTH and isinstance(value, _CONTAINERS):
         yield Problem(path, "too_deep", f"nested more than {MAX_DEPTH} levels deep")
     elif isinstance(value, list):
@@ -290,11 +296,13 @@ def _problems(value: Any, path: str, depth: int, place: _Place, secrets: Secrets
             yield from _problems(item, _join(path, key), depth + 1, inner, secrets)
 
 
-def _problems_of_reference(name: Any, path: str, secrets: Secrets) -> Iterator[Problem]:
+def _problems_of_reference(name: Any, path: str, secrets: SecretPolicy) -> Iterator[Problem]:
     if secrets == "nowhere":
         yield Problem(path, "bad_secret", "a secret cannot stand here: only workers know it", _INSTEAD)
     elif not is_secret_name(name):
-        yield Problem(_join(path, SECRET), "bad_id" if isinstance(name, str) else "bad_type", NAME_RULE)
+        yield Problem(
+            _join(path, SECRET), "bad_id" if isinstance(name, str) else "bad_type", SECRET_NAME_RULE
+        )
 
 
 _INSTEAD = (
@@ -304,7 +312,7 @@ _INSTEAD = (
 
 
 def _problems_of_expression(
-    rule: dict[str, Any], path: str, depth: int, place: _Place, secrets: Secrets
+    rule: dict[str, Any], path: str, depth: int, place: _Place, secrets: SecretPolicy
 ) -> Iterator[Problem]:
     if (place == "data" or depth == 0) and _is_big(rule):
         yield Problem(path, "too_big", f"the expression has more than {MAX_NODES:,} nodes")
@@ -321,7 +329,7 @@ def _problems_of_expression(
         yield Problem(path, "bad_path", str(error))
     except BadPattern as error:
         yield Problem(path, "bad_type", str(error))
-    inside: Secrets = "anywhere" if secrets == "anywhere" else "nowhere"
+    inside: SecretPolicy = "anywhere" if secrets == "anywhere" else "nowhere"
     for index, item in enumerate(args):
         inner = f"{path}[{index}]" if isinstance(given, list) else path
         yield from _problems(item, inner, depth + 1, "argument", inside)

@@ -39,7 +39,7 @@ from typing import Any
 from orchestrator.application.expressions.safe_regex import compile_pattern
 
 MAX_RESULT_BYTES = 1 << 20
-MAX_SUBJECT = 10_000
+MAX_SUBJECT_LENGTH = 10_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -62,22 +62,22 @@ def kind(value: Any) -> str:
     return type(value).__name__
 
 
-def want(value: Any, *kinds: str) -> Any:
+def require_kind(value: Any, *kinds: str) -> Any:
     if kind(value) not in kinds:
         raise TypeError(f"wants {' or '.join(kinds)}, got {kind(value)}")
     return value
 
 
 def text(value: Any) -> str:
-    return str(want(value, "a text"))
+    return str(require_kind(value, "a text"))
 
 
 def _items(value: Any) -> list[Any]:
-    items: list[Any] = want(value, "a list")
+    items: list[Any] = require_kind(value, "a list")
     return items
 
 
-def bounded(size: int) -> None:
+def check_result_size(size: int) -> None:
     """Called before something of this size is built."""
     if size > MAX_RESULT_BYTES:
         raise ValueError(f"the result is over {MAX_RESULT_BYTES:,} bytes")
@@ -85,7 +85,7 @@ def bounded(size: int) -> None:
 
 def _replace(subject: Any, old: Any, new: Any) -> str:
     subject, old, new = text(subject), text(old), text(new)
-    bounded(len(subject) + subject.count(old) * (len(new) - len(old)))
+    check_result_size(len(subject) + subject.count(old) * (len(new) - len(old)))
     return str(subject.replace(old, new))
 
 
@@ -95,21 +95,21 @@ def _split(subject: Any, separator: Any = None) -> list[str]:
 
 def _join(items: Any, separator: Any = "") -> str:
     parts = [
-        item if isinstance(item, str) else json.dumps(want(item, "a text", "a number"))
+        item if isinstance(item, str) else json.dumps(require_kind(item, "a text", "a number"))
         for item in _items(items)
     ]
-    bounded(sum(map(len, parts)) + len(parts) * len(text(separator)))
+    check_result_size(sum(map(len, parts)) + len(parts) * len(text(separator)))
     return text(separator).join(parts)
 
 
 def _matches(subject: Any, pattern: Any) -> bool:
-    if len(text(subject)) > MAX_SUBJECT:
-        raise ValueError(f"the text is longer than {MAX_SUBJECT:,} characters")
-    return compile_pattern(text(pattern)).found_in(subject)
+    if len(text(subject)) > MAX_SUBJECT_LENGTH:
+        raise ValueError(f"the text is longer than {MAX_SUBJECT_LENGTH:,} characters")
+    return compile_pattern(text(pattern)).is_found_in(subject)
 
 
 def _length(value: Any) -> int:
-    return len(want(value, "a list", "a text", "an object"))
+    return len(require_kind(value, "a list", "a text", "an object"))
 
 
 def _first(items: Any) -> Any:
@@ -124,7 +124,7 @@ def _sort(items: Any, descending: Any = False) -> list[Any]:
     kinds = {kind(item) for item in _items(items)}
     if len(kinds) > 1 or not kinds <= {"a number", "a text"}:
         raise TypeError(f"wants all numbers or all texts, got {' and '.join(sorted(kinds))}")
-    return sorted(items, reverse=want(descending, "a boolean"))
+    return sorted(items, reverse=require_kind(descending, "a boolean"))
 
 
 def _unique(items: Any) -> list[Any]:
@@ -136,15 +136,15 @@ def _unique(items: Any) -> list[Any]:
 
 
 def _keys(value: Any) -> list[str]:
-    return list(want(value, "an object"))
+    return list(require_kind(value, "an object"))
 
 
 def _values(value: Any) -> list[Any]:
-    return list(want(value, "an object").values())
+    return list(require_kind(value, "an object").values())
 
 
 def _get(value: Any, key: Any, default: Any = None) -> Any:
-    return want(value, "an object").get(text(key), default)
+    return require_kind(value, "an object").get(text(key), default)
 
 
 def _dumps(value: Any) -> str:
@@ -166,7 +166,7 @@ def _finite(number: str) -> float:
 
 
 def _round(number: Any, digits: Any = 0) -> float:
-    value: float = want(number, "a number")
+    value: float = require_kind(number, "a number")
     if not isinstance(digits, int) or abs(digits) > 15:
         raise ValueError("wants at most 15 digits")
     if abs(value) >= 2**53:
@@ -176,22 +176,22 @@ def _round(number: Any, digits: Any = 0) -> float:
 
 
 def _abs(number: Any) -> float:
-    return abs(float(number) if isinstance(want(number, "a number"), float) else int(number))
+    return abs(float(number) if isinstance(require_kind(number, "a number"), float) else int(number))
 
 
-def moment(value: Any) -> datetime:
-    if isinstance(want(value, "a text", "a number"), str):
+def parse_time(value: Any) -> datetime:
+    if isinstance(require_kind(value, "a text", "a number"), str):
         parsed = datetime.fromisoformat(value)
         return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
     return _EPOCH + timedelta(seconds=value)
 
 
 def _iso(value: Any) -> str:
-    return moment(value).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return parse_time(value).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _add(value: Any, seconds: Any) -> str:
-    return _iso((moment(value) + timedelta(seconds=want(seconds, "a number"))).isoformat())
+    return _iso((parse_time(value) + timedelta(seconds=require_kind(seconds, "a number"))).isoformat())
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

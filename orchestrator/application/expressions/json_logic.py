@@ -21,10 +21,10 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.expressions import functions as operators
-from orchestrator.application.expressions.dotted_path import ABSENT, find, look_up, plain, split
+from orchestrator.application.expressions.dotted_path import ABSENT, find, look_up, split, to_plain_dicts
 from orchestrator.application.expressions.jsonpath import MAX_WORK, Meter, parse
-from orchestrator.application.expressions.limits import sane, weight
-from orchestrator.application.values.payload_refs import is_reference, opaque
+from orchestrator.application.expressions.limits import check_scalar, json_size
+from orchestrator.application.values.payload_refs import is_reference, opaque_reference_error
 
 
 class WorkBudget(Meter):
@@ -36,11 +36,11 @@ class WorkBudget(Meter):
         super().__init__(MAX_WORK)
         self.root = root
 
-    def built(self, value: Any) -> Any:
+    def charge_for(self, value: Any) -> Any:
         """Charge for a list or object that an expression made. Sharing its parts is cheap, so without this
         a few operators could make a value that takes forever to compare or to serialise."""
         if isinstance(value, dict | list):
-            self.spend(weight(value) // 32)
+            self.spend(json_size(value) // 32)
         return value
 
 
@@ -89,19 +89,19 @@ def _cat(*args: Any) -> str:
     for arg in args:
         parts.append(_library._concatenate(arg))
         size += len(parts[-1])
-        operators.bounded(size)
+        operators.check_result_size(size)
     return "".join(parts)
 
 
 def _merge(*args: Any) -> Any:
-    operators.bounded(sum(len(arg) if isinstance(arg, list) else 1 for arg in args))
+    operators.check_result_size(sum(len(arg) if isinstance(arg, list) else 1 for arg in args))
     return _library._merge(*args)
 
 
 def _multiply(*args: Any) -> Any:
     product = 1
     for arg in args:
-        product = sane(_library._multiply(product, arg))
+        product = check_scalar(_library._multiply(product, arg))
     return product
 
 
@@ -118,23 +118,23 @@ def _var_in(scope: Scope, path: Any, default: Any) -> Any:
 def _var(scope: Scope, path: Any = None, default: Any = None) -> Any:
     if isinstance(path, str):
         return look_up(scope.data, path, default)
-    return plain(_var_in(scope, path, default))
+    return to_plain_dicts(_var_in(scope, path, default))
 
 
 def _vars(scope: Scope, path: Any) -> Any:
     matches = parse(operators.text(path)).find(scope.data, scope.evaluation)
-    return scope.evaluation.built([plain(match) for match in matches])
+    return scope.evaluation.charge_for([to_plain_dicts(match) for match in matches])
 
 
 def _items(scope: Scope, rule: Any) -> list[Any]:
     items = scope.run(rule)
     if is_reference(items):
-        raise opaque(items, "the list")
+        raise opaque_reference_error(items, "the list")
     return items if isinstance(items, list) else []
 
 
 def _map(scope: Scope, items: Any, body: Any) -> Any:
-    return scope.evaluation.built([scope.at(item).run(body) for item in _items(scope, items)])
+    return scope.evaluation.charge_for([scope.at(item).run(body) for item in _items(scope, items)])
 
 
 def _filter(scope: Scope, items: Any, body: Any) -> list[Any]:
@@ -163,20 +163,20 @@ def _now(scope: Scope, _: None = None) -> Any:
 
 
 def _moment(scope: Scope, time: Any) -> datetime:
-    return operators.moment(_now(scope) if time is ABSENT else time)
+    return operators.parse_time(_now(scope) if time is ABSENT else time)
 
 
 @runtime_checkable
-class Listens(Protocol):
+class LogListener(Protocol):
     """Data that wants to know what is logged."""
 
-    def hear(self, value: Any) -> None: ...
+    def record_log(self, value: Any) -> None: ...
 
 
 def _log(scope: Scope, value: Any = None) -> Any:
     root = scope.evaluation.root
-    if isinstance(root, Listens):
-        root.hear(value)
+    if isinstance(root, LogListener):
+        root.record_log(value)
     return value
 
 
@@ -186,7 +186,7 @@ def _kv_get(scope: Scope, key: Any, default: Any = None) -> Any:
     for area in [forced] if is_forced else ["local", "flow", "global"]:
         found = find(scope.evaluation.root, ("kv", area, name if is_forced else key), ABSENT)
         if found is not ABSENT:
-            return plain(found)
+            return to_plain_dicts(found)
     return default
 
 
@@ -220,8 +220,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "count": _count,
     **operators.FUNCTIONS,
 }
-READERS = frozenset(_READERS) - {"log"}
-SCOPED = frozenset({"map", "filter", "reduce", "all", "some", "none"})
+DATA_OPERATORS = frozenset(_READERS) - {"log"}
+SCOPED_OPERATORS = frozenset({"map", "filter", "reduce", "all", "some", "none"})
 
 
 def _described(role: str, function: Callable[..., Any]) -> tuple[str, Callable[..., Any], int, float]:
@@ -232,7 +232,7 @@ def _described(role: str, function: Callable[..., Any]) -> tuple[str, Callable[.
     return role, function, least, inf if is_open else len(wanted)
 
 
-TABLE = {
+OPERATOR_TABLE = {
     operator: _described(role, function)
     for role, functions in (("form", _FORMS), ("reader", _READERS), ("function", _FUNCTIONS))
     for operator, function in functions.items()

@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.values.payload_refs import is_reference, opaque
+from orchestrator.application.values.payload_refs import is_reference, opaque_reference_error
 
 MAX_WORK = 500_000  # a few seconds at worst; a sum over 100,000 items takes 300,000
 MAX_SEGMENTS = 50
@@ -35,17 +35,19 @@ class BadPath(ValueError):
 
 
 @runtime_checkable
-class Descends(Protocol):
+class SupportsDescend(Protocol):
     """A lazy mapping that takes as many segments of a path as it needs: ids may contain dots."""
 
     def descend(self, parts: Sequence[str], /) -> tuple[Any, Sequence[str]] | None: ...
 
 
 def _descends(kind: type) -> bool:
-    return issubclass(kind, Descends)
+    return issubclass(kind, SupportsDescend)
 
 
-descends: Callable[[type], bool] = lru_cache(_descends)  # asking a Protocol is slow, and the types are few
+supports_descend: Callable[[type], bool] = lru_cache(
+    _descends
+)  # asking a Protocol is slow, and the types are few
 
 
 class Meter:
@@ -63,7 +65,7 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class NameSegment:
     name: str
 
     def select(self, value: Any, meter: Meter) -> Iterable[Any]:
@@ -72,13 +74,13 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class WildcardSegment:
     def select(self, value: Any, meter: Meter) -> Iterable[Any]:
         return _children(value)
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SliceSegment:
     start: int | None
     stop: int | None
 
@@ -87,7 +89,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Anywhere:
+class RecursiveSegment:
     name: str
 
     def select(self, value: Any, meter: Meter) -> Iterable[Any]:
@@ -107,7 +109,7 @@ class Anywhere:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class FilterTerm:
     names: tuple[str, ...]
     comparison: str | None
     literal: Any
@@ -122,8 +124,8 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    terms: tuple[Term, ...]
+class FilterSegment:
+    terms: tuple[FilterTerm, ...]
 
     def select(self, value: Any, meter: Meter) -> Iterable[Any]:
         for item in _children(value):
@@ -132,7 +134,7 @@ class Filter:
                 yield item
 
 
-Segment = Name | Each | Slice | Anywhere | Filter
+Segment = NameSegment | WildcardSegment | SliceSegment | RecursiveSegment | FilterSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class Path:
             return
         _check_open(value)
         segment = self.segments[at]
-        if isinstance(segment, Name) and descends(type(value)):
+        if isinstance(segment, NameSegment) and supports_descend(type(value)):
             names = _leading_names(self.segments[at:])
             descended = value.descend(names)
             if descended is not None:
@@ -179,7 +181,7 @@ def parse(path: str) -> Path:
         segments.append(reader.dotted())
     while reader.next:
         if reader.take(".."):
-            segments.append(Anywhere(reader.name()))
+            segments.append(RecursiveSegment(reader.name()))
         elif reader.take("."):
             segments.append(reader.dotted())
         elif reader.take("["):
@@ -220,7 +222,7 @@ class _Reader:
             self.at += 1
 
     def dotted(self) -> Segment:
-        return Each() if self.take("*") else Name(self.name())
+        return WildcardSegment() if self.take("*") else NameSegment(self.name())
 
     def name(self) -> str:
         if self.next in ("'", '"'):
@@ -250,24 +252,24 @@ class _Reader:
         self.spaces()
         segment: Segment
         if self.take("*"):
-            segment = Each()
+            segment = WildcardSegment()
         elif self.take("?"):
             segment = self.filter()
         elif self.next in ("'", '"'):
-            segment = Name(self.quoted())
+            segment = NameSegment(self.quoted())
         else:
             segment = self.slice()
         self.expect("]")
         return segment
 
-    def slice(self) -> Slice:
+    def slice(self) -> SliceSegment:
         start = self.integer()
         self.spaces()
         if self.take(":"):
-            return Slice(start, self.integer())
+            return SliceSegment(start, self.integer())
         if start is None:
             raise self.bad("expected an index, a quoted name, '*' or '?'")
-        return Slice(start, start + 1 if start != -1 else None)  # one element is a slice of length one
+        return SliceSegment(start, start + 1 if start != -1 else None)  # one element is a slice of length one
 
     def integer(self) -> int | None:
         self.spaces()
@@ -280,7 +282,7 @@ class _Reader:
             raise self.bad("expected a number of at most 15 digits")
         return sign * int(digits) if digits else None
 
-    def filter(self) -> Filter:
+    def filter(self) -> FilterSegment:
         self.spaces()
         opened = self.take("(")
         terms = [self.term()]
@@ -288,9 +290,9 @@ class _Reader:
             terms.append(self.term())
         if opened:
             self.expect(")")
-        return Filter(tuple(terms))
+        return FilterSegment(tuple(terms))
 
-    def term(self) -> Term:
+    def term(self) -> FilterTerm:
         self.spaces()
         names = [] if self.take("@") else [self.name()]
         while self.next in (".", "["):
@@ -308,7 +310,7 @@ class _Reader:
         comparison = next((sign for sign in _COMPARISONS if self.take(sign)), None)
         literal = self.literal() if comparison else None
         self.spaces()
-        return Term(tuple(names), "==" if comparison == "=" else comparison, literal)
+        return FilterTerm(tuple(names), "==" if comparison == "=" else comparison, literal)
 
     def literal(self) -> Any:
         self.spaces()
@@ -336,13 +338,13 @@ def _finite(word: str) -> float:
 
 
 def _leading_names(segments: Iterable[Segment]) -> list[str]:
-    plain = takewhile(lambda segment: isinstance(segment, Name), segments)
-    return [segment.name for segment in plain if isinstance(segment, Name)]
+    plain = takewhile(lambda segment: isinstance(segment, NameSegment), segments)
+    return [segment.name for segment in plain if isinstance(segment, NameSegment)]
 
 
 def _check_open(value: Any) -> None:
     if is_reference(value):
-        raise opaque(value, "a value on the path of vars")
+        raise opaque_reference_error(value, "a value on the path of vars")
 
 
 def _children(value: Any) -> Iterable[Any]:

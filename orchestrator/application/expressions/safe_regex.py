@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-MAX_PATTERN = 200
+MAX_PATTERN_LENGTH = 200
 _MAX_PARTS = 400  # of a pattern with its repetitions written out
 
 
@@ -26,8 +26,8 @@ class Pattern:
     """
 
     def __init__(self, source: str) -> None:
-        if len(source) > MAX_PATTERN:
-            raise BadPattern(f"the pattern is longer than {MAX_PATTERN} characters")
+        if len(source) > MAX_PATTERN_LENGTH:
+            raise BadPattern(f"the pattern is longer than {MAX_PATTERN_LENGTH} characters")
         self._source, self._at = source, 0
         self._from_start = self._take("^")
         self._tests: list[re.Pattern[str]] = []
@@ -41,7 +41,7 @@ class Pattern:
             raise self._bad("^ and $ go around a group of alternatives: ^(a|b)$")
         self._empty, self._first, self._last = self._place(tree)
 
-    def found_in(self, subject: str) -> bool:
+    def is_found_in(self, subject: str) -> bool:
         if self._empty and not (self._from_start and self._to_end and subject):
             return True
         again = 0 if self._from_start else self._first

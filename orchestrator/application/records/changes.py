@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import Post
+from orchestrator.application.records.events import OutgoingEvent
 from orchestrator.application.records.readiness import ReadinessChanges
 from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.application.records.timers import Timer
 
-LARGEST_WHOLE = 1e15
+MAX_EXACT_INTEGER = 1e15
 """Beyond this a float is no longer sure of its units: it stays one."""
 
 
@@ -35,26 +35,26 @@ class Changes:
     fields: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     jobs: list[DispatchJob] = field(default_factory=list)
-    settled: list[tuple[str, StepRecord]] = field(default_factory=list)
+    finished_dispatches: list[tuple[str, StepRecord]] = field(default_factory=list)
     revoked: list[tuple[str, StepRecord]] = field(default_factory=list)
-    armings: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
-    disarmings: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
+    timers_by_name_to_arm: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
+    timers_by_name_to_disarm: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
     items: dict[str, StepRecord | None] = field(default_factory=dict)
-    posts: list[Post] = field(default_factory=list)
+    posts: list[OutgoingEvent] = field(default_factory=list)
     slots: list[SlotChange] = field(default_factory=list)
     shared: list[SharedChange] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
     more: bool = False
-    deletes: bool = False
+    deletes_execution: bool = False
     readiness: ReadinessChanges | None = None
 
     @property
     def timers(self) -> list[Timer]:
-        return list(self.armings.values())
+        return list(self.timers_by_name_to_arm.values())
 
     @property
-    def disarmed(self) -> list[Timer]:
-        return list(self.disarmings.values())
+    def timers_to_disarm(self) -> list[Timer]:
+        return list(self.timers_by_name_to_disarm.values())
 
     @property
     def is_empty(self) -> bool:
@@ -65,7 +65,7 @@ class Changes:
             or self.state
             or self.fields
             or self.more
-            or self.deletes
+            or self.deletes_execution
             or self.posts
             or self.slots
             or self.shared
@@ -79,7 +79,7 @@ class SlotChange:
 
     step_id: str
     slot: Slot
-    is_wanted: bool
+    is_acquire: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ class SharedChange:
     scope: Literal["global", "flow_group"]
     key: str
     value: Any
-    is_added: bool = False
+    is_increment: bool = False
 
 
-def sum_of(before: float, amount: float) -> float | None:
+def add_numbers(before: float, amount: float) -> float | None:
     """What a number comes to when one is added: whole without its .0; None when it is beyond all numbers."""
     try:
         total = before + amount
@@ -102,10 +102,10 @@ def sum_of(before: float, amount: float) -> float | None:
         return total
     if not math.isfinite(total):
         return None
-    return int(total) if total.is_integer() and abs(total) < LARGEST_WHOLE else total
+    return int(total) if total.is_integer() and abs(total) < MAX_EXACT_INTEGER else total
 
 
-def put_items(items: dict[str, StepRecord], changes: Changes) -> None:
+def apply_item_changes(items: dict[str, StepRecord], changes: Changes) -> None:
     """Write the changed items of maps among the others, and take away those that are gone."""
     for unit, item in changes.items.items():
         if item is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.application.values.secret_refs import Place
+from orchestrator.application.values.secret_refs import SecretPath
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class DispatchJob:
     heartbeat_s: float | None = None
     source: dict[str, Any] | None = None
     tags: tuple[str, ...] = ()
-    secrets: tuple[Place, ...] = ()
+    secrets: tuple[SecretPath, ...] = ()
     redact: tuple[str, ...] = ()
 
     @property
@@ -101,10 +101,12 @@ class Cancelled:
 
 
 Decision = Dispatch | Pending | Complete | Halt | Failed | Cancelled
-Final = Complete | Halt | Failed | Cancelled
+FinalDecision = Complete | Halt | Failed | Cancelled
 
 
-def ended(status: str, outcome: Any, error: dict[str, Any] | None, reason: str | None = None) -> Final:
+def make_final_decision(
+    status: str, outcome: Any, error: dict[str, Any] | None, reason: str | None = None
+) -> FinalDecision:
     """How a workflow with this final status ended; the reason is that of a cancel."""
     match status:
         case "complete":
@@ -116,7 +118,7 @@ def ended(status: str, outcome: Any, error: dict[str, Any] | None, reason: str |
     return Failed(error or {}, outcome)
 
 
-def replace_outcome(end: Final, change: Callable[[Any], Any]) -> Final:
+def replace_outcome(end: FinalDecision, change: Callable[[Any], Any]) -> FinalDecision:
     """The same end with another outcome."""
     if isinstance(end, Halt):
         return Halt(change(end.result))

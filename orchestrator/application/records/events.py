@@ -24,7 +24,7 @@ def _iso_second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).isoformat()[:19]
 
 
-def milliseconds(at: str) -> int:
+def parse_iso_ms(at: str) -> int:
     """The way back: a time as iso() writes it, in milliseconds since the epoch."""
     return round(datetime.fromisoformat(at).timestamp() * 1000)
 
@@ -163,7 +163,7 @@ class ControlEvent:
     inputs: dict[str, Any] | None = None
 
     @property
-    def is_of_parent(self) -> bool:
+    def is_from_parent(self) -> bool:
         return self.parent_token is not None
 
 
@@ -200,7 +200,7 @@ StepEvent = (
     | SlotEvent
     | ContinueEvent
 )
-Post = StartEvent | ResultEvent | ControlEvent | SlotEvent
+OutgoingEvent = StartEvent | ResultEvent | ControlEvent | SlotEvent
 """What one execution may say to another: written by the commit that decided it, delivered like any event."""
 Event = StartEvent | StepEvent | ScheduleEvent
 

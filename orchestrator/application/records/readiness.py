@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from orchestrator.application.records.status import FINAL_STEPS, StepStatus
+from orchestrator.application.records.status import FINAL_STEP_STATUSES, StepStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.graph import Graph
 
@@ -60,7 +60,7 @@ class Readiness:
     def of(
         cls, graph: Graph, steps: Mapping[str, StepRecord], items: Mapping[str, StepRecord] | None = None
     ) -> Readiness:
-        final = {step_id for step_id, step in steps.items() if step.status in FINAL_STEPS}
+        final = {step_id for step_id, step in steps.items() if step.status in FINAL_STEP_STATUSES}
         unmet = {
             step_id: sum(1 for parent in graph.parents[step_id] if parent not in final)
             for step_id in graph.order
@@ -117,7 +117,7 @@ def _edited(positions: list[int], changes: PositionChanges) -> list[int]:
     return positions
 
 
-class Agenda(PositionChanges):
+class PositionQueue(PositionChanges):
     """A sorted list, of which a decision has taken some and to which it has added others."""
 
     __slots__ = ("_at", "_heap", "_kept")

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.application.records.changes import Changes, put_items
+from orchestrator.application.records.changes import Changes, apply_item_changes
 from orchestrator.application.records.readiness import Readiness
-from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.records.timers import Timer, timers_of
+from orchestrator.application.records.timers import Timer, timers_for_step
 from orchestrator.application.spec.graph import Graph
 from orchestrator.application.spec.model import LoadedSpec, WorkflowSpec
 
-SCHEMA = 1
+RECORD_SCHEMA_VERSION = 1
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class WorkflowRecord:
 
     @property
     def is_final(self) -> bool:
-        return self.status in FINAL_WORKFLOWS
+        return self.status in FINAL_WORKFLOW_STATUSES
 
     def units(self) -> Iterator[tuple[str, StepRecord]]:
         """Every step and every item of a map."""
@@ -100,7 +100,7 @@ class WorkflowRecord:
         """Write down what was decided, after it was committed."""
         self.steps.update(changes.steps)
         if changes.items:
-            put_items(self.items, changes)
+            apply_item_changes(self.items, changes)
         self.state.update(changes.state)
         for name, value in changes.fields.items():
             setattr(self, name, value)
@@ -108,10 +108,10 @@ class WorkflowRecord:
             self.readiness.apply(changes.readiness)
 
 
-def timers_due(record: WorkflowRecord, at_ms: int) -> list[Timer]:
+def find_due_timers(record: WorkflowRecord, at_ms: int) -> list[Timer]:
     """All timers of an execution that are due: for backends without a sorted set of timers."""
     timed = ((unit, record.steps.get(unit) or record.items[unit]) for unit in sorted(record.readiness.timed))
-    found = [timer for unit, step in timed for timer in timers_of(unit, step)]
+    found = [timer for unit, step in timed for timer in timers_for_step(unit, step)]
     if record.deadline_ms is not None and not record.is_final:
         found.append(Timer("timeout", "", "", record.deadline_ms))
     return [timer for timer in found if timer.due_ms <= at_ms]

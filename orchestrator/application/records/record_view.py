@@ -6,28 +6,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.redaction.by_key import redacted, secrets_in
-from orchestrator.application.redaction.by_value import Hiding
+from orchestrator.application.redaction.by_key import collect_secrets, redact_by_key
+from orchestrator.application.redaction.by_value import ValueRedactor
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
 
 
-class Shown:
+class RecordView:
     """Hides what these values hold under the usual names of secrets, and under `names`."""
 
     def __init__(self, names: Collection[str], values: Iterable[Any]) -> None:
         self._names = names
-        self._hiding = Hiding(secrets_in(list(values), names))
+        self._hiding = ValueRedactor(collect_secrets(list(values), names))
 
     def __call__(self, value: Any) -> Any:
-        return self._hiding.value(redacted(value, self._names))
+        return self._hiding.value(redact_by_key(value, self._names))
 
     def text(self, text: str) -> str:
         return self._hiding.text(text)
 
 
-def shown_of(record: WorkflowRecord, also: Collection[str] = ()) -> Shown:
+def make_record_view(record: WorkflowRecord, also: Collection[str] = ()) -> RecordView:
     """For whatever is shown of this execution; `also` are names of secrets that its spec does not know."""
     values: list[Any] = [
         record.inputs,
@@ -39,4 +39,4 @@ def shown_of(record: WorkflowRecord, also: Collection[str] = ()) -> Shown:
     ]
     for _, unit in record.units():
         values += (unit.output, unit.error, unit.value, unit.loop_value)
-    return Shown((*record.spec.redact, *also), (value for value in values if value is not None))
+    return RecordView((*record.spec.redact, *also), (value for value in values if value is not None))

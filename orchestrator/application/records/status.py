@@ -36,12 +36,12 @@ class WorkflowStatus(StrEnum):
 
 S, W = StepStatus, WorkflowStatus
 
-FINAL_STEPS = frozenset({S.COMPLETE, S.FAILED, S.SKIPPED, S.FILTERED, S.CANCELLED, S.HALTED})
-FINAL_WORKFLOWS = frozenset({W.COMPLETE, W.HALTED, W.FAILED, W.CANCELLED})
-ACTIVE_STEPS = frozenset({S.IN_PROGRESS, S.WAITING, S.DEFERRED, S.RETRY, S.ON_HOLD})
+FINAL_STEP_STATUSES = frozenset({S.COMPLETE, S.FAILED, S.SKIPPED, S.FILTERED, S.CANCELLED, S.HALTED})
+FINAL_WORKFLOW_STATUSES = frozenset({W.COMPLETE, W.HALTED, W.FAILED, W.CANCELLED})
+ACTIVE_STEP_STATUSES = frozenset({S.IN_PROGRESS, S.WAITING, S.DEFERRED, S.RETRY, S.ON_HOLD})
 
 _ENDS = {S.CANCELLED, S.READY}
-STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
+STEP_TRANSITIONS: Mapping[StepStatus, frozenset[StepStatus]] = {
     S.READY: frozenset(S) - {S.RETRY, S.CANCELLED},
     S.DEFERRED: frozenset(
         {S.IN_PROGRESS, S.COMPLETE, S.WAITING, S.FAILED, S.SKIPPED, S.HALTED, S.ON_HOLD} | _ENDS
@@ -59,7 +59,7 @@ STEP_MOVES: Mapping[StepStatus, frozenset[StepStatus]] = {
 }
 """From each state of a step, where it may go. Everything else raises IllegalTransition."""
 
-WORKFLOW_MOVES: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
+WORKFLOW_TRANSITIONS: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
     W.PENDING: frozenset(W) - {W.PENDING},
     W.IN_PROGRESS: frozenset(W) - {W.PENDING, W.IN_PROGRESS},
     W.PAUSED: frozenset(W) - {W.PENDING, W.PAUSED, W.COMPLETE},
@@ -72,11 +72,11 @@ WORKFLOW_MOVES: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
 """The same for a workflow. One that is paused does not advance, so that it completes when it goes on."""
 
 
-def check_step_move(step_id: str, before: StepStatus, after: StepStatus) -> None:
-    if after not in STEP_MOVES[before]:
+def check_step_transition(step_id: str, before: StepStatus, after: StepStatus) -> None:
+    if after not in STEP_TRANSITIONS[before]:
         raise IllegalTransition(f"step {step_id!r}", before, after)
 
 
-def check_workflow_move(before: WorkflowStatus, after: WorkflowStatus) -> None:
-    if after not in WORKFLOW_MOVES[before]:
+def check_workflow_transition(before: WorkflowStatus, after: WorkflowStatus) -> None:
+    if after not in WORKFLOW_TRANSITIONS[before]:
         raise IllegalTransition("the workflow", before, after)

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MOST_OF_A_RUN = 1_000
+MAX_LINES_PER_RUN = 1_000
 """How many lines one run of a step may say."""
-LONGEST = 2_000
+MAX_LINE_LENGTH = 2_000
 """How many characters of a line are kept."""
-MOST_KEPT = 10_000
+MAX_LINES_PER_EXECUTION = 10_000
 """How many lines of one execution are kept, about: the newest."""
-LEFT_OUT = "... more lines were left out"
+LINES_OMITTED = "... more lines were left out"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """`step` is that of a dispatch: a step, an item of a map (m#0), or a compensation (a#undo)."""
 
     step: str
@@ -28,7 +28,7 @@ class Line:
     text: str
 
 
-class Allowance:
+class StepLogLimiter:
     """How much one run may still say."""
 
     def __init__(self) -> None:
@@ -37,17 +37,17 @@ class Allowance:
     def lines(self, text: str) -> list[str]:
         """What is kept of a text: its lines, cut where they are too long, as long as there is room."""
         kept: list[str] = []
-        if self._said > MOST_OF_A_RUN:
+        if self._said > MAX_LINES_PER_RUN:
             return kept
         for line in text.splitlines() or [""]:
             self._said += 1
-            if self._said > MOST_OF_A_RUN:
-                return [*kept, LEFT_OUT]
-            cut = line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+            if self._said > MAX_LINES_PER_RUN:
+                return [*kept, LINES_OMITTED]
+            cut = line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]}..."
             kept.append(cut.encode(errors="replace").decode())  # half a surrogate pair cannot be stored
         return kept
 
 
-def of_step(lines: Iterable[Line], step: str | None) -> list[Line]:
+def filter_by_step(lines: Iterable[LogLine], step: str | None) -> list[LogLine]:
     """The lines of a step, of its items and of its compensation; of an item alone; or all of them."""
     return [one for one in lines if step is None or one.step == step or one.step.startswith(f"{step}#")]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from orchestrator.application.records.status import ACTIVE_STEPS, FINAL_STEPS, StepStatus
+from orchestrator.application.records.status import ACTIVE_STEP_STATUSES, FINAL_STEP_STATUSES, StepStatus
 
 S = StepStatus
 
@@ -74,12 +74,12 @@ class StepRecord:
 
     @property
     def is_final(self) -> bool:
-        return self.status in FINAL_STEPS
+        return self.status in FINAL_STEP_STATUSES
 
     @property
     def is_active(self) -> bool:
         """Whether it is under way, or stands in line for a place under a concurrency key."""
-        return self.status in ACTIVE_STEPS or self.slot is not None
+        return self.status in ACTIVE_STEP_STATUSES or self.slot is not None
 
     @property
     def awaits_dispatch(self) -> bool:
@@ -88,7 +88,7 @@ class StepRecord:
         if self.slot is not None and not self.slot.is_held:
             return False
         if self.status is S.IN_PROGRESS:
-            return self.token is None and (self.items is None or self.items.has_more)
+            return self.token is None and (self.items is None or self.items.has_dispatchable_item)
         if self.status is S.RETRY:
             return self.not_before_ms is None
         if self.status is S.DEFERRED:
@@ -157,13 +157,13 @@ class ItemCounts:
     most: int | None = None
 
     @property
-    def has_more(self) -> bool:
+    def has_dispatchable_item(self) -> bool:
         """Whether an item can be dispatched now."""
         waits = bool(self.due) or self.next < self.count
         return waits and not self.fatal and (self.most is None or self.out < self.most)
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.settled == self.count or (self.fatal and not self.out)
 
 

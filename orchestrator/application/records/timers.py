@@ -24,7 +24,7 @@ class Timer:
         return self.kind, self.step_id, self.token
 
 
-def timers_of(step_id: str, step: StepRecord) -> Iterator[Timer]:
+def timers_for_step(step_id: str, step: StepRecord) -> Iterator[Timer]:
     """What a step waits for by the clock. Without a dispatch its run names the timer: a reset outdates it.
     A step on hold keeps its times, but nothing comes of them until it is released."""
     if step.status is StepStatus.ON_HOLD:

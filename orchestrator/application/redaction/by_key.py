@@ -15,7 +15,7 @@ from typing import Any
 
 REDACTED = "<redacted>"
 
-ANYWHERE = (
+SECRET_KEY_PARTS = (
     "password",
     "passwd",
     "passphrase",
@@ -30,67 +30,69 @@ ANYWHERE = (
 )
 """A key that contains one of these names a secret, in any case, with or without '_' and '-' inside."""
 
-WORDS = ("pw", "pwd")
+SECRET_KEY_WORDS = ("pw", "pwd")
 """So does a key of which one of these is a whole word: bind_pw, but not pwned."""
 
-DEEPEST = 200
+MAX_REDACTION_DEPTH = 200
 """Below that nothing is shown: no value of ours is deeper."""
 
-LONGEST_REMEMBERED = 64
+MAX_CACHED_KEY_LENGTH = 64
 """Keys come again and again; one that is longer is not kept for that."""
 
 _SEARCHED = (str, dict, list, tuple)
 _SIGNS = re.compile(r"[^a-z0-9]+")
-_PARTS = tuple(_SIGNS.sub("", part) for part in ANYWHERE)
+_PARTS = tuple(_SIGNS.sub("", part) for part in SECRET_KEY_PARTS)
 _SAID = re.compile(r"""(?<![\w.-])([\w.-]++)["']?\s*[:=]\s*["']?""")
 _VALUE = re.compile(r"""(?:(?:bearer|basic)\s+)?[^\s"'&,;<>{}\[\]]+""", re.IGNORECASE)
 
 
-def redacted(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> Any:
+def redact_by_key(value: Any, names: Collection[str] = (), max_depth: int = MAX_REDACTION_DEPTH) -> Any:
     """The value, with all hidden that stands under a key which names a secret: a usual one, or of `names`.
 
     Null stays: there is nothing to hide.
     """
     if isinstance(value, dict):
-        if deepest <= 0:
+        if max_depth <= 0:
             return REDACTED
         return {
             key: REDACTED
-            if one is not None and is_secret(str(key), names)
-            else redacted(one, names, deepest - 1)
+            if one is not None and is_secret_key(str(key), names)
+            else redact_by_key(one, names, max_depth - 1)
             for key, one in value.items()
         }
     if isinstance(value, list | tuple):
-        return [redacted(one, names, deepest - 1) for one in value] if deepest > 0 else REDACTED
+        return [redact_by_key(one, names, max_depth - 1) for one in value] if max_depth > 0 else REDACTED
     return value
 
 
-def secrets_in(value: Any, names: Collection[str] = (), deepest: int = DEEPEST) -> list[str]:
+def collect_secrets(
+    value: Any, names: Collection[str] = (), max_depth: int = MAX_REDACTION_DEPTH
+) -> list[str]:
     """Every text that redacted() hides: what stands there may be repeated where no key names it."""
     found: list[str] = []
-    _search(value, names, deepest, False, found)
+    _search(value, names, max_depth, False, found)
     return found
 
 
-def _search(value: Any, names: Collection[str], deepest: int, is_hidden: bool, found: list[str]) -> None:
+def _search(value: Any, names: Collection[str], max_depth: int, is_hidden: bool, found: list[str]) -> None:
     if isinstance(value, str):
         if is_hidden:
             found.append(value)
-    elif deepest > 0 and isinstance(value, dict):
+    elif max_depth > 0 and isinstance(value, dict):
         for key, one in value.items():
             if isinstance(one, _SEARCHED):
-                _search(one, names, deepest - 1, is_hidden or is_secret(str(key), names), found)
-    elif deepest > 0 and isinstance(value, _SEARCHED):
+                _search(one, names, max_depth - 1, is_hidden or is_secret_key(str(key), names), found)
+    elif max_depth > 0 and isinstance(value, _SEARCHED):
         for one in value:
-            _search(one, names, deepest - 1, is_hidden, found)
+            _search(one, names, max_depth - 1, is_hidden, found)
 
 
-def redacted_text(text: str, names: Collection[str] = ()) -> str:
+def redact_text(text: str, names: Collection[str] = ()) -> str:
     """A text that somebody else wrote, without what looks like a secret in it: password=x, "token": "x"."""
     shown: list[str] = []
     at = 0
     for said in _SAID.finditer(text):
-        if said.start() < at or not is_secret(said[1], names):
+        if said.start() < at or not is_secret_key(said[1], names):
             continue
         value = _VALUE.match(text, said.end())
         if value is not None:
@@ -99,18 +101,18 @@ def redacted_text(text: str, names: Collection[str] = ()) -> str:
     return "".join([*shown, text[at:]])
 
 
-def is_secret(key: str, names: Collection[str] = ()) -> bool:
+def is_secret_key(key: str, names: Collection[str] = ()) -> bool:
     """Whether a key names a secret: by its usual names, or because it is one of `names`, in any case."""
     lower = key.lower()
     if names and any(lower == name.lower() for name in names):
         return True
-    return _remembered(lower) if len(lower) <= LONGEST_REMEMBERED else _is_usual(lower)
+    return _remembered(lower) if len(lower) <= MAX_CACHED_KEY_LENGTH else _is_usual(lower)
 
 
 def _is_usual(lower: str) -> bool:
     words = [word for word in _SIGNS.split(lower) if word]
     plain = "".join(words)
-    return any(part in plain for part in _PARTS) or any(word in words for word in WORDS)
+    return any(part in plain for part in _PARTS) or any(word in words for word in SECRET_KEY_WORDS)
 
 
 _remembered = lru_cache(maxsize=1024)(_is_usual)

@@ -12,16 +12,16 @@ from typing import Any, get_args
 from orchestrator.application.errors import Problem
 from orchestrator.application.expressions.evaluation import (
     LITERAL,
-    Secrets,
+    SecretPolicy,
     check,
     check_condition,
     is_expression,
 )
-from orchestrator.application.spec.filter_models import WrittenFilter
+from orchestrator.application.spec.filter_models import FilterModel
 from orchestrator.application.spec.graph import Graph
-from orchestrator.application.spec.model import Scope, StepSpec, WorkflowSpec
+from orchestrator.application.spec.model import KvScope, StepSpec, WorkflowSpec
 from orchestrator.application.spec.report import Report, kind
-from orchestrator.application.spec.step_models import KINDS, PlainStep, WrittenStep
+from orchestrator.application.spec.step_models import KINDS, PlainStepModel, StepModel
 from orchestrator.application.values.paths import Path
 
 # Steps ------------------------------------------------------------------------------------------------------
@@ -40,14 +40,14 @@ def check_kind(raw: Mapping[str, Any], path: Path, report: Report) -> None:
         report.add(path, "no_token", message)
     elif len(others) == 1 and others[0] != "source":
         for key in raw:
-            if key in NOT_OF[others[0]]:
+            if key in FORBIDDEN_KEYS[others[0]]:
                 hint = "write it inside of wait" if (others[0], key) == ("wait", "timeout") else None
                 message = f"{key!r} is not a key of a {others[0]} step: it has no job"
                 report.add((*path, key), "unknown_key", message, hint)
 
 
 _OF_JOBS = frozenset({"concurrency", "heartbeat", "loop", "map", "timeout"})
-NOT_OF: dict[str, frozenset[str]] = {
+FORBIDDEN_KEYS: dict[str, frozenset[str]] = {
     "wait": _OF_JOBS,
     "delay": _OF_JOBS,
     "switch": _OF_JOBS,
@@ -55,21 +55,23 @@ NOT_OF: dict[str, frozenset[str]] = {
 }
 
 
-def check_step(raw: Mapping[str, Any], written: PlainStep, path: Path, graph: Graph, report: Report) -> None:
+def check_step(
+    raw: Mapping[str, Any], written: PlainStepModel, path: Path, graph: Graph, report: Report
+) -> None:
     """The expressions of a step, and the steps it names."""
     if raw.get("input"):
         check_values(raw["input"], (*path, "input"), report, "whole" if _has_job(written) else "nowhere")
     if raw.get("branch"):
         _check_branches(raw["branch"], (*path, "branch"), graph, report)
-    if isinstance(written, WrittenStep):
+    if isinstance(written, StepModel):
         _check_rarer(raw, written, path, report)
 
 
-def _has_job(written: PlainStep) -> bool:
-    return not isinstance(written, WrittenStep) or written.kind == "task"
+def _has_job(written: PlainStepModel) -> bool:
+    return not isinstance(written, StepModel) or written.kind == "task"
 
 
-def _check_rarer(raw: Mapping[str, Any], written: WrittenStep, path: Path, report: Report) -> None:
+def _check_rarer(raw: Mapping[str, Any], written: StepModel, path: Path, report: Report) -> None:
     if raw.get("when") is not None:
         report.extend(check_condition(raw["when"], report.text((*path, "when"))))
     if written.filters is not None:
@@ -96,7 +98,7 @@ _RULES: dict[tuple[str, ...], str] = {  # what else than an expression is refuse
     ("switch", "on"): "an expression",
     ("concurrency", "key"): "",
 }
-_VALUES: dict[tuple[str, ...], Secrets] = {
+_VALUES: dict[tuple[str, ...], SecretPolicy] = {
     ("output",): "nowhere",
     ("kv_add",): "nowhere",
     ("compensate", "input"): "whole",
@@ -111,7 +113,7 @@ def _part(raw: Any, *keys: str) -> Any:
     return raw
 
 
-def check_values(values: Any, path: Path, report: Report, secrets: Secrets = "nowhere") -> None:
+def check_values(values: Any, path: Path, report: Report, secrets: SecretPolicy = "nowhere") -> None:
     """Input and outputs hold expressions but are none themselves: {max: 3} is an input called max."""
     for key, value in values.items() if isinstance(values, dict) else ():
         if isinstance(value, dict | list):
@@ -126,7 +128,7 @@ def check_rule(rule: dict[str, Any], path: Path, report: Report) -> None:
         report.add(path, "bad_type", "must be an expression: a mapping with one operator", _EXAMPLE)
 
 
-def _check_filters(group: WrittenFilter, path: Path, report: Report) -> None:
+def _check_filters(group: FilterModel, path: Path, report: Report) -> None:
     if group.filters is None:
         report.extend(check_condition(group.expression, report.text((*path, "expression"))))
         report.extend(check(group.value, report.text((*path, "value"))))
@@ -168,14 +170,14 @@ def _check_target(target: Any, path: Path, graph: Graph, report: Report) -> None
         report.add(path, "bad_type", f"must be a step, a list of steps or an expression, not {kind(target)}")
     elif graph.find_target(target) is None:
         name = target.removeprefix("steps.").removesuffix(".status")
-        report.add(path, "unknown_target", f"there is no step {name!r}", report.likely(name, graph.order))
+        report.add(path, "unknown_target", f"there is no step {name!r}", report.suggest(name, graph.order))
 
 
-def check_settled(step: StepSpec, scopes: Sequence[Scope] | None, path: Path, report: Report) -> None:
+def check_step_spec(step: StepSpec, scopes: Sequence[KvScope] | None, path: Path, report: Report) -> None:
     """What a step says in one place and takes back in another."""
     for key in step.kv_add:
         scope, _, name = key.partition(":")
-        if name and scope in get_args(Scope) and scopes is not None and scope not in scopes:
+        if name and scope in get_args(KvScope) and scopes is not None and scope not in scopes:
             report.add((*path, "kv_add", key), "bad_type", f"the scope {scope} is not among kv.scopes")
     if step.child is not None and step.child.loaded is not None:
         for name, declared in step.child.loaded.spec.inputs.items():
@@ -193,7 +195,7 @@ def check_join(step: StepSpec, path: Path, graph: Graph, report: Report) -> None
 # Warnings ---------------------------------------------------------------------------------------------------
 
 
-def warnings_of(
+def find_warnings(
     spec: WorkflowSpec, graph: Graph, document: Mapping[str, Any], report: Report
 ) -> Iterator[Problem]:
     """What is accepted, but probably not meant, also in the children that are written inside."""
@@ -207,7 +209,7 @@ def warnings_of(
         if step.child is not None and step.child.loaded is not None:
             child = step.child.loaded
             inner = report.inside((key, n, "workflow"))
-            yield from warnings_of(child.spec, child.graph, child.document, inner)
+            yield from find_warnings(child.spec, child.graph, child.document, inner)
     yield from _races(spec, graph, key, report)
     if spec.sources:
         yield from _unused(spec, document[key], report)

@@ -31,15 +31,15 @@ FIVE_FIELDS = "must have five fields: minute, hour, day, month, weekday"
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """What the five fields allow; weekdays count from Sunday. `is_either`: day and weekday are both
-    restricted, and one of them is enough."""
+    """What the five fields allow; weekdays count from Sunday. `matches_day_or_weekday`: day and weekday
+    are both restricted, and one of them is enough."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]
-    is_either: bool
+    matches_day_or_weekday: bool
 
     @property
     def is_hourly(self) -> bool:
@@ -48,7 +48,7 @@ class Cron:
     def has(self, day: date) -> bool:
         is_day, is_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return day.month in self.months and (
-            is_day or is_weekday if self.is_either else is_day and is_weekday
+            is_day or is_weekday if self.matches_day_or_weekday else is_day and is_weekday
         )
 
 
@@ -72,9 +72,9 @@ def parse_cron(text: str) -> Cron:
         frozenset(days),
         frozenset(months),
         frozenset(weekday % 7 for weekday in weekdays),
-        is_either=not (words[2].startswith("*") or words[4].startswith("*")),
+        matches_day_or_weekday=not (words[2].startswith("*") or words[4].startswith("*")),
     )
-    if not cron.is_either and all(min(days) > LONGEST_MONTHS[month - 1] for month in months):
+    if not cron.matches_day_or_weekday and all(min(days) > LONGEST_MONTHS[month - 1] for month in months):
         raise ValueError(f"never comes: no month of it has a day {min(days)}")
     return cron
 

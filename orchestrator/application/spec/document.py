@@ -11,16 +11,16 @@ from itertools import takewhile
 from typing import Any
 
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.spec.yaml_reader import Place, YamlReader
+from orchestrator.application.spec.yaml_reader import SourcePosition, YamlReader
 from orchestrator.application.values.document_limits import (
     DEFAULT_LIMITS,
     MAX_PROBLEMS,
     TOO_MANY_PROBLEMS,
     DocumentLimits,
-    fault_of,
-    too_deep,
-    too_many,
-    written_twice,
+    duplicate_key_message,
+    not_json_reason,
+    too_deep_message,
+    too_many_nodes_message,
 )
 from orchestrator.application.values.paths import Path, parse_path, render_path
 
@@ -28,14 +28,14 @@ from orchestrator.application.values.paths import Path, parse_path, render_path
 @dataclass(frozen=True, slots=True)
 class Document:
     data: Any
-    places: Places
+    source_map: SourceMap
     source: str | None = None
 
 
-class Places:
+class SourceMap:
     """Finds line and column of a path, or of the nearest part of it that exists."""
 
-    def __init__(self, data: Any, root: Callable[[], Place | None]) -> None:
+    def __init__(self, data: Any, root: Callable[[], SourcePosition | None]) -> None:
         self._data, self._build = data, root
 
     def find(self, path: str | Path, *, of_key: bool = False) -> tuple[int, int] | None:
@@ -58,7 +58,7 @@ class Places:
         return found
 
     @cached_property
-    def _root(self) -> Place | None:
+    def _root(self) -> SourcePosition | None:
         return self._build()
 
 
@@ -91,13 +91,13 @@ def scan_document(
             pass  # a YAML flow mapping, or broken: the YAML reader says where
     reader = YamlReader(source, limits)
     data, place = reader.read(text)
-    return Document(data, Places(data, lambda: place), source), reader.problems
+    return Document(data, SourceMap(data, lambda: place), source), reader.problems
 
 
 def check_data(data: Any, path: Path = (), limits: DocumentLimits = DEFAULT_LIMITS) -> list[Problem]:
     """What keeps data that was built in Python, or read as JSON, from being plain JSON within the limits."""
     if not isinstance(data, _CONTAINERS):
-        fault = fault_of(data)
+        fault = not_json_reason(data)
         return [Problem(render_path(path), "not_json", fault)] if fault else []
     problems: list[Problem] = []
     todo: list[tuple[Any, Path]] = [(data, path)]
@@ -106,9 +106,9 @@ def check_data(data: Any, path: Path = (), limits: DocumentLimits = DEFAULT_LIMI
         value, at = todo.pop()
         nodes += len(value)
         if nodes > limits.max_nodes:
-            return [*problems, Problem(render_path(path), "too_big", too_many(limits))]
+            return [*problems, Problem(render_path(path), "too_big", too_many_nodes_message(limits))]
         if len(at) - len(path) >= limits.max_depth:
-            return [*problems, Problem(render_path(at), "too_deep", too_deep(limits))]
+            return [*problems, Problem(render_path(at), "too_deep", too_deep_message(limits))]
         items: Iterable[tuple[Any, Any]] = enumerate(value)
         if isinstance(value, dict):
             items = value.items()
@@ -119,7 +119,7 @@ def check_data(data: Any, path: Path = (), limits: DocumentLimits = DEFAULT_LIMI
         for key, item in items:
             if isinstance(item, _CONTAINERS):
                 todo.append((item, (*at, key)))
-            elif not (type(item) is str and item.isascii()) and (fault := fault_of(item)):
+            elif not (type(item) is str and item.isascii()) and (fault := not_json_reason(item)):
                 problems.append(Problem(render_path((*at, key)), "not_json", fault))
         if len(problems) > MAX_PROBLEMS:
             return [*problems[:MAX_PROBLEMS], TOO_MANY_PROBLEMS]
@@ -130,7 +130,7 @@ _CONTAINERS = (dict, list)
 
 
 def _key_fault(key: Any) -> str | None:
-    return fault_of(key) if isinstance(key, str) else f"the key {key!r} is not a text"
+    return not_json_reason(key) if isinstance(key, str) else f"the key {key!r} is not a text"
 
 
 def merge_documents(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -166,25 +166,25 @@ def _read_json(text: str, source: str | None, limits: DocumentLimits) -> tuple[D
             written = Counter(key for key, _ in pairs)
             twice = (key for key, times in written.items() if times > 1)
             problems.extend(
-                Problem(render_path((key,)), "duplicate_key", written_twice(key)) for key in twice
+                Problem(render_path((key,)), "duplicate_key", duplicate_key_message(key)) for key in twice
             )
         return data
 
     try:
         data = json.loads(text, object_pairs_hook=mapping)
     except RecursionError:
-        raise InvalidSpec([Problem("", "too_deep", too_deep(limits))], source) from None
+        raise InvalidSpec([Problem("", "too_deep", too_deep_message(limits))], source) from None
     problems += check_data(data, (), limits)  # NaN, 1e999 and lone surrogates too: json.loads() takes them
     if any(problem.code in ("too_big", "too_deep") for problem in problems):
         raise InvalidSpec(problems, source)
 
-    def root() -> Place | None:
+    def root() -> SourcePosition | None:
         try:
             return YamlReader(source, limits).read(text)[1]
         except InvalidSpec:  # JSON that is not YAML, such as a pair of surrogates
             return None
 
-    return Document(data, Places(data, root), source), problems
+    return Document(data, SourceMap(data, root), source), problems
 
 
 def scan_documents(
@@ -224,7 +224,7 @@ def scan_documents(
     return data, documents, problems
 
 
-def owner_of(path: Path, documents: Sequence[Document]) -> Document:
+def find_owner(path: Path, documents: Sequence[Document]) -> Document:
     """Of documents that were merged, the one that has what is at `path`, or the nearest part that exists.
 
     What a later document replaced is not there; a mapping that several wrote is where the first began it.
@@ -244,5 +244,5 @@ def _placed(problem: Problem, document: Document) -> Problem:
     """With the source, and with the place if the reader of the text did not know it."""
     line, column = problem.line, problem.column
     if line is None:
-        line, column = document.places.find(problem.path) or (None, None)
+        line, column = document.source_map.find(problem.path) or (None, None)
     return replace(problem, line=line, column=column, source=document.source)

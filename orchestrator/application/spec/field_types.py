@@ -13,35 +13,35 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.application.spec.cron import MACROS, parse_cron, zone_names
 from orchestrator.application.spec.model import ID_PATTERN, ID_RULE, AttemptsOn, OnError, is_id
-from orchestrator.application.values.durations import LONGEST_S, PATTERN, parse_duration
-from orchestrator.application.values.failure_kinds import RETRIED
+from orchestrator.application.values.durations import DURATION_PATTERN, MAX_DURATION_S, parse_duration
+from orchestrator.application.values.failure_kinds import RETRYABLE_KINDS
 from orchestrator.application.values.secret_refs import is_reference
 
 PLAIN_ACTIONS = ("halt", "complete", "retry", "fail", "skip")
 PLAIN_JOINS = ("all", "any", "done")
 ON_ERROR = get_args(OnError)
-LONGEST_MS = LONGEST_S * 1_000
+MAX_DURATION_MS = MAX_DURATION_S * 1_000
 
-SEE = "x-see"
+DEFINITION_REF = "x-see"
 """In the schema of a field, for pydantic has its own ideas of "$ref": what schema.py has a definition of."""
 
-EXPRESSION: dict[str, Any] = {SEE: "Expression"}
+EXPRESSION: dict[str, Any] = {DEFINITION_REF: "Expression"}
 DURATION: dict[str, Any] = {
     "anyOf": [
-        {"type": "integer", "minimum": 0, "maximum": LONGEST_S},
-        {"type": "string", "pattern": f"^{PATTERN}$"},
+        {"type": "integer", "minimum": 0, "maximum": MAX_DURATION_S},
+        {"type": "string", "pattern": f"^{DURATION_PATTERN}$"},
     ]
 }
-SPAN: dict[str, Any] = {
+POSITIVE_DURATION: dict[str, Any] = {
     "anyOf": [
-        {"type": "integer", "minimum": 1, "maximum": LONGEST_S},
+        {"type": "integer", "minimum": 1, "maximum": MAX_DURATION_S},
         {"type": "string", "pattern": "^0*[1-9][0-9]*(ms|s|m|h|d)$"},
     ]
 }
 NO_TIMEOUT: dict[str, Any] = {"type": "string", "pattern": "^[Nn][Oo][Nn][Ee]$"}
 
 
-def seconds(timeout: Any) -> float | None:
+def timeout_seconds(timeout: Any) -> float | None:
     """A timeout that has been checked; None is none."""
     return None if isinstance(timeout, str) and timeout.lower() == "none" else parse_duration(timeout)
 
@@ -88,7 +88,7 @@ def _span(value: Any) -> Any:
 
 def _patience(value: Any, least: float = 0) -> Any:
     try:
-        longest = seconds(value)
+        longest = timeout_seconds(value)
     except ValueError as error:
         raise PydanticCustomError("bad_duration", "{why}; or none", {"why": str(error)}) from None
     if longest is not None and longest < least:
@@ -148,7 +148,7 @@ def _slot(value: Any) -> Any:
     return value
 
 
-def shorthand(value: Any) -> Any:
+def expand_retry_count(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return {"max_retries": value}
     if value is None or isinstance(value, dict):
@@ -157,16 +157,16 @@ def shorthand(value: Any) -> Any:
 
 
 def _failure_name(value: str) -> str:
-    if value not in RETRIED and not _TYPE_NAME.fullmatch(value):
+    if value not in RETRYABLE_KINDS and not _TYPE_NAME.fullmatch(value):
         kinds = "must be a type of exception, such as ValueError or package.Rejected, or a kind of failure: "
-        raise PydanticCustomError("bad_type", "{rule}", {"rule": kinds + ", ".join(RETRIED)})
+        raise PydanticCustomError("bad_type", "{rule}", {"rule": kinds + ", ".join(RETRYABLE_KINDS)})
     return value
 
 
 _TYPE_NAME = re.compile(r"[A-Z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
 
 
-def named(value: Any) -> Any:
+def expand_source_name(value: Any) -> Any:
     if isinstance(value, str) and value:
         return {"base": value}
     if value is None or isinstance(value, dict):
@@ -213,14 +213,17 @@ def _either(*words: str) -> dict[str, Any]:
 
 
 Expression = Annotated[Any, WithJsonSchema(EXPRESSION)]
-Condition = Annotated[Any, WithJsonSchema({SEE: "Condition"})]
-Rule = Annotated[Any, WithJsonSchema({SEE: "Rule"})]
+Condition = Annotated[Any, WithJsonSchema({DEFINITION_REF: "Condition"})]
+Rule = Annotated[Any, WithJsonSchema({DEFINITION_REF: "Rule"})]
 Items = Annotated[
-    Any, WithJsonSchema({"anyOf": [{"type": "array", "items": EXPRESSION}, {SEE: "Rule"}, {"type": "null"}]})
+    Any,
+    WithJsonSchema(
+        {"anyOf": [{"type": "array", "items": EXPRESSION}, {DEFINITION_REF: "Rule"}, {"type": "null"}]}
+    ),
 ]
-Values = Annotated[dict[str, Any], WithJsonSchema({SEE: "Values"})]
+Values = Annotated[dict[str, Any], WithJsonSchema({DEFINITION_REF: "Values"})]
 Count = Annotated[int, Field(ge=1)]
-Milliseconds = Annotated[int, Field(ge=0, le=LONGEST_MS)]
+Milliseconds = Annotated[int, Field(ge=0, le=MAX_DURATION_MS)]
 Priority = Annotated[int, Field(ge=1, le=5)]
 Token = Annotated[str, Field(min_length=1)]
 Identifier = Annotated[str, AfterValidator(_identifier), Field(json_schema_extra={"pattern": ID_PATTERN})]
@@ -232,14 +235,16 @@ ItemName = Annotated[
 FailureName = Annotated[
     str,
     AfterValidator(_failure_name),
-    Field(json_schema_extra={"pattern": f"^({'|'.join(RETRIED)}|{_TYPE_NAME.pattern})$"}),
+    Field(json_schema_extra={"pattern": f"^({'|'.join(RETRYABLE_KINDS)}|{_TYPE_NAME.pattern})$"}),
 ]
 Duration = Annotated[Any, BeforeValidator(_duration), WithJsonSchema(DURATION)]
-Span = Annotated[Any, BeforeValidator(_span), WithJsonSchema(SPAN)]
-Patience = Annotated[
+PositiveDuration = Annotated[Any, BeforeValidator(_span), WithJsonSchema(POSITIVE_DURATION)]
+TimeoutOrNone = Annotated[
     Any, BeforeValidator(_patience), WithJsonSchema({"anyOf": [*DURATION["anyOf"], NO_TIMEOUT]})
 ]
-Timeout = Annotated[Any, BeforeValidator(_timeout), WithJsonSchema({"anyOf": [*SPAN["anyOf"], NO_TIMEOUT]})]
+Timeout = Annotated[
+    Any, BeforeValidator(_timeout), WithJsonSchema({"anyOf": [*POSITIVE_DURATION["anyOf"], NO_TIMEOUT]})
+]
 Policy = Annotated[OnError, BeforeValidator(_policy), WithJsonSchema(_either(*ON_ERROR))]
 Repetition = Annotated[AttemptsOn, BeforeValidator(_repetition)]
 Operator = Annotated[Literal["AND", "OR"], BeforeValidator(_operator), WithJsonSchema(_either("AND", "OR"))]
@@ -247,7 +252,13 @@ Join = Annotated[
     Any,
     BeforeValidator(_join),
     WithJsonSchema(
-        {"anyOf": [{"enum": [*PLAIN_JOINS, None]}, {"type": "integer", "minimum": 1}, {SEE: "Rule"}]}
+        {
+            "anyOf": [
+                {"enum": [*PLAIN_JOINS, None]},
+                {"type": "integer", "minimum": 1},
+                {DEFINITION_REF: "Rule"},
+            ]
+        }
     ),
 ]
 Action = Annotated[
@@ -264,8 +275,11 @@ Action = Annotated[
                             "description": "A step, a list of steps, or an expression that gives either.",
                             "anyOf": [
                                 {"type": "string"},
-                                {"type": "array", "items": {"anyOf": [{"type": "string"}, {SEE: "Rule"}]}},
-                                {SEE: "Rule"},
+                                {
+                                    "type": "array",
+                                    "items": {"anyOf": [{"type": "string"}, {DEFINITION_REF: "Rule"}]},
+                                },
+                                {DEFINITION_REF: "Rule"},
                             ],
                         },
                         "value": {"const": "ready", "description": "What it is set to."},
@@ -277,8 +291,10 @@ Action = Annotated[
         }
     ),
 ]
-Slot = Annotated[
-    Any, BeforeValidator(_slot), WithJsonSchema({"anyOf": [{"type": ["string", "number"]}, {SEE: "Rule"}]})
+ConcurrencyKey = Annotated[
+    Any,
+    BeforeValidator(_slot),
+    WithJsonSchema({"anyOf": [{"type": ["string", "number"]}, {DEFINITION_REF: "Rule"}]}),
 ]
 Override = Annotated[
     dict[str, Any],
@@ -302,10 +318,11 @@ Cron = Annotated[
     AfterValidator(_cron),
     Field(json_schema_extra={"pattern": rf"^\s*({'|'.join(MACROS)}|\S+(\s+\S+){{4}})\s*$"}),
 ]
-Zone = Annotated[str, AfterValidator(_zone), Field(json_schema_extra={"minLength": 1})]
+TimeZoneName = Annotated[str, AfterValidator(_zone), Field(json_schema_extra={"minLength": 1})]
 
 # Read by validation.py, because what they mean depends on the rest of the document.
-Output = Annotated[Any, WithJsonSchema({SEE: "Output"})]
+Output = Annotated[Any, WithJsonSchema({DEFINITION_REF: "Output"})]
 Workflow = Annotated[
-    Any, WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {SEE: "#"}, {"type": "null"}]})
+    Any,
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {DEFINITION_REF: "#"}, {"type": "null"}]}),
 ]

@@ -7,36 +7,36 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from orchestrator.application.spec import field_types as f
-from orchestrator.application.spec.part_models import Written, either, wrong
+from orchestrator.application.spec.part_models import SpecModel, invalid_error, one_of_two_keys
 
 
-class WrittenFilter(Written):
+class FilterModel(SpecModel):
     """A condition, or a group of them: {operator: AND, filters: [...]}."""
 
     noun = "a filter"
-    model_config = ConfigDict(json_schema_extra=either("expression", "operator", "filters", "value"))
+    model_config = ConfigDict(json_schema_extra=one_of_two_keys("expression", "operator", "filters", "value"))
 
     expression: f.Condition = Field(None, description="Must be true; or equal to the value, if there is one.")
     value: f.Expression = Field(None, description="What the expression must be equal to.")
     operator: f.Operator = Field("AND", description="Whether all filters must hold, or one.")
-    filters: list[WrittenFilter] | None = Field(None, description="Conditions and further groups.")
+    filters: list[FilterModel] | None = Field(None, description="Conditions and further groups.")
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         written = self.model_fields_set
         if self.filters is None and self.expression is None:
-            raise wrong("a filter needs an expression, or an operator with filters")
+            raise invalid_error("a filter needs an expression, or an operator with filters")
         if self.filters is not None and not written.isdisjoint(("expression", "value")):
-            raise wrong("has both filters and an expression; keep one")
+            raise invalid_error("has both filters and an expression; keep one")
         if self.filters is None and "operator" in written:
-            raise wrong("has an operator, but no filters that it could join")
+            raise invalid_error("has an operator, but no filters that it could join")
         return self
 
-    def settled(self) -> Any:
+    def to_spec(self) -> Any:
         """The expression that is true when the step may run."""
         if self.filters is None:
             has_value = "value" in self.model_fields_set
             return {"==": [self.expression, self.value]} if has_value else self.expression
         if not self.filters:
             return self.operator == "AND"
-        return {self.operator.lower(): [part.settled() for part in self.filters]}
+        return {self.operator.lower(): [part.to_spec() for part in self.filters]}

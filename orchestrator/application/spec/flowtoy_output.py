@@ -10,10 +10,10 @@ from orchestrator.application.expressions.jsonpath import MAX_SEGMENTS
 from orchestrator.application.spec.report import Report, kind
 from orchestrator.application.values.paths import Path
 
-CONVERT = "use orchestrator convert, or write an expression"
+CONVERT_HINT = "use orchestrator convert, or write an expression"
 
 
-def refuse_templates(document: Mapping[str, Any], report: Report) -> None:
+def reject_templates(document: Mapping[str, Any], report: Report) -> None:
     """A template would reach the executor as the text it is (ruling 17)."""
     todo: list[tuple[Any, Path]] = [(document, ())]
     while todo:
@@ -22,8 +22,8 @@ def refuse_templates(document: Mapping[str, Any], report: Report) -> None:
         if (is_input and isinstance(value, dict) and list(value) == ["template"]) or (
             isinstance(value, str) and ("{{" in value or "{%" in value)
         ):
-            report.add(path, "bad_type", "a template is not evaluated here", CONVERT)
-            report.forget(path)
+            report.add(path, "bad_type", "a template is not evaluated here", CONVERT_HINT)
+            report.ignore_further(path)
         elif isinstance(value, dict):
             todo.extend((item, (*path, key)) for key, item in value.items() if not key.startswith("x-"))
         elif isinstance(value, list):
@@ -59,13 +59,13 @@ _TYPES = ("raw", "json", "jmespath")
 def _expression(entry: dict[str, Any], path: Path, report: Report) -> Any:
     form = entry.get("type") or "raw"
     if form not in _TYPES:
-        hint = report.likely(form, _TYPES)
+        hint = report.suggest(form, _TYPES)
         report.add((*path, "type"), "bad_type", "must be raw, json or jmespath", hint)
         return None
     known = ("name", "type", "value", "path") if form == "jmespath" else ("name", "type")
     for key in entry:
         if key not in known and not key.startswith("x-"):
-            hint = "write type: jmespath" if key in ("value", "path") else report.likely(key, known)
+            hint = "write type: jmespath" if key in ("value", "path") else report.suggest(key, known)
             report.add((*path, key), "unknown_key", f"{key!r} is not a key of an output of type {form}", hint)
     if form != "jmespath":
         return {"var": "result"}
@@ -76,7 +76,7 @@ def _expression(entry: dict[str, Any], path: Path, report: Report) -> Any:
     translated = translate_path(entry[key])
     if translated is None:
         message = f"the path {entry[key]!r:.80} is more than names, [0] and one [*]"
-        report.add((*path, key), "bad_path", message, CONVERT)
+        report.add((*path, key), "bad_path", message, CONVERT_HINT)
     return translated
 
 

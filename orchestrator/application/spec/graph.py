@@ -26,14 +26,14 @@ class Graph:
     """Steps that must be judged whenever a parent ends: their join is a number or an expression."""
     switches: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """For each step that switches list, which ones do."""
-    most_segments: int = 1
+    max_id_segments: int = 1
     """Of one id: ids may contain dots, as paths do, and a path may be far longer."""
 
     def may_join(self, step_id: str, unmet: int) -> bool:
         """Whether a step with so many parents that are not final is to be judged."""
         return not unmet or (step_id in self.eager and unmet < len(self.parents[step_id]))
 
-    def closure(self, ids: Iterable[str]) -> list[str]:
+    def descendants(self, ids: Iterable[str]) -> list[str]:
         """All that depends on these steps, directly or not, without them."""
         given = set(ids)
         seen: set[str] = set()
@@ -54,7 +54,7 @@ class Graph:
 
     def find_step(self, segments: Sequence[str]) -> tuple[str, Sequence[str]] | None:
         """The step a dotted path means, and the rest of the path: the longest declared id that fits."""
-        return longest_id(self.index, segments, self.most_segments)
+        return longest_id(self.index, segments, self.max_id_segments)
 
     def find_target(self, text: str) -> str | None:
         """The step that a `set` means by "X", "steps.X" or "steps.X.status"."""

@@ -26,26 +26,26 @@ from orchestrator.application.spec.graph import (
 )
 from orchestrator.application.spec.model import StepSpec
 
-Where = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 
 _NAMES_IN_A_CYCLE = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class EdgeProblem:
     """What is wrong with the edges of a step; `where` is inside the step, `unknown` the name nobody has."""
 
     step_id: str
-    where: Where
+    where: FieldPath
     code: str
     message: str
     unknown: str | None = None
 
 
-def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[Fault]]:
+def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[EdgeProblem]]:
     """The graph of steps with unique ids, and all that is wrong with it; with faults it is not to be used."""
     index = {step.id: position for position, step in enumerate(steps)}
-    faults: list[Fault] = []
+    faults: list[EdgeProblem] = []
     declared = {step.id: _declared_parents(step, index, faults) for step in steps}
     switched = _switched(steps, index, faults)
     for listed, switch in switched:
@@ -62,18 +62,18 @@ def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[Fault]]:
         roots=tuple(step_id for step_id in index if not parents[step_id]),
         eager=frozenset(step.id for step in steps if not isinstance(step.join, str)),
         switches=_switches(switched),
-        most_segments=max_segments_of(index),
+        max_id_segments=max_segments_of(index),
     )
     return graph, faults
 
 
 @dataclass(frozen=True, slots=True)
 class _Implied:
-    where: Where
+    where: FieldPath
     whole: bool
 
 
-def _expressions(step: StepSpec) -> Iterator[tuple[Where, Any]]:
+def _expressions(step: StepSpec) -> Iterator[tuple[FieldPath, Any]]:
     """Every value of a step that makes it wait for what it reads: one line per key of the language."""
     for key, value in step.input.items():
         yield ("input", key), value
@@ -91,25 +91,27 @@ def _expressions(step: StepSpec) -> Iterator[tuple[Where, Any]]:
         yield ("join",), step.join
 
 
-def _declared_parents(step: StepSpec, index: Mapping[str, int], faults: list[Fault]) -> list[str]:
+def _declared_parents(step: StepSpec, index: Mapping[str, int], faults: list[EdgeProblem]) -> list[str]:
     if not step.depends_on:
         return []
     for position, parent in enumerate(step.depends_on):
         if parent not in index:
             message = f"step {step.id!r} depends on unknown step {parent!r}"
-            faults.append(Fault(step.id, ("depends_on", position), "unknown_dependency", message, parent))
+            faults.append(
+                EdgeProblem(step.id, ("depends_on", position), "unknown_dependency", message, parent)
+            )
     return [parent for parent in dict.fromkeys(step.depends_on) if parent in index]
 
 
 def _switched(
-    steps: Sequence[StepSpec], index: Mapping[str, int], faults: list[Fault]
-) -> dict[tuple[str, str], Where]:
+    steps: Sequence[StepSpec], index: Mapping[str, int], faults: list[EdgeProblem]
+) -> dict[tuple[str, str], FieldPath]:
     """Where each switch lists a step, by the step and the switch."""
-    switched: dict[tuple[str, str], Where] = {}
+    switched: dict[tuple[str, str], FieldPath] = {}
     for step in steps:
         if step.switch is None:
             continue
-        lists: list[tuple[Where, Sequence[str]]] = [
+        lists: list[tuple[FieldPath, Sequence[str]]] = [
             (("switch", "cases", key), ids) for key, ids in step.switch.cases.items()
         ]
         lists.append((("switch", "default"), step.switch.default or ()))
@@ -119,7 +121,7 @@ def _switched(
                     switched.setdefault((listed, step.id), (*where, position))
                 else:
                     message = f"there is no step {listed!r}"
-                    faults.append(Fault(step.id, (*where, position), "unknown_target", message, listed))
+                    faults.append(EdgeProblem(step.id, (*where, position), "unknown_target", message, listed))
     return switched
 
 
@@ -131,21 +133,21 @@ def _switches(switched: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]
 
 
 def _implied_parents(
-    steps: Sequence[StepSpec], index: Mapping[str, int], faults: list[Fault]
+    steps: Sequence[StepSpec], index: Mapping[str, int], faults: list[EdgeProblem]
 ) -> dict[str, dict[str, _Implied]]:
     implied: dict[str, dict[str, _Implied]] = {}
-    most_segments = max_segments_of(index)
+    max_id_segments = max_segments_of(index)
     for step in steps:
         for where, value in _expressions(step):
             for reference in references(value):
                 if reference.has_default or not reference.segments:
                     continue
-                found = longest_id(index, reference.segments, most_segments)
+                found = longest_id(index, reference.segments, max_id_segments)
                 if found is None:
                     if reference.whole:  # as a part of a value, an undefined reference is null (U8)
                         unknown = reference.segments[0]
                         message = f"step {step.id!r} reads unknown step {unknown!r}"
-                        faults.append(Fault(step.id, where, "unknown_dependency", message, unknown))
+                        faults.append(EdgeProblem(step.id, where, "unknown_dependency", message, unknown))
                 elif found[0] != step.id:
                     known = implied.setdefault(step.id, {})
                     has_no_excuse = reference.whole and where[0] == "input"
@@ -188,16 +190,16 @@ class _Cycles:
     steps: Sequence[StepSpec]
     index: Mapping[str, int]
     implied: Mapping[str, Mapping[str, _Implied]]
-    switched: Mapping[tuple[str, str], Where]
+    switched: Mapping[tuple[str, str], FieldPath]
 
-    def find(self, parents: Edges) -> Iterator[Fault]:
+    def find(self, parents: Edges) -> Iterator[EdgeProblem]:
         """A fault for every set of steps that cannot run because of each other, and perhaps more."""
         stuck = parents.keys() - set(topological_order(parents))
         for ring in _rings({step_id: parents[step_id] for step_id in self.index if step_id in stuck}):
             first = ring.index(min(ring, key=self.index.__getitem__))
             yield self._fault(ring[first:] + ring[:first])
 
-    def _fault(self, ring: list[str]) -> Fault:
+    def _fault(self, ring: list[str]) -> EdgeProblem:
         first, second = ring[0], ring[1 % len(ring)]
         names = [*ring, first]
         if len(names) > _NAMES_IN_A_CYCLE:
@@ -205,10 +207,10 @@ class _Cycles:
         message = f"these steps wait for each other: {' -> '.join(names)}"
         declared = self.steps[self.index[first]].depends_on
         if second in declared:
-            return Fault(first, ("depends_on", declared.index(second)), "cycle", message)
+            return EdgeProblem(first, ("depends_on", declared.index(second)), "cycle", message)
         if (first, second) in self.switched:
-            return Fault(second, self.switched[first, second], "cycle", message)
-        return Fault(first, self.implied[first][second].where, "cycle", message)
+            return EdgeProblem(second, self.switched[first, second], "cycle", message)
+        return EdgeProblem(first, self.implied[first][second].where, "cycle", message)
 
 
 def _rings(parents: Edges) -> Iterator[list[str]]:

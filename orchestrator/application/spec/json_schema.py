@@ -11,12 +11,12 @@ from typing import Any
 
 from orchestrator.application.expressions.evaluation import LITERAL
 from orchestrator.application.spec import model as language
-from orchestrator.application.spec.checks import NOT_OF
-from orchestrator.application.spec.field_types import SEE
-from orchestrator.application.spec.step_models import KINDS, WrittenDocument
-from orchestrator.application.values.secret_refs import NAME_PATTERN, SECRET
+from orchestrator.application.spec.checks import FORBIDDEN_KEYS
+from orchestrator.application.spec.field_types import DEFINITION_REF
+from orchestrator.application.spec.step_models import KINDS, WorkflowModel
+from orchestrator.application.values.secret_refs import SECRET, SECRET_NAME_PATTERN
 
-WORDS = {
+OPERATOR_DESCRIPTIONS = {
     "var": "What is at a path such as input.x: path, or [path, default].",
     "vars": "All that is at a JSONPath such as steps.a.output.items[*].price, as a list.",
     "==": "Whether two values are equal; 1 and '1' are.",
@@ -90,16 +90,19 @@ _AS_IT_IS = {"description": "What is inside, as it is: not searched for expressi
 _SECRET = {
     "description": "The name of a secret, which the worker puts here.",
     "type": "string",
-    "pattern": NAME_PATTERN,
+    "pattern": SECRET_NAME_PATTERN,
 }
 _HAS_ONE_KEY = {"type": "object", "minProperties": 1, "maxProperties": 1}
 
-DEFINED: dict[str, Any] = {
+DEFINITIONS: dict[str, Any] = {
     "Rule": {
         "description": _WORDS,
         **_HAS_ONE_KEY,
         "properties": {
-            **{operator: {"description": words, SEE: "Argument"} for operator, words in WORDS.items()},
+            **{
+                operator: {"description": words, DEFINITION_REF: "Argument"}
+                for operator, words in OPERATOR_DESCRIPTIONS.items()
+            },
             LITERAL: _AS_IT_IS,
             SECRET: _SECRET,
         },
@@ -107,35 +110,41 @@ DEFINED: dict[str, Any] = {
     },
     "Argument": {
         "if": _HAS_ONE_KEY,
-        "then": {SEE: "Rule"},
-        "else": {"items": {SEE: "Argument"}, "additionalProperties": {SEE: "Expression"}},
+        "then": {DEFINITION_REF: "Rule"},
+        "else": {
+            "items": {DEFINITION_REF: "Argument"},
+            "additionalProperties": {DEFINITION_REF: "Expression"},
+        },
     },
     "Condition": {
         "description": f"True, false, or {_WORDS}",
-        "anyOf": [{"type": ["boolean", "number", "null"]}, {SEE: "Rule"}],
+        "anyOf": [{"type": ["boolean", "number", "null"]}, {DEFINITION_REF: "Rule"}],
     },
     "Expression": {
         "description": f"A literal, or {_WORDS}",
         "properties": {
-            **{operator: {"description": words} for operator, words in WORDS.items()},
+            **{operator: {"description": words} for operator, words in OPERATOR_DESCRIPTIONS.items()},
             LITERAL: _AS_IT_IS,
             SECRET: {"description": _SECRET["description"]},
         },
-        "if": {**_HAS_ONE_KEY, "propertyNames": {"enum": [*WORDS, LITERAL, SECRET]}},
-        "then": {SEE: "Rule"},
-        "else": {"items": {SEE: "Expression"}, "additionalProperties": {SEE: "Expression"}},
+        "if": {**_HAS_ONE_KEY, "propertyNames": {"enum": [*OPERATOR_DESCRIPTIONS, LITERAL, SECRET]}},
+        "then": {DEFINITION_REF: "Rule"},
+        "else": {
+            "items": {DEFINITION_REF: "Expression"},
+            "additionalProperties": {DEFINITION_REF: "Expression"},
+        },
     },
-    "Values": {"type": "object", "additionalProperties": {SEE: "Expression"}},
+    "Values": {"type": "object", "additionalProperties": {DEFINITION_REF: "Expression"}},
 }
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_PREFIX = "Written"
+_SUFFIX = "Model"
 _OUTPUT: dict[str, Any] = {
     "anyOf": [
         {"type": "null"},
-        {SEE: "Values"},
+        {DEFINITION_REF: "Values"},
         {
             "type": "array",
             "items": {
@@ -164,19 +173,19 @@ _OUTPUT: dict[str, Any] = {
 
 def schema() -> dict[str, Any]:
     """The schema of a workflow document."""
-    root = WrittenDocument.model_json_schema(by_alias=True)
+    root = WorkflowModel.model_json_schema(by_alias=True)
     parts: dict[str, Any] = root.pop("$defs")
-    step = parts["WrittenStep"]
+    step = parts["StepModel"]
     for name, part in {"Workflow": root, **parts}.items():
-        part["title"] = name.removeprefix(_PREFIX)
+        part["title"] = name.removesuffix(_SUFFIX)
         part["patternProperties"] = {"^x-": True}
     root["oneOf"] = _required(root, "steps", "flow")
     for key in root["properties"].keys() & {"steps", "flow"}:
         there = root["properties"][key]
         there.update(there.pop("anyOf")[0])  # an empty key is no list of steps
     _refine_step(step)
-    defined = {name.removeprefix(_PREFIX): part for name, part in parts.items()}
-    defined |= {**DEFINED, "Output": _OUTPUT}
+    defined = {name.removesuffix(_SUFFIX): part for name, part in parts.items()}
+    defined |= {**DEFINITIONS, "Output": _OUTPUT}
     made: dict[str, Any] = _resolved({**root, "$defs": dict(sorted(defined.items()))})
     used = _reachable(made)
     made["$defs"] = {name: part for name, part in made["$defs"].items() if name in used}
@@ -192,7 +201,7 @@ def _refine_step(step: dict[str, Any]) -> None:
     step["oneOf"] = [{"anyOf": tokens}, *_given(step, *kinds)]
     step["allOf"] = [_named_by(step, "op", "id"), _named_by(step, "name", "id", "op")]
     for kind in kinds:
-        refused = {"properties": dict.fromkeys(sorted(NOT_OF[kind]), False)}
+        refused = {"properties": dict.fromkeys(sorted(FORBIDDEN_KEYS[kind]), False)}
         step["allOf"].append({"if": _given(step, kind)[0], "then": refused})
 
 
@@ -224,10 +233,10 @@ def _resolved(value: Any, is_named: bool = False) -> Any:
     for key, item in value.items():
         if is_named and isinstance(item, dict):
             made[key] = _resolved({name: part for name, part in item.items() if name != "title"})
-        elif key == SEE:
+        elif key == DEFINITION_REF:
             made["$ref"] = item if item == "#" else f"#/$defs/{item}"
         elif key == "$ref":
-            made[key] = item.replace(_PREFIX, "")
+            made[key] = item.removesuffix(_SUFFIX)
         elif not (key == "default" and item is None):
             made[key] = _resolved(item, is_named=key == "properties")
     return made

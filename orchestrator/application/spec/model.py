@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 from orchestrator.application.errors import Problem
 from orchestrator.application.spec.graph import Graph
-from orchestrator.application.values.secret_refs import Place
+from orchestrator.application.values.secret_refs import SecretPath
 
-UNDO = "undo"
+COMPENSATION_PART = "undo"
 """`<step>#undo` is the compensation of a step, as `<step>#<n>` is an item of a map."""
 
-WEBHOOK = "#webhook"
+WEBHOOK_UNIT = "#webhook"
 """The unit that tells of the end of an execution: it belongs to no step."""
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -30,11 +30,11 @@ InputType = Literal["string", "number", "integer", "boolean", "object", "array"]
 OnError = Literal["fail", "skip", "continue"]
 AttemptsOn = Literal["error", "any"]
 Action = Literal["halt", "complete", "retry", "fail", "skip", "set"]
-Kind = Literal["task", "wait", "delay", "switch", "workflow"]
-Scope = Literal["flow", "global", "flow_group"]
+StepKind = Literal["task", "wait", "delay", "switch", "workflow"]
+KvScope = Literal["flow", "global", "flow_group"]
 OnMax = Literal["fail", "exit_with_last"]
 OnTimeout = Literal["fail", "continue"]
-End = Literal["complete", "halted", "failed", "cancelled"]
+FinishStatus = Literal["complete", "halted", "failed", "cancelled"]
 CatchUp = Literal["none", "one", "all"]
 Overlap = Literal["allow", "skip", "queue"]
 
@@ -153,7 +153,7 @@ class CompensateSpec:
     timeout_s: float | None = DEFAULT_TIMEOUT_S
     retry: RetrySpec | None = None
     queue: str = DEFAULT_QUEUE
-    secrets: tuple[Place, ...] = ()
+    secrets: tuple[SecretPath, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class WebhookSpec:
 
     url: str
     headers: dict[str, str] = field(default_factory=dict)
-    on: tuple[End, ...] = ("complete", "halted", "failed", "cancelled")
+    on: tuple[FinishStatus, ...] = ("complete", "halted", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """One step, every alias and default applied. `on_error_written`: the step's own key was there.
+    """One step, every alias and default applied. `has_own_on_error`: the step's own key was there.
 
     `fn` is empty unless `kind` is "task". `guards` are the conditions under which the step runs, in the order
     in which they are evaluated, and `guard_keys` the keys they were written under. `timeout_s` has no default
@@ -199,13 +199,13 @@ class StepSpec:
     max_attempts: int = 1
     attempts_on: AttemptsOn = "error"
     on_error: OnError = "fail"
-    on_error_written: bool = False
+    has_own_on_error: bool = False
     queue: str = DEFAULT_QUEUE
     timeout_s: float | None = DEFAULT_TIMEOUT_S
     name: str | None = None
     label: str | None = None
     description: str | None = None
-    kind: Kind = "task"
+    kind: StepKind = "task"
     join: Any = "all"
     guards: tuple[Any, ...] = ()
     guard_keys: tuple[str, ...] = ()
@@ -227,16 +227,16 @@ class StepSpec:
     concurrency: ConcurrencySpec | None = None
     heartbeat_s: float | None = None
     source: dict[str, Any] | None = None
-    priority_written: bool = False
-    secrets: tuple[Place, ...] = ()
+    has_own_priority: bool = False
+    secrets: tuple[SecretPath, ...] = ()
 
     @property
-    def undoing(self) -> StepSpec:
+    def compensation_step(self) -> StepSpec:
         """The compensation of this step as a step of its own: it has a job and attempts, and nothing else."""
         undo = self.compensate
         assert undo is not None, f"{self.id} cannot be compensated"
         return StepSpec(
-            id=f"{self.id}#{UNDO}",
+            id=f"{self.id}#{COMPENSATION_PART}",
             fn=undo.fn,
             input=undo.input,
             retry=undo.retry,
@@ -244,13 +244,13 @@ class StepSpec:
             queue=undo.queue,
             tags=self.tags if undo.queue == self.queue else (),
             priority=self.priority,
-            priority_written=self.priority_written,
+            has_own_priority=self.has_own_priority,
             secrets=undo.secrets,
         )
 
 
 WEBHOOK_STEP = StepSpec(
-    id=WEBHOOK,
+    id=WEBHOOK_UNIT,
     fn="webhook",
     retry=RetrySpec(max_retries=8, max_delay_ms=600_000, jitter_fraction=0.2),
     timeout_s=30.0,
@@ -269,7 +269,7 @@ class WorkflowSpec:
     limits: Limits = Limits()
     defaults: Defaults = Defaults()
     max_workers: int | None = None
-    kv_scopes: tuple[Scope, ...] | None = None
+    kv_scopes: tuple[KvScope, ...] | None = None
     sources: dict[str, Any] = field(default_factory=dict)
     timeout_s: float | None = None
     retention_s: float | None = None
@@ -288,7 +288,7 @@ class LoadedSpec:
     document: dict[str, Any]
     workflow_id: str
     warnings: tuple[Problem, ...] = ()
-    is_sharing: bool = False
+    uses_shared_values: bool = False
     """Whether its expressions may read values that executions share: they are loaded for no other spec."""
     steps: dict[str, StepSpec] = field(init=False, repr=False, compare=False)
 
@@ -303,10 +303,10 @@ def is_id(text: str) -> bool:
 
 def workflow_id(document: Mapping[str, Any]) -> str:
     """The content hash of a document as submitted, before any default: runfox's, byte for byte."""
-    return content_hash(canonical(document))
+    return content_hash(canonical_json(document))
 
 
-def canonical(document: Mapping[str, Any]) -> str:
+def canonical_json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 

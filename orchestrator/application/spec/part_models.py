@@ -22,9 +22,10 @@ from orchestrator.application.spec.model import (
     CompensateSpec,
     ConcurrencySpec,
     Defaults,
-    End,
+    FinishStatus,
     InputSpec,
     InputType,
+    KvScope,
     Limits,
     LoopSpec,
     MapSpec,
@@ -32,13 +33,12 @@ from orchestrator.application.spec.model import (
     Overlap,
     RetrySpec,
     ScheduleSpec,
-    Scope,
     SwitchSpec,
     WebhookSpec,
 )
 
 
-class Written(BaseModel):
+class SpecModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     noun: ClassVar[str] = ""
@@ -57,18 +57,18 @@ class Written(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-def wrong(message: str) -> PydanticCustomError:
+def invalid_error(message: str) -> PydanticCustomError:
     """For a validator of a whole mapping to raise."""
     return PydanticCustomError("bad_type", "{message}", {"message": message})
 
 
-def either(key: str, but_not: str, other: str, but_not_other: str) -> dict[str, Any]:
+def one_of_two_keys(key: str, but_not: str, other: str, but_not_other: str) -> dict[str, Any]:
     """For the schema: one of two keys, and with each of them not a third."""
     pairs = ((key, but_not), (other, but_not_other))
     return {"oneOf": [{"required": [key], "not": {"required": [without]}} for key, without in pairs]}
 
 
-class WrittenInput(Written):
+class InputModel(SpecModel):
     """An input that the workflow expects; others are accepted too."""
 
     noun = "an input"
@@ -77,11 +77,11 @@ class WrittenInput(Written):
     required: bool = Field(False, description="Whether a start without it is refused.")
     default: Any = Field(None, description="What it is when a start does not give it.")
 
-    def settled(self) -> InputSpec:
+    def to_spec(self) -> InputSpec:
         return InputSpec(self.type, self.required, self.default, "default" in self.model_fields_set)
 
 
-class WrittenLimits(Written):
+class LimitsModel(SpecModel):
     """What one execution may use at most: lower than the server's, never higher."""
 
     noun = "limits"
@@ -111,11 +111,11 @@ class WrittenLimits(Written):
         description="How large the output of one step may be, as JSON.",
     )
 
-    def settled(self) -> Limits:
+    def to_spec(self) -> Limits:
         return Limits(**self.model_dump())
 
 
-class WrittenRetry(Written):
+class RetryModel(SpecModel):
     """How a failure is tried again. Delays grow by the multiplier up to max_delay_ms; jitter comes on top."""
 
     noun = "retry"
@@ -133,7 +133,7 @@ class WrittenRetry(Written):
         " (ValueError, package.Rejected; a base counts), and kinds such as timeout.",
     )
 
-    def settled(self) -> RetrySpec | None:
+    def to_spec(self) -> RetrySpec | None:
         if not self.max_retries and not self.non_retryable:
             return None
         return RetrySpec(**{**self.model_dump(), "non_retryable": tuple(self.non_retryable)})
@@ -145,8 +145,8 @@ def short_form(short: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
 
 
 Retry = Annotated[
-    WrittenRetry | None,
-    BeforeValidator(f.shorthand),
+    RetryModel | None,
+    BeforeValidator(f.expand_retry_count),
     Field(
         description="Tries a failure again, later and later. A number is short for max_retries.",
         json_schema_extra=short_form({"type": "integer", "minimum": 0, "maximum": 10_000}),
@@ -154,7 +154,7 @@ Retry = Annotated[
 ]
 
 
-class WrittenDefaults(Written):
+class DefaultsModel(SpecModel):
     """What holds for every step that does not say otherwise."""
 
     noun = "defaults"
@@ -167,19 +167,19 @@ class WrittenDefaults(Written):
     priority: f.Priority = Field(DEFAULT_PRIORITY, description="1 is the most urgent, 5 the least.")
     skip_output_mapping: bool = Field(False, description="Whether outputs stay out of the state.")
 
-    def settled(self) -> Defaults:
+    def to_spec(self) -> Defaults:
         return Defaults(
-            timeout_s=f.seconds(self.timeout),
+            timeout_s=f.timeout_seconds(self.timeout),
             on_error=self.on_error,
             attempts_on=self.attempts_on,
             queue=self.queue,
-            retry=self.retry.settled() if self.retry else None,
+            retry=self.retry.to_spec() if self.retry else None,
             priority=self.priority,
             skip_output_mapping=self.skip_output_mapping,
         )
 
 
-class WrittenBranch(Written):
+class BranchModel(SpecModel):
     """One way on after a result: the first entry whose condition is true decides."""
 
     noun = "a branch entry"
@@ -193,10 +193,10 @@ class WrittenBranch(Written):
     @model_validator(mode="after")
     def _one_result(self) -> Self:
         if {"result", "result_expr"} <= self.model_fields_set:
-            raise wrong("has both result and result_expr; keep one")
+            raise invalid_error("has both result and result_expr; keep one")
         return self
 
-    def settled(self) -> BranchSpec:
+    def to_spec(self) -> BranchSpec:
         is_set = isinstance(self.action, dict)
         return BranchSpec(
             condition=self.condition,
@@ -208,7 +208,7 @@ class WrittenBranch(Written):
         )
 
 
-class WrittenMap(Written):
+class MapModel(SpecModel):
     """One job for each item of a list. The output is {items, count, errors}, in the order of the items."""
 
     noun = "map"
@@ -217,11 +217,11 @@ class WrittenMap(Written):
     as_: f.ItemName = Field("item", alias="as", description="The name of the item in expressions.")
     max_parallel: f.Count | None = Field(None, description="How many items may be in flight at once.")
 
-    def settled(self) -> MapSpec:
+    def to_spec(self) -> MapSpec:
         return MapSpec(self.over, self.as_, self.max_parallel)
 
 
-class WrittenLoop(Written):
+class LoopModel(SpecModel):
     """Repeats the step as long as its executor answers {"_loop": "again", "value": ...}."""
 
     noun = "loop"
@@ -229,11 +229,11 @@ class WrittenLoop(Written):
     max_iterations: f.Count = Field(10, description="How often the executor may ask for one more.")
     on_max: OnMax = Field("fail", description="Whether that is a failure, or the last value is the output.")
 
-    def settled(self) -> LoopSpec:
+    def to_spec(self) -> LoopSpec:
         return LoopSpec(self.max_iterations, self.on_max)
 
 
-class WrittenSwitch(Written):
+class SwitchModel(SpecModel):
     """Chooses which of the listed steps go on; the others are filtered."""
 
     noun = "switch"
@@ -242,24 +242,26 @@ class WrittenSwitch(Written):
     cases: dict[str, list[str]] = Field(description="The steps that go on, by key.")
     default: list[str] | None = Field(None, description="The steps that go on when no case fits.")
 
-    def settled(self) -> SwitchSpec:
+    def to_spec(self) -> SwitchSpec:
         cases = {key: tuple(ids) for key, ids in self.cases.items()}
         return SwitchSpec(self.on, cases, None if self.default is None else tuple(self.default))
 
 
-class WrittenConcurrency(Written):
+class ConcurrencyModel(SpecModel):
     """At most so many in progress for the same key, across all executions."""
 
     noun = "concurrency"
 
-    key: f.Slot = Field(description="Who shares the limit: a name, or an expression that gives one.")
+    key: f.ConcurrencyKey = Field(
+        description="Who shares the limit: a name, or an expression that gives one."
+    )
     limit: f.Count = Field(description="How many may be in progress at once.")
 
-    def settled(self) -> ConcurrencySpec:
+    def to_spec(self) -> ConcurrencySpec:
         return ConcurrencySpec(self.key, self.limit)
 
 
-class WrittenCompensate(Written):
+class CompensateModel(SpecModel):
     """Undoes a completed step when the workflow fails or is cancelled: newest first, one at a time."""
 
     noun = "compensate"
@@ -270,17 +272,19 @@ class WrittenCompensate(Written):
     retry: Retry = None
     queue: f.Identifier = Field(DEFAULT_QUEUE, description="Its queue; the step's if absent.")
 
-    def settled(self, queue: str, defaults: Defaults) -> CompensateSpec:
+    def to_spec(self, queue: str, defaults: Defaults) -> CompensateSpec:
         return CompensateSpec(
             fn=self.fn,
             input=self.input or {},
-            timeout_s=f.seconds(self.timeout) if "timeout" in self.model_fields_set else defaults.timeout_s,
-            retry=self.retry.settled() if self.retry else defaults.retry,
+            timeout_s=f.timeout_seconds(self.timeout)
+            if "timeout" in self.model_fields_set
+            else defaults.timeout_s,
+            retry=self.retry.to_spec() if self.retry else defaults.retry,
             queue=self.queue if "queue" in self.model_fields_set else queue,
         )
 
 
-class WrittenSource(Written):
+class SourceModel(SpecModel):
     """What a step can call: an executor, and how it is set up."""
 
     noun = "a source"
@@ -288,15 +292,15 @@ class WrittenSource(Written):
     type: f.Token = Field(description="The executor: http, process, env, or one of yours.")
     configuration: f.Values | None = Field(None, description="What that executor is set up with.")
 
-    def settled(self) -> dict[str, Any]:
+    def to_spec(self) -> dict[str, Any]:
         return {"type": self.type, "configuration": self.configuration or {}}
 
 
-class WrittenStepSource(Written):
+class StepSourceModel(SpecModel):
     """The source of one step: {type, configuration}, or the base it starts from and what it changes."""
 
     noun = "the source of a step"
-    model_config = ConfigDict(json_schema_extra=either("base", "configuration", "type", "override"))
+    model_config = ConfigDict(json_schema_extra=one_of_two_keys("base", "configuration", "type", "override"))
 
     base: f.Token | None = Field(None, description="The name of the source it starts from.")
     override: f.Override | None = Field(
@@ -308,15 +312,15 @@ class WrittenStepSource(Written):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if (self.base is None) == (self.type is None):
-            raise wrong("needs either a type, or a base to start from")
+            raise invalid_error("needs either a type, or a base to start from")
         if self.base is not None and self.configuration is not None:
-            raise wrong("has a base: write the configuration under override")
+            raise invalid_error("has a base: write the configuration under override")
         if self.type is not None and self.override is not None:
-            raise wrong("has an override, but no base that it could change")
+            raise invalid_error("has an override, but no base that it could change")
         return self
 
 
-class WrittenRunner(Written):
+class RunnerModel(SpecModel):
     """How the steps of one execution are run."""
 
     noun = "runner"
@@ -325,39 +329,39 @@ class WrittenRunner(Written):
     on_error: f.Policy = Field("fail", description="The same as in defaults.")
 
 
-class WrittenKv(Written):
+class KvModel(SpecModel):
     """Values shared beyond the execution: its presence gives meaning to prefixes of output keys."""
 
     noun = "kv"
 
-    scopes: list[Scope] = Field(
+    scopes: list[KvScope] = Field(
         ["flow", "global", "flow_group"], description="The prefixes that output keys may have."
     )
 
 
-class WrittenWebhook(Written):
+class WebhookModel(SpecModel):
     """Whom to tell when the workflow has ended."""
 
     noun = "webhook"
 
     url: f.Address = Field(description="Where the outcome is posted.")
     headers: dict[str, f.Header] | None = Field(None, description="HTTP headers to send along.")
-    on: list[End] | None = Field(None, description="Which ends are told; all of them if absent.")
+    on: list[FinishStatus] | None = Field(None, description="Which ends are told; all of them if absent.")
 
-    def settled(self) -> WebhookSpec:
+    def to_spec(self) -> WebhookSpec:
         told = {} if self.on is None else {"on": tuple(self.on)}
         return WebhookSpec(self.url, self.headers or {}, **told)
 
 
-class WrittenSchedule(Written):
+class ScheduleModel(SpecModel):
     """When a registered workflow starts by itself."""
 
     noun = "schedule"
 
     cron: f.Cron = Field(description="Minute, hour, day, month, weekday; or @hourly, @daily and the like.")
-    timezone: f.Zone = Field("UTC", description="The time zone of the clock, such as Europe/Berlin.")
+    timezone: f.TimeZoneName = Field("UTC", description="The time zone of the clock, such as Europe/Berlin.")
     catch_up: CatchUp = Field("none", description="Which of the starts that were missed are made up for.")
     overlap: Overlap = Field("allow", description="What happens when the last start has not ended yet.")
 
-    def settled(self) -> ScheduleSpec:
+    def to_spec(self) -> ScheduleSpec:
         return ScheduleSpec(self.cron, self.timezone, self.catch_up, self.overlap)

@@ -14,29 +14,29 @@ from pydantic_core import ErrorDetails
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.spec.cron import zone_names
-from orchestrator.application.spec.document import Document, owner_of
+from orchestrator.application.spec.document import Document, find_owner
 from orchestrator.application.spec.field_types import ON_ERROR, PLAIN_ACTIONS, PLAIN_JOINS
-from orchestrator.application.spec.filter_models import WrittenFilter
+from orchestrator.application.spec.filter_models import FilterModel
 from orchestrator.application.spec.part_models import (
-    Written,
-    WrittenBranch,
-    WrittenCompensate,
-    WrittenConcurrency,
-    WrittenDefaults,
-    WrittenInput,
-    WrittenKv,
-    WrittenLimits,
-    WrittenLoop,
-    WrittenMap,
-    WrittenRetry,
-    WrittenRunner,
-    WrittenSchedule,
-    WrittenSource,
-    WrittenStepSource,
-    WrittenSwitch,
-    WrittenWebhook,
+    BranchModel,
+    CompensateModel,
+    ConcurrencyModel,
+    DefaultsModel,
+    InputModel,
+    KvModel,
+    LimitsModel,
+    LoopModel,
+    MapModel,
+    RetryModel,
+    RunnerModel,
+    ScheduleModel,
+    SourceModel,
+    SpecModel,
+    StepSourceModel,
+    SwitchModel,
+    WebhookModel,
 )
-from orchestrator.application.spec.wait_models import WrittenWait, WrittenWaitEvent
+from orchestrator.application.spec.wait_models import WaitEventModel, WaitModel
 from orchestrator.application.values.document_limits import MAX_PROBLEMS, TOO_MANY_PROBLEMS
 from orchestrator.application.values.paths import Path, child, parse_path, render_path
 
@@ -106,15 +106,15 @@ class Report:
         """Add problems whose paths are whole, as `text` gives them."""
         for problem in problems:
             if len(self._problems) == MAX_PROBLEMS:
-                raise InvalidSpec([*self.located(self._problems), TOO_MANY_PROBLEMS], self._source)
+                raise InvalidSpec([*self.with_positions(self._problems), TOO_MANY_PROBLEMS], self._source)
             if problem.path not in self._unreadable:
                 self._problems.append(problem)
 
-    def forget(self, path: Path) -> None:
+    def ignore_further(self, path: Path) -> None:
         """Enough has been said of this value."""
         self._unreadable.add(self.text(path))
 
-    def likely(self, word: Any, known: Sequence[str]) -> str | None:
+    def suggest(self, word: Any, known: Sequence[str]) -> str | None:
         """The hint that names what was probably meant."""
         self._comparisons[0] -= len(known)
         if not isinstance(word, str) or len(word) > 128 or self._comparisons[0] < 0:
@@ -125,9 +125,9 @@ class Report:
 
     def raise_if_any(self) -> None:
         if self._problems:
-            raise InvalidSpec(self.located(self._problems), self._source)
+            raise InvalidSpec(self.with_positions(self._problems), self._source)
 
-    def located(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    def with_positions(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         placed = []
         for problem in problems:
             path = parse_path(problem.path, self._data)
@@ -140,15 +140,15 @@ class Report:
         is_placed = problem.line is not None or problem.source is not None
         if is_placed or not self._documents:
             return problem
-        owner = owner_of(path, self._documents)
-        line, column = owner.places.find(path, of_key=problem.code == "unknown_key") or (None, None)
+        owner = find_owner(path, self._documents)
+        line, column = owner.source_map.find(path, of_key=problem.code == "unknown_key") or (None, None)
         return replace(problem, line=line, column=column, source=owner.source if self._is_merged else None)
 
     def _is_of_its_owner(self, problem: Problem) -> bool:
         """Of a value that a later file has replaced, nothing else is known to be wrong."""
         if not self._is_merged:
             return True
-        return owner_of(parse_path(problem.path, self._data), self._documents).source == problem.source
+        return find_owner(parse_path(problem.path, self._data), self._documents).source == problem.source
 
     def _position(self, path: Path) -> tuple[int, ...]:
         """Where a path comes in the document; a missing part comes before all that is there."""
@@ -167,7 +167,7 @@ class Report:
 
 # What pydantic finds ----------------------------------------------------------------------------------------
 
-_M = TypeVar("_M", bound=Written)
+_M = TypeVar("_M", bound=SpecModel)
 
 
 def parse(model: type[_M], raw: Mapping[str, Any], path: Path, report: Report) -> _M:
@@ -211,26 +211,26 @@ _SEPARATE = frozenset({"inputs", "defaults", "limits", "runner", "sources", "bra
 """Keys of which one part is left out and the others are kept."""
 
 _NAMED = frozenset({"inputs", "sources"})
-_PARTS: dict[str | int, type[Written]] = {
-    "any": WrittenWaitEvent,
-    "branch": WrittenBranch,
-    "compensate": WrittenCompensate,
-    "concurrency": WrittenConcurrency,
-    "defaults": WrittenDefaults,
-    "filters": WrittenFilter,
-    "inputs": WrittenInput,
-    "kv": WrittenKv,
-    "limits": WrittenLimits,
-    "loop": WrittenLoop,
-    "map": WrittenMap,
-    "retry": WrittenRetry,
-    "runner": WrittenRunner,
-    "schedule": WrittenSchedule,
-    "source": WrittenStepSource,
-    "sources": WrittenSource,
-    "switch": WrittenSwitch,
-    "wait": WrittenWait,
-    "webhook": WrittenWebhook,
+_PARTS: dict[str | int, type[SpecModel]] = {
+    "any": WaitEventModel,
+    "branch": BranchModel,
+    "compensate": CompensateModel,
+    "concurrency": ConcurrencyModel,
+    "defaults": DefaultsModel,
+    "filters": FilterModel,
+    "inputs": InputModel,
+    "kv": KvModel,
+    "limits": LimitsModel,
+    "loop": LoopModel,
+    "map": MapModel,
+    "retry": RetryModel,
+    "runner": RunnerModel,
+    "schedule": ScheduleModel,
+    "source": StepSourceModel,
+    "sources": SourceModel,
+    "switch": SwitchModel,
+    "wait": WaitModel,
+    "webhook": WebhookModel,
 }
 _MUST_BE = {
     "string_type": "a text",
@@ -250,7 +250,7 @@ _CHOICES: dict[str | int, Sequence[str]] = {
 _OPTION = re.compile("'([^']*)'")
 
 
-def _model_at(model: type[Written], loc: Path) -> type[Written]:
+def _model_at(model: type[SpecModel], loc: Path) -> type[SpecModel]:
     """The model of the mapping at `loc`; the names of inputs and sources are no keys of the language."""
     is_name = False
     for segment in loc:
@@ -262,19 +262,19 @@ def _model_at(model: type[Written], loc: Path) -> type[Written]:
     return model
 
 
-def _report_fault(fault: ErrorDetails, model: type[Written], path: Path, report: Report) -> None:
+def _report_fault(fault: ErrorDetails, model: type[SpecModel], path: Path, report: Report) -> None:
     """Say what pydantic found in our own codes and words."""
     found, value, context, loc = fault["type"], fault["input"], fault.get("ctx", {}), fault["loc"]
     code, hint = "bad_type", None
     if found in CODES:
         code, message = found, fault["msg"]
         choices = sorted(zone_names()) if loc[-1] == "timezone" else _CHOICES.get(loc[-1], ())
-        hint = report.likely(value, choices)
+        hint = report.suggest(value, choices)
     elif found == "extra_forbidden":
         code = "unknown_key"
         owner = _model_at(model, loc[:-1])
         message = f"{loc[-1]!r} is not a key of {owner.noun}"
-        hint = report.likely(loc[-1], owner.key_names())
+        hint = report.suggest(loc[-1], owner.key_names())
     elif found == "missing":
         code = "unknown_action" if loc[-1] == "action" else "bad_type"
         what = {"action": "an action", "condition": "a condition"}.get(str(loc[-1]), f"the key {loc[-1]!r}")
@@ -286,14 +286,14 @@ def _report_fault(fault: ErrorDetails, model: type[Written], path: Path, report:
         elif found == "list_type" and isinstance(value, str):
             hint = f"write [{value}]"
     elif found == "less_than_equal":
-        is_limit = _model_at(model, loc[:-1]) is WrittenLimits
+        is_limit = _model_at(model, loc[:-1]) is LimitsModel
         rule = "may only lower the limit of the server, which is" if is_limit else "must be at most"
         message = f"{rule} {context['le']}"
     elif found == "greater_than_equal":
         message = f"must be at least {context['ge']}"
     elif found == "literal_error":
         message = f"must be {context['expected'].replace(chr(39), '')}"
-        hint = report.likely(value, _OPTION.findall(context["expected"]))
+        hint = report.suggest(value, _OPTION.findall(context["expected"]))
     elif found == "string_too_short":
         message = "must not be empty"
     else:

@@ -14,11 +14,11 @@ from orchestrator.application.expressions.evaluation import (
     LITERAL,
     is_constant,
     is_expression,
-    places_of_secrets,
+    secret_paths,
 )
-from orchestrator.application.expressions.json_logic import READERS, SCOPED
+from orchestrator.application.expressions.json_logic import DATA_OPERATORS, SCOPED_OPERATORS
 from orchestrator.application.expressions.jsonpath import BadPath, parse
-from orchestrator.application.spec.part_models import WrittenStepSource
+from orchestrator.application.spec.part_models import StepSourceModel
 from orchestrator.application.spec.report import Report
 from orchestrator.application.values.paths import Path
 from orchestrator.application.values.secret_refs import is_reference
@@ -43,7 +43,7 @@ class Sources:
         for name, definition in definitions.items():
             self._check(definition["configuration"], ("sources", name, "configuration"))
 
-    def resolve(self, written: WrittenStepSource, raw: Any, path: Path) -> dict[str, Any] | None:
+    def resolve(self, written: StepSourceModel, raw: Any, path: Path) -> dict[str, Any] | None:
         """The definition that a step means: {type, configuration}. One with expressions has `sources` too:
         the variables that they may read, by source. One that refers to secrets has `secrets`: where."""
         if written.type is not None:
@@ -56,7 +56,7 @@ class Sources:
             change, where = {key: value for key, value in override.items() if key != "type"}, where[:-1]
         self._check(change, where)
         if base not in self._names:
-            hint = self._report.likely(base, self._names)
+            hint = self._report.suggest(base, self._names)
             hint = hint or f"define it under sources, or write {{type: {base}}}"
             where = path if isinstance(raw, str) else (*path, "base")
             self._report.add(where, "unknown_source", f"there is no source {base!r}", hint)
@@ -64,11 +64,11 @@ class Sources:
             return None
         definition = self.definitions[base]
         kind = override.get("type", definition["type"])
-        return self._whole(kind, merged(definition["configuration"], change))
+        return self._whole(kind, merge_configuration(definition["configuration"], change))
 
     def _whole(self, kind: str, configuration: dict[str, Any]) -> dict[str, Any]:
         definition: dict[str, Any] = {"type": kind, "configuration": configuration}
-        if places := [list(place) for place in places_of_secrets(configuration)]:
+        if places := [list(place) for place in secret_paths(configuration)]:
             definition["secrets"] = places
         if all(map(is_constant, configuration.values())):
             return definition
@@ -102,14 +102,14 @@ class Sources:
         source, rest = found
         variables = self._variables[source]
         if rest and rest[0] not in variables:
-            hint = report.likely(rest[0], variables) or "add it to its vars"
+            hint = report.suggest(rest[0], variables) or "add it to its vars"
             report.add(place, "bad_path", f"the source {source!r} has no variable {rest[0]!r}", hint)
 
     def _check_source(self, name: str, place: Path) -> None:
         """One that is wrong itself was reported where it stands."""
         kind = self.definitions[name]["type"] if name in self.definitions else ENV
         if name not in self._names:
-            hint = self._report.likely(name, list(self._variables)) or "define it under sources, of type env"
+            hint = self._report.suggest(name, list(self._variables)) or "define it under sources, of type env"
             self._report.add(place, "unknown_source", f"there is no source {name!r}", hint)
         elif kind != ENV:
             message = f"the source {name!r} is of type {kind}: only those of type {ENV} can be read"
@@ -124,14 +124,14 @@ class Sources:
         return None
 
 
-def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+def merge_configuration(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """Mappings merge key by key, lists and scalars replace; so do expressions and references to secrets: they
     are values."""
     made = dict(base)
     for key, value in change.items():
         before = made.get(key)
         is_deeper = _is_mapping(before) and _is_mapping(value)
-        made[key] = merged(before, value) if is_deeper else value  # type: ignore[arg-type]
+        made[key] = merge_configuration(before, value) if is_deeper else value  # type: ignore[arg-type]
     return made
 
 
@@ -158,11 +158,11 @@ def _readings_in(value: Any, path: Path, is_item: bool) -> Iterator[tuple[Path, 
         [(operator, given)] = value.items()
         path = (*path, operator)
         args = given if isinstance(given, list) else [given]
-        if operator in READERS and not (is_item and operator in _OF_ITEMS):
+        if operator in DATA_OPERATORS and not (is_item and operator in _OF_ITEMS):
             with suppress(BadPath):  # not a path at all: the check of the expression says so
                 yield path, operator, _names(operator, args[0] if args else None)
         for n, item in enumerate(args):
-            is_body = n == 1 and operator in SCOPED
+            is_body = n == 1 and operator in SCOPED_OPERATORS
             where = (*path, n) if isinstance(given, list) else path
             yield from _readings_in(item, where, is_item or is_body)
     elif isinstance(value, dict) and not _is_literal(value):

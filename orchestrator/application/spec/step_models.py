@@ -8,43 +8,43 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from orchestrator.application.spec import field_types as f
-from orchestrator.application.spec.filter_models import WrittenFilter
+from orchestrator.application.spec.filter_models import FilterModel
 from orchestrator.application.spec.model import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
     DEFAULT_TIMEOUT_S,
     ID_PATTERN,
     Defaults,
-    Kind,
+    StepKind,
     StepSpec,
 )
 from orchestrator.application.spec.part_models import (
+    BranchModel,
+    CompensateModel,
+    ConcurrencyModel,
+    DefaultsModel,
+    InputModel,
+    KvModel,
+    LimitsModel,
+    LoopModel,
+    MapModel,
     Retry,
-    Written,
-    WrittenBranch,
-    WrittenCompensate,
-    WrittenConcurrency,
-    WrittenDefaults,
-    WrittenInput,
-    WrittenKv,
-    WrittenLimits,
-    WrittenLoop,
-    WrittenMap,
-    WrittenRunner,
-    WrittenSchedule,
-    WrittenSource,
-    WrittenStepSource,
-    WrittenSwitch,
-    WrittenWebhook,
+    RunnerModel,
+    ScheduleModel,
+    SourceModel,
+    SpecModel,
+    StepSourceModel,
+    SwitchModel,
+    WebhookModel,
     short_form,
 )
-from orchestrator.application.spec.wait_models import WrittenWait
+from orchestrator.application.spec.wait_models import WaitModel
 from orchestrator.application.values.durations import parse_duration, parse_ms
 
-__all__ = ["KINDS", "PlainStep", "Written", "WrittenDocument", "WrittenStep"]
+__all__ = ["KINDS", "PlainStepModel", "SpecModel", "StepModel", "WorkflowModel"]
 
 
-class PlainStep(Written):
+class PlainStepModel(SpecModel):
     """The keys that most steps of most workflows get by with: a large document loads faster for it."""
 
     noun = "a step"
@@ -60,7 +60,7 @@ class PlainStep(Written):
     depends_on: list[str] | None = Field(
         None, description="The steps it waits for, besides those that its expressions read."
     )
-    branch: list[WrittenBranch] | None = Field(None, description="What happens next, by the result.")
+    branch: list[BranchModel] | None = Field(None, description="What happens next, by the result.")
     max_attempts: int = Field(1, ge=1, description="How often it is tried in a row, without a delay.")
     attempts_on: f.Repetition = Field("error", description="any: a success is repeated too.")
     on_error: f.Policy = Field(
@@ -86,7 +86,7 @@ class PlainStep(Written):
     def token(self) -> str | None:
         return self.fn or self.op or self.type
 
-    def settled(self, step_id: str, defaults: Defaults, found: dict[str, Any]) -> StepSpec:
+    def to_spec(self, step_id: str, defaults: Defaults, found: dict[str, Any]) -> StepSpec:
         """`found` is what the document says elsewhere: of this step's source, output and child."""
         return StepSpec(**self._attributes(step_id, defaults))
 
@@ -97,13 +97,13 @@ class PlainStep(Written):
             "fn": self.fn or self.op or self.type or "",
             "input": self.input or {},
             "depends_on": tuple(self.depends_on or ()),
-            "branch": tuple(branch.settled() for branch in self.branch) if self.branch else (),
+            "branch": tuple(branch.to_spec() for branch in self.branch) if self.branch else (),
             "max_attempts": self.max_attempts,
             "attempts_on": self.attempts_on if "attempts_on" in written else defaults.attempts_on,
             "on_error": self.on_error if "on_error" in written else defaults.on_error,
-            "on_error_written": "on_error" in written,
+            "has_own_on_error": "on_error" in written,
             "queue": self.queue if "queue" in written else defaults.queue,
-            "timeout_s": f.seconds(self.timeout) if "timeout" in written else defaults.timeout_s,
+            "timeout_s": f.timeout_seconds(self.timeout) if "timeout" in written else defaults.timeout_s,
             "name": self.name,
             "label": self.label,
             "description": self.description,
@@ -113,13 +113,13 @@ class PlainStep(Written):
         }
 
 
-KINDS: tuple[Kind, ...] = ("wait", "delay", "switch", "workflow")
+KINDS: tuple[StepKind, ...] = ("wait", "delay", "switch", "workflow")
 
 
-class WrittenStep(PlainStep):
+class StepModel(PlainStepModel):
     """One step: exactly one of a token (op, fn, type or source), wait, delay, switch and workflow."""
 
-    source: Annotated[WrittenStepSource | None, BeforeValidator(f.named)] = Field(
+    source: Annotated[StepSourceModel | None, BeforeValidator(f.expand_source_name)] = Field(
         None,
         description="A source as the executor: its name, itself, or a changed one.",
         json_schema_extra=short_form({"type": "string", "minLength": 1}),
@@ -130,7 +130,7 @@ class WrittenStep(PlainStep):
         "however they ended; a number of them; or an expression over ctx.status.",
     )
     when: f.Condition = Field(None, description="False: the step is filtered, its path is not taken.")
-    filters: WrittenFilter | None = Field(None, description="Further conditions, in groups.")
+    filters: FilterModel | None = Field(None, description="Further conditions, in groups.")
     required: list[f.Token] | None = Field(
         None, description="Paths such as input.url that must not be null: else the step fails."
     )
@@ -140,11 +140,11 @@ class WrittenStep(PlainStep):
         None, description="Reshapes what the executor returned, which is result in its expressions."
     )
     skip_output_mapping: bool = Field(False, description="Whether its output stays out of the state.")
-    map: WrittenMap | None = Field(None, description="One job for each item of a list.")
-    loop: WrittenLoop | None = Field(None, description="Repeats the step until its executor is done.")
-    wait: WrittenWait | None = Field(None, description="Waits for a signal; no job.")
+    map: MapModel | None = Field(None, description="One job for each item of a list.")
+    loop: LoopModel | None = Field(None, description="Repeats the step until its executor is done.")
+    wait: WaitModel | None = Field(None, description="Waits for a signal; no job.")
     delay: f.Duration | None = Field(None, description="Completes when the time has passed; no job.")
-    switch: WrittenSwitch | None = Field(None, description="Chooses which steps go on; no job.")
+    switch: SwitchModel | None = Field(None, description="Chooses which steps go on; no job.")
     workflow: f.Workflow = Field(
         None, description="A child: the name of a registered workflow, or one written here."
     )
@@ -155,26 +155,26 @@ class WrittenStep(PlainStep):
     kv_add: f.Values | None = Field(
         None, description="Adds to numbers that executions share, when it completes: key to expression."
     )
-    compensate: WrittenCompensate | None = Field(None, description="Undoes it if the workflow fails later.")
-    concurrency: WrittenConcurrency | None = Field(None, description="A limit that executions share.")
-    heartbeat: f.Span | None = Field(
+    compensate: CompensateModel | None = Field(None, description="Undoes it if the workflow fails later.")
+    concurrency: ConcurrencyModel | None = Field(None, description="A limit that executions share.")
+    heartbeat: f.PositiveDuration | None = Field(
         None, description="How often its executor must report to count as alive."
     )
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> StepKind:
         return next((kind for kind in KINDS if getattr(self, kind) is not None), "task")
 
-    def settled(self, step_id: str, defaults: Defaults, found: dict[str, Any]) -> StepSpec:
+    def to_spec(self, step_id: str, defaults: Defaults, found: dict[str, Any]) -> StepSpec:
         written = self.model_fields_set
         attributes = self._attributes(step_id, defaults)
         guards = [] if self.when is None else [("when", self.when)]
         if self.filters is not None:
-            guards.append(("filters", self.filters.settled()))
+            guards.append(("filters", self.filters.to_spec()))
         if self.retry is not None:
-            attributes["retry"] = self.retry.settled()
+            attributes["retry"] = self.retry.to_spec()
         if "priority" in written:
-            attributes |= {"priority": self.priority, "priority_written": True}
+            attributes |= {"priority": self.priority, "has_own_priority": True}
         if "skip_output_mapping" in written:
             attributes["skip_output_mapping"] = self.skip_output_mapping
         if self.kind != "task" and "timeout" not in written:
@@ -188,48 +188,48 @@ class WrittenStep(PlainStep):
                 "guard_keys": tuple(key for key, _ in guards),
                 "required": tuple(self.required or ()),
                 "defer_ms": self.defer_ms,
-                "map": self.map.settled() if self.map else None,
-                "loop": self.loop.settled() if self.loop else None,
-                "wait": self.wait.settled() if self.wait else None,
+                "map": self.map.to_spec() if self.map else None,
+                "loop": self.loop.to_spec() if self.loop else None,
+                "wait": self.wait.to_spec() if self.wait else None,
                 "delay_ms": None if self.delay is None else parse_ms(self.delay),
-                "switch": self.switch.settled() if self.switch else None,
+                "switch": self.switch.to_spec() if self.switch else None,
                 "tags": () if "queue" in written else tuple(self.tags or ()),
                 "kv_add": self.kv_add or {},
-                "compensate": self.compensate.settled(attributes["queue"], defaults)
+                "compensate": self.compensate.to_spec(attributes["queue"], defaults)
                 if self.compensate
                 else None,
-                "concurrency": self.concurrency.settled() if self.concurrency else None,
+                "concurrency": self.concurrency.to_spec() if self.concurrency else None,
                 "heartbeat_s": None if self.heartbeat is None else parse_duration(self.heartbeat),
             }
             | found
         )
 
 
-class WrittenDocument(Written):
+class WorkflowModel(SpecModel):
     """A workflow. Only steps are required; keys that begin with x- are free."""
 
     noun = "a workflow"
 
     name: str | None = Field(None, description="Text for people.")
     description: str | None = Field(None, description="Text for people.")
-    inputs: dict[str, WrittenInput] | None = Field(None, description="The inputs it expects.")
-    defaults: WrittenDefaults | None = Field(None, description="What holds for every step.")
-    runner: WrittenRunner | None = Field(None, description="How the steps are run.")
-    limits: WrittenLimits | None = Field(None, description="What one execution may use at most.")
-    kv: WrittenKv | None = Field(None, description="Values shared beyond the execution.")
-    sources: dict[str, WrittenSource] | None = Field(
+    inputs: dict[str, InputModel] | None = Field(None, description="The inputs it expects.")
+    defaults: DefaultsModel | None = Field(None, description="What holds for every step.")
+    runner: RunnerModel | None = Field(None, description="How the steps are run.")
+    limits: LimitsModel | None = Field(None, description="What one execution may use at most.")
+    kv: KvModel | None = Field(None, description="Values shared beyond the execution.")
+    sources: dict[str, SourceModel] | None = Field(
         None,
         description="What steps can call, by name.",
         json_schema_extra={"propertyNames": {"pattern": ID_PATTERN}},
     )
-    steps: list[WrittenStep] | None = Field(
+    steps: list[StepModel] | None = Field(
         None, description="The steps; they run when what they need is there."
     )
-    flow: list[WrittenStep] | None = Field(None, description="Another word for steps.")
+    flow: list[StepModel] | None = Field(None, description="Another word for steps.")
     outputs: f.Values | None = Field(None, description="The outcome: literals and expressions.")
-    webhook: WrittenWebhook | None = Field(None, description="Whom to tell when it has ended.")
+    webhook: WebhookModel | None = Field(None, description="Whom to tell when it has ended.")
     timeout: f.Timeout | None = Field(None, description="How long the whole execution may take; or none.")
-    retention: f.Span | None = Field(None, description="How long the finished execution is kept.")
-    concurrency: WrittenConcurrency | None = Field(None, description="A limit that executions share.")
-    schedule: WrittenSchedule | None = Field(None, description="When it starts by itself, once registered.")
+    retention: f.PositiveDuration | None = Field(None, description="How long the finished execution is kept.")
+    concurrency: ConcurrencyModel | None = Field(None, description="A limit that executions share.")
+    schedule: ScheduleModel | None = Field(None, description="When it starts by itself, once registered.")
     redact: list[f.Token] | None = Field(None, description="Keys hidden in logs, history and webhooks.")

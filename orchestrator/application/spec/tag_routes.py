@@ -15,29 +15,29 @@ from dataclasses import dataclass, replace
 from orchestrator.application.errors import NoRoute
 from orchestrator.application.spec.model import ID_RULE, WEBHOOK_STEP, WorkflowSpec, is_id
 
-SETTING = "ORCHESTRATOR_TAGS"
+TAGS_VARIABLE = "ORCHESTRATOR_TAGS"
 REST = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Routes:
+class TagRoutes:
     """`is_open`: tags that no entry covers mean nothing; otherwise they are refused."""
 
     entries: tuple[tuple[frozenset[str], str], ...] = ()
-    is_open: bool = False
+    allows_unknown_tags: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Routes:
+    def parse(cls, text: str) -> TagRoutes:
         """The table in a text; ValueError with what is wrong with it."""
         parts = [part.strip() for part in text.split(",") if part.strip()]
         return cls(tuple(_entry(part) for part in parts if part != REST), REST in parts)
 
     def __str__(self) -> str:
         written = [f"{'+'.join(sorted(tags))}={queue}" for tags, queue in self.entries]
-        return ", ".join([*written, REST] if self.is_open else written)
+        return ", ".join([*written, REST] if self.allows_unknown_tags else written)
 
-    def opened(self) -> Routes:
-        return replace(self, is_open=True)
+    def allow_unknown_tags(self) -> TagRoutes:
+        return replace(self, allows_unknown_tags=True)
 
     def queue_of(self, tags: Collection[str], queue: str, step: str = "") -> str:
         """Where a step with these tags goes, whose own queue is this one; NoRoute when nobody serves it."""
@@ -46,8 +46,8 @@ class Routes:
         covering = [entry for entry in self.entries if entry[0].issuperset(tags)]
         if covering:
             return min(covering, key=lambda entry: len(entry[0]))[1]
-        if not self.is_open:
-            raise NoRoute(step, sorted(tags), SETTING, str(self))
+        if not self.allows_unknown_tags:
+            raise NoRoute(step, sorted(tags), TAGS_VARIABLE, str(self))
         return queue
 
     def queues(self, spec: WorkflowSpec) -> set[str]:
@@ -58,7 +58,7 @@ class Routes:
             if step.kind == "task":
                 found.add(self.queue_of(step.tags, step.queue, step.id))
             if step.compensate is not None:
-                undo = step.undoing
+                undo = step.compensation_step
                 found.add(self.queue_of(undo.tags, undo.queue, undo.id))
             if step.child is not None and step.child.loaded is not None:
                 found |= self.queues(step.child.loaded.spec)

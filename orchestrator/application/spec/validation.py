@@ -12,19 +12,25 @@ from types import UnionType
 from typing import Any
 
 from orchestrator.application.errors import Problem
-from orchestrator.application.expressions.evaluation import places_of_secrets
+from orchestrator.application.expressions.evaluation import secret_paths
 from orchestrator.application.spec.checks import (
     check_join,
     check_kind,
     check_rule,
-    check_settled,
     check_step,
+    check_step_spec,
     check_values,
-    warnings_of,
+    find_warnings,
 )
-from orchestrator.application.spec.document import Document, Places, check_data, scan_document, scan_documents
-from orchestrator.application.spec.field_types import seconds
-from orchestrator.application.spec.flowtoy_output import read_output, refuse_templates
+from orchestrator.application.spec.document import (
+    Document,
+    SourceMap,
+    check_data,
+    scan_document,
+    scan_documents,
+)
+from orchestrator.application.spec.field_types import timeout_seconds
+from orchestrator.application.spec.flowtoy_output import read_output, reject_templates
 from orchestrator.application.spec.graph_builder import build_graph
 from orchestrator.application.spec.model import (
     ID_RULE,
@@ -36,13 +42,13 @@ from orchestrator.application.spec.model import (
     LoadedSpec,
     StepSpec,
     WorkflowSpec,
-    canonical,
+    canonical_json,
     content_hash,
     is_id,
 )
 from orchestrator.application.spec.report import CODES, WARNINGS, Report, kind, parse
 from orchestrator.application.spec.sources import Sources
-from orchestrator.application.spec.step_models import PlainStep, WrittenDocument, WrittenStep
+from orchestrator.application.spec.step_models import PlainStepModel, StepModel, WorkflowModel
 from orchestrator.application.values.paths import Path, render_path
 from orchestrator.application.values.payload_refs import is_reference
 from orchestrator.application.values.secret_refs import SECRET
@@ -64,9 +70,9 @@ def load_specs(texts: Sequence[tuple[str, str]]) -> LoadedSpec:
     return _checked(data, Report(data, documents, problems))
 
 
-def check_spec(data: Any, places: Places | None = None, source: str | None = None) -> LoadedSpec:
+def check_spec(data: Any, source_map: SourceMap | None = None, source: str | None = None) -> LoadedSpec:
     """The spec in plain data; InvalidSpec with all its problems."""
-    report = Report(data, [Document(data, places or Places(data, lambda: None), source)])
+    report = Report(data, [Document(data, source_map or SourceMap(data, lambda: None), source)])
     report.extend(check_data(data))
     report.raise_if_any()
     return _checked(data, report)
@@ -105,8 +111,8 @@ def _checked(data: Any, report: Report) -> LoadedSpec:
         report.raise_if_any()
     loaded = _Walk(data, report, _Nesting()).read()
     report.raise_if_any()
-    warnings = warnings_of(loaded.spec, loaded.graph, loaded.document, report)
-    return replace(loaded, warnings=report.located(warnings))
+    warnings = find_warnings(loaded.spec, loaded.graph, loaded.document, report)
+    return replace(loaded, warnings=report.with_positions(warnings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +130,20 @@ class _Walk:
     """The way through one workflow."""
 
     def __init__(self, data: dict[str, Any], report: Report, nesting: _Nesting) -> None:
-        self._data, self._report, self._text = data, report, canonical(data)
+        self._data, self._report, self._text = data, report, canonical_json(data)
         self._has_secrets = f'"{SECRET}":' in self._text  # few documents: the others are not searched
         self._key = "flow" if "flow" in data else "steps"
         if self._key == "flow":
-            refuse_templates(data, report)
-        self._header = parse(WrittenDocument, {**data, "steps": [], "flow": None}, (), report)
+            reject_templates(data, report)
+        self._header = parse(WorkflowModel, {**data, "steps": [], "flow": None}, (), report)
         self._defaults = self._settled_defaults()
-        self._limits = self._header.limits.settled() if self._header.limits else Limits()
+        self._limits = self._header.limits.to_spec() if self._header.limits else Limits()
         self._nesting = nesting.lowered(self._limits)
         self._sources = self._settled_sources()
 
     def read(self) -> LoadedSpec:
         header, report = self._header, self._report
-        inputs = {name: declared.settled() for name, declared in (header.inputs or {}).items()}
+        inputs = {name: declared.to_spec() for name, declared in (header.inputs or {}).items()}
         _check_inputs_declared(inputs, report)
         if header.schedule is not None:
             _check_inputs_unasked(inputs, report)
@@ -148,13 +154,13 @@ class _Walk:
         graph, faults = build_graph(list(steps.values()))
         position = {step.id: n for n, step in steps.items()}
         for fault in faults:
-            hint = report.likely(fault.unknown, graph.order) if fault.unknown else None
+            hint = report.suggest(fault.unknown, graph.order) if fault.unknown else None
             report.add((self._key, position[fault.step_id], *fault.where), fault.code, fault.message, hint)
         for n, (raw, written, step) in walked.items():
             path: Path = (self._key, n)
             check_step(raw, written, path, graph, report)
-            if step is not None and isinstance(written, WrittenStep):
-                check_settled(step, kv_scopes, path, report)
+            if step is not None and isinstance(written, StepModel):
+                check_step_spec(step, kv_scopes, path, report)
                 if not faults:
                     check_join(step, path, graph, report)
         check_values(self._data.get("outputs"), ("outputs",), report)
@@ -172,18 +178,20 @@ class _Walk:
             max_workers=header.runner.max_workers if header.runner else None,
             kv_scopes=kv_scopes,
             sources=self._sources.definitions,
-            timeout_s=None if header.timeout is None else seconds(header.timeout),
-            retention_s=None if header.retention is None else seconds(header.retention),
-            concurrency=header.concurrency.settled() if header.concurrency else None,
+            timeout_s=None if header.timeout is None else timeout_seconds(header.timeout),
+            retention_s=None if header.retention is None else timeout_seconds(header.retention),
+            concurrency=header.concurrency.to_spec() if header.concurrency else None,
             redact=tuple(header.redact or ()),
-            webhook=header.webhook.settled() if header.webhook else None,
-            schedule=header.schedule.settled() if header.schedule else None,
+            webhook=header.webhook.to_spec() if header.webhook else None,
+            schedule=header.schedule.to_spec() if header.schedule else None,
         )
-        return LoadedSpec(spec, graph, self._data, content_hash(self._text), is_sharing="kv" in self._text)
+        return LoadedSpec(
+            spec, graph, self._data, content_hash(self._text), uses_shared_values="kv" in self._text
+        )
 
     def _settled_defaults(self) -> Defaults:
         header = self._header
-        defaults = header.defaults.settled() if header.defaults else Defaults()
+        defaults = header.defaults.to_spec() if header.defaults else Defaults()
         if header.runner is None or "on_error" not in header.runner.model_fields_set:
             return defaults
         policy = header.runner.on_error
@@ -201,29 +209,29 @@ class _Walk:
             if isinstance(names[name], dict):
                 path: Path = ("sources", name, "configuration")
                 check_values(names[name].get("configuration"), path, self._report, "anywhere")
-        definitions = {name: source.settled() for name, source in (self._header.sources or {}).items()}
+        definitions = {name: source.to_spec() for name, source in (self._header.sources or {}).items()}
         return Sources(definitions, names, self._report)
 
-    def _walk_steps(self) -> dict[int, tuple[dict[str, Any], PlainStep, StepSpec | None]]:
+    def _walk_steps(self) -> dict[int, tuple[dict[str, Any], PlainStepModel, StepSpec | None]]:
         """By position: what was written, its model, and the step if it has an id of its own."""
-        walked: dict[int, tuple[dict[str, Any], PlainStep, StepSpec | None]] = {}
+        walked: dict[int, tuple[dict[str, Any], PlainStepModel, StepSpec | None]] = {}
         taken: dict[str, int] = {}
         for n, raw in enumerate(self._listed()):
             path: Path = (self._key, n)
             if not isinstance(raw, dict):
                 self._report.add(path, "bad_type", f"a step must be a mapping, not {kind(raw)}")
                 continue
-            model = PlainStep if _PLAIN_KEYS.issuperset(raw) else WrittenStep
+            model = PlainStepModel if _PLAIN_KEYS.issuperset(raw) else StepModel
             written = parse(model, raw, path, self._report)
-            if not written.token or model is WrittenStep:
+            if not written.token or model is StepModel:
                 check_kind(raw, path, self._report)
             step_id = self._identified(written, raw, path, taken)
             if step_id is None:
                 walked[n] = raw, written, None
                 continue
             taken[step_id] = n
-            found = self._found(written, raw, path) if isinstance(written, WrittenStep) else {}
-            step = written.settled(step_id, self._defaults, found)
+            found = self._found(written, raw, path) if isinstance(written, StepModel) else {}
+            step = written.to_spec(step_id, self._defaults, found)
             walked[n] = raw, written, _with_secrets(step) if self._has_secrets else step
         return walked
 
@@ -243,7 +251,7 @@ class _Walk:
         return steps
 
     def _identified(
-        self, written: PlainStep, raw: Mapping[str, Any], path: Path, taken: Mapping[str, int]
+        self, written: PlainStepModel, raw: Mapping[str, Any], path: Path, taken: Mapping[str, int]
     ) -> str | None:
         identity = written.identity
         if identity is None:
@@ -262,7 +270,7 @@ class _Walk:
             return None
         return name
 
-    def _found(self, written: WrittenStep, raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    def _found(self, written: StepModel, raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
         """What the keys of a step mean that need the rest of the document to be read."""
         found: dict[str, Any] = {}
         if written.source is not None:
@@ -298,11 +306,11 @@ class _Walk:
 def _with_secrets(step: StepSpec) -> StepSpec:
     undo = step.compensate
     if undo is not None:
-        undo = replace(undo, secrets=tuple(places_of_secrets(undo.input)))
-    return replace(step, secrets=tuple(places_of_secrets(step.input)), compensate=undo)
+        undo = replace(undo, secrets=tuple(secret_paths(undo.input)))
+    return replace(step, secrets=tuple(secret_paths(step.input)), compensate=undo)
 
 
-_PLAIN_KEYS = frozenset(PlainStep.key_names())
+_PLAIN_KEYS = frozenset(PlainStepModel.key_names())
 
 
 # Inputs -----------------------------------------------------------------------------------------------------

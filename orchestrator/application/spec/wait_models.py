@@ -8,11 +8,11 @@ from pydantic import ConfigDict, Field, model_validator
 
 from orchestrator.application.spec import field_types as f
 from orchestrator.application.spec.model import OnTimeout, WaitSpec
-from orchestrator.application.spec.part_models import Written, either, wrong
+from orchestrator.application.spec.part_models import SpecModel, invalid_error, one_of_two_keys
 from orchestrator.application.values.durations import parse_ms
 
 
-class WrittenWaitEvent(Written):
+class WaitEventModel(SpecModel):
     """One of the events that end a wait: a signal, or a timeout."""
 
     noun = "an event to wait for"
@@ -24,24 +24,28 @@ class WrittenWaitEvent(Written):
     @model_validator(mode="after")
     def _one_event(self) -> Self:
         if (self.signal is None) == (self.timeout is None):
-            raise wrong("must be either {signal: ...} or {timeout: ...}")
+            raise invalid_error("must be either {signal: ...} or {timeout: ...}")
         if self.signal == "timeout":
-            raise wrong("a signal cannot be called timeout here: the output would not say which it was")
+            raise invalid_error(
+                "a signal cannot be called timeout here: the output would not say which it was"
+            )
         return self
 
 
-class WrittenWait(Written):
+class WaitModel(SpecModel):
     """Waits for a signal from outside, or for the first of several events. Nothing runs meanwhile."""
 
     noun = "wait"
-    model_config = ConfigDict(json_schema_extra=either("signal", "any", "any", "timeout"))
+    model_config = ConfigDict(json_schema_extra=one_of_two_keys("signal", "any", "any", "timeout"))
 
     signal: f.Identifier | None = Field(
         None, description="The name of the signal; its payload is the output."
     )
-    timeout: f.Patience | None = Field(None, description="How long it waits at most; for ever if absent.")
+    timeout: f.TimeoutOrNone | None = Field(
+        None, description="How long it waits at most; for ever if absent."
+    )
     on_timeout: OnTimeout = Field("fail", description="Whether a timeout is a failure, or an empty output.")
-    any: list[WrittenWaitEvent] | None = Field(
+    any: list[WaitEventModel] | None = Field(
         None,
         description="Several events, of which the first wins.",
         json_schema_extra={"contains": {"required": ["signal"]}},
@@ -50,20 +54,20 @@ class WrittenWait(Written):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if (self.signal is None) == (self.any is None):
-            raise wrong("needs either a signal or any: a list of events")
+            raise invalid_error("needs either a signal or any: a list of events")
         if self.any is not None:
             if not self.model_fields_set <= {"signal", "any"}:
-                raise wrong("with any, a timeout is one of its events: [{signal: a}, {timeout: 24h}]")
+                raise invalid_error("with any, a timeout is one of its events: [{signal: a}, {timeout: 24h}]")
             names = [event.signal or "timeout" for event in self.any]
             if set(names) <= {"timeout"}:
-                raise wrong("any needs at least one signal")
+                raise invalid_error("any needs at least one signal")
             if twice := next((name for name in names if names.count(name) > 1), None):
-                raise wrong(f"any has {twice} twice")
+                raise invalid_error(f"any has {twice} twice")
         return self
 
-    def settled(self) -> WaitSpec:
+    def to_spec(self) -> WaitSpec:
         if self.any is None:
-            patience = None if self.timeout is None else f.seconds(self.timeout)
+            patience = None if self.timeout is None else f.timeout_seconds(self.timeout)
             timeout_ms = None if patience is None else parse_ms(self.timeout)
             return WaitSpec((self.signal or "",), timeout_ms, self.on_timeout)
         signals = tuple(event.signal for event in self.any if event.signal is not None)

@@ -19,10 +19,10 @@ from orchestrator.application.values.document_limits import (
     MAX_PROBLEMS,
     TOO_MANY_PROBLEMS,
     DocumentLimits,
-    fault_of,
-    too_deep,
-    too_many,
-    written_twice,
+    duplicate_key_message,
+    not_json_reason,
+    too_deep_message,
+    too_many_nodes_message,
 )
 from orchestrator.application.values.paths import render_path
 
@@ -43,12 +43,12 @@ _CONSTRUCT: dict[str, Callable[[yaml.ScalarNode], Any]] = {
 }
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """Where a node begins, counted from 1, and the places of what is inside it and of a mapping's keys."""
 
     line: int
     column: int
-    children: dict[str, Place] | list[Place] | None = None
+    children: dict[str, SourcePosition] | list[SourcePosition] | None = None
     keys: dict[str, tuple[int, int]] | None = None
 
 
@@ -56,7 +56,7 @@ class _Node(NamedTuple):
     """A finished node. `size` counts what its aliases expand to; `text` is the source of a scalar."""
 
     value: Any
-    place: Place
+    place: SourcePosition
     size: int
     height: int
     text: str | None = None
@@ -92,7 +92,7 @@ class YamlReader:
         self._count = 0
         self._root: _Node | None = None
 
-    def read(self, text: str) -> tuple[Any, Place | None]:
+    def read(self, text: str) -> tuple[Any, SourcePosition | None]:
         try:
             for event in yaml.parse(text, Loader=_LOADER):
                 self._take(event)
@@ -129,9 +129,9 @@ class YamlReader:
         if self._expects_key():
             is_merge = event.value == "<<" and event.tag is None and event.implicit[0]
             self._key(event.value, at, is_merge)
-            node = _Node(event.value, Place(*at), 1, 0, event.value)
+            node = _Node(event.value, SourcePosition(*at), 1, 0, event.value)
         else:
-            node = _Node(self._value(event, at), Place(*at), 1, 0, event.value)
+            node = _Node(self._value(event, at), SourcePosition(*at), 1, 0, event.value)
             self._attach(node)
         if event.anchor is not None:
             self._anchors[event.anchor] = node
@@ -149,7 +149,7 @@ class YamlReader:
         if construct := _CONSTRUCT.get(tag):
             try:
                 value = construct(yaml.ScalarNode(tag, text))
-                fault = fault_of(value)
+                fault = not_json_reason(value)
             except (ValueError, LookupError, OverflowError):
                 value, fault = None, f"{_short(text)!r} cannot be read as {tag.removeprefix(_TAG)}"
         elif tag == _TAG + "timestamp":
@@ -166,7 +166,7 @@ class YamlReader:
         if self._expects_key():
             self._stop("not_json", "a key must be a text, not a collection", at)
         if len(self._stack) >= self._limits.max_depth:
-            self._stop("too_deep", too_deep(self._limits), at)
+            self._stop("too_deep", too_deep_message(self._limits), at)
         if event.tag not in _COLLECTIONS[type(value)]:
             self._problem(
                 "not_json", f"a value of type {(event.tag or '').removeprefix(_TAG)} is not JSON", at
@@ -189,7 +189,7 @@ class YamlReader:
             done.value.update(own_value)
             done.children.update(own_children)
             done.keys.update(own_keys)
-        place = Place(*done.at, done.children, done.keys)
+        place = SourcePosition(*done.at, done.children, done.keys)
         node = _Node(done.value, place, self._count - done.counted, done.height)
         if done.anchor is not None:
             self._anchors[done.anchor] = node
@@ -204,7 +204,7 @@ class YamlReader:
         if node is None:
             self._stop("too_deep", f"the alias {name!r} is inside what it stands for", at)
         if len(self._stack) + node.height > self._limits.max_depth:
-            self._stop("too_deep", too_deep(self._limits), at)
+            self._stop("too_deep", too_deep_message(self._limits), at)
         self._add(node.size, at)
         if not self._expects_key():
             self._attach(node._replace(place=node.place._replace(line=at[0], column=at[1])))
@@ -217,7 +217,7 @@ class YamlReader:
         mapping = self._stack[-1]
         mapping.key, mapping.merging = key, is_merge
         if key in mapping.keys:
-            self._problem("duplicate_key", written_twice(key), at)
+            self._problem("duplicate_key", duplicate_key_message(key), at)
         mapping.keys[key] = at
 
     def _attach(self, node: _Node) -> None:
@@ -253,7 +253,7 @@ class YamlReader:
     def _add(self, nodes: int, at: tuple[int, int] | None = None) -> None:
         self._count += nodes
         if self._count > self._limits.max_nodes:
-            self._stop("too_big", too_many(self._limits), at)
+            self._stop("too_big", too_many_nodes_message(self._limits), at)
 
     def _problem(self, code: str, message: str, at: tuple[int, int] | None) -> None:
         segments = (open_.segment() for open_ in self._stack)

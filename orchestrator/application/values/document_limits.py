@@ -24,19 +24,19 @@ TOO_MANY_PROBLEMS = Problem(
 )
 
 
-def too_many(limits: DocumentLimits) -> str:
+def too_many_nodes_message(limits: DocumentLimits) -> str:
     return f"the document has more than {limits.max_nodes} nodes, aliases expanded"
 
 
-def too_deep(limits: DocumentLimits) -> str:
+def too_deep_message(limits: DocumentLimits) -> str:
     return f"the document is nested deeper than {limits.max_depth} levels"
 
 
-def written_twice(key: str) -> str:
+def duplicate_key_message(key: str) -> str:
     return f"the key {key!r} is written twice"
 
 
-def fault_of(value: Any) -> str | None:
+def not_json_reason(value: Any) -> str | None:
     """Why a scalar is not JSON."""
     if value is None or isinstance(value, bool):
         return None

@@ -6,11 +6,11 @@ import re
 from functools import lru_cache
 from typing import Any
 
-LONGEST_S = 3650 * 86_400
-PATTERN = r"([0-9]{1,12})(ms|s|m|h|d)"
+MAX_DURATION_S = 3650 * 86_400
+DURATION_PATTERN = r"([0-9]{1,12})(ms|s|m|h|d)"
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WRITTEN = re.compile(PATTERN)
+_WRITTEN = re.compile(DURATION_PATTERN)
 
 
 def parse_duration(value: Any) -> float:
@@ -30,8 +30,8 @@ def _ms(value: Any) -> int:
         ms = int(written[1]) * _UNITS_MS[written[2]]
     else:
         raise ValueError('must be whole seconds, or a text such as "500ms", "30s", "5m", "24h", "7d"')
-    if not 0 <= ms <= LONGEST_S * 1_000:
-        raise ValueError(f"must be between 0 and {LONGEST_S // 86_400}d")
+    if not 0 <= ms <= MAX_DURATION_S * 1_000:
+        raise ValueError(f"must be between 0 and {MAX_DURATION_S // 86_400}d")
     return ms
 
 

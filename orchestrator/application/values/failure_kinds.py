@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-NEVER_RETRIED = frozenset(
+NON_RETRYABLE_KINDS = frozenset(
     {
         "expression",
         "bad_output",
@@ -24,22 +24,22 @@ NEVER_RETRIED = frozenset(
 )
 """Kinds of failure that would only happen again."""
 
-RETRIED = ("child_failed", "exception", "lost", "rejected", "timeout")
+RETRYABLE_KINDS = ("child_failed", "exception", "lost", "rejected", "timeout")
 """The kinds that a document may say not to try again."""
 
 
 def is_retryable(error: Mapping[str, Any]) -> bool:
-    return error["kind"] not in NEVER_RETRIED and not error.get("not_retried")
+    return error["kind"] not in NON_RETRYABLE_KINDS and not error.get("not_retried")
 
 
-def listed(error: Mapping[str, Any], names: Iterable[str]) -> str | None:
+def find_matching_name(error: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """The first of these names that a failure answers to: its kind, or a type that it is of."""
     types = error.get("types")
     known = [error.get("type"), *(types if isinstance(types, list) else ())]
-    return next((name for name in names if name == error["kind"] or is_of(name, known)), None)
+    return next((name for name in names if name == error["kind"] or matches_any_type(name, known)), None)
 
 
-def is_of(name: str, types: Iterable[Any]) -> bool:
+def matches_any_type(name: str, types: Iterable[Any]) -> bool:
     """Whether one of the types is meant by a name: by its last word, or by all of them."""
     return any(name in (one, str(one).rpartition(".")[2]) for one in types)
 

@@ -34,11 +34,11 @@ MAX_JOB_BYTES = 8 * 1024 * 1024
 """Of the inputs of one job."""
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 """Of one value that is kept by reference, unless a worker is told otherwise."""
-MOST_LOADED = 4
+MAX_LOADED_FACTOR = 4
 """All values of one step together may have so many times what one of them may have."""
 
-PAYLOAD = "$payload"
-KEYS = frozenset({PAYLOAD, "bytes"})
+PAYLOAD_KEY = "$payload"
+REFERENCE_KEYS = frozenset({PAYLOAD_KEY, "bytes"})
 _ID = re.compile("[0-9a-f]{64}")
 _WORTHWHILE = 0.9
 
@@ -49,7 +49,7 @@ _measure = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 Fetch = Callable[[str], bytes | None]
 
 
-class Payloads(Protocol):
+class PayloadStore(Protocol):
     """A payload store: keeps bytes under the id of their content."""
 
     def put(self, payload_id: str, data: bytes) -> None:
@@ -65,10 +65,10 @@ class Payloads(Protocol):
 
 
 def is_reference(value: Any) -> bool:
-    if type(value) is not dict or len(value) != 2 or PAYLOAD not in value:
+    if type(value) is not dict or len(value) != 2 or PAYLOAD_KEY not in value:
         return False
     size = value.get("bytes")
-    return is_payload_id(value[PAYLOAD]) and type(size) is int and size >= 0
+    return is_payload_id(value[PAYLOAD_KEY]) and type(size) is int and size >= 0
 
 
 def is_payload_id(value: Any) -> bool:
@@ -80,7 +80,7 @@ def has_references(value: Any) -> bool:
     return any(True for _ in _references(value, ()))
 
 
-def opaque(reference: Mapping[str, Any], what: str) -> ExpressionError:
+def opaque_reference_error(reference: Mapping[str, Any], what: str) -> ExpressionError:
     """Why an expression cannot do something with a reference, and who can."""
     return ExpressionError(
         f"{what} is kept by reference ({reference['bytes']:,} bytes), and an expression cannot look inside:"
@@ -92,18 +92,18 @@ def opaque(reference: Mapping[str, Any], what: str) -> ExpressionError:
 
 
 @dataclass(frozen=True, slots=True)
-class Stowed:
+class OffloadedText:
     """A JSON text that is within its limit, and the payloads that it refers to, as a store keeps them."""
 
     text: str
     payloads: Mapping[str, bytes]
 
-    def put_into(self, payloads: Payloads) -> None:
+    def put_into(self, payloads: PayloadStore) -> None:
         for payload_id, data in self.payloads.items():
             payloads.put(payload_id, data)
 
 
-def stow(text: str, limit: int, most: int, what: str, setting: str) -> Stowed:
+def offload(text: str, limit: int, most: int, what: str, setting: str) -> OffloadedText:
     """Take so many values out of a JSON text that the rest has at most `limit` bytes, the largest first.
 
     `most` is how many bytes one value may have. The error calls the whole `what`, and names the `setting`
@@ -111,7 +111,7 @@ def stow(text: str, limit: int, most: int, what: str, setting: str) -> Stowed:
     """
     size = len(text.encode())
     if size <= limit:
-        return Stowed(text, {})
+        return OffloadedText(text, {})
     whole = json.loads(text)
     if not isinstance(whole, dict):
         raise TooLarge(
@@ -126,7 +126,7 @@ def stow(text: str, limit: int, most: int, what: str, setting: str) -> Stowed:
         if left <= limit:
             break
         payload_id = sha256(parts[key].encode()).hexdigest()
-        reference = _encode({PAYLOAD: payload_id, "bytes": sizes[key]})
+        reference = _encode({PAYLOAD_KEY: payload_id, "bytes": sizes[key]})
         if len(reference) >= sizes[key]:
             break  # the others are even smaller
         if sizes[key] > most:
@@ -142,24 +142,24 @@ def stow(text: str, limit: int, most: int, what: str, setting: str) -> Stowed:
             f"{what} has {size:,} bytes; {setting} allows {limit:,}, and without what can be passed by"
             f" reference it still has {left:,}: put what is large under one key"
         )
-    return Stowed(_joined(parts), kept)
+    return OffloadedText(_joined(parts), kept)
 
 
-def stow_output(text: str, limit: int, most: int, step: str) -> Stowed:
-    return stow(text, limit, most, f"the output of step {step!r}", "limits.max_output_bytes")
+def offload_output(text: str, limit: int, most: int, step: str) -> OffloadedText:
+    return offload(text, limit, most, f"the output of step {step!r}", "limits.max_output_bytes")
 
 
-def stow_inputs(text: str, most: int) -> Stowed:
+def offload_inputs(text: str, most: int) -> OffloadedText:
     """Of a start."""
-    return stow(text, MAX_INPUT_BYTES, most, "the object of inputs", "a start")
+    return offload(text, MAX_INPUT_BYTES, most, "the object of inputs", "a start")
 
 
 def payload_limit(environment: Mapping[str, str]) -> int:
     """How many bytes one value may have that is kept by reference."""
-    return whole_number(environment, "ORCHESTRATOR_PAYLOAD_MAX_BYTES", MAX_PAYLOAD_BYTES)
+    return read_positive_int(environment, "ORCHESTRATOR_PAYLOAD_MAX_BYTES", MAX_PAYLOAD_BYTES)
 
 
-def whole_number(environment: Mapping[str, str], variable: str, otherwise: int) -> int:
+def read_positive_int(environment: Mapping[str, str], variable: str, otherwise: int) -> int:
     """A setting; StoreError when it is no number above zero."""
     text = environment.get(variable, "").strip()
     if not text:
@@ -173,7 +173,7 @@ def _joined(parts: Mapping[str, str]) -> str:
     return "{" + ",".join(f"{_encode(key)}:{part}" for key, part in parts.items()) + "}"
 
 
-def check_size(inputs: Mapping[str, Any], step: str, most: int) -> None:
+def check_inputs_size(inputs: Mapping[str, Any], step: str, most: int) -> None:
     """ExpressionError when the inputs of a step are too large to be carried, whatever they were made of."""
     if len(repr(inputs)) * 6 <= most:
         return  # so many bytes has a character at the most, when it is escaped
@@ -199,21 +199,21 @@ def load(value: Any, fetch: Fetch, most: int, root: str) -> Any:
     texts: dict[str, bytes] = {}
     total = 0
     for path, reference in found:
-        payload_id = reference[PAYLOAD]
+        payload_id = reference[PAYLOAD_KEY]
         if payload_id not in texts:
             where = f"{render_path(path)} is kept by reference ({reference['bytes']:,} bytes)"
-            texts[payload_id] = fetched(payload_id, fetch, most, f"{where}, and its payload")
+            texts[payload_id] = fetch_payload(payload_id, fetch, most, f"{where}, and its payload")
         total += len(texts[payload_id])
-        if total > MOST_LOADED * most:
+        if total > MAX_LOADED_FACTOR * most:
             raise TooLarge(
-                f"the values under {root} that are kept by reference have more than {MOST_LOADED * most:,}"
-                " bytes in all (ORCHESTRATOR_PAYLOAD_MAX_BYTES allows a quarter of that for each):"
+                f"the values under {root} that are kept by reference have more than"
+                f" {MAX_LOADED_FACTOR * most:,} bytes in all (ORCHESTRATOR_PAYLOAD_MAX_BYTES allows a quarter of that for each):"
                 " let several steps work on a part of them each"
             )
     return _filled(value, texts)
 
 
-def fetched(payload_id: str, fetch: Fetch, most: int, what: str = "the payload") -> bytes:
+def fetch_payload(payload_id: str, fetch: Fetch, most: int, what: str = "the payload") -> bytes:
     """The JSON of one payload; PayloadMissing when it is not there, or is not what its id says."""
     data = fetch(payload_id)
     if data is None:
@@ -249,7 +249,7 @@ def _references(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]
 def _filled(value: Any, texts: Mapping[str, bytes]) -> Any:
     """Each reference is parsed by itself: whoever is given a value twice may change one of the two."""
     if is_reference(value):
-        return json.loads(texts[value[PAYLOAD]])
+        return json.loads(texts[value[PAYLOAD_KEY]])
     if isinstance(value, dict):
         return {key: _filled(item, texts) for key, item in value.items()}
     if isinstance(value, list):

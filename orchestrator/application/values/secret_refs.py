@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 SECRET = "secret"
-NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
-NAME_RULE = (
+SECRET_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
+SECRET_NAME_RULE = (
     "must be the name of a secret: letters, digits, '_', '-' and '.', at most 128 of them, and the first is"
     " neither '-' nor '.'"
 )
 
-Place = tuple[str | int, ...]
-Read = Callable[[str], str]
+SecretPath = tuple[str | int, ...]
+ReadSecret = Callable[[str], str]
 """The value of a secret, by its name."""
 
-_NAME = re.compile(NAME_PATTERN.strip("^$"))
+_NAME = re.compile(SECRET_NAME_PATTERN.strip("^$"))
 
 
 def is_secret_name(name: Any) -> bool:
@@ -38,7 +38,9 @@ def is_reference(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and SECRET in value
 
 
-def filled(values: dict[str, Any], places: Iterable[Sequence[str | int]], read: Read) -> dict[str, Any]:
+def fill_secrets(
+    values: dict[str, Any], places: Iterable[Sequence[str | int]], read: ReadSecret
+) -> dict[str, Any]:
     """The values with a secret in each of these places; they themselves stay as they are."""
     found: Any = values
     for place in places:
@@ -46,7 +48,7 @@ def filled(values: dict[str, Any], places: Iterable[Sequence[str | int]], read: 
     return dict(found)
 
 
-def _put(value: Any, place: Sequence[str | int], read: Read) -> Any:
+def _put(value: Any, place: Sequence[str | int], read: ReadSecret) -> Any:
     if not place:
         return read(value[SECRET])
     changed = value.copy()

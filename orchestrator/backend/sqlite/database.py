@@ -29,8 +29,8 @@ from threading import Lock
 
 from orchestrator.application.errors import StoreError
 
-SCHEMA = 1
-BUSY_S = 30.0
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_S = 30.0
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS specs (workflow_id TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
@@ -132,7 +132,7 @@ class Database:
             connection.close()
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def read_transaction(self) -> Iterator[sqlite3.Connection]:
         """One moment of the database, whatever others write meanwhile."""
         with self._borrowed() as db:
             db.execute("BEGIN")
@@ -142,7 +142,7 @@ class Database:
                 db.execute("ROLLBACK")
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def write_transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it, or nothing when anything is raised."""
         with self._borrowed() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -175,7 +175,11 @@ class Database:
             if self._idle:
                 return self._idle.pop()
         connection = sqlite3.connect(
-            self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
+            self._path,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
         )
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -186,12 +190,12 @@ class Database:
         db.execute("BEGIN IMMEDIATE")
         try:
             found = db.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, SCHEMA):
-                raise StoreError(f"{self._path} has schema {found}; this release reads {SCHEMA}")
+            if found not in (0, SCHEMA_VERSION):
+                raise StoreError(f"{self._path} has schema {found}; this release reads {SCHEMA_VERSION}")
             if found == 0 and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
                 raise StoreError(f"{self._path} belongs to another program: give another file")
             for statement in _TABLES.split(";"):
                 db.execute(statement)
-            db.execute(f"PRAGMA user_version = {SCHEMA}")
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         finally:
             db.execute("COMMIT")

@@ -10,10 +10,10 @@ class SqlitePayloads:
         self._db = database
 
     def put(self, payload_id: str, data: bytes) -> None:
-        with self._db.writing() as db:
+        with self._db.write_transaction() as db:
             db.execute("INSERT OR REPLACE INTO payloads (id, data) VALUES (?, ?)", [payload_id, data])
 
     def get(self, payload_id: str) -> bytes | None:
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             row = db.execute("SELECT data FROM payloads WHERE id = ?", [payload_id]).fetchone()
         return None if row is None else bytes(row["data"])

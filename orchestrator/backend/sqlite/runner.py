@@ -18,7 +18,7 @@ from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent, failure, iso
 from orchestrator.backend.copies import dumps
 from orchestrator.backend.ids import now_ms, step_run_key
-from orchestrator.backend.results import Pairs, as_pairs, work_result
+from orchestrator.backend.results import ResultPairs, as_pairs, make_result
 from orchestrator.backend.sqlite.database import Database
 from orchestrator.backend.sqlite.payloads import SqlitePayloads
 
@@ -31,12 +31,12 @@ class SqliteRunner:
     def close(self) -> None:
         self._db.close()
 
-    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> Pairs:
+    def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
         """Add a row for each job; a job that is already out stays as it is. One of an execution that had the
         same id before is out no more."""
         now = iso(self._clock())
         rows = [(*_task_of(job), now) for job in jobs]
-        with self._db.writing() as db:
+        with self._db.write_transaction() as db:
             former = [(_key(job), job.token) for job in jobs]
             db.executemany("DELETE FROM tasks WHERE task_key = ? AND token <> ?", former)
             db.executemany(
@@ -47,33 +47,33 @@ class SqliteRunner:
         return []
 
     def list_pending_jobs(self) -> list[DispatchJob]:
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             return [_job_of(row) for row in _pending(db)]
 
     def take_pending_jobs(self) -> list[DispatchJob]:
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             if not db.execute("SELECT 1 FROM tasks WHERE status = 'PENDING' LIMIT 1").fetchone():
                 return []  # the usual answer to a poll must not wait for writers
-        with self._db.writing() as db:
+        with self._db.write_transaction() as db:
             rows = _pending(db)
             self._set_status(db, "STARTED", (row["task_key"] for row in rows))
         return [_job_of(row) for row in rows]
 
-    def give_back(self, jobs: Sequence[DispatchJob]) -> None:
-        with self._db.writing() as db:
+    def return_jobs(self, jobs: Sequence[DispatchJob]) -> None:
+        with self._db.write_transaction() as db:
             self._set_status(db, "PENDING", (_key(job) for job in jobs))
 
     def submit_work_result(
         self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
     ) -> None:
-        self.submit(work_result(workflow_execution_id, step_id, output, job))
+        self.submit(make_result(workflow_execution_id, step_id, output, job))
 
     def submit(self, result: ResultEvent) -> None:
         weid, step_id, now = result.workflow_execution_id, result.step_id, iso(self._clock())
         status = "COMPLETE" if result.error is None else "ERROR"
         error = None if result.error is None else dumps(result.error)
         what = [status, dumps(result.output), error, result.worker, result.started_at, now]
-        with self._db.writing() as db:
+        with self._db.write_transaction() as db:
             key = step_run_key(weid, step_id, result.run_id)
             if result.run_id is None:
                 key = _newest_taken(db, weid, step_id) or key
@@ -91,21 +91,21 @@ class SqliteRunner:
                     [*what, key, weid, step_id, result.run_id, result.attempt, result.token, now],
                 )
 
-    def gather(self, workflow_execution_id: str) -> Pairs:
+    def gather(self, workflow_execution_id: str) -> ResultPairs:
         return as_pairs(self.results(workflow_execution_id))
 
     def results(self, workflow_execution_id: str) -> list[ResultEvent]:
         """The results that have come, in the order of their dispatch; they are handed out and forgotten."""
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             if not _finished(db, workflow_execution_id):
                 return []
-        with self._db.writing() as db:
+        with self._db.write_transaction() as db:
             rows = _finished(db, workflow_execution_id)
             db.executemany("DELETE FROM tasks WHERE task_key = ?", [(row["task_key"],) for row in rows])
         return [_result_of(row) for row in rows]
 
-    def held(self, workflow_execution_id: str) -> set[str]:
-        with self._db.reading() as db:
+    def held_tokens(self, workflow_execution_id: str) -> set[str]:
+        with self._db.read_transaction() as db:
             rows = db.execute(
                 "SELECT token FROM tasks WHERE workflow_execution_id = ?", [workflow_execution_id]
             ).fetchall()

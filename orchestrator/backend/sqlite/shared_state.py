@@ -12,8 +12,8 @@ from orchestrator.application.errors import StoreError
 from orchestrator.application.records.changes import SharedChange, SlotChange
 from orchestrator.application.records.events import (
     ControlEvent,
+    OutgoingEvent,
     Parent,
-    Post,
     ResultEvent,
     SlotEvent,
     StartEvent,
@@ -22,29 +22,29 @@ from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.backend.copies import dumps
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.backend.shared_state import (
-    POSTS,
-    Place,
-    changed_places,
-    changed_value,
-    gone_with,
-    owner_of,
+    OUTGOING_EVENTS,
+    SlotClaim,
+    apply_shared_change,
+    apply_slot_change,
+    deleted_records,
+    scope_owner,
 )
 from orchestrator.backend.sqlite.database import Database
 
 LoadSpec = Callable[[sqlite3.Connection, str], LoadedSpec]
-KeepSpec = Callable[[sqlite3.Connection, LoadedSpec], bool]
+PinSpec = Callable[[sqlite3.Connection, LoadedSpec], bool]
 
 
-class SqliteCommons:
-    def __init__(self, database: Database, load_spec: LoadSpec, keep_spec: KeepSpec) -> None:
+class SqliteSharedState:
+    def __init__(self, database: Database, load_spec: LoadSpec, keep_spec: PinSpec) -> None:
         self._db, self._load_spec, self._keep_spec = database, load_spec, keep_spec
 
     # ---- in the transaction of a commit
 
     def refusal(self, db: sqlite3.Connection, commit: Commit) -> Committed | None:
-        for ref in commit.once:
+        for ref in commit.require_pending:
             known = db.execute("SELECT 1 FROM posts WHERE id = ?", [_number(ref)]).fetchone()
-            if ref.stream == POSTS and known is None:
+            if ref.stream == OUTGOING_EVENTS and known is None:
                 return Committed.GONE
         if commit.root is not None and _open_root(db, commit.root[0], commit.changes.at_ms):
             return Committed.REPEATED
@@ -55,16 +55,16 @@ class SqliteCommons:
 
     def take(self, db: sqlite3.Connection, commit: Commit) -> None:
         changes, weid = commit.changes, commit.record.workflow_execution_id
-        for gone in gone_with(commit):
+        for gone in deleted_records(commit):
             db.execute("DELETE FROM roots WHERE workflow_execution_id = ?", [gone.workflow_execution_id])
             db.execute("DELETE FROM shared WHERE scope = 'global' AND owner = ?", [gone.execution_id])
-        done = [[_number(ref)] for ref in commit.events if ref.stream == POSTS]
+        done = [[_number(ref)] for ref in commit.events if ref.stream == OUTGOING_EVENTS]
         db.executemany("DELETE FROM posts WHERE id = ?", done)
         posts = list(changes.posts)
         for change in changes.slots:
             posts += _change_places(db, weid, change)
         for one in changes.shared:
-            _change_value(db, owner_of(commit.record, one.scope), one)
+            _change_value(db, scope_owner(commit.record, one.scope), one)
         rows = [(changes.at_ms, _written(post)) for post in posts]
         db.executemany("INSERT INTO posts (at_ms, event) VALUES (?, ?)", rows)
         if commit.root is not None:
@@ -75,33 +75,33 @@ class SqliteCommons:
     # ---- by themselves
 
     def posts(self) -> list[Delivery]:
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             rows = db.execute("SELECT id, at_ms, event FROM posts ORDER BY id").fetchall()
-        return [Delivery(EventRef(POSTS, str(row[0])), row[1], _read(row[2])) for row in rows]
+        return [Delivery(EventRef(OUTGOING_EVENTS, str(row[0])), row[1], _read(row[2])) for row in rows]
 
-    def drop_post(self, ref: EventRef) -> None:
-        with self._db.writing() as db:
+    def drop_outgoing_event(self, ref: EventRef) -> None:
+        with self._db.write_transaction() as db:
             db.execute("DELETE FROM posts WHERE id = ?", [_number(ref)])
 
     def shared(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             query = "SELECT key, value FROM shared WHERE scope = ? AND owner = ?"
             found = [db.execute(query, owner).fetchall() for owner in owners]
         return [{key: json.loads(value) for key, value in rows} for rows in found]
 
-    def first_of(self, root: str) -> str | None:
-        with self._db.reading() as db:
+    def find_by_root(self, root: str) -> str | None:
+        with self._db.read_transaction() as db:
             row = db.execute("SELECT workflow_execution_id FROM roots WHERE root = ?", [root]).fetchone()
         return None if row is None else str(row[0])
 
     def register(self, name: str, loaded: LoadedSpec) -> None:
-        with self._db.writing() as db:
+        with self._db.write_transaction() as db:
             if not self._keep_spec(db, loaded):
                 raise StoreError(f"another document has the workflow_id {loaded.workflow_id!r}")
             db.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", [name, loaded.workflow_id])
 
     def definition(self, name: str) -> LoadedSpec:
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             row = db.execute("SELECT workflow_id FROM names WHERE name = ?", [name]).fetchone()
             if row is None:
                 raise KeyError(name)
@@ -124,8 +124,8 @@ def _open_root(db: sqlite3.Connection, root: str, at_ms: int) -> bool:
 def _change_places(db: sqlite3.Connection, weid: str, change: SlotChange) -> list[SlotEvent]:
     key = change.slot.key
     rows = db.execute("SELECT * FROM places WHERE key = ? ORDER BY number", [key]).fetchall()
-    before = [Place(row[2], row[3], row[4], row[5], bool(row[6])) for row in rows]
-    after, granted = changed_places(before, weid, change)
+    before = [SlotClaim(row[2], row[3], row[4], row[5], bool(row[6])) for row in rows]
+    after, granted = apply_slot_change(before, weid, change)
     db.execute("DELETE FROM places WHERE key = ?", [key])
     db.executemany(
         "INSERT INTO places (key, workflow_execution_id, step_id, token, most, is_held)"
@@ -139,20 +139,20 @@ def _change_value(db: sqlite3.Connection, owner: str, change: SharedChange) -> N
     place = [change.scope, owner, change.key]
     query = "SELECT value FROM shared WHERE scope = ? AND owner = ? AND key = ?"
     row = db.execute(query, place).fetchone()
-    after = changed_value(0 if row is None else json.loads(row[0]), change)
+    after = apply_shared_change(0 if row is None else json.loads(row[0]), change)
     db.execute("INSERT OR REPLACE INTO shared VALUES (?, ?, ?, ?)", [*place, dumps(after)])
 
 
-_POSTS: dict[str, type[Post]] = {
+_POSTS: dict[str, type[OutgoingEvent]] = {
     one.__name__: one for one in (StartEvent, ResultEvent, ControlEvent, SlotEvent)
 }
 
 
-def _written(post: Post) -> str:
+def _written(post: OutgoingEvent) -> str:
     return dumps({"post": type(post).__name__, **asdict(post)})
 
 
-def _read(text: str) -> Post:
+def _read(text: str) -> OutgoingEvent:
     fields = json.loads(text)
     kind = _POSTS[fields.pop("post")]
     if fields.get("parent") is not None:
@@ -161,4 +161,4 @@ def _read(text: str) -> Post:
 
 
 def _number(ref: EventRef) -> int:
-    return int(ref.entry_id) if ref.stream == POSTS else 0
+    return int(ref.entry_id) if ref.stream == OUTGOING_EVENTS else 0

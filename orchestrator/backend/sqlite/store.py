@@ -15,7 +15,7 @@ from orchestrator.application.errors import RecordExists, RecordNotFound, StoreE
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
-from orchestrator.application.records.step_log import MOST_KEPT, Line
+from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, LogLine
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_spec
@@ -24,15 +24,15 @@ from orchestrator.backend.ids import next_version, random_nonce
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.backend.sqlite.database import Database
 from orchestrator.backend.sqlite.payloads import SqlitePayloads
-from orchestrator.backend.sqlite.shared_state import SqliteCommons
+from orchestrator.backend.sqlite.shared_state import SqliteSharedState
 
-SPECS_KEPT = 64
+SPEC_CACHE_SIZE = 64
 
 
 class SqliteStore:
     def __init__(self, path: str | Path, nonce: Callable[[], str] = random_nonce) -> None:
         self._db, self._nonce = Database(path), nonce
-        self.commons = SqliteCommons(self._db, self._spec, self._pin_spec)
+        self.shared_state = SqliteSharedState(self._db, self._spec, self._pin_spec)
         self.payloads = SqlitePayloads(self._db)
         self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
         self._specs_lock = Lock()
@@ -43,7 +43,7 @@ class SqliteStore:
     # ---- reading
 
     def load(self, workflow_execution_id: str) -> WorkflowRecord:
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             weid = _full_id(db, workflow_execution_id)
             row = db.execute("SELECT * FROM workflows WHERE workflow_execution_id = ?", [weid]).fetchone()
             steps = db.execute(
@@ -68,26 +68,26 @@ class SqliteStore:
 
     def full_id(self, execution_id: str) -> str:
         """The workflow_execution_id behind an execution id; a full id is its own."""
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             return _full_id(db, execution_id)
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
-        with self._db.reading() as db:
+        with self._db.read_transaction() as db:
             weid = _full_id(db, workflow_execution_id)
             rows = db.execute(
                 "SELECT entry FROM history WHERE workflow_execution_id = ? ORDER BY rowid", [weid]
             ).fetchall()
         return [json.loads(entry) for (entry,) in rows]
 
-    def lines(self, workflow_execution_id: str) -> list[Line]:
-        with self._db.reading() as db:
+    def lines(self, workflow_execution_id: str) -> list[LogLine]:
+        with self._db.read_transaction() as db:
             weid = _full_id(db, workflow_execution_id)
             rows = db.execute(
                 "SELECT step_id, run_id, attempt, at, text FROM lines WHERE workflow_execution_id = ?"
                 " ORDER BY number",
                 [weid],
             ).fetchall()
-        return [Line(*row) for row in rows]
+        return [LogLine(*row) for row in rows]
 
     def _spec(self, db: sqlite3.Connection, workflow_id: str) -> LoadedSpec:
         with self._specs_lock:
@@ -101,7 +101,7 @@ class SqliteStore:
     def _remember(self, loaded: LoadedSpec) -> None:
         with self._specs_lock:
             self._specs[loaded.workflow_id] = loaded
-            if len(self._specs) > SPECS_KEPT:
+            if len(self._specs) > SPEC_CACHE_SIZE:
                 self._specs.popitem(last=False)
 
     # ---- writing
@@ -109,7 +109,7 @@ class SqliteStore:
     def write(self, record: WorkflowRecord) -> None:
         weid = record.workflow_execution_id
         version = next_version(record.version, self._nonce())
-        with self._db.writing() as db:
+        with self._db.write_transaction() as db:
             owner = db.execute(
                 "SELECT workflow_execution_id FROM workflows WHERE execution_id = ?", [record.execution_id]
             ).fetchone()
@@ -122,9 +122,9 @@ class SqliteStore:
             self._insert(db, record, version)
         record.version = version
 
-    def add_lines(self, workflow_execution_id: str, lines: Sequence[Line]) -> None:
+    def add_log_lines(self, workflow_execution_id: str, lines: Sequence[LogLine]) -> None:
         weid = workflow_execution_id
-        with self._db.writing() as db:
+        with self._db.write_transaction() as db:
             is_kept = db.execute("SELECT 1 FROM workflows WHERE workflow_execution_id = ?", [weid]).fetchone()
             if is_kept is None:
                 return
@@ -138,12 +138,12 @@ class SqliteStore:
             db.executemany("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             db.execute(
                 "DELETE FROM lines WHERE workflow_execution_id = ? AND number <= ?",
-                [weid, last + len(rows) - MOST_KEPT],
+                [weid, last + len(rows) - MAX_LINES_PER_EXECUTION],
             )
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         versions = [next_version(commit.record.version, self._nonce()) for commit in commits]
-        with self._db.writing() as db:
+        with self._db.write_transaction() as db:
             results = [self._commit(db, commit, v) for commit, v in zip(commits, versions, strict=True)]
         for commit, version, result in zip(commits, versions, results, strict=True):
             if result is Committed.YES and (commit.creates or not commit.changes.is_empty):
@@ -152,7 +152,7 @@ class SqliteStore:
 
     def _commit(self, db: sqlite3.Connection, commit: Commit, version: str) -> Committed:
         record, changes, weid = commit.record, commit.changes, commit.record.workflow_execution_id
-        refusal = self.commons.refusal(db, commit)
+        refusal = self.shared_state.refusal(db, commit)
         if refusal is not None:
             return refusal
         if commit.creates:
@@ -162,7 +162,7 @@ class SqliteStore:
             if there is not None and (commit.replaces is None or there[0] != commit.replaces.version):
                 return Committed.EXISTS
             if not self._pin_spec(db, record.loaded):
-                return Committed.FORGED
+                return Committed.SPEC_COLLISION
             if there is not None and commit.replaces is not None:
                 _drop(db, commit.replaces.workflow_execution_id)
             self._insert(db, record, version)
@@ -172,11 +172,11 @@ class SqliteStore:
             if kept is None or kept["version"] != record.version:
                 return Committed.CONFLICT
             if changes.is_empty:
-                self.commons.take(db, commit)
+                self.shared_state.take(db, commit)
                 return Committed.YES
             db.execute("UPDATE workflows SET version = ? WHERE workflow_execution_id = ?", [version, weid])
-        self.commons.take(db, commit)
-        if changes.deletes:
+        self.shared_state.take(db, commit)
+        if changes.deletes_execution:
             _drop(db, weid)
             return Committed.YES
         _put_fields(db, record, changes)

@@ -17,13 +17,13 @@ from click.shell_completion import CompletionItem, get_completion_class
 from orchestrator.cli.options import Target
 
 if TYPE_CHECKING:
-    from orchestrator.redis_rq.queries.record_queries import Glances
+    from orchestrator.redis_rq.queries.record_queries import RecordQueries
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_ORCHESTRATOR_COMPLETE"
-ANSWER_WITHIN_S = 0.3
-MOST_IDS = 50
-MOST_LOOKED_AT = 500
+REPLY_TIMEOUT_S = 0.3
+MAX_IDS = 50
+MAX_SCANNED = 500
 
 Pairs = list[tuple[str, str]]
 
@@ -43,53 +43,61 @@ def completion(ctx: click.Context, shell: str) -> None:
     click.echo(made(root.command, {}, "orchestrator", VARIABLE).source())
 
 
-def execution_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_execution_ids(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """The newest executions; the status is the explanation that some shells show."""
-    found = _answer(ctx, lambda glances: glances.recent(MOST_LOOKED_AT if incomplete else MOST_IDS))
+    found = _answer(ctx, lambda queries: queries.recent_executions(MAX_SCANNED if incomplete else MAX_IDS))
     return _items(found, incomplete)
 
 
-def registered_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    found = _answer(ctx, lambda glances: [(name, "registered") for name in glances.names()])
+def complete_registered_names(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    found = _answer(ctx, lambda queries: [(name, "registered") for name in queries.names()])
     return _items(found, incomplete)
 
 
-def workflow_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_workflow_names(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Registered workflows, and files: those first, since bash forgets what it has heard before them."""
-    return [CompletionItem(incomplete, type="file"), *registered_names(ctx, param, incomplete)]
+    return [CompletionItem(incomplete, type="file"), *complete_registered_names(ctx, param, incomplete)]
 
 
-def anything(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_graph_target(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """What has a graph: files, registered workflows, executions."""
-    return [*workflow_names(ctx, param, incomplete), *execution_ids(ctx, param, incomplete)]
+    return [*complete_workflow_names(ctx, param, incomplete), *complete_execution_ids(ctx, param, incomplete)]
 
 
-execution_argument = click.argument("execution_id", metavar="ID", shell_complete=execution_ids)
+execution_argument = click.argument("execution_id", metavar="ID", shell_complete=complete_execution_ids)
 """The execution that a command is about."""
-name_argument = click.argument("name", shell_complete=registered_names)
+name_argument = click.argument("name", shell_complete=complete_registered_names)
 """The registered workflow that a command is about."""
 
 
 def _items(found: Pairs, incomplete: str) -> list[CompletionItem]:
     fitting = [(name, what) for name, what in found if name.startswith(incomplete) and name.isprintable()]
-    return [CompletionItem(name, help=what.replace("_", " ")) for name, what in fitting[:MOST_IDS]]
+    return [CompletionItem(name, help=what.replace("_", " ")) for name, what in fitting[:MAX_IDS]]
 
 
-def _answer(ctx: click.Context, ask: Callable[[Glances], Pairs]) -> Pairs:
+def _answer(ctx: click.Context, ask: Callable[[RecordQueries], Pairs]) -> Pairs:
     """What Redis says in time. It is asked in a thread: a name server has no timeout that we could set."""
-    from orchestrator.cli.follow import glances_at
+    from orchestrator.cli.follow import open_record_queries
 
     answers: list[Pairs] = []
     with suppress(Exception):
-        glances = glances_at(
+        queries = open_record_queries(
             ctx.ensure_object(Target)
         )  # before the clock starts: it loads much, and asks nobody
 
         def run() -> None:
             with suppress(Exception):
-                answers.append(ask(glances))
+                answers.append(ask(queries))
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        thread.join(ANSWER_WITHIN_S)
+        thread.join(REPLY_TIMEOUT_S)
     return answers[0] if answers else []

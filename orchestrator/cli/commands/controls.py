@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.commands.completion import execution_argument, execution_ids
-from orchestrator.cli.errors import INVALID
+from orchestrator.cli.commands.completion import complete_execution_ids, execution_argument
+from orchestrator.cli.errors import EXIT_INVALID
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.options import (
     Target,
@@ -23,12 +23,12 @@ from orchestrator.cli.options import (
     pass_target,
     read_document,
 )
-from orchestrator.cli.output.escaping import say
+from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
-    from orchestrator.client import Answered, Bulk, Client, Filter
+    from orchestrator.client import BulkResult, Client, ControlResult, ExecutionFilter
 
-NO_ANSWER = 1
+EXIT_NO_REPLY = 1
 
 
 def _me() -> str | None:
@@ -39,13 +39,15 @@ def _me() -> str | None:
         return None
 
 
-ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=execution_ids)
-some_ids_argument = click.argument("ids", metavar="[ID...]", nargs=-1, shell_complete=execution_ids)
+ids_argument = click.argument(
+    "ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete_execution_ids
+)
+some_ids_argument = click.argument("ids", metavar="[ID...]", nargs=-1, shell_complete=complete_execution_ids)
 by_option = click.option("--by", metavar="NAME", default=_me, help="Who wants it; you, unless given.")
 reason_option = click.option("--reason", metavar="TEXT", help="Why: it is kept in the history.")
 
 
-def steering(command: Callable[..., Any]) -> Callable[..., Any]:
+def control_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What every command has that tells executions something: who wants it, JSON, and which Redis."""
     return by_option(json_option(connection_options(pass_target(command))))
 
@@ -62,7 +64,7 @@ def steering(command: Callable[..., Any]) -> Callable[..., Any]:
 def cancel(
     target: Target,
     ids: tuple[str, ...],
-    wanted: Filter | None,
+    execution_filter: ExecutionFilter | None,
     reason: str | None,
     by: str | None,
     yes: bool,
@@ -73,10 +75,10 @@ def cancel(
     What runs is stopped, what has completed is undone if it has a compensation.
     """
     client = target.client()
-    if ids_or_filter(ids, wanted):
-        tell_each(ids, lambda one: client.cancel(one, reason, by), as_json)
+    if ids_or_filter(ids, execution_filter):
+        send_to_each(ids, lambda one: client.cancel(one, reason, by), as_json)
     else:
-        _in_bulk("cancel", client, wanted, client.cancel_all, (reason, by), yes, as_json)
+        _in_bulk("cancel", client, execution_filter, client.cancel_all, (reason, by), yes, as_json)
 
 
 @click.command()
@@ -92,7 +94,7 @@ def cancel(
 def retry(
     target: Target,
     ids: tuple[str, ...],
-    wanted: Filter | None,
+    execution_filter: ExecutionFilter | None,
     inputs: dict[str, Any],
     reason: str | None,
     by: str | None,
@@ -104,12 +106,12 @@ def retry(
     Those named, or all that a filter finds. What has completed keeps its output.
     """
     client = target.client()
-    if ids_or_filter(ids, wanted):
-        tell_each(ids, lambda one: client.retry(one, reason, by, inputs or None), as_json)
+    if ids_or_filter(ids, execution_filter):
+        send_to_each(ids, lambda one: client.retry(one, reason, by, inputs or None), as_json)
     elif inputs:
         raise click.UsageError("--inputs is for executions that are named")
     else:
-        _in_bulk("retry", client, wanted, client.retry_all, (reason, by), yes, as_json)
+        _in_bulk("retry", client, execution_filter, client.retry_all, (reason, by), yes, as_json)
 
 
 @click.command()
@@ -117,7 +119,7 @@ def retry(
 @click.option("--from", "step", metavar="STEP", required=True, help="The step to begin with.")
 @corrections_option
 @reason_option
-@steering
+@control_options
 def rerun(
     target: Target,
     execution_id: str,
@@ -129,50 +131,50 @@ def rerun(
 ) -> None:
     """Run a step of an execution that has ended again, with all that depends on it."""
     client = target.client()
-    tell_each([execution_id], lambda one: client.rerun(one, step, reason, by, inputs or None), as_json)
+    send_to_each([execution_id], lambda one: client.rerun(one, step, reason, by, inputs or None), as_json)
 
 
 @click.command()
 @ids_argument
-@steering
+@control_options
 def pause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool) -> None:
     """Dispatch no more steps of executions; what runs goes on, and its results count."""
     client = target.client()
-    tell_each(ids, lambda one: client.pause(one, by), as_json)
+    send_to_each(ids, lambda one: client.pause(one, by), as_json)
 
 
 @click.command()
 @ids_argument
-@steering
+@control_options
 def unpause(target: Target, ids: tuple[str, ...], by: str | None, as_json: bool) -> None:
     """Let executions go on that were paused."""
     client = target.client()
-    tell_each(ids, lambda one: client.unpause(one, by), as_json)
+    send_to_each(ids, lambda one: client.unpause(one, by), as_json)
 
 
 @click.command()
 @execution_argument
 @click.argument("step", metavar="STEP")
-@steering
+@control_options
 def hold(target: Target, execution_id: str, step: str, by: str | None, as_json: bool) -> None:
     """Keep a step where it is until it is released; one that is in progress cannot be held."""
     client = target.client()
 
-    def words(answered: Answered) -> str:
+    def words(answered: ControlResult) -> str:
         return f"step {step!r} is {'' if answered.changed else 'already '}on hold"
 
-    tell_each([execution_id], lambda one: client.hold(one, step, by), as_json, words)
+    send_to_each([execution_id], lambda one: client.hold(one, step, by), as_json, words)
 
 
 @click.command()
 @execution_argument
 @click.argument("step", metavar="STEP")
-@steering
+@control_options
 def release(target: Target, execution_id: str, step: str, by: str | None, as_json: bool) -> None:
     """Let a step go on that is on hold."""
     client = target.client()
     said = f"step {step!r} is released"
-    tell_each([execution_id], lambda one: client.release(one, step, by), as_json, lambda _: said)
+    send_to_each([execution_id], lambda one: client.release(one, step, by), as_json, lambda _: said)
 
 
 @click.command()
@@ -183,7 +185,7 @@ def release(target: Target, execution_id: str, step: str, by: str | None, as_jso
 def delete(target: Target, ids: tuple[str, ...], as_json: bool) -> None:
     """Keep nothing of executions that have ended: neither record nor history."""
     client = target.client()
-    tell_each(ids, client.delete, as_json)
+    send_to_each(ids, client.delete, as_json)
 
 
 @click.command()
@@ -206,75 +208,75 @@ def signal(target: Target, execution_id: str, name: str, payload: str, as_json: 
     if as_json:
         click.echo(json.dumps({"execution_id": execution_id, "signal": name, "kept": not was_awaited}))
     elif was_awaited:
-        say(f"{execution_id}: a step has taken the signal {name!r}")
+        print_text(f"{execution_id}: a step has taken the signal {name!r}")
     else:
-        say(f"{execution_id}: no step waits for the signal {name!r} yet; it is kept")
+        print_text(f"{execution_id}: no step waits for the signal {name!r} yet; it is kept")
 
 
-def ids_or_filter(ids: tuple[str, ...], wanted: Filter | None) -> bool:
+def ids_or_filter(ids: tuple[str, ...], execution_filter: ExecutionFilter | None) -> bool:
     """Whether executions were named; they are named or filtered, never both."""
-    if bool(ids) == (wanted is not None):
+    if bool(ids) == (execution_filter is not None):
         raise click.UsageError(
             "name executions, or say which by --status, --name, --group, --label, --since, --until"
         )
     return bool(ids)
 
 
-def tell_each(
+def send_to_each(
     ids: tuple[str, ...] | list[str],
-    tell: Callable[[str], Answered],
+    tell: Callable[[str], ControlResult],
     as_json: bool,
-    words: Callable[[Answered], str] | None = None,
+    words: Callable[[ControlResult], str] | None = None,
 ) -> None:
     """Tell one after the other; one that refuses does not keep the others from hearing. Where nobody answers
     the others are not told either, and what was done before is said."""
     from orchestrator.application.errors import RecordNotFound
-    from orchestrator.client import ControlRefused, NoAnswer
+    from orchestrator.client import ControlRejected, NoReply
 
     rows: list[dict[str, Any]] = []
     exit_code = 0
     for one in ids:
         try:
             answered = tell(one)
-        except (ControlRefused, RecordNotFound, NoAnswer) as error:
-            exit_code = NO_ANSWER if isinstance(error, NoAnswer) else INVALID
+        except (ControlRejected, RecordNotFound, NoReply) as error:
+            exit_code = EXIT_NO_REPLY if isinstance(error, NoReply) else EXIT_INVALID
             rows.append({"execution_id": one, "ok": False, "reason": str(error)})
             if not as_json:
-                say(f"{one}: {error}", err=True)
-            if exit_code == NO_ANSWER:
+                print_text(f"{one}: {error}", err=True)
+            if exit_code == EXIT_NO_REPLY:
                 break
             continue
         rows.append({"execution_id": one, "ok": True, "status": answered.status, "changed": answered.changed})
         if not as_json:
-            say(f"{one}: {(words or _words)(answered)}")
+            print_text(f"{one}: {(words or _words)(answered)}")
     if as_json:
         click.echo(json.dumps(rows if len(ids) > 1 else rows[0], ensure_ascii=False))
     raise click.exceptions.Exit(exit_code)
 
 
-def _words(answered: Answered) -> str:
+def _words(answered: ControlResult) -> str:
     return ("" if answered.changed else "already ") + answered.status.replace("_", " ")
 
 
 def _in_bulk(
     what: str,
     client: Client,
-    wanted: Filter | None,
-    tell_all: Callable[..., Bulk],
+    execution_filter: ExecutionFilter | None,
+    tell_all: Callable[..., BulkResult],
     said: tuple[str | None, str | None],
     yes: bool,
     as_json: bool,
 ) -> None:
-    from orchestrator.client import Bulk
+    from orchestrator.client import BulkResult
 
-    assert wanted is not None
-    count = None if yes else sum(1 for _ in client.list_all(wanted))
+    assert execution_filter is not None
+    count = None if yes else sum(1 for _ in client.list_all(execution_filter))
     if count:
         click.confirm(f"{what} {count} execution{'s' * (count > 1)}?", abort=True, err=True)
-    bulk = Bulk() if count == 0 else tell_all(wanted, *said)
+    bulk = BulkResult() if count == 0 else tell_all(execution_filter, *said)
     if as_json:
-        click.echo(json.dumps({"done": bulk.done, "refused": bulk.refused}, ensure_ascii=False))
+        click.echo(json.dumps({"done": bulk.done, "refused": bulk.rejected}, ensure_ascii=False))
         return
-    for one, reason in bulk.refused.items():
-        say(f"{one}: {reason}", err=True)
-    click.echo(f"{len(bulk.done)} followed, {len(bulk.refused)} refused")
+    for one, reason in bulk.rejected.items():
+        print_text(f"{one}: {reason}", err=True)
+    click.echo(f"{len(bulk.done)} followed, {len(bulk.rejected)} refused")

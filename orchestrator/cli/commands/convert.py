@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.options import json_option, read_document
-from orchestrator.cli.output.escaping import say
+from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
-    from orchestrator.convert import Converted
+    from orchestrator.convert import ConversionResult
 
-INCOMPLETE = 6
+EXIT_INCOMPLETE = 6
 
 
 @click.command()
@@ -51,12 +51,12 @@ def convert(file: str, dialect: str | None, output: str | None, force: bool, as_
     _write(_printed(converted) if as_json else converted.text, output, force)
     if not as_json:
         for note in converted.notes:
-            say(f"{file}: {note}{' (warning)' if note.kind == 'changed' else ''}", err=True)
+            print_text(f"{file}: {note}{' (warning)' if note.kind == 'changed' else ''}", err=True)
     if not converted.is_complete:
-        raise click.exceptions.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(EXIT_INCOMPLETE)
 
 
-def _printed(converted: Converted) -> str:
+def _printed(converted: ConversionResult) -> str:
     notes = [note.as_dict() for note in converted.notes]
     return json.dumps({"document": converted.document, "notes": notes}, indent=2) + "\n"
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.commands.verify import connected
+from orchestrator.cli.commands.verify import open_redis
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import say
-from orchestrator.cli.output.tables import one_line
+from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.tables import escape_line
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.dead_letters import DeadLetter, DeadLetters
 
-REFUSED = 2
-SHOWN = 100
+EXIT_REJECTED = 2
+MAX_REASON_CHARS = 100
 """Characters of a reason in a list."""
 
 reason_option = click.option("--reason", metavar="TEXT", default="", help="Only those whose reason has it.")
@@ -48,7 +48,9 @@ def list_letters(target: Target, limit: int, reason: str, as_json: bool) -> None
             click.echo(json.dumps([_as_data(letters, letter) for letter in found]))
             return
         for letter in found:
-            say(one_line("  ".join((letter.entry, _what(letter), _short(_visible(letter)[0])))))
+            print_text(
+                escape_line("  ".join((letter.entry, _what(letter), _short(_redact_letter(letter)[0]))))
+            )
         if not found:
             click.echo("there are no dead letters" + (" with such a reason" if reason else ""), err=True)
 
@@ -66,11 +68,13 @@ def show(target: Target, entry: str, as_json: bool) -> None:
             click.echo(json.dumps(_as_data(letters, letter)))
             return
         problem = letters.problem(letter)
-        reason, fields = _visible(letter)
-        say(f"entry   {letter.entry}\nreason  {reason}\nevent   {letter.source} of {letter.stream}")
+        reason, fields = _redact_letter(letter)
+        print_text(f"entry   {letter.entry}\nreason  {reason}\nevent   {letter.source} of {letter.stream}")
         for name, value in fields.items():
-            say(f"  {name}: {value}")
-        say(f"cannot be sent again: {problem}" if problem else f"orchestrator dead replay {letter.entry}")
+            print_text(f"  {name}: {value}")
+        print_text(
+            f"cannot be sent again: {problem}" if problem else f"orchestrator dead replay {letter.entry}"
+        )
 
 
 @dead.command()
@@ -94,12 +98,12 @@ def replay(target: Target, entries: tuple[str, ...], takes_all: bool, reason: st
             problem = problem if problem or sent else "somebody else has taken it"
             said.append({"entry": letter.entry, "stream": letter.stream, "sent": sent, "problem": problem})
             if not as_json and sent:
-                say(f"{letter.entry} was sent again as {sent} of {letter.stream}")
+                print_text(f"{letter.entry} was sent again as {sent} of {letter.stream}")
             elif not as_json:
-                say(f"{letter.entry} cannot be sent again: {problem}", err=True)
+                print_text(f"{letter.entry} cannot be sent again: {problem}", err=True)
     if as_json:
         click.echo(json.dumps(said))
-    raise click.exceptions.Exit(REFUSED if any(one["problem"] for one in said) else 0)
+    raise click.exceptions.Exit(EXIT_REJECTED if any(one["problem"] for one in said) else 0)
 
 
 @dead.command()
@@ -127,7 +131,7 @@ def _letters(target: Target) -> Iterator[DeadLetters]:
     from orchestrator.redis_rq.dead_letters import DeadLetters
 
     settings = target.settings()
-    with connected(settings) as client:
+    with open_redis(settings) as client:
         yield DeadLetters(client, settings.keys)
 
 
@@ -151,24 +155,24 @@ def _what(letter: DeadLetter) -> str:
 
 def _short(reason: str) -> str:
     line = " ".join(reason.split())
-    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
+    return line if len(line) <= MAX_REASON_CHARS else f"{line[: MAX_REASON_CHARS - 1]}…"
 
 
-def _visible(letter: DeadLetter) -> tuple[str, dict[str, str]]:
+def _redact_letter(letter: DeadLetter) -> tuple[str, dict[str, str]]:
     """The reason and the fields of an event as people may see them; a replay sends them as they are."""
-    from orchestrator.application.records.record_view import Shown
-    from orchestrator.application.redaction.by_key import redacted_text
+    from orchestrator.application.records.record_view import RecordView
+    from orchestrator.application.redaction.by_key import redact_text
 
     values = {name: _read(text) for name, text in letter.fields.items()}
-    shown = Shown((), [value for name, value in values.items() if name not in _OURS])
+    shown = RecordView((), [value for name, value in values.items() if name not in _OURS])
     fields = dict(letter.fields)
     for name in values.keys() - _OURS:
         value = values[name]
         if isinstance(value, str):
-            fields[name] = shown.text(redacted_text(fields[name]))
+            fields[name] = shown.text(redact_text(fields[name]))
         elif (seen := shown(value)) != value:
             fields[name] = json.dumps(seen, ensure_ascii=False)
-    return shown.text(redacted_text(letter.reason)), fields
+    return shown.text(redact_text(letter.reason)), fields
 
 
 _OURS = frozenset({"token"})
@@ -183,7 +187,7 @@ def _read(text: str) -> Any:
 
 
 def _as_data(letters: DeadLetters, letter: DeadLetter) -> dict[str, Any]:
-    reason, fields = _visible(letter)
+    reason, fields = _redact_letter(letter)
     return {
         "entry": letter.entry,
         "reason": reason,

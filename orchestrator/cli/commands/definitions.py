@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.commands.completion import name_argument
-from orchestrator.cli.errors import Refusal
+from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, check_url, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import say
+from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.queries.definitions import Definition
@@ -33,7 +33,7 @@ def definitions(ctx: click.Context, as_json: bool) -> None:
     elif not found:
         click.echo("no workflow is registered")
     else:
-        say("\n".join(line for one in found for line in _lines(one)))
+        print_text("\n".join(line for one in found for line in _lines(one)))
 
 
 @definitions.command()
@@ -69,7 +69,7 @@ def remove(target: Target, name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"name": name, "registered": False}, ensure_ascii=False))
     else:
-        say(f"{name} is no longer registered")
+        print_text(f"{name} is no longer registered")
 
 
 def _found(target: Target) -> list[Definition]:
@@ -81,8 +81,8 @@ def _found(target: Target) -> list[Definition]:
     return definitions(connect(settings.redis_url), settings.keys)
 
 
-def _unknown(name: str) -> Refusal:
-    return Refusal(f"no workflow is registered as {name!r}; orchestrator definitions lists them")
+def _unknown(name: str) -> InvalidRequest:
+    return InvalidRequest(f"no workflow is registered as {name!r}; orchestrator definitions lists them")
 
 
 def _lines(definition: Definition) -> list[str]:

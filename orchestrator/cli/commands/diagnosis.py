@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.commands.completion import execution_argument
-from orchestrator.cli.errors import INVALID
+from orchestrator.cli.errors import EXIT_INVALID
 from orchestrator.cli.options import (
     Target,
     add_current_directory,
@@ -19,15 +19,15 @@ from orchestrator.cli.options import (
     pass_target,
     read_ms,
 )
-from orchestrator.cli.output.escaping import say
+from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
     from orchestrator.application.explain.reasons import Reason
-    from orchestrator.diagnosis import Check, Why
+    from orchestrator.diagnosis import Check, Explanation
     from orchestrator.redis_rq.connection import Client
     from orchestrator.settings import Settings
 
-REASONS_SHOWN = 60
+MAX_REASONS = 60
 
 
 @click.command()
@@ -49,9 +49,9 @@ def why(target: Target, execution_id: str, step: str, as_json: bool) -> None:
     if as_json:
         click.echo(_as_json(found.as_dict()))
     else:
-        say("\n".join(_why_lines(found)))
+        print_text("\n".join(_why_lines(found)))
     if found.is_unknown:
-        raise click.exceptions.Exit(INVALID)
+        raise click.exceptions.Exit(EXIT_INVALID)
 
 
 @click.command()
@@ -64,11 +64,11 @@ def doctor(target: Target, strict: bool, as_json: bool) -> None:
 
     The exit code is 1 if there is a problem, and 0 otherwise.
     """
-    from orchestrator.diagnosis import Level, examine
+    from orchestrator.diagnosis import Level, run_checks
 
     settings, client = _connected(target)
     add_current_directory()
-    checks = examine(client, settings.keys, settings.executors)
+    checks = run_checks(client, settings.keys, settings.executors)
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
     is_well = not any(check.level in bad for check in checks)
     if as_json:
@@ -78,7 +78,7 @@ def doctor(target: Target, strict: bool, as_json: bool) -> None:
         ]
         click.echo(_as_json({"ok": is_well, "checks": listed}))
     else:
-        say("\n".join(_check_lines(checks)))
+        print_text("\n".join(_check_lines(checks)))
     raise click.exceptions.Exit(0 if is_well else 1)
 
 
@@ -97,15 +97,15 @@ def health(
 
     The exit code is 0 if so, and 1 if one of them is silent, if there is none, or if Redis is away.
     """
-    from orchestrator.diagnosis import Whose, health
+    from orchestrator.diagnosis import ProcessFilter, health
 
     settings, client = _connected(target)
-    whose = Whose(None if anywhere else socket.gethostname(), name)
-    found = health(client, settings.keys, process, whose, max_age)
+    process_filter = ProcessFilter(None if anywhere else socket.gethostname(), name)
+    found = health(client, settings.keys, process, process_filter, max_age)
     if as_json:
         click.echo(_as_json(found.as_dict()))
     else:
-        say(found.words)
+        print_text(found.words)
     raise click.exceptions.Exit(0 if found.is_healthy else 1)
 
 
@@ -117,16 +117,16 @@ def _connected(target: Target) -> tuple[Settings, Client]:
     return settings, connect(settings.redis_url)
 
 
-def _why_lines(found: Why, indent: str = "") -> list[str]:
-    from orchestrator.application.explain.text import said
+def _why_lines(found: Explanation, indent: str = "") -> list[str]:
+    from orchestrator.application.explain.text import format_status
 
-    lines = [f"{indent}{found.execution_id}: {said(found.status or 'unknown')}"]
-    for reason in found.reasons[:REASONS_SHOWN]:
+    lines = [f"{indent}{found.execution_id}: {format_status(found.status or 'unknown')}"]
+    for reason in found.reasons[:MAX_REASONS]:
         lines += _reason_lines(reason, f"{indent}  ")
     if not found.reasons:
         lines.append(f"{indent}  nothing keeps it")
-    if len(found.reasons) > REASONS_SHOWN:
-        lines.append(f"{indent}  and {len(found.reasons) - REASONS_SHOWN} more; --json shows all")
+    if len(found.reasons) > MAX_REASONS:
+        lines.append(f"{indent}  and {len(found.reasons) - MAX_REASONS} more; --json shows all")
     for child in found.children:
         lines += _why_lines(child, f"{indent}  ")
     return lines

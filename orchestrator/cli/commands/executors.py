@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.errors import Refusal
+from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, add_current_directory, executors_option, json_option
 
 if TYPE_CHECKING:
-    from orchestrator.worker.executors.catalogue import Catalogue, Entry
+    from orchestrator.worker.executors.catalogue import Catalogue, CatalogueEntry
 
-BROKEN = 1
+EXIT_BROKEN = 1
 
 
 @click.command()
@@ -39,7 +39,7 @@ def executors(name: str | None, executors: tuple[str, ...], as_json: bool) -> No
     else:
         _echo(entries, catalogue.problems, is_whole=name is not None)
     if catalogue.problems:
-        raise click.exceptions.Exit(BROKEN)
+        raise click.exceptions.Exit(EXIT_BROKEN)
 
 
 def read_catalogue(modules: tuple[str, ...]) -> Catalogue:
@@ -48,10 +48,10 @@ def read_catalogue(modules: tuple[str, ...]) -> Catalogue:
 
     add_current_directory()
     with redirect_stdout(sys.stderr):  # what a module prints when it is imported is no part of our answer
-        return Catalogue.of(modules or Target().settings().executors)
+        return Catalogue.load(modules or Target().settings().executors)
 
 
-def _called(name: str, catalogue: Catalogue) -> list[Entry]:
+def _called(name: str, catalogue: Catalogue) -> list[CatalogueEntry]:
     """All of this name, the one that is called first; or else the one that takes every name."""
     from orchestrator.application.errors import ExecutorNotFound
 
@@ -59,12 +59,12 @@ def _called(name: str, catalogue: Catalogue) -> list[Entry]:
     taken = catalogue.find(name)
     if taken is None:
         unknown = ExecutorNotFound(name, catalogue.names, _hint(name, catalogue.names))
-        raise Refusal("\n".join([str(unknown), *catalogue.problems]))
+        raise InvalidRequest("\n".join([str(unknown), *catalogue.problems]))
     return found or [taken]
 
 
-def _echo(entries: Sequence[Entry], problems: Iterable[str], is_whole: bool) -> None:
-    from orchestrator.cli.output.tables import echo_table, one_line
+def _echo(entries: Sequence[CatalogueEntry], problems: Iterable[str], is_whole: bool) -> None:
+    from orchestrator.cli.output.tables import echo_table, escape_line
 
     if is_whole:
         click.echo("\n\n".join("\n".join(_lines(one)) for one in entries))
@@ -72,10 +72,10 @@ def _echo(entries: Sequence[Entry], problems: Iterable[str], is_whole: bool) -> 
         rows = [[one.name, one.origin, _takes(one), _about(one)] for one in entries]
         echo_table(["EXECUTOR", "FROM", "TAKES", "ABOUT"], rows)
     for problem in problems:
-        click.echo(f"problem: {one_line(problem)}")
+        click.echo(f"problem: {escape_line(problem)}")
 
 
-def _takes(entry: Entry) -> str:
+def _takes(entry: CatalogueEntry) -> str:
     if entry.signature is None:
         return ""
     given = ["fn", "inputs"] if entry.kind == "catch-all" else ["inputs"]
@@ -83,17 +83,17 @@ def _takes(entry: Entry) -> str:
     return f"async {words}" if entry.signature.is_async else words
 
 
-def _about(entry: Entry) -> str:
+def _about(entry: CatalogueEntry) -> str:
     if entry.hidden_by is not None:
         return f"hidden by {entry.hidden_by}"
     if entry.signature is None:
         return str(entry.problem)
-    return entry.signature.complaint or entry.signature.summary
+    return entry.signature.call_problem or entry.signature.summary
 
 
-def _lines(entry: Entry) -> Iterator[str]:
+def _lines(entry: CatalogueEntry) -> Iterator[str]:
     """All about one executor, for people."""
-    from orchestrator.cli.output.tables import one_line, table
+    from orchestrator.cli.output.tables import escape_line, table
 
     yield f"{entry.name}, from {entry.origin}"
     if entry.hidden_by is not None:
@@ -102,23 +102,23 @@ def _lines(entry: Entry) -> Iterator[str]:
         yield str(entry.problem)
         return
     yield f"takes {_takes(entry)}"
-    if entry.signature.complaint:
-        yield entry.signature.complaint
+    if entry.signature.call_problem:
+        yield entry.signature.call_problem
     if entry.signature.doc:
         yield ""
-        yield from map(one_line, entry.signature.doc.splitlines())
+        yield from map(escape_line, entry.signature.doc.splitlines())
     if entry.signature.keys is not None:
         rows = [[one.name, "yes" if one.is_required else "no", one.type] for one in entry.signature.keys]
         yield "\n" + table(["INPUT", "REQUIRED", "TYPE"], rows)
-    if entry.page:
+    if entry.module_doc:
         yield ""
-        yield from map(one_line, entry.page.splitlines())
+        yield from map(escape_line, entry.module_doc.splitlines())
     if settings := entry.settings(os.environ):
         rows = [[name, "set" if is_set else "not set"] for name, is_set in settings.items()]
         yield "\n" + table(["VARIABLE", "HERE"], rows)
 
 
-def _as_json(entry: Entry, is_whole: bool) -> dict[str, Any]:
+def _as_json(entry: CatalogueEntry, is_whole: bool) -> dict[str, Any]:
     """An executor as JSON; what it does not have is left out."""
     shown: dict[str, Any] = {
         "name": entry.name,
@@ -134,12 +134,12 @@ def _as_json(entry: Entry, is_whole: bool) -> dict[str, Any]:
             "takes": sorted(signature.named),
             "async": signature.is_async,
             "about": signature.summary or None,
-            "problem": signature.complaint,
+            "problem": signature.call_problem,
         }
         if is_whole:
             keys = signature.keys
             inputs = keys and [{"name": k.name, "required": k.is_required, "type": k.type} for k in keys]
-            shown |= {"doc": signature.doc or None, "page": entry.page or None, "inputs": inputs}
+            shown |= {"doc": signature.doc or None, "page": entry.module_doc or None, "inputs": inputs}
     return {name: value for name, value in shown.items() if value is not None}
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.commands.completion import anything
+from orchestrator.cli.commands.completion import complete_graph_target
 from orchestrator.cli.commands.start import is_file
-from orchestrator.cli.errors import Refusal
+from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_spec
 from orchestrator.cli.output.diagram import Diagram, Edge, Node
-from orchestrator.cli.output.report import words
-from orchestrator.cli.output.tables import Column, is_coloured, one_line, table
+from orchestrator.cli.output.report import humanize
+from orchestrator.cli.output.tables import Column, escape_line, is_coloured, table
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -31,7 +31,9 @@ PHRASES = {
 
 
 @click.command()
-@click.argument("what", metavar="FILE...|ID|NAME", nargs=-1, required=True, shell_complete=anything)
+@click.argument(
+    "what", metavar="FILE...|ID|NAME", nargs=-1, required=True, shell_complete=complete_graph_target
+)
 @click.option(
     "--format",
     "form",
@@ -61,20 +63,22 @@ def graph(target: Target, what: tuple[str, ...], form: str, as_json: bool) -> No
 
 def _find(target: Target, what: tuple[str, ...]) -> Diagram:
     """Files, else an execution of that id, else a registered workflow of that name."""
-    from orchestrator.cli.output.diagram import diagram_of, diagram_of_execution
+    from orchestrator.cli.output.diagram import diagram_from_record, diagram_from_spec
 
     names = [word for word in what if not is_file(word)]
     if not names:
-        return diagram_of(read_spec(*what))
+        return diagram_from_spec(read_spec(*what))
     if len(what) > 1:
         raise click.UsageError(f"{names[0]!r} is no file, and an id or a name stands alone")
     record = _record(target, names[0])
     if record is not None:
-        return diagram_of_execution(record)
+        return diagram_from_record(record)
     try:
-        return diagram_of(target.client().store.definition(names[0]))
+        return diagram_from_spec(target.client().store.definition(names[0]))
     except KeyError:
-        raise Refusal(f"there is no file, no execution and no registered workflow {names[0]!r}") from None
+        raise InvalidRequest(
+            f"there is no file, no execution and no registered workflow {names[0]!r}"
+        ) from None
 
 
 def _record(target: Target, execution_id: str) -> WorkflowRecord | None:
@@ -97,13 +101,13 @@ def text(drawn: Diagram, *, is_coloured: bool = False) -> str:
     for number, layer in enumerate(drawn.layers, 1):
         for at, node in enumerate(layer):
             said = "; ".join([*_phrases(into.get(node.id, ())), *node.marks, *_phrases(out.get(node.id, ()))])
-            status = [words(node.status or "")] if has_status else []
+            status = [humanize(node.status or "")] if has_status else []
             rows.append([str(number) if at == 0 else "", _named(node), *status, said])
     columns: list[Column | str] = [Column("LAYER", is_number=True), "STEP"]
     columns += [Column("STATUS", is_status=True)] if has_status else []
     title = " ".join(part for part in (drawn.name or "workflow", drawn.execution_id) if part)
     count, layers = len(drawn.nodes), len(drawn.layers)
-    lines = [one_line(f"{title}: {_counted(count, 'step')} in {_counted(layers, 'layer')}")]
+    lines = [escape_line(f"{title}: {_counted(count, 'step')} in {_counted(layers, 'layer')}")]
     if rows:
         lines.append(table([*columns, "HOW"], rows, is_coloured=is_coloured))
     return "\n".join(lines)

@@ -12,15 +12,21 @@ import click
 
 from orchestrator.cli.commands.completion import execution_argument
 from orchestrator.cli.errors import no_such_step
-from orchestrator.cli.follow import follow_history, glances_at, left_running
+from orchestrator.cli.follow import detach_on_interrupt, follow_history, open_record_queries
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.report import error_line, words
-from orchestrator.cli.output.step_log import Entry, among
-from orchestrator.cli.output.tables import cut, is_coloured, one_line, painted, terminal_width
+from orchestrator.cli.output.report import error_line, humanize
+from orchestrator.cli.output.step_log import HistoryEntry, merge_log_lines
+from orchestrator.cli.output.tables import (
+    colour_by_status,
+    escape_line,
+    is_coloured,
+    terminal_width,
+    truncate,
+)
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
-    from orchestrator.redis_rq.queries.record_queries import Glances
+    from orchestrator.redis_rq.queries.record_queries import RecordQueries
 
 VERBS = {
     "ready": "reset",
@@ -45,12 +51,19 @@ _PLACES = frozenset({"at", "cause", "step", "run_id", "attempt", "from", "to", "
 @execution_argument
 @click.option("--step", metavar="STEP", help="Only what happened to this step and to its items.")
 @click.option("--follow", "is_followed", is_flag=True, help="Go on with what happens, until it has ended.")
-@click.option("--lines/--no-lines", "has_lines", default=True, help="With what executors said, or without.")
+@click.option(
+    "--lines/--no-lines", "include_step_log", default=True, help="With what executors said, or without."
+)
 @json_option
 @connection_options
 @pass_target
 def history(
-    target: Target, execution_id: str, step: str | None, is_followed: bool, has_lines: bool, as_json: bool
+    target: Target,
+    execution_id: str,
+    step: str | None,
+    is_followed: bool,
+    include_step_log: bool,
+    as_json: bool,
 ) -> None:
     """Tell what happened to an execution: when, to which step, in which run and attempt, and why.
 
@@ -58,48 +71,52 @@ def history(
     said stands between the dispatch of their attempt and its end. With --follow, --json prints an entry on
     each line.
     """
-    record, glances = target.client().record(execution_id), glances_at(target)
+    record, queries = target.client().record(execution_id), open_record_queries(target)
     if step is not None and step.partition("#")[0] not in record.graph.index:
         raise no_such_step(record.execution_id, step, record.graph.order)
     if as_json and not is_followed:
-        told = list(_told(record, _entries(record, glances, False, has_lines), step))
+        told = list(_told(record, _entries(record, queries, False, include_step_log), step))
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
-    lines = Lines(record.created_at, list(record.steps))
+    lines = HistoryFormatter(record.created_at, list(record.steps))
     if not as_json:
-        click.echo(lines.titles)
-    with left_running(record.execution_id):
-        for entry in _entries(record, glances, is_followed, has_lines):
+        click.echo(lines.heading)
+    with detach_on_interrupt(record.execution_id):
+        for entry in _entries(record, queries, is_followed, include_step_log):
             for one in _told(record, [entry], step):
                 click.echo(json.dumps(one, ensure_ascii=False) if as_json else lines.line(one))
 
 
-def _entries(record: WorkflowRecord, glances: Glances, is_followed: bool, has_lines: bool) -> Iterator[Entry]:
+def _entries(
+    record: WorkflowRecord, queries: RecordQueries, is_followed: bool, include_step_log: bool
+) -> Iterator[HistoryEntry]:
     name = record.workflow_execution_id
     if is_followed:
-        return follow_history(glances, name, has_lines)
-    entries = [json.loads(text) for text in glances.history(name, 0)]
-    return among(entries, [line for _, line in glances.lines(name)] if has_lines else ())
+        return follow_history(queries, name, include_step_log)
+    entries = [json.loads(text) for text in queries.history(name, 0)]
+    return merge_log_lines(entries, [line for _, line in queries.lines(name)] if include_step_log else ())
 
 
-def _told(record: WorkflowRecord, entries: Iterable[Entry], step: str | None) -> Iterator[dict[str, Any]]:
-    from orchestrator.cli.output.values import visible
+def _told(
+    record: WorkflowRecord, entries: Iterable[HistoryEntry], step: str | None
+) -> Iterator[dict[str, Any]]:
+    from orchestrator.cli.output.values import redact_value
 
     for entry in entries:
         if step is None or is_about(entry, step):
-            yield visible(record, entry)
+            yield redact_value(record, entry)
 
 
 # ---- in words
 
 
-def is_about(entry: Entry, step: str) -> bool:
+def is_about(entry: HistoryEntry, step: str) -> bool:
     """Whether an entry is about a step, or about an item or the compensation of it."""
     named = str(entry.get("step", ""))
     return named == step or named.startswith(f"{step}#")
 
 
-class Lines:
+class HistoryFormatter:
     """A line for each entry: the time, how long after the beginning, which step, which run and attempt, the
     cause, and what happened. The last has no width, and is cut where the terminal ends."""
 
@@ -111,17 +128,17 @@ class Lines:
         self._is_coloured = is_coloured(stream)
 
     @property
-    def titles(self) -> str:
+    def heading(self) -> str:
         return _aligned("TIME (UTC)", "AFTER", "STEP", "RUN", "ATTEMPT", "CAUSE", "WHAT", self._width)
 
-    def line(self, entry: Entry) -> str:
-        plain = one_line(drawn(entry, self._began, self._width))
+    def line(self, entry: HistoryEntry) -> str:
+        plain = escape_line(format_entry(entry, self._began, self._width))
         if self._room is not None:
-            plain = cut(plain, self._room)
-        return painted(plain, _status(entry)) if self._is_coloured else plain
+            plain = truncate(plain, self._room)
+        return colour_by_status(plain, _status(entry)) if self._is_coloured else plain
 
 
-def drawn(entry: Entry, began: datetime, width: int) -> str:
+def format_entry(entry: HistoryEntry, began: datetime, width: int) -> str:
     at = datetime.fromisoformat(entry["at"])
     return _aligned(
         at.isoformat(sep=" ", timespec="milliseconds")[:23],
@@ -130,7 +147,7 @@ def drawn(entry: Entry, began: datetime, width: int) -> str:
         str(entry.get("run_id", "")),
         str(entry.get("attempt", "")),
         entry.get("cause") or "-",
-        happened(entry),
+        describe_entry(entry),
         width,
     )
 
@@ -141,13 +158,13 @@ def _aligned(
     return f"{time:<23}  {after:>10}  {step:<{width}}  {run:>3}  {attempt:>7}  {cause:<17}  {what}"
 
 
-def happened(entry: Entry) -> str:
+def describe_entry(entry: HistoryEntry) -> str:
     """What an entry says, in words; what we have no words for is shown as it is."""
     parts = []
     if "to" in entry:
         parts.append(_move(entry))
     if "workflow" in entry:
-        parts.append(f"is {words(entry['workflow'])}")
+        parts.append(f"is {humanize(entry['workflow'])}")
     if "control" in entry:
         by = f" by {entry['by']}" if entry.get("by") else ""
         parts.append(f"told to {entry['control']}{by}")
@@ -157,13 +174,13 @@ def happened(entry: Entry) -> str:
     return ": ".join(parts[:2]) + "".join(f"; {part}" for part in parts[2:])
 
 
-def _move(entry: Entry) -> str:
+def _move(entry: HistoryEntry) -> str:
     before, after = entry.get("from"), str(entry["to"])
     if before == "on_hold":
-        return f"released, is {words(after)}"
+        return f"released, is {humanize(after)}"
     if before == after == "in_progress":
         return "dispatched again"
-    return VERBS.get(after, words(after))
+    return VERBS.get(after, humanize(after))
 
 
 def _said(name: str, value: Any) -> str:
@@ -184,8 +201,8 @@ def _said(name: str, value: Any) -> str:
         case "shared":
             return f"shared {value}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"{words(name)} {text}"
+    return f"{humanize(name)} {text}"
 
 
-def _status(entry: Entry) -> str:
-    return words(str(entry.get("to") or entry.get("workflow") or ""))
+def _status(entry: HistoryEntry) -> str:
+    return humanize(str(entry.get("to") or entry.get("workflow") or ""))

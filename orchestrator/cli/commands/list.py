@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.application.redaction.by_key import redacted
+from orchestrator.application.redaction.by_key import redact_by_key
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import say
+from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client, Filter, Page, Summary
+    from orchestrator.client import Client, ExecutionFilter, Page, Summary
 
 
 @click.command("list")
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @connection_options
 @pass_target
 def list_executions(
-    target: Target, wanted: Filter | None, limit: int, cursor: str | None, as_json: bool
+    target: Target, execution_filter: ExecutionFilter | None, limit: int, cursor: str | None, as_json: bool
 ) -> None:
     """List executions, the newest first.
 
@@ -32,9 +32,9 @@ def list_executions(
     """
     from orchestrator.cli.output.tables import Column, echo_table
 
-    page = _filled(target.client(), wanted, limit, cursor)
+    page = _filled(target.client(), execution_filter, limit, cursor)
     if as_json:
-        rows = [shown(one) for one in page.executions]
+        rows = [summary_as_dict(one) for one in page.executions]
         click.echo(json.dumps({"executions": rows, "cursor": page.cursor}, ensure_ascii=False))
         return
     columns: list[Column | str] = [
@@ -48,23 +48,23 @@ def list_executions(
     ]
     echo_table(columns, [_row(one) for one in page.executions])
     if page.cursor is not None:
-        say(f"More: --cursor '{page.cursor}'", err=True)
+        print_text(f"More: --cursor '{page.cursor}'", err=True)
 
 
-def _filled(client: Client, wanted: Filter | None, limit: int, cursor: str | None) -> Page:
+def _filled(client: Client, execution_filter: ExecutionFilter | None, limit: int, cursor: str | None) -> Page:
     """As many as were asked for, if there are so many: a page may end early when it had to look far."""
     from orchestrator.client import Page
 
     found: list[Summary] = []
     while True:
-        page = client.list(wanted, limit - len(found), cursor)
+        page = client.list(execution_filter, limit - len(found), cursor)
         found += page.executions
         cursor = page.cursor
         if cursor is None or len(found) == limit:
             return Page(found, cursor)
 
 
-def shown(one: Summary) -> dict[str, Any]:
+def summary_as_dict(one: Summary) -> dict[str, Any]:
     """An execution of a list as JSON; what it does not have is left out."""
     given = {
         "execution_id": one.execution_id,
@@ -74,14 +74,14 @@ def shown(one: Summary) -> dict[str, Any]:
         "created_at": one.created_at,
         "ended_at": one.ended_at,
         "group": one.group,
-        "labels": redacted(dict(one.labels)) or None,
+        "labels": redact_by_key(dict(one.labels)) or None,
         "parent": one.parent,
     }
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _row(one: Summary) -> list[str]:
-    labels = ", ".join(f"{name}={value}" for name, value in redacted(dict(one.labels)).items())
+    labels = ", ".join(f"{name}={value}" for name, value in redact_by_key(dict(one.labels)).items())
     times = [at.replace("T", " ")[:19] if at else "" for at in (one.created_at, one.ended_at)]
     return [
         one.execution_id,

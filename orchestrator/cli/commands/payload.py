@@ -6,7 +6,7 @@ import json
 
 import click
 
-from orchestrator.cli.errors import Refusal
+from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, connection_options, pass_target
 
 
@@ -22,5 +22,5 @@ def payload(target: Target, payload_id: str) -> None:
     from orchestrator.application.values.payload_refs import is_payload_id
 
     if not is_payload_id(payload_id):
-        raise Refusal(f"an id has 64 digits of 0 to 9 and a to f, not {payload_id[:100]!r}")
+        raise InvalidRequest(f"an id has 64 digits of 0 to 9 and a to f, not {payload_id[:100]!r}")
     click.echo(json.dumps(target.client().payload(payload_id), ensure_ascii=False))

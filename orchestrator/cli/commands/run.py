@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.errors import EXIT_CODES, Failure, Refusal
+from orchestrator.cli.errors import EXIT_CODES, Failure, InvalidRequest
 from orchestrator.cli.log_options import LogOptions, log_options
 from orchestrator.cli.options import (
     Target,
@@ -25,20 +25,20 @@ from orchestrator.cli.options import (
     read_spec,
     start_options,
 )
-from orchestrator.cli.output.escaping import say
-from orchestrator.cli.output.progress import Progress, progress_on
+from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.progress import Progress, create_progress
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.spec.model import LoadedSpec
-    from orchestrator.client import Client, Started, StartOptions
-    from orchestrator.embedded import Stack
+    from orchestrator.client import Client, StartOptions, StartResult
+    from orchestrator.embedded import EmbeddedStack
 
 WORKERS = 2
-COMES_UP_WITHIN_S = 60.0
-LOOK_EVERY_S = 0.1
-FINISH_WITHIN_S = 30.0
-TELL_WITHIN_S = 60.0
+STARTUP_TIMEOUT_S = 60.0
+POLL_INTERVAL_S = 0.1
+FINISH_TIMEOUT_S = 30.0
+WEBHOOK_TIMEOUT_S = 60.0
 
 
 @click.command()
@@ -88,7 +88,7 @@ def run(
     loaded = read_spec(*files)
     _check_inputs(loaded, inputs)
     children = _read_children(registered, target)
-    routes = target.settings().tags.opened()  # what nobody serves, the coordinator refuses
+    routes = target.settings().tags.allow_unknown_tags()  # what nobody serves, the coordinator refuses
     queues = sorted({queue for one in (loaded, *children.values()) for queue in routes.queues(one.spec)})
     progress = _progress(log)
     with _interruptible(), _stack(target, queues or ["default"], executors, workers, progress, log) as stack:
@@ -101,13 +101,13 @@ def run(
                 record = _tell(stack, record, progress)
         except Interrupted as error:
             raise Failure(_what_is_left(error, started, target)) from None
-        held = report.as_redis_holds_it(record, stack.redis, target.settings().keys) if show_redis else ""
+        held = report.dump_redis_keys(record, stack.redis, target.settings().keys) if show_redis else ""
     if as_json:
         click.echo(report.as_json(record))
     else:
-        say(report.summary(record))
+        print_text(report.summary(record))
     if held:
-        say(held, err=as_json)
+        print_text(held, err=as_json)
     if (record.error or {}).get("type") == "ExecutorNotFound":
         click.echo("Name the module that defines it with --executors MODULE.", err=True)
     raise click.exceptions.Exit(EXIT_CODES[record.status.value])
@@ -115,7 +115,7 @@ def run(
 
 def _progress(log: LogOptions) -> Progress:
     if log.format == "text":
-        return progress_on()
+        return create_progress()
     from orchestrator.cli.output.json_progress import LoggedProgress
     from orchestrator.logs import log_to_stderr
 
@@ -125,12 +125,12 @@ def _progress(log: LogOptions) -> Progress:
 
 def _check_inputs(loaded: LoadedSpec, inputs: dict[str, Any]) -> None:
     """Before anything is started."""
-    from orchestrator.application.errors import StartRefused
+    from orchestrator.application.errors import StartRejected
     from orchestrator.application.spec.validation import check_inputs
 
     _, problems = check_inputs(loaded.spec, inputs)
     if problems:
-        raise StartRefused("\n".join(map(str, problems)))
+        raise StartRejected("\n".join(map(str, problems)))
 
 
 def _read_children(files: Sequence[str], target: Target) -> dict[str, LoadedSpec]:
@@ -154,9 +154,9 @@ def _stack(
     workers: int | None,
     progress: Progress,
     log: LogOptions,
-) -> Iterator[Stack]:
+) -> Iterator[EmbeddedStack]:
     """What the workflow runs on: a system of our own, or the one that was named."""
-    from orchestrator.embedded import Processes, Stack, embedded_stack, start_workers
+    from orchestrator.embedded import ChildProcesses, EmbeddedStack, embedded_stack, start_workers
     from orchestrator.redis_rq.connection import connect
 
     settings = target.settings()
@@ -164,48 +164,48 @@ def _stack(
     if target.redis_url is None or workers is not None:
         _check_modules(modules)
     if target.redis_url is None:
-        count, say = workers or WORKERS, progress.say
-        with embedded_stack(modules, count, queues, settings, say, log.arguments) as stack:
+        count, print_text = workers or WORKERS, progress.print_text
+        with embedded_stack(modules, count, queues, settings, print_text, log.arguments) as stack:
             yield stack
         return
     client, redis = target.client(), connect(target.redis_url)
     if workers is None:
-        yield Stack(client, redis)
+        yield EmbeddedStack(client, redis)
         return
     environment = {
         "ORCHESTRATOR_REDIS_URL": settings.redis_url,
         "ORCHESTRATOR_PREFIX": settings.prefix,
         "ORCHESTRATOR_EXECUTORS": ",".join(modules),
     }
-    processes = Processes(environment, progress.say)
+    processes = ChildProcesses(environment, progress.print_text)
     try:
         start_workers(processes, workers, queues, log.arguments)
-        yield Stack(client, redis, processes.check)
+        yield EmbeddedStack(client, redis, processes.check)
         # They may be busy with steps of other executions by now.
-        processes.finish(FINISH_WITHIN_S)
+        processes.terminate(FINISH_TIMEOUT_S)
     finally:
         processes.end()
 
 
-def _start(stack: Stack, entry_id: str) -> Started:
+def _start(stack: EmbeddedStack, entry_id: str) -> StartResult:
     """Wait for the answer to a start for as long as everything is still coming up."""
-    from orchestrator.application.errors import StartRefused, Unavailable
-    from orchestrator.client import Forgotten, NoAnswer, Started
+    from orchestrator.application.errors import StartRejected, Unavailable
+    from orchestrator.client import NoReply, RequestLost, StartResult
 
-    deadline = time.monotonic() + COMES_UP_WITHIN_S
+    deadline = time.monotonic() + STARTUP_TIMEOUT_S
     while True:
         stack.check()
         try:
             answer = stack.client.answer(entry_id, 0.25)
-        except Forgotten:
+        except RequestLost:
             raise
-        except (NoAnswer, Unavailable):
+        except (NoReply, Unavailable):
             if time.monotonic() > deadline:
                 raise
             continue
         if not answer["ok"]:
-            raise StartRefused(answer["reason"], answer.get("problems", ()))
-        return Started(answer["workflow_execution_id"], answer["execution_id"])
+            raise StartRejected(answer["reason"], answer.get("problems", ()))
+        return StartResult(answer["workflow_execution_id"], answer["execution_id"])
 
 
 def _follow(
@@ -226,28 +226,30 @@ def _follow(
             is_away = False
             check()
             # Looking costs more in a large workflow: never more than a tenth of the time.
-            pause = max(LOOK_EVERY_S, 10 * (time.monotonic() - began))
+            pause = max(POLL_INTERVAL_S, 10 * (time.monotonic() - began))
             with suppress(StillRunning):
                 client.wait(execution_id, pause)
         except Unavailable as error:
             check()
             if not is_away:
-                progress.say(f"Redis is away, waiting for it: {error}")
+                progress.print_text(f"Redis is away, waiting for it: {error}")
             is_away = True
-            time.sleep(LOOK_EVERY_S * 5)
+            time.sleep(POLL_INTERVAL_S * 5)
 
 
-def _tell(stack: Stack, record: WorkflowRecord, progress: Progress) -> WorkflowRecord:
+def _tell(stack: EmbeddedStack, record: WorkflowRecord, progress: Progress) -> WorkflowRecord:
     """What we have started ends with us, and so would the attempts of a webhook: wait for it, a while."""
-    from orchestrator.application.spec.model import WEBHOOK
+    from orchestrator.application.spec.model import WEBHOOK_UNIT
 
-    until = time.monotonic() + TELL_WITHIN_S
-    while (webhook := record.items.get(WEBHOOK)) is not None and not webhook.is_final:
+    until = time.monotonic() + WEBHOOK_TIMEOUT_S
+    while (webhook := record.items.get(WEBHOOK_UNIT)) is not None and not webhook.is_final:
         if time.monotonic() > until:
-            progress.say(f"the webhook was not delivered within {TELL_WITHIN_S:g} s, and is given up")
+            progress.print_text(
+                f"the webhook was not delivered within {WEBHOOK_TIMEOUT_S:g} s, and is given up"
+            )
             break
         stack.check()
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_INTERVAL_S)
         record = stack.client.record(record.workflow_execution_id)
         progress.show(record, stack.client.history(record.workflow_execution_id))
     return record
@@ -261,9 +263,9 @@ def _check_modules(names: Sequence[str]) -> None:
             found = find_spec(name)
         except Exception as error:  # a package above the module was imported, and may do anything
             problem = f"{type(error).__name__}: {error}"
-            raise Refusal(f"the executors module {name!r} cannot be imported: {problem}") from None
+            raise InvalidRequest(f"the executors module {name!r} cannot be imported: {problem}") from None
         if found is None:
-            raise Refusal(
+            raise InvalidRequest(
                 f"there is no module {name!r} for --executors: is it installed, or in the current directory?"
             )
 
@@ -292,7 +294,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _what_is_left(error: Interrupted, started: Started, target: Target) -> str:
+def _what_is_left(error: Interrupted, started: StartResult, target: Target) -> str:
     if target.redis_url is None:
         return f"interrupted by {error}; nothing was left running"
     return (

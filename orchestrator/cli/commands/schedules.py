@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.commands.completion import name_argument
-from orchestrator.cli.errors import Refusal
+from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import say
+from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
     from orchestrator.application.engine.schedules import Schedule
 
-SLOTS_SHOWN = 3
+MAX_SLOTS = 3
 
 
 @click.group(invoke_without_command=True)
@@ -34,7 +34,7 @@ def schedules(ctx: click.Context, as_json: bool) -> None:
     elif not found:
         click.echo("no registered workflow has a schedule")
     else:
-        say("\n\n".join("\n".join(_lines(one)) for one in found))
+        print_text("\n\n".join("\n".join(_lines(one)) for one in found))
 
 
 @schedules.command()
@@ -65,17 +65,17 @@ def _told(name: str, words: str, as_json: bool, *, is_paused: bool) -> None:
     if as_json:
         click.echo(json.dumps({"name": name, "paused": is_paused}, ensure_ascii=False))
     else:
-        say(f"{name} {words}")
+        print_text(f"{name} {words}")
 
 
-def _unknown(name: str) -> Refusal:
-    return Refusal(
+def _unknown(name: str) -> InvalidRequest:
+    return InvalidRequest(
         f"no workflow with a schedule is registered as {name!r}; orchestrator schedules lists them"
     )
 
 
 def _as_dict(schedule: Schedule) -> dict[str, Any]:
-    from orchestrator.application.engine.schedules import upcoming
+    from orchestrator.application.engine.schedules import upcoming_slots
     from orchestrator.application.records.events import iso
 
     return {
@@ -85,7 +85,7 @@ def _as_dict(schedule: Schedule) -> dict[str, Any]:
         "catch_up": schedule.catch_up,
         "overlap": schedule.overlap,
         "paused": schedule.is_paused,
-        "next": [iso(at_ms) for at_ms in upcoming(schedule, SLOTS_SHOWN)],
+        "next": [iso(at_ms) for at_ms in upcoming_slots(schedule, MAX_SLOTS)],
         "last": schedule.last,
         "open": list(schedule.open),
         "queued": [iso(at_ms) for at_ms in schedule.queued],
@@ -97,9 +97,9 @@ def _as_dict(schedule: Schedule) -> dict[str, Any]:
 
 def _lines(schedule: Schedule) -> list[str]:
     """What it is, when it comes, what it did last, and what became of its slots."""
-    from orchestrator.application.engine.schedules import upcoming
+    from orchestrator.application.engine.schedules import upcoming_slots
 
-    times = ", ".join(_local(at_ms, schedule.timezone) for at_ms in upcoming(schedule, SLOTS_SHOWN))
+    times = ", ".join(_local(at_ms, schedule.timezone) for at_ms in upcoming_slots(schedule, MAX_SLOTS))
     lines = [
         f"{schedule.name}: {schedule.cron} in {schedule.timezone}{' (paused)' if schedule.is_paused else ''}",
         f"  next    {times}",

@@ -13,18 +13,18 @@ import click
 from orchestrator.cli.log_options import LogOptions, log_options
 from orchestrator.cli.options import Target, check_url, connection_options, executors_option, pass_target
 from orchestrator.cli.startup import (
-    begin_log,
+    configure_logging,
     durability_warnings,
     load_executors,
     logger,
     prepare_payloads,
     wait_for_redis,
 )
-from orchestrator.logs import name_process
+from orchestrator.logs import set_process_name
 
 if TYPE_CHECKING:
     from orchestrator.settings import Settings
-    from orchestrator.worker.processes.recycling import Recycling
+    from orchestrator.worker.processes.recycling import RecyclingLimits
 
 lifeline_option = click.option("--lifeline", type=int, hidden=True)
 """A pipe whose other end is held by an `orchestrator run`: when it closes, we end at once."""
@@ -45,12 +45,12 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
     Any number of coordinators may run on one Redis; they share the work and take over from each other.
     """
     from orchestrator.embedded import make_coordinator
-    from orchestrator.processes import hang_on, process_name
+    from orchestrator.processes import exit_with_parent, make_process_name
     from orchestrator.redis_rq.connection import connect
-    from orchestrator.redis_rq.pinned_connection import Direct
+    from orchestrator.redis_rq.pinned_connection import PinnedConnection
 
-    name = process_name()
-    begin_log(log, name)
+    name = make_process_name()
+    configure_logging(log, name)
     settings = target.settings()
     check_url(settings.redis_url)
     client = connect(settings.redis_url)
@@ -58,14 +58,14 @@ def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if lifeline is not None:
-        hang_on(lifeline)
+        exit_with_parent(lifeline)
     if not wait_for_redis(client, settings, stop.wait):
         return
     if lifeline is None:
         for warning in durability_warnings(client):
             logger.warning(warning)
     logger.info("coordinator %s serves %r", name, settings.prefix)
-    serving = make_coordinator(Direct(client), name, settings)
+    serving = make_coordinator(PinnedConnection(client), name, settings)
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     serving.run(stop)
@@ -128,18 +128,18 @@ def worker(
     one after the other in a process beside this one, which is killed with a step that must end, and replaced;
     with --concurrency several run in it at once.
     """
-    from orchestrator.processes import hang_on, process_name
+    from orchestrator.processes import exit_with_parent, make_process_name
     from orchestrator.worker.memory_limit import memory_limit
-    from orchestrator.worker.processes.recycling import Recycling
+    from orchestrator.worker.processes.recycling import RecyclingLimits
 
-    name = process_name()
-    begin_log(log, name)
+    name = make_process_name()
+    configure_logging(log, name)
     settings = target.settings()
     check_url(settings.redis_url)
     if lifeline is not None:
-        hang_on(lifeline)
+        exit_with_parent(lifeline)
     memory_limit()
-    recycling = Recycling(recycle_after, recycle_above << 20)
+    recycling = RecyclingLimits(recycle_after, recycle_above << 20)
     load_executors(executors)
     prepare_payloads()
     names = [
@@ -149,8 +149,8 @@ def worker(
     ]
 
     def work() -> None:
-        own_name = name if processes == 1 else process_name()
-        name_process(own_name)
+        own_name = name if processes == 1 else make_process_name()
+        set_process_name(own_name)
         _serve(settings, names, burst, own_name, concurrency, recycling)
 
     if processes == 1:
@@ -167,7 +167,7 @@ def _serve(
     burst: bool,
     name: str,
     concurrency: int | None,
-    recycling: Recycling,
+    recycling: RecyclingLimits,
 ) -> None:
     """One worker: its supervisor is this process."""
     from functools import partial
@@ -175,12 +175,12 @@ def _serve(
     from redis.exceptions import RedisError
 
     from orchestrator.redis_rq.connection import connect
-    from orchestrator.redis_rq.job_taker import Station, Taker
+    from orchestrator.redis_rq.job_taker import JobTaker, WorkerQueues
     from orchestrator.worker.harness import lease_from_environment
-    from orchestrator.worker.processes.concurrent_child import be_a_crew
+    from orchestrator.worker.processes.concurrent_child import run_concurrent_child
     from orchestrator.worker.processes.rq_registration import connect_for_rq, make_worker
     from orchestrator.worker.processes.supervisor import Supervisor
-    from orchestrator.worker.processes.work_horse import be_a_work_horse
+    from orchestrator.worker.processes.work_horse import run_work_horse
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
@@ -190,15 +190,15 @@ def _serve(
         wait_for_redis(checking, settings, threading.Event().wait)
         with suppress(RedisError):  # it may have gone again; who serves waits for it by himself
             made = make_worker(connect_for_rq(url), queues, name)
-    station = Station(name, queues, settings.keys, is_single=concurrency is None)
+    station = WorkerQueues(name, queues, settings.keys, is_single=concurrency is None)
     if concurrency is None:
         logger.info("worker %s serves %s", name, ", ".join(queues))
-        child = partial(be_a_work_horse, url, station, burst, recycling)
-        taker = Taker(connect(url, decodes=False), station, lambda: 0)
+        child = partial(run_work_horse, url, station, burst, recycling)
+        taker = JobTaker(connect(url, decodes=False), station, lambda: 0)
         supervisor = Supervisor(made, child, burst, lease_from_environment(), taker)
     else:
         logger.info("worker %s serves %s, %d steps at once", name, ", ".join(queues), concurrency)
-        child = partial(be_a_crew, url, station, concurrency, burst)
+        child = partial(run_concurrent_child, url, station, concurrency, burst)
         supervisor = Supervisor(made, child, burst, lease_from_environment())
     supervisor.serve()
     logger.info("worker %s has stopped", name)

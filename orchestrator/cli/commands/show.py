@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.application.records.step_log import of_step
+from orchestrator.application.records.step_log import filter_by_step
 from orchestrator.cli.commands.completion import execution_argument
 from orchestrator.cli.errors import EXIT_CODES, no_such_step
-from orchestrator.cli.follow import glances_at
+from orchestrator.cli.follow import open_record_queries
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.step_log import entry_of, last_words, of_one, sections
-from orchestrator.cli.output.tables import echo_table, one_line
+from orchestrator.cli.output.step_log import (
+    format_log_sections,
+    format_unit_log,
+    last_log_lines,
+    to_history_entry,
+)
+from orchestrator.cli.output.tables import echo_table, escape_line
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
-    from orchestrator.application.records.step_log import Line
-    from orchestrator.redis_rq.queries.record_queries import Glances
+    from orchestrator.application.records.step_log import LogLine
+    from orchestrator.redis_rq.queries.record_queries import RecordQueries
 
 
 @click.command()
@@ -34,19 +39,19 @@ def show(target: Target, execution_id: str, unit: str | None, outputs: bool, as_
 
     The exit code is that of `run` for an execution that has ended, and 0 while it runs.
     """
-    record, glances = target.client().record(execution_id), glances_at(target)
+    record, queries = target.client().record(execution_id), open_record_queries(target)
     if unit is not None:
         _check_unit(record, unit)
     if outputs:
         _echo_json(_outputs(record, unit))
     else:
-        lines = of_step((line for _, line in glances.lines(record.workflow_execution_id)), unit)
+        lines = filter_by_step((line for _, line in queries.lines(record.workflow_execution_id)), unit)
         if as_json:
             _echo_json(_as_dict(record, unit, lines))
         elif unit is not None:
-            _echo_step(record, unit, glances, lines)
+            _echo_step(record, unit, queries, lines)
         else:
-            _echo(record, glances.now_ms(), lines)
+            _echo(record, queries.now_ms(), lines)
     raise click.exceptions.Exit(EXIT_CODES.get(record.status.value, 0))
 
 
@@ -54,48 +59,52 @@ status = click.Command("status", callback=show.callback, params=show.params, hel
 """What `show` was called before."""
 
 
-def _echo(record: WorkflowRecord, now_ms: int, lines: Sequence[Line]) -> None:
+def _echo(record: WorkflowRecord, now_ms: int, lines: Sequence[LogLine]) -> None:
     from orchestrator.cli.output import overview
 
-    for line in overview.header(record, now_ms):
-        click.echo(one_line(line))
+    for line in overview.format_header(record, now_ms):
+        click.echo(escape_line(line))
     rows, others = overview.step_rows(record, now_ms)
     if rows:
         echo_table(overview.COLUMNS, rows)
-    for line in [others, *sections(last_words(record, lines)), *overview.result(record)]:
+    for line in [
+        others,
+        *format_log_sections(last_log_lines(record, lines)),
+        *overview.format_result(record),
+    ]:
         if line:
-            click.echo(one_line(line))
+            click.echo(escape_line(line))
 
 
-def _echo_step(record: WorkflowRecord, unit: str, glances: Glances, lines: Sequence[Line]) -> None:
-    from orchestrator.cli.output.step_details import details, unit_of
+def _echo_step(record: WorkflowRecord, unit: str, queries: RecordQueries, lines: Sequence[LogLine]) -> None:
+    from orchestrator.cli.output.step_details import details, find_unit
 
-    step = unit_of(record, unit)
-    inputs = None if step is None or step.token is None else glances.inputs_of(step.token)
-    told = details(record, unit, glances.now_ms(), inputs)
-    for line in [*told, *of_one(record.execution_id, unit, lines)]:
-        click.echo(one_line(line))
+    step = find_unit(record, unit)
+    inputs = None if step is None or step.token is None else queries.inputs_of(step.token)
+    told = details(record, unit, queries.now_ms(), inputs)
+    for line in [*told, *format_unit_log(record.execution_id, unit, lines)]:
+        click.echo(escape_line(line))
 
 
-def _as_dict(record: WorkflowRecord, unit: str | None, lines: Sequence[Line]) -> Any:
+def _as_dict(record: WorkflowRecord, unit: str | None, lines: Sequence[LogLine]) -> Any:
     """An execution with the last words of its steps, or a step with all that it said."""
     from orchestrator.cli.output import report
 
     told = report.as_dict(record)
     if unit is None:
-        words = [line for last in last_words(record, lines).values() for line in last]
-        return {**told, "lines": [entry_of(line) for line in words]}
-    said = [entry_of(line) for line in lines]
+        words = [line for last in last_log_lines(record, lines).values() for line in last]
+        return {**told, "lines": [to_history_entry(line) for line in words]}
+    said = [to_history_entry(line) for line in lines]
     return {"step": unit, **(told["steps"].get(unit) or told["items"][unit]), "lines": said}
 
 
 def _outputs(record: WorkflowRecord, unit: str | None) -> Any:
-    from orchestrator.cli.output.values import visible
+    from orchestrator.cli.output.values import redact_value
 
     if unit is not None:
-        return visible(record, dict(record.units())[unit].output)
+        return redact_value(record, dict(record.units())[unit].output)
     steps = record.steps.items()
-    return {name: visible(record, step.output) for name, step in steps if step.output is not None}
+    return {name: redact_value(record, step.output) for name, step in steps if step.output is not None}
 
 
 def _check_unit(record: WorkflowRecord, unit: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.commands.executors import read_catalogue
-from orchestrator.cli.errors import INVALID, Refusal
+from orchestrator.cli.errors import EXIT_INVALID, InvalidRequest
 from orchestrator.cli.options import (
     Target,
     connection_options,
@@ -19,7 +19,7 @@ from orchestrator.cli.options import (
     read_spec,
     write_text,
 )
-from orchestrator.cli.output.escaping import say
+from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
     from orchestrator.worker.executors.catalogue import Catalogue
@@ -47,16 +47,16 @@ def validate(
         click.echo(json.dumps(reports, indent=2))
     else:
         for report in reports:
-            say("\n".join(_lines(report)))
+            print_text("\n".join(_lines(report)))
     if not all(report["valid"] for report in reports):
-        raise click.exceptions.Exit(INVALID)
+        raise click.exceptions.Exit(EXIT_INVALID)
 
 
 def _usable_catalogue(modules: tuple[str, ...]) -> Catalogue:
     """Where a module is broken nothing can be said about the executors that may be in it."""
     catalogue = read_catalogue(modules)
     if catalogue.broken:
-        raise Refusal("\n".join(catalogue.broken.values()))
+        raise InvalidRequest("\n".join(catalogue.broken.values()))
     return catalogue
 
 
@@ -137,4 +137,4 @@ def register(target: Target, files: tuple[str, ...], name: str | None, as_json: 
     if as_json:
         click.echo(json.dumps({"name": name, "workflow_id": workflow_id}, ensure_ascii=False))
     else:
-        say(f"{name} is now {workflow_id}")
+        print_text(f"{name} is now {workflow_id}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.commands.completion import workflow_names
+from orchestrator.cli.commands.completion import complete_workflow_names
 from orchestrator.cli.options import (
     Target,
     connection_options,
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("workflow", metavar="NAME|FILE...", nargs=-1, required=True, shell_complete=workflow_names)
+@click.argument(
+    "workflow", metavar="NAME|FILE...", nargs=-1, required=True, shell_complete=complete_workflow_names
+)
 @inputs_option
 @click.option("--execution-id", help="What to call the execution; made from the time unless given.")
 @start_options

@@ -12,21 +12,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.commands.completion import execution_argument
-from orchestrator.cli.commands.history import happened
+from orchestrator.cli.commands.history import describe_entry
 from orchestrator.cli.errors import EXIT_CODES
-from orchestrator.cli.follow import Listener, follow, follow_history, glances_at, left_running
+from orchestrator.cli.follow import (
+    StepLogReader,
+    detach_on_interrupt,
+    follow,
+    follow_history,
+    open_record_queries,
+)
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output import report
-from orchestrator.cli.output.escaping import say
-from orchestrator.cli.output.live import screen_on
-from orchestrator.cli.output.overview import result, title
-from orchestrator.cli.output.tables import one_line
-from orchestrator.cli.output.values import visible
+from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.live import open_screen
+from orchestrator.cli.output.overview import format_result, format_title
+from orchestrator.cli.output.tables import escape_line
+from orchestrator.cli.output.values import redact_value
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.client import Client
-    from orchestrator.redis_rq.queries.record_queries import Glances
+    from orchestrator.redis_rq.queries.record_queries import RecordQueries
 
 
 @click.command()
@@ -42,67 +48,69 @@ def watch(target: Target, execution_id: str, as_json: bool) -> None:
     what `run --json` prints. ^C leaves the execution running. The exit code is that of `run`, and 130 after
     ^C.
     """
-    glances, client = glances_at(target), target.client()
+    queries, client = open_record_queries(target), target.client()
     record = client.record(execution_id)
-    with left_running(record.execution_id):
-        clock = _clock(glances)
+    with detach_on_interrupt(record.execution_id):
+        clock = _clock(queries)
         if as_json:
-            record = _in_silence(client, glances, record)
+            record = _in_silence(client, queries, record)
         elif sys.stdout.isatty():
-            record = _on_terminal(client, glances, record, clock)
+            record = _on_terminal(client, queries, record, clock)
         else:
-            record = _into_pipe(client, glances, record)
-            click.echo(one_line(title(record, clock())))
+            record = _into_pipe(client, queries, record)
+            click.echo(escape_line(format_title(record, clock())))
     if as_json:
         click.echo(report.as_json(record))
     else:
-        for line in result(record):
-            click.echo(one_line(line))
+        for line in format_result(record):
+            click.echo(escape_line(line))
     raise click.exceptions.Exit(EXIT_CODES.get(record.status.value, 0))
 
 
-def _in_silence(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
+def _in_silence(client: Client, queries: RecordQueries, record: WorkflowRecord) -> WorkflowRecord:
     name = record.workflow_execution_id
-    for _ in follow(glances, name, lambda: None, partial(say, err=True)):
+    for _ in follow(queries, name, lambda: None, partial(print_text, err=True)):
         pass
     return client.record(name)
 
 
 def _on_terminal(
-    client: Client, glances: Glances, record: WorkflowRecord, clock: Callable[[], int]
+    client: Client, queries: RecordQueries, record: WorkflowRecord, clock: Callable[[], int]
 ) -> WorkflowRecord:
     name = record.workflow_execution_id
-    listener = Listener(glances, name, glances.last_line(name))
-    with screen_on(sys.stdout) as screen:
-        for found in follow(glances, name, lambda: client.record(name), screen.say, listener.listen):
+    log_reader = StepLogReader(queries, name, queries.last_log_entry_id(name))
+    with open_screen(sys.stdout) as screen:
+        for found in follow(
+            queries, name, lambda: client.record(name), screen.print_text, log_reader.poll_log
+        ):
             record = found or record
-            for line in listener.heard():
-                screen.say(one_line(f"{line.step}: {line.text}"))
+            for line in log_reader.heard():
+                screen.print_text(escape_line(f"{line.step}: {line.text}"))
             screen.draw(record, clock())  # also when nothing has changed: durations have
     return record
 
 
-def _into_pipe(client: Client, glances: Glances, record: WorkflowRecord) -> WorkflowRecord:
-    from orchestrator.redis_rq.connection import persist
+def _into_pipe(client: Client, queries: RecordQueries, record: WorkflowRecord) -> WorkflowRecord:
+    from orchestrator.redis_rq.connection import retry_until_available
 
     name, began = record.workflow_execution_id, datetime.fromisoformat(record.created_at)
-    for entry in follow_history(glances, name):
-        line = change(visible(record, entry), began)
+    for entry in follow_history(queries, name):
+        line = describe_change(redact_value(record, entry), began)
         if line is not None:
-            click.echo(one_line(line))
-    return persist(lambda: client.record(name))
+            click.echo(escape_line(line))
+    return retry_until_available(lambda: client.record(name))
 
 
-def change(entry: Mapping[str, Any], began: datetime) -> str | None:
+def describe_change(entry: Mapping[str, Any], began: datetime) -> str | None:
     """One change of a step or of the workflow, or what it said or was told, as a line; None for all else."""
     if not {"to", "workflow", "control", "line"} & set(entry):
         return None
     after = (datetime.fromisoformat(entry["at"]) - began).total_seconds()
     attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
-    return f"{after:8.3f} s  {entry.get('step', 'workflow')}: {happened(entry)}{attempt}"
+    return f"{after:8.3f} s  {entry.get('step', 'workflow')}: {describe_entry(entry)}{attempt}"
 
 
-def _clock(glances: Glances) -> Callable[[], int]:
+def _clock(queries: RecordQueries) -> Callable[[], int]:
     """The time of Redis, asked once: from then on ours tells how much has passed."""
-    began_ms, began = glances.now_ms(), time.monotonic()
+    began_ms, began = queries.now_ms(), time.monotonic()
     return lambda: began_ms + round((time.monotonic() - began) * 1000)

@@ -10,12 +10,12 @@ import click
 
 from orchestrator.cli.commands.completion import execution_argument
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_spec
-from orchestrator.cli.output.escaping import say
+from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
     from orchestrator.local.what_if import Differences
 
-DIFFERENT = 1
+EXIT_DIFFERENT = 1
 
 
 @click.command("what-if")
@@ -43,8 +43,8 @@ def what_if(target: Target, execution_id: str, files: tuple[str, ...], as_json: 
     if as_json:
         click.echo(json.dumps({**asdict(found), "same": found.is_same}))
     else:
-        say(_lines(found))
-    raise click.exceptions.Exit(0 if found.is_same else DIFFERENT)
+        print_text(_lines(found))
+    raise click.exceptions.Exit(0 if found.is_same else EXIT_DIFFERENT)
 
 
 def _lines(found: Differences) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.cli.output.report import seconds
+from orchestrator.cli.output.report import format_duration
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EdgeKind = Literal["depends_on", "reference", "switch", "set", "compensate", "child"]
 
-OUTSIDE: tuple[EdgeKind, ...] = ("compensate", "child")
+EXTERNAL_EDGE_KINDS: tuple[EdgeKind, ...] = ("compensate", "child")
 """The edges that do not lead to a step, but to an executor, or to another workflow."""
 
 
@@ -63,7 +63,7 @@ class Diagram:
         return asdict(self)
 
 
-def diagram_of(loaded: LoadedSpec) -> Diagram:
+def diagram_from_spec(loaded: LoadedSpec) -> Diagram:
     layers = _layers(loaded.graph)
     steps = {step.id: step for step in loaded.spec.steps}
     nodes = tuple(
@@ -73,10 +73,10 @@ def diagram_of(loaded: LoadedSpec) -> Diagram:
     return Diagram(loaded.spec.name, nodes, tuple(_edges(steps, loaded.graph)))
 
 
-def diagram_of_execution(record: WorkflowRecord) -> Diagram:
+def diagram_from_record(record: WorkflowRecord) -> Diagram:
     from orchestrator.cli.output.overview import items
 
-    drawn = diagram_of(record.loaded)
+    drawn = diagram_from_spec(record.loaded)
     nodes = []
     for node in drawn.nodes:
         step = record.steps[node.id]
@@ -151,7 +151,7 @@ def _marks(step: StepSpec) -> Iterator[str]:
     if step.wait is not None:
         yield f"waits for {' or '.join(step.wait.signals)}"
     if step.delay_ms is not None:
-        yield f"delay {seconds(step.delay_ms / 1000)}"
+        yield f"delay {format_duration(step.delay_ms / 1000)}"
     if step.map is not None:
         yield "map" if step.map.max_parallel is None else f"map, {step.map.max_parallel} at once"
     if step.loop is not None:

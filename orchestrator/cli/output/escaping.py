@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.cli.output.tables import one_line
+from orchestrator.cli.output.tables import escape_line
 
 
-def say(text: str, *, err: bool = False) -> None:
-    click.echo(harmless(text), err=err)
+def print_text(text: str, *, err: bool = False) -> None:
+    click.echo(escape_control_chars(text), err=err)
 
 
-def harmless(text: str) -> str:
+def escape_control_chars(text: str) -> str:
     """A text of several lines, without characters that do something else than to be read."""
-    return "\n".join(map(one_line, text.split("\n")))
+    return "\n".join(map(escape_line, text.split("\n")))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from orchestrator.cli.output.report import words
+from orchestrator.cli.output.report import humanize
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -23,7 +23,7 @@ class LoggedProgress:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream, self._seen = stream or sys.stderr, 0
 
-    def say(self, line: str, child: str = "") -> None:
+    def print_text(self, line: str, child: str = "") -> None:
         if _is_object(line):
             self._stream.write(f"{line}\n")  # at once: others write from threads of their own
         else:
@@ -35,7 +35,7 @@ class LoggedProgress:
             if "to" in entry:
                 of_step = {name: entry[name] for name in ("step", "run_id", "attempt")}
                 extra = {"execution": record.workflow_execution_id, **of_step, "event": entry["cause"]}
-                logger.info("%s: %s", entry["step"], words(entry["to"]), extra=extra)
+                logger.info("%s: %s", entry["step"], humanize(entry["to"]), extra=extra)
         self._seen = len(entries)
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
-from orchestrator.cli.output.overview import COLUMNS, step_row, title
+from orchestrator.cli.output.overview import COLUMNS, format_title, step_row
 from orchestrator.cli.output.progress import UP_AND_CLEAR
-from orchestrator.cli.output.report import words
-from orchestrator.cli.output.tables import cut, has_rich, is_coloured, one_line, table
+from orchestrator.cli.output.report import humanize
+from orchestrator.cli.output.tables import escape_line, has_rich, is_coloured, table, truncate
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -24,14 +24,16 @@ LINES_BESIDE_STEPS = 6
 """The title, the bar, the titles of the columns, how many are not shown, and room for the cursor."""
 
 
-def frame(
+def render_frame(
     record: WorkflowRecord, now_ms: int, columns: int, lines: int, *, is_coloured: bool = False
 ) -> list[str]:
     """The title, a bar, and a line for each step that there is room for: those that move come first."""
     units = list(record.steps.items())
     shown = _chosen(units, max(lines - LINES_BESIDE_STEPS, 1))
     rows = [step_row(record, unit, step, now_ms) for unit, step in shown]
-    drawn = [cut(one_line(line), columns) for line in (title(record, now_ms), bar(record))]
+    drawn = [
+        truncate(escape_line(line), columns) for line in (format_title(record, now_ms), render_bar(record))
+    ]
     if rows:
         drawn += table(COLUMNS, rows, width=columns, is_coloured=is_coloured).splitlines()
     if len(shown) < len(units):
@@ -39,13 +41,13 @@ def frame(
     return drawn
 
 
-def bar(record: WorkflowRecord) -> str:
+def render_bar(record: WorkflowRecord) -> str:
     """How many steps are final, as a bar and in words."""
     count = len(record.steps)
     final = sum(step.is_final for step in record.steps.values())
     filled = BAR_WIDTH if not count else BAR_WIDTH * final // count
     others = Counter(step.status.value for step in record.steps.values())
-    told = [f"{others[one]} {words(one)}" for one in others if one not in ("ready", "complete")]
+    told = [f"{others[one]} {humanize(one)}" for one in others if one not in ("ready", "complete")]
     return ", ".join([f"{'█' * filled}{'░' * (BAR_WIDTH - filled)} {final} of {count} steps", *told])
 
 
@@ -61,12 +63,12 @@ class Screen(Protocol):
     def draw(self, record: WorkflowRecord, now_ms: int) -> None:
         """Show how the execution stands, in place of what was shown before."""
 
-    def say(self, line: str) -> None:
+    def print_text(self, line: str) -> None:
         """Show a remark above it."""
 
 
 @contextmanager
-def screen_on(stream: TextIO) -> Iterator[Screen]:
+def open_screen(stream: TextIO) -> Iterator[Screen]:
     if not has_rich():
         yield PlainScreen(stream)
         return
@@ -87,9 +89,9 @@ class PlainScreen:
     def draw(self, record: WorkflowRecord, now_ms: int) -> None:
         columns, lines = shutil.get_terminal_size()
         # One column less: a line that fills the terminal would make some of them begin a new one.
-        self._put(frame(record, now_ms, columns - 1, lines, is_coloured=is_coloured(self._stream)))
+        self._put(render_frame(record, now_ms, columns - 1, lines, is_coloured=is_coloured(self._stream)))
 
-    def say(self, line: str) -> None:
+    def print_text(self, line: str) -> None:
         drawn = self._drawn
         self._put([])
         self._stream.write(f"{line}\n")
@@ -111,8 +113,10 @@ class RichScreen:
         from rich.text import Text
 
         columns, lines = self._live.console.size
-        drawn = frame(record, now_ms, columns - 1, lines, is_coloured=True)  # rich takes colours away itself
+        drawn = render_frame(
+            record, now_ms, columns - 1, lines, is_coloured=True
+        )  # rich takes colours away itself
         self._live.update(Text.from_ansi("\n".join(drawn), no_wrap=True), refresh=True)
 
-    def say(self, line: str) -> None:
+    def print_text(self, line: str) -> None:
         self._live.console.print(click.unstyle(line))

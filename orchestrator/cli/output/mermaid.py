@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.cli.output.diagram import OUTSIDE, Diagram, Edge, Node
-from orchestrator.cli.output.report import words
+from orchestrator.cli.output.diagram import EXTERNAL_EDGE_KINDS, Diagram, Edge, Node
+from orchestrator.cli.output.report import humanize
 
 SHAPES = {
     "task": '["{}"]',
@@ -56,17 +56,19 @@ def mermaid(diagram: Diagram) -> str:
 
 
 def _node(node: Node) -> str:
-    parts = [node.id, node.title, *node.marks, words(node.status) if node.status else None]
-    return SHAPES[node.kind].format("<br/>".join(quoted(part) for part in parts if part))
+    parts = [node.id, node.title, *node.marks, humanize(node.status) if node.status else None]
+    return SHAPES[node.kind].format("<br/>".join(escape_label(part) for part in parts if part))
 
 
 def _edge(at: int, edge: Edge, names: dict[str, str]) -> Iterator[str]:
     """A step, or what is outside of the workflow: that has a node of its own for each edge."""
     target = names.get(edge.target, "")
-    if edge.kind in OUTSIDE:
+    if edge.kind in EXTERNAL_EDGE_KINDS:
         target = f"x{at}"
-        yield target + (UNDO_SHAPE if edge.kind == "compensate" else CHILD_SHAPE).format(quoted(edge.target))
-    yield f"{names[edge.source]} {ARROWS[edge.kind].format(quoted(edge.label))} {target}"
+        yield target + (UNDO_SHAPE if edge.kind == "compensate" else CHILD_SHAPE).format(
+            escape_label(edge.target)
+        )
+    yield f"{names[edge.source]} {ARROWS[edge.kind].format(escape_label(edge.label))} {target}"
 
 
 def _colours(diagram: Diagram, names: dict[str, str]) -> Iterator[str]:
@@ -81,7 +83,7 @@ def _colours(diagram: Diagram, names: dict[str, str]) -> Iterator[str]:
             yield f"class {','.join(members[status])} {status}"
 
 
-def quoted(text: str) -> str:
+def escape_label(text: str) -> str:
     """A text as it may stand between quotes: only letters, digits and a few others as they are."""
     joined = " ".join(text.split())
     return "".join(char if char.isalnum() or char in _PLAIN else f"#{ord(char)};" for char in joined)

@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.records.events import milliseconds
-from orchestrator.application.spec.model import UNDO
-from orchestrator.cli.output.report import error_line, seconds, words
+from orchestrator.application.records.events import parse_iso_ms
+from orchestrator.application.spec.model import COMPENSATION_PART
+from orchestrator.cli.output.report import error_line, format_duration, humanize
 from orchestrator.cli.output.tables import Column
-from orchestrator.cli.output.values import on_one_line, visible, visible_text
+from orchestrator.cli.output.values import format_json_line, redact_text, redact_value
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.records.step_record import ItemCounts, StepRecord
     from orchestrator.application.spec.model import StepSpec
 
-MOST_STEPS = 50
+MAX_STEPS = 50
 """So many steps are always shown; beyond, only those of which there is something to say."""
 
-MOST_TOLD = 500
+MAX_UNFINISHED = 500
 
 COLUMNS: Sequence[Column | str] = (
     "STEP",
@@ -33,16 +33,18 @@ COLUMNS: Sequence[Column | str] = (
 )
 
 
-def header(record: WorkflowRecord, now_ms: int) -> list[str]:
+def format_header(record: WorkflowRecord, now_ms: int) -> list[str]:
     """The title, and what else is known of the execution as a whole, a line each."""
     facts = {
         "id": record.workflow_execution_id,
-        "created": when(record.created_at, now_ms),
-        "ended": when(record.ended_at, now_ms) if record.ended_at else None,
-        "timeout": until(record.deadline_ms, now_ms) if record.deadline_ms and not record.is_final else None,
+        "created": format_past_time(record.created_at, now_ms),
+        "ended": format_past_time(record.ended_at, now_ms) if record.ended_at else None,
+        "timeout": format_countdown(record.deadline_ms, now_ms)
+        if record.deadline_ms and not record.is_final
+        else None,
         "group": record.group,
         "priority": None if record.priority is None else str(record.priority),
-        "labels": labelled(record.labels),
+        "labels": format_labels(record.labels),
         "schedule": record.schedule,
         "parent": _parent(record.parent),
         "place": _place(record.slot),
@@ -50,16 +52,16 @@ def header(record: WorkflowRecord, now_ms: int) -> list[str]:
         "cancelled": _cancelled(record.cancelled, now_ms),
         "undone": {True: "all of it", False: "not all of it", None: None}[record.compensated],
     }
-    return [title(record, now_ms), *listed(facts)]
+    return [format_title(record, now_ms), *format_facts(facts)]
 
 
-def title(record: WorkflowRecord, now_ms: int) -> str:
-    status = words(record.status.value)
+def format_title(record: WorkflowRecord, now_ms: int) -> str:
+    status = humanize(record.status.value)
     if record.ending is not None:
-        status = f"{status}, then {words(record.ending['status'])}"
-    taken = seconds(
+        status = f"{status}, then {humanize(record.ending['status'])}"
+    taken = format_duration(
         max(
-            (milliseconds(record.ended_at) if record.ended_at else now_ms) - milliseconds(record.created_at),
+            (parse_iso_ms(record.ended_at) if record.ended_at else now_ms) - parse_iso_ms(record.created_at),
             0,
         )
         / 1000
@@ -72,16 +74,18 @@ def step_rows(record: WorkflowRecord, now_ms: int) -> tuple[list[list[str]], str
     """A row for each step and compensation that is worth one, in the order of the spec; and how many others
     there are, in words."""
     units = [*record.steps.items(), *((unit, item) for unit, item in record.items.items() if _is_undo(unit))]
-    shown = worth_showing(units, MOST_STEPS)
+    shown = select_units(units, MAX_STEPS)
     rows = [step_row(record, unit, step, now_ms) for unit, step in shown]
-    return rows, others(units, shown)
+    return rows, count_hidden(units, shown)
 
 
-def worth_showing(units: Sequence[tuple[str, StepRecord]], room: int) -> Sequence[tuple[str, StepRecord]]:
+def select_units(units: Sequence[tuple[str, StepRecord]], room: int) -> Sequence[tuple[str, StepRecord]]:
     """All units if there is room; else those neither ready nor complete, and as many others as fit."""
     if len(units) <= room:
         return units
-    told = [at for at, (_, step) in enumerate(units) if step.status not in ("ready", "complete")][:MOST_TOLD]
+    told = [at for at, (_, step) in enumerate(units) if step.status not in ("ready", "complete")][
+        :MAX_UNFINISHED
+    ]
     chosen = set(told)
     for at in range(len(units)):
         if len(chosen) >= room:
@@ -90,10 +94,10 @@ def worth_showing(units: Sequence[tuple[str, StepRecord]], room: int) -> Sequenc
     return [units[at] for at in sorted(chosen)]
 
 
-def others(units: Sequence[tuple[str, StepRecord]], shown: Sequence[tuple[str, StepRecord]]) -> str:
+def count_hidden(units: Sequence[tuple[str, StepRecord]], shown: Sequence[tuple[str, StepRecord]]) -> str:
     left = Counter(step.status.value for _, step in units)
     left.subtract(step.status.value for _, step in shown)
-    parts = [f"{count} {words(status)}" for status, count in left.items() if count]
+    parts = [f"{count} {humanize(status)}" for status, count in left.items() if count]
     return f"and {len(units) - len(shown)} more: {', '.join(parts)}; --json shows all" if parts else ""
 
 
@@ -101,54 +105,56 @@ def step_row(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -
     has_run = step.dispatches > 0 or step.run_id > 0
     return [
         unit,
-        words(step.status.value),
+        humanize(step.status.value),
         str(step.attempt) if has_run else "",
         str(step.run_id) if has_run else "",
-        took(step, now_ms),
+        format_step_duration(step, now_ms),
         step.worker or "",
-        "; ".join(notes(record, unit, step, now_ms)),
+        "; ".join(list_notes(record, unit, step, now_ms)),
     ]
 
 
-def result(record: WorkflowRecord) -> list[str]:
+def format_result(record: WorkflowRecord) -> list[str]:
     """What came of it."""
     lines = []
     if record.error is not None:
-        lines.append(f"error: {error_line(visible(record, record.error))}")
+        lines.append(f"error: {error_line(redact_value(record, record.error))}")
         for one in record.error.get("compensation_errors", ()):
-            lines.append(f"not undone: {one['step']}: {error_line(visible(record, one))}")
+            lines.append(f"not undone: {one['step']}: {error_line(redact_value(record, one))}")
     if record.outcome is not None:
-        lines.append(f"outcome: {on_one_line(visible(record, record.outcome))}")
+        lines.append(f"outcome: {format_json_line(redact_value(record, record.outcome))}")
     return lines
 
 
 # ---- what there is to say of one step
 
 
-def took(step: StepRecord, now_ms: int) -> str:
+def format_step_duration(step: StepRecord, now_ms: int) -> str:
     """How long it took, or has taken so far if a job of it is out."""
     if step.start_time is None:
         return ""
     ended_ms = (
-        milliseconds(step.ended_at) if step.ended_at else now_ms if step.status == "in_progress" else None
+        parse_iso_ms(step.ended_at) if step.ended_at else now_ms if step.status == "in_progress" else None
     )
-    return "" if ended_ms is None else seconds(max(ended_ms - milliseconds(step.start_time), 0) / 1000)
+    return (
+        "" if ended_ms is None else format_duration(max(ended_ms - parse_iso_ms(step.start_time), 0) / 1000)
+    )
 
 
-def notes(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -> Iterable[str]:
-    spec = spec_of(record, unit)
+def list_notes(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -> Iterable[str]:
+    spec = find_unit_spec(record, unit)
     if step.items is not None:
         yield items(step.items)
     if step.status == "retry" and step.not_before_ms is not None:
-        yield f"retry {until(step.not_before_ms, now_ms)}"
+        yield f"retry {format_countdown(step.not_before_ms, now_ms)}"
     if step.status == "deferred" and step.wake_at_ms is not None:
-        yield f"goes on {until(step.wake_at_ms, now_ms)}"
+        yield f"goes on {format_countdown(step.wake_at_ms, now_ms)}"
     if step.status == "waiting" and spec.wait is not None:
         yield f"waits for {' or '.join(spec.wait.signals)}"
         if step.deadline_ms is not None:
-            yield f"its time is over {until(step.deadline_ms, now_ms)}"
+            yield f"its time is over {format_countdown(step.deadline_ms, now_ms)}"
     if step.held is not None:
-        yield f"held while {words(step.held)}"
+        yield f"held while {humanize(step.held)}"
     if step.slot is not None and not step.slot.is_held:
         yield f"waits for a place under {step.slot.key} (limit {step.slot.limit})"
     if spec.switch is not None and step.status == "complete" and isinstance(step.output, dict):
@@ -160,9 +166,9 @@ def notes(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -> I
     if step.child is not None:
         yield f"child {step.child}"
     if step.error is not None:
-        yield error_line(visible(record, step.error))
+        yield error_line(redact_value(record, step.error))
     elif step.reason:
-        yield visible_text(record, step.reason)
+        yield redact_text(record, step.reason)
 
 
 def items(counts: ItemCounts) -> str:
@@ -174,26 +180,26 @@ def items(counts: ItemCounts) -> str:
     return ", ".join(parts)
 
 
-def spec_of(record: WorkflowRecord, unit: str) -> StepSpec:
+def find_unit_spec(record: WorkflowRecord, unit: str) -> StepSpec:
     """The spec of a step, of the map for an item, of the compensation for `<step>#undo`."""
     step_id = unit.partition("#")[0]
     spec = record.spec.steps[record.graph.index[step_id]]
-    return spec.undoing if _is_undo(unit) and spec.compensate is not None else spec
+    return spec.compensation_step if _is_undo(unit) and spec.compensate is not None else spec
 
 
 # ---- words for times and facts
 
 
-def when(iso: str, now_ms: int) -> str:
+def format_past_time(iso: str, now_ms: int) -> str:
     """A time, and how long ago it was: 2026-01-01 00:00:00 UTC, 12 s ago."""
-    return f"{iso[:10]} {iso[11:19]} UTC, {seconds(max(now_ms - milliseconds(iso), 0) / 1000)} ago"
+    return f"{iso[:10]} {iso[11:19]} UTC, {format_duration(max(now_ms - parse_iso_ms(iso), 0) / 1000)} ago"
 
 
-def until(at_ms: int, now_ms: int) -> str:
-    return f"in {seconds((at_ms - now_ms) / 1000)}" if at_ms > now_ms else "now"
+def format_countdown(at_ms: int, now_ms: int) -> str:
+    return f"in {format_duration((at_ms - now_ms) / 1000)}" if at_ms > now_ms else "now"
 
 
-def listed(facts: Mapping[str, str | None]) -> list[str]:
+def format_facts(facts: Mapping[str, str | None]) -> list[str]:
     """Facts under each other; those that are not known are left out."""
     known = {name: text for name, text in facts.items() if text is not None}
     width = max(map(len, known), default=0)
@@ -201,10 +207,10 @@ def listed(facts: Mapping[str, str | None]) -> list[str]:
 
 
 def _is_undo(unit: str) -> bool:
-    return unit.endswith(f"#{UNDO}")
+    return unit.endswith(f"#{COMPENSATION_PART}")
 
 
-def labelled(labels: Mapping[str, str] | None) -> str | None:
+def format_labels(labels: Mapping[str, str] | None) -> str | None:
     return ", ".join(f"{name}={value}" for name, value in labels.items()) if labels else None
 
 
@@ -224,4 +230,4 @@ def _cancelled(cancelled: Mapping[str, Any] | None, now_ms: int) -> str | None:
         return None
     by = f", by {cancelled['by']}" if cancelled.get("by") else ""
     why = f": {cancelled['reason']}" if cancelled.get("reason") else ""
-    return f"{when(cancelled['at'], now_ms)}{by}{why}"
+    return f"{format_past_time(cancelled['at'], now_ms)}{by}{why}"

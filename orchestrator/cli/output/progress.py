@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from orchestrator.cli.output.report import error_line, seconds, words
-from orchestrator.cli.output.tables import is_coloured, one_line, painted
-from orchestrator.cli.output.values import visible
+from orchestrator.cli.output.report import error_line, format_duration, humanize
+from orchestrator.cli.output.tables import colour_by_status, escape_line, is_coloured
+from orchestrator.cli.output.values import redact_value
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -22,14 +22,14 @@ UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 
 
 class Progress(Protocol):
-    def say(self, line: str, child: str = "") -> None:
+    def print_text(self, line: str, child: str = "") -> None:
         """Show a line that is no part of the workflow: a remark, or what a child or an executor printed."""
 
     def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
         """Show how an execution stands."""
 
 
-def progress_on(stream: TextIO | None = None) -> Progress:
+def create_progress(stream: TextIO | None = None) -> Progress:
     stream = stream or sys.stderr
     return LiveProgress(stream) if stream.isatty() else PlainProgress(stream)
 
@@ -40,21 +40,21 @@ class PlainProgress:
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._seen = stream, 0
 
-    def say(self, line: str, child: str = "") -> None:
-        print(one_line(_of(child, line)), file=self._stream, flush=True)
+    def print_text(self, line: str, child: str = "") -> None:
+        print(escape_line(_of(child, line)), file=self._stream, flush=True)
 
     def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
         entries = list(history)
         for entry in entries[self._seen :]:
             if "to" in entry:
-                self.say(self._line(record, entry))
+                self.print_text(self._line(record, entry))
         self._seen = len(entries)
 
     def _line(self, record: WorkflowRecord, entry: dict[str, Any]) -> str:
         at = datetime.fromisoformat(entry["at"]) - datetime.fromisoformat(record.created_at)
         attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
-        why = f": {error_line(visible(record, entry['error']))}" if entry.get("error") else ""
-        return f"{at.total_seconds():8.3f} s  {entry['step']}: {words(entry['to'])}{attempt}{why}"
+        why = f": {error_line(redact_value(record, entry['error']))}" if entry.get("error") else ""
+        return f"{at.total_seconds():8.3f} s  {entry['step']}: {humanize(entry['to'])}{attempt}{why}"
 
 
 class LiveProgress:
@@ -65,11 +65,11 @@ class LiveProgress:
         self._lock = threading.Lock()  # what children print comes from other threads
         self._began = time.monotonic()
 
-    def say(self, line: str, child: str = "") -> None:
+    def print_text(self, line: str, child: str = "") -> None:
         with self._lock:
             lines = self._drawn
             self._draw([])
-            self._stream.write(f"{one_line(_of(child, line))}\n")
+            self._stream.write(f"{escape_line(_of(child, line))}\n")
             self._draw(lines)
 
     def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
@@ -90,18 +90,18 @@ class LiveProgress:
         if len(steps) > room:
             steps = [entry for entry in steps if entry[1].status in ("in_progress", "retry")][:room]
         final = sum(1 for step in record.steps.values() if step.is_final)
-        title = f"{record.spec.name or 'workflow'} {record.execution_id}: {words(record.status.value)}"
-        elapsed = seconds(time.monotonic() - self._began)
+        title = f"{record.spec.name or 'workflow'} {record.execution_id}: {humanize(record.status.value)}"
+        elapsed = format_duration(time.monotonic() - self._began)
         width = max((len(step_id) for step_id, _ in steps), default=0)
-        lines = [one_line(f"{title}, {final} of {len(record.steps)} steps, {elapsed}")[: columns - 1]]
+        lines = [escape_line(f"{title}, {final} of {len(record.steps)} steps, {elapsed}")[: columns - 1]]
         return lines + [self._step_line(step_id, width, step, columns) for step_id, step in steps]
 
     def _step_line(self, step_id: str, width: int, step: StepRecord, columns: int) -> str:
         attempt = f"  attempt {step.attempt}" if step.attempt > 1 else ""
-        plain = f"  {step_id:<{width}}  {words(step.status.value)}{attempt}"
+        plain = f"  {step_id:<{width}}  {humanize(step.status.value)}{attempt}"
         if len(plain) >= columns:
             return plain[: columns - 1]
-        return painted(plain, words(step.status.value)) if is_coloured(self._stream) else plain
+        return colour_by_status(plain, humanize(step.status.value)) if is_coloured(self._stream) else plain
 
 
 def _of(child: str, line: str) -> str:

@@ -6,9 +6,9 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.redaction.by_key import REDACTED, is_secret
-from orchestrator.application.spec.model import UNDO, WEBHOOK
-from orchestrator.cli.output.values import visible, visible_text
+from orchestrator.application.redaction.by_key import REDACTED, is_secret_key
+from orchestrator.application.spec.model import COMPENSATION_PART, WEBHOOK_UNIT
+from orchestrator.cli.output.values import redact_text, redact_value
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from orchestrator.redis_rq.connection import Client
     from orchestrator.redis_rq.keys import Keys
 
-STEPS_SHOWN = 50
-WIDEST_VALUE = 2_000
+MAX_STEPS = 50
+MAX_VALUE_CHARS = 2_000
 
 
 def as_json(record: WorkflowRecord) -> str:
@@ -31,10 +31,10 @@ def as_dict(record: WorkflowRecord) -> dict[str, Any]:
         "workflow_id": record.workflow_id,
         "name": record.spec.name,
         "status": record.status.value,
-        "outcome": visible(record, record.outcome),
-        "error": visible(record, record.error),
-        "inputs": visible(record, record.inputs),
-        "state": visible(record, record.state),
+        "outcome": redact_value(record, record.outcome),
+        "error": redact_value(record, record.error),
+        "inputs": redact_value(record, record.inputs),
+        "state": redact_value(record, record.state),
         "group": record.group,
         "schedule": record.schedule,
         "parent": record.parent,
@@ -52,9 +52,9 @@ def _step(record: WorkflowRecord, step: StepRecord) -> dict[str, Any]:
         "status": step.status.value,
         "run_id": step.run_id,
         "attempt": step.attempt,
-        "output": visible(record, step.output),
-        "error": visible(record, step.error),
-        "reason": visible(record, step.reason),
+        "output": redact_value(record, step.output),
+        "error": redact_value(record, step.error),
+        "reason": redact_value(record, step.reason),
         "worker": step.worker,
         "child": step.child,
         "started_at": step.started_at,
@@ -64,37 +64,37 @@ def _step(record: WorkflowRecord, step: StepRecord) -> dict[str, Any]:
 
 def summary(record: WorkflowRecord) -> str:
     """How it stands: one line for the execution, one for each step, and what came of it."""
-    title = f"{record.spec.name or 'workflow'} {record.execution_id}: {words(record.status.value)}"
-    took = duration(record.created_at, record.ended_at)
+    title = f"{record.spec.name or 'workflow'} {record.execution_id}: {humanize(record.status.value)}"
+    took = format_interval(record.created_at, record.ended_at)
     lines = [f"{title} in {took}" if took else title]
-    undone = [(unit, item) for unit, item in record.items.items() if unit.endswith(f"#{UNDO}")]
-    told = [(unit, item) for unit, item in record.items.items() if unit == WEBHOOK]
-    shown = [*list(record.steps.items())[:STEPS_SHOWN], *undone[:STEPS_SHOWN], *told]
+    undone = [(unit, item) for unit, item in record.items.items() if unit.endswith(f"#{COMPENSATION_PART}")]
+    told = [(unit, item) for unit, item in record.items.items() if unit == WEBHOOK_UNIT]
+    shown = [*list(record.steps.items())[:MAX_STEPS], *undone[:MAX_STEPS], *told]
     width = max((len(unit) for unit, _ in shown), default=0)
     lines += [f"  {unit:<{width}}  {_step_line(record, step)}".rstrip() for unit, step in shown]
-    if len(record.steps) > STEPS_SHOWN:
-        lines.append(f"  and {len(record.steps) - STEPS_SHOWN} more; --json shows all")
+    if len(record.steps) > MAX_STEPS:
+        lines.append(f"  and {len(record.steps) - MAX_STEPS} more; --json shows all")
     if record.error is not None:
-        lines.append(f"error: {error_line(visible(record, record.error))}")
+        lines.append(f"error: {error_line(redact_value(record, record.error))}")
     if record.outcome is not None:
-        lines.append(f"outcome: {_value(visible(record, record.outcome))}")
+        lines.append(f"outcome: {_value(redact_value(record, record.outcome))}")
     return "\n".join(lines)
 
 
 def _step_line(record: WorkflowRecord, step: StepRecord) -> str:
     tries = f"attempt {step.attempt}" if step.attempt > 1 else ""
-    took = duration(step.started_at, step.ended_at) or ""
-    line = f"{words(step.status.value):<11}  {took:>8}  {tries}"
+    took = format_interval(step.started_at, step.ended_at) or ""
+    line = f"{humanize(step.status.value):<11}  {took:>8}  {tries}"
     if step.error is not None:
-        line = f"{line}  {error_line(visible(record, step.error))}"
+        line = f"{line}  {error_line(redact_value(record, step.error))}"
     elif step.reason:
-        line = f"{line}  {visible_text(record, step.reason)}"
+        line = f"{line}  {redact_text(record, step.reason)}"
     elif step.child is not None:
         line = f"{line}  child {step.child}"
     return line
 
 
-def as_redis_holds_it(record: WorkflowRecord, redis: Client, keys: Keys) -> str:
+def dump_redis_keys(record: WorkflowRecord, redis: Client, keys: Keys) -> str:
     """The record and its history, with the commands that show them; the fields of the record in order."""
     stored, entries = keys.workflow(record.workflow_execution_id), keys.history(record.workflow_execution_id)
     fields: dict[str, str] = redis.hgetall(stored)  # type: ignore[assignment]
@@ -104,7 +104,7 @@ def as_redis_holds_it(record: WorkflowRecord, redis: Client, keys: Keys) -> str:
             f"\n$ redis-cli HGETALL '{stored}'",
             *(f"{name}\n{_shown(name, value, record)}" for name, value in sorted(fields.items())),
             f"\n$ redis-cli LRANGE '{entries}' 0 -1",
-            *(visible_text(record, line) for line in lines),
+            *(redact_text(record, line) for line in lines),
         ]
     )
 
@@ -112,36 +112,36 @@ def as_redis_holds_it(record: WorkflowRecord, redis: Client, keys: Keys) -> str:
 def _shown(name: str, stored: str, record: WorkflowRecord) -> str:
     """A field of a record as Redis holds it, but for secrets among the values that users gave and made."""
     kind, secrets = name.partition(":")[0], record.spec.redact
-    if kind == "state" and is_secret(name.removeprefix("state:"), secrets):
+    if kind == "state" and is_secret_key(name.removeprefix("state:"), secrets):
         return json.dumps(REDACTED)
     if kind not in _VALUES:
         return stored
     value = json.loads(stored)
     if kind in ("step", "item"):
         kept = {"output", "error", "value", "loop_value"}
-        value |= {key: visible(record, one) for key, one in value.items() if key in kept}
+        value |= {key: redact_value(record, one) for key, one in value.items() if key in kept}
     elif kind == "webhook":
         value["headers"] = dict.fromkeys(value["headers"], REDACTED)
     else:
-        value = visible(record, value)
+        value = redact_value(record, value)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 _VALUES = frozenset({"inputs", "state", "outcome", "error", "signals", "ending", "step", "item", "webhook"})
 
 
-def words(status: str) -> str:
+def humanize(status: str) -> str:
     return status.replace("_", " ")
 
 
-def duration(started_at: str | None, ended_at: str | None) -> str | None:
+def format_interval(started_at: str | None, ended_at: str | None) -> str | None:
     if started_at is None or ended_at is None:
         return None
     taken = datetime.fromisoformat(ended_at) - datetime.fromisoformat(started_at)
-    return seconds(max(taken.total_seconds(), 0.0))
+    return format_duration(max(taken.total_seconds(), 0.0))
 
 
-def seconds(taken: float) -> str:
+def format_duration(taken: float) -> str:
     """A duration as people tell it, by its two largest units."""
     if taken < 0.9995:
         return f"{taken * 1000:.0f} ms"
@@ -162,4 +162,4 @@ def error_line(error: dict[str, Any]) -> str:
 
 def _value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= WIDEST_VALUE else f"{text[:WIDEST_VALUE]} ... (--json shows all)"
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]} ... (--json shows all)"

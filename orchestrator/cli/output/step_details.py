@@ -6,40 +6,49 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.spec.model import UNDO
-from orchestrator.cli.output.overview import listed, notes, others, spec_of, took, until, when, worth_showing
-from orchestrator.cli.output.report import error_line, words
-from orchestrator.cli.output.values import on_lines, visible
+from orchestrator.application.spec.model import COMPENSATION_PART
+from orchestrator.cli.output.overview import (
+    count_hidden,
+    find_unit_spec,
+    format_countdown,
+    format_facts,
+    format_past_time,
+    format_step_duration,
+    list_notes,
+    select_units,
+)
+from orchestrator.cli.output.report import error_line, humanize
+from orchestrator.cli.output.values import format_value_lines, redact_value
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.records.step_record import StepRecord
     from orchestrator.application.spec.model import StepSpec
 
-MOST_ITEMS = 20
+MAX_ITEMS = 20
 
 
-def unit_of(record: WorkflowRecord, unit: str) -> StepRecord | None:
+def find_unit(record: WorkflowRecord, unit: str) -> StepRecord | None:
     return record.steps.get(unit) or record.items.get(unit)
 
 
 def details(record: WorkflowRecord, unit: str, now_ms: int, inputs: dict[str, Any] | None) -> list[str]:
     """`inputs` are those of the job that is out; without one the input is shown as it was written."""
-    step = unit_of(record, unit)
+    step = find_unit(record, unit)
     assert step is not None, f"{unit} is not there"
-    spec = spec_of(record, unit)
-    lines = [f"step {unit} of {record.execution_id}: {words(step.status.value)}"]
-    lines += listed(_facts(record, unit, spec, step, now_ms))
+    spec = find_unit_spec(record, unit)
+    lines = [f"step {unit} of {record.execution_id}: {humanize(step.status.value)}"]
+    lines += format_facts(_facts(record, unit, spec, step, now_ms))
     if inputs is not None:
-        lines += _section("input", visible(record, inputs))
+        lines += _section("input", redact_value(record, inputs))
     elif spec.input:
-        lines += _section("input, as written", visible(record, spec.input))
+        lines += _section("input, as written", redact_value(record, spec.input))
     if step.value is not None and step.items is None:
-        lines += _section("item" if "#" in unit else "value", visible(record, step.value))
+        lines += _section("item" if "#" in unit else "value", redact_value(record, step.value))
     if step.output is not None:
-        lines += _section("output", visible(record, step.output))
+        lines += _section("output", redact_value(record, step.output))
     if step.error is not None:
-        lines += _error(visible(record, step.error))
+        lines += _error(redact_value(record, step.error))
     if step.items is not None:
         lines += _items(record, unit, now_ms)
     return lines
@@ -51,7 +60,7 @@ def _facts(
     is_step = "#" not in unit
     attempts = max(spec.max_attempts, 1 + spec.retry.max_retries if spec.retry else 1)
     timed = step.status == "in_progress" and step.deadline_ms is not None
-    said = notes(record, unit, replace(step, error=None), now_ms)  # the error has a section of its own
+    said = list_notes(record, unit, replace(step, error=None), now_ms)  # the error has a section of its own
     return {
         "kind": None if spec.kind == "task" else spec.kind,
         "executor": spec.fn or None,
@@ -63,11 +72,13 @@ def _facts(
         "round": str(step.round) if step.round else None,
         "dispatches": str(step.dispatches) if step.dispatches else None,
         "worker": step.worker,
-        "dispatched": when(step.dispatched_at, now_ms) if step.dispatched_at else None,
-        "started": when(step.started_at, now_ms) if step.started_at else None,
-        "ended": when(step.ended_at, now_ms) if step.ended_at else None,
-        "took": took(step, now_ms) or None,
-        "timeout": until(step.deadline_ms, now_ms) if timed and step.deadline_ms is not None else None,
+        "dispatched": format_past_time(step.dispatched_at, now_ms) if step.dispatched_at else None,
+        "started": format_past_time(step.started_at, now_ms) if step.started_at else None,
+        "ended": format_past_time(step.ended_at, now_ms) if step.ended_at else None,
+        "took": format_step_duration(step, now_ms) or None,
+        "timeout": format_countdown(step.deadline_ms, now_ms)
+        if timed and step.deadline_ms is not None
+        else None,
         "place": f"under {step.slot.key} (limit {step.slot.limit})"
         if step.slot and step.slot.is_held
         else None,
@@ -77,7 +88,7 @@ def _facts(
 
 
 def _section(name: str, value: Any) -> list[str]:
-    return [f"{name}:", *(f"  {line}" for line in on_lines(value))]
+    return [f"{name}:", *(f"  {line}" for line in format_value_lines(value))]
 
 
 def _error(error: dict[str, Any]) -> list[str]:
@@ -85,7 +96,7 @@ def _error(error: dict[str, Any]) -> list[str]:
     traceback = error.get("traceback")
     told = {"traceback", "message", "type"}
     lines = [f"error: {error_line(error)}"]
-    lines += listed({name: str(value) for name, value in error.items() if name not in told})
+    lines += format_facts({name: str(value) for name, value in error.items() if name not in told})
     message = str(error.get("message", "")).strip()
     if "\n" in message:
         lines += _section("message", message)
@@ -98,14 +109,16 @@ def _items(record: WorkflowRecord, step_id: str, now_ms: int) -> list[str]:
     found = [
         (unit, item)
         for unit, item in record.items.items()
-        if unit.startswith(f"{step_id}#") and not unit.endswith(f"#{UNDO}")
+        if unit.startswith(f"{step_id}#") and not unit.endswith(f"#{COMPENSATION_PART}")
     ]
     found.sort(key=lambda pair: int(pair[0].rpartition("#")[2]))
-    shown: Sequence[tuple[str, StepRecord]] = worth_showing(found, MOST_ITEMS)
+    shown: Sequence[tuple[str, StepRecord]] = select_units(found, MAX_ITEMS)
     width = max((len(unit) for unit, _ in shown), default=0)
     lines = ["items:"]
     for unit, item in shown:
-        said = "; ".join([took(item, now_ms), *notes(record, unit, item, now_ms)]).removeprefix("; ")
-        lines.append(f"  {unit:<{width}}  {words(item.status.value):<11}  {said}".rstrip())
-    left = others(found, shown)
+        said = "; ".join(
+            [format_step_duration(item, now_ms), *list_notes(record, unit, item, now_ms)]
+        ).removeprefix("; ")
+        lines.append(f"  {unit:<{width}}  {humanize(item.status.value):<11}  {said}".rstrip())
+    left = count_hidden(found, shown)
     return [*lines, f"  {left}"] if left else lines

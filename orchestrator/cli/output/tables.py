@@ -36,7 +36,7 @@ COLOURS: Mapping[str, str] = {
 """By a status in words; all others have the colour of the text around them."""
 
 GAP = "  "
-NARROWEST = 6
+MIN_COLUMN_WIDTH = 6
 """No column is cut below this many characters: then rather the line is."""
 
 
@@ -58,18 +58,18 @@ def table(
 ) -> str:
     """The rows under their titles, a line each; cut to a width, if one is given, the widest column first."""
     made = _columns(columns)
-    cells = [[one_line(cell) for cell in row] for row in rows]
+    cells = [[escape_line(cell) for cell in row] for row in rows]
     titles = [column.title for column in made]
     widths = _widths(titles, cells, width)
     lines = []
     for row in [titles, *cells]:
         parts = [
-            _aligned(cut(cell, room), room, column)
+            _aligned(truncate(cell, room), room, column)
             for column, cell, room in zip(made, row, widths, strict=True)
         ]
         plain = GAP.join(parts).rstrip()
-        if width is not None and width_of(plain) > width:
-            lines.append(cut(plain, width))
+        if width is not None and display_width(plain) > width:
+            lines.append(truncate(plain, width))
         elif is_coloured and row is titles:
             lines.append(click.style(plain, bold=True))
         elif is_coloured:
@@ -108,13 +108,13 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def painted(text: str, status: str) -> str:
+def colour_by_status(text: str, status: str) -> str:
     """A text in the colour of a status, which is in words."""
     colour = COLOURS.get(status)
     return click.style(text, fg=colour) if colour else text
 
 
-def one_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """A text without line breaks, and without characters that move the cursor or turn the line around: what
     an executor raised is shown to people and not obeyed by their terminal."""
     if text.isprintable():
@@ -125,16 +125,16 @@ def one_line(text: str) -> str:
     )
 
 
-def width_of(text: str) -> int:
+def display_width(text: str) -> int:
     """How many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
     return sum(map(_char_width, text))
 
 
-def cut(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """A text in no more than so many columns; an ellipsis says that there is more."""
-    if width_of(text) <= width:
+    if display_width(text) <= width:
         return text
     kept, left = "", width - 1
     for char in text:
@@ -157,14 +157,14 @@ def _columns(columns: Sequence[Column | str]) -> list[Column]:
 
 def _widths(titles: list[str], cells: list[list[str]], width: int | None) -> list[int]:
     """How wide each column is. To fit into a width, the widest gives until all fit or none can any more."""
-    widths = [max(map(width_of, texts)) for texts in zip(titles, *cells, strict=True)]
+    widths = [max(map(display_width, texts)) for texts in zip(titles, *cells, strict=True)]
     if width is None:
         return widths
     excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
-    while excess > 0 and max(widths) > NARROWEST:
+    while excess > 0 and max(widths) > MIN_COLUMN_WIDTH:
         widest = widths.index(max(widths))
         others = [one for at, one in enumerate(widths) if at != widest]
-        floor = max(NARROWEST, min(max(others, default=0), widths[widest] - 1))
+        floor = max(MIN_COLUMN_WIDTH, min(max(others, default=0), widths[widest] - 1))
         taken = min(excess, widths[widest] - floor)
         widths[widest] -= taken
         excess -= taken
@@ -172,13 +172,13 @@ def _widths(titles: list[str], cells: list[list[str]], width: int | None) -> lis
 
 
 def _aligned(text: str, width: int, column: Column) -> str:
-    space = " " * (width - width_of(text))
+    space = " " * (width - display_width(text))
     return space + text if column.is_number else text + space
 
 
 def _painted(part: str, column: Column, cell: str) -> str:
     """What stands in the table for a cell; its whole text says which status it names."""
-    return painted(part, cell) if column.is_status else part
+    return colour_by_status(part, cell) if column.is_status else part
 
 
 # ---- with rich
@@ -194,7 +194,7 @@ def _rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[one_line(cell) for cell in row] for row in rows]
+    cells = [[escape_line(cell) for cell in row] for row in rows]
     widths = _widths([column.title for column in columns], cells, width)
     made = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
     for column, room in zip(columns, widths, strict=True):

@@ -5,47 +5,47 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.application.records.record_view import Shown, shown_of
+from orchestrator.application.records.record_view import RecordView, make_record_view
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
 
-MOST_SHOWN = 2_000
-MOST_LINES = 40
+MAX_CHARS = 2_000
+MAX_LINES = 40
 
 
-def visible(record: WorkflowRecord, value: Any) -> Any:
+def redact_value(record: WorkflowRecord, value: Any) -> Any:
     """What may be shown of a value that belongs to an execution. Every value that `show`, `history`
     and `watch` print passes here, or is in a report (report.py)."""
     return _shown(record)(value)
 
 
-def visible_text(record: WorkflowRecord, text: str) -> str:
+def redact_text(record: WorkflowRecord, text: str) -> str:
     return _shown(record).text(text)
 
 
-def _shown(record: WorkflowRecord) -> Shown:
+def _shown(record: WorkflowRecord) -> RecordView:
     """Its secrets are looked for once, and not for every value of it."""
     if not _last or _last[0][0] is not record:
-        _last[:] = [(record, shown_of(record))]
+        _last[:] = [(record, make_record_view(record))]
     return _last[0][1]
 
 
-_last: list[tuple[WorkflowRecord, Shown]] = []
+_last: list[tuple[WorkflowRecord, RecordView]] = []
 
 
-def on_one_line(value: Any) -> str:
+def format_json_line(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return _cut(text, MOST_SHOWN) if len(text) > MOST_SHOWN else text
+    return _cut(text, MAX_CHARS) if len(text) > MAX_CHARS else text
 
 
-def on_lines(value: Any) -> list[str]:
+def format_value_lines(value: Any) -> list[str]:
     """As indented JSON, or as it is if it is a text; cut by length and by lines."""
     whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
     lines = whole.splitlines() or [""]
-    if len(whole) <= MOST_SHOWN and len(lines) <= MOST_LINES:
+    if len(whole) <= MAX_CHARS and len(lines) <= MAX_LINES:
         return lines
-    kept = whole[:MOST_SHOWN].splitlines()[:MOST_LINES]
+    kept = whole[:MAX_CHARS].splitlines()[:MAX_LINES]
     return [*kept, _remark(whole)]
 
 

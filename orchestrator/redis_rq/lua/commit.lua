@@ -340,8 +340,8 @@ local function share(kind, key, field, value)
   end
 end
 
-local function change_place(is_wanted, held, line, member)
-  if is_wanted then
+local function change_place(is_acquire, held, line, member)
+  if is_acquire then
     local last = redis.call("ZRANGE", line, -1, -1, "WITHSCORES")[2]
     redis.call("ZADD", line, (tonumber(last) or 0) + 1, member)
   else

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.application.records.events import iso
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.event_codec import loads
 from orchestrator.redis_rq.keys import Keys
 
-SCANNED_AT_ONCE = 500
+SCAN_COUNT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Definition:
 
 def definitions(client: Client, keys: Keys) -> list[Definition]:
     """All that is registered, by name. It looks at every spec that is kept: for people, not for programs."""
-    with translated():
+    with translate_errors():
         registered: dict[str, str] = client.hgetall(keys.definitions)  # type: ignore[assignment]
         scheduled: set[str] = set(client.hkeys(keys.schedules))  # type: ignore[arg-type]
         specs = _specs(client, keys)
@@ -60,9 +60,9 @@ def _definition(
 def _specs(client: Client, keys: Keys) -> dict[str, dict[str, Any]]:
     """By workflow_id: what the document calls itself, how many executions are open, when it came."""
     found: dict[str, dict[str, Any]] = {}
-    names = [str(key) for key in client.scan_iter(keys.spec("*"), count=SCANNED_AT_ONCE)]
-    for at in range(0, len(names), SCANNED_AT_ONCE):
-        some = names[at : at + SCANNED_AT_ONCE]
+    names = [str(key) for key in client.scan_iter(keys.spec("*"), count=SCAN_COUNT)]
+    for at in range(0, len(names), SCAN_COUNT):
+        some = names[at : at + SCAN_COUNT]
         with client.pipeline(transaction=False) as pipe:
             for key in some:
                 pipe.hmget(key, ["document", "executions", "registered_ms"])

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.redis_rq.connection import Client, answers, clock_ms, translated
+from orchestrator.redis_rq.connection import Client, clock_ms, execute_pipeline, translate_errors
 from orchestrator.redis_rq.event_log import DEAD_AFTER_MS
 from orchestrator.redis_rq.keys import GROUP, Keys
 from orchestrator.redis_rq.queries.pending_events import all_streams
 
-COUNTED_UNREAD = 1_000
+MAX_UNREAD_COUNTED = 1_000
 """Where Redis cannot tell how many entries nobody has read, no more than these are counted."""
-PLACES_READ = 100
+MAX_SLOT_ENTRIES_READ = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class CoordinatorHeartbeat:
     """A coordinator, and when its loop came round for the last time."""
 
     name: str
@@ -55,7 +55,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlotEntry:
     """Somebody under a concurrency key. `at` is since when in ms, or the number in line."""
 
     member: str
@@ -79,11 +79,11 @@ class Inspection:
     def now_ms(self) -> int:
         return clock_ms(self.client)
 
-    def coordinators(self) -> list[Beat]:
+    def coordinators(self) -> list[CoordinatorHeartbeat]:
         """All that are known, the latest beat first. One that is dead is forgotten by the others."""
-        with translated():
+        with translate_errors():
             found: Any = self.client.zrange(self.keys.coordinators, 0, -1, desc=True, withscores=True)
-        return [Beat(str(name), int(at_ms)) for name, at_ms in found]
+        return [CoordinatorHeartbeat(str(name), int(at_ms)) for name, at_ms in found]
 
     # ---- streams
 
@@ -95,7 +95,7 @@ class Inspection:
             for name in names:
                 pipe.xlen(name)
                 pipe.xinfo_groups(name)
-            found = answers(pipe)
+            found = execute_pipeline(pipe)
         pairs = zip(names, found[0::2], found[1::2], strict=True)
         return [
             self._stream(name, 0 if isinstance(length, Exception) else length, _ours(groups))
@@ -107,30 +107,34 @@ class Inspection:
         with self.client.pipeline(transaction=False) as pipe:
             pipe.xrange(name, f"({last}", "+", 1)
             pipe.xpending_range(name, GROUP, "-", "+", 1)
-            first, oldest = answers(pipe)
+            first, oldest = execute_pipeline(pipe)
         unread_ms, pending_ms = _ms_of_first(first), _ms_of_first(oldest)
         if group is None:  # no coordinator has ever opened it: nobody has read anything
             return Stream(name, length, unread=length, oldest_unread_ms=unread_ms)
         unread = group.get("lag") if unread_ms is not None else 0
         if unread is None:  # before Redis 7, or after somebody deleted entries
-            with translated():
-                entries: Any = self.client.xrange(name, f"({last}", "+", COUNTED_UNREAD)
+            with translate_errors():
+                entries: Any = self.client.xrange(name, f"({last}", "+", MAX_UNREAD_COUNTED)
             unread = len(entries)
         return Stream(name, length, int(unread), int(group["pending"]), last, unread_ms, pending_ms)
 
-    def unread(self, stream: Stream, most: int = COUNTED_UNREAD) -> list[tuple[str, dict[str, str]]]:
+    def unread(
+        self, stream: Stream, max_entries: int = MAX_UNREAD_COUNTED
+    ) -> list[tuple[str, dict[str, str]]]:
         """The first entries of a stream that nobody has read."""
-        with translated():
-            found: Any = self.client.xrange(stream.name, f"({stream.last_read}", "+", most)
+        with translate_errors():
+            found: Any = self.client.xrange(stream.name, f"({stream.last_read}", "+", max_entries)
         return [(entry_id, fields) for entry_id, fields in found if fields]
 
-    def pending(self, stream: Stream, most: int = COUNTED_UNREAD) -> list[tuple[str, dict[str, str]]]:
+    def pending(
+        self, stream: Stream, max_entries: int = MAX_UNREAD_COUNTED
+    ) -> list[tuple[str, dict[str, str]]]:
         """The first entries of a stream that somebody has read and nobody has acknowledged."""
         if not stream.pending:
             return []
-        with translated():
-            rows: Any = self.client.xpending_range(stream.name, GROUP, "-", "+", most)
-        with translated(), self.client.pipeline(transaction=False) as pipe:
+        with translate_errors():
+            rows: Any = self.client.xpending_range(stream.name, GROUP, "-", "+", max_entries)
+        with translate_errors(), self.client.pipeline(transaction=False) as pipe:
             for row in rows:
                 pipe.xrange(stream.name, row["message_id"], row["message_id"])
             found: Any = pipe.execute()
@@ -138,17 +142,17 @@ class Inspection:
 
     # ---- concurrency keys
 
-    def places(self, key: str) -> tuple[list[Place], list[Place]]:
+    def places(self, key: str) -> tuple[list[SlotEntry], list[SlotEntry]]:
         """Who has a place under a key, and the first of those who stand in line for one."""
-        with translated(), self.client.pipeline(transaction=False) as pipe:
-            pipe.zrange(self.keys.places(key), 0, PLACES_READ - 1, withscores=True)
-            pipe.zrange(self.keys.line(key), 0, PLACES_READ - 1, withscores=True)
+        with translate_errors(), self.client.pipeline(transaction=False) as pipe:
+            pipe.zrange(self.keys.places(key), 0, MAX_SLOT_ENTRIES_READ - 1, withscores=True)
+            pipe.zrange(self.keys.line(key), 0, MAX_SLOT_ENTRIES_READ - 1, withscores=True)
             held, line = pipe.execute()
         return _places(held), _places(line)
 
-    def rank(self, key: str, member: str) -> int | None:
+    def waiter_rank(self, key: str, member: str) -> int | None:
         """How many stand in line before somebody; None when he does not stand there."""
-        with translated():
+        with translate_errors():
             found: Any = self.client.zrank(self.keys.line(key), member)
         return None if found is None else int(found)
 
@@ -167,11 +171,11 @@ def _ms_of_first(entries: Any) -> int | None:
     return int(str(entry_id).partition("-")[0])
 
 
-def _places(found: Sequence[tuple[str, float]]) -> list[Place]:
-    """Members of the form that keys.place_member() writes; what else stands there is nobody's."""
+def _places(found: Sequence[tuple[str, float]]) -> list[SlotEntry]:
+    """Members of the form that keys.slot_member() writes; what else stands there is nobody's."""
     places = []
     for member, at in found:
         parts = member.split("|")
         if len(parts) == 5 and parts[0].isdigit():
-            places.append(Place(member, at, int(parts[0]), *parts[2:]))
+            places.append(SlotEntry(member, at, int(parts[0]), *parts[2:]))
     return places

@@ -17,26 +17,26 @@ from typing import Any
 
 from orchestrator.application.errors import OrchestratorError
 from orchestrator.application.records.status import WorkflowStatus
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.event_codec import loads
 from orchestrator.redis_rq.keys import Keys
 
-LOOKED_THROUGH = 500
-MOST_LOOKS = 10
-SAME_SCORE = 16
+SCAN_BATCH_SIZE = 500
+MAX_SCANS = 10
+SAME_SCORE_MARGIN = 16
 """So many executions with one score are allowed for; more are rare, and read again in a larger piece."""
 
 _SHOWN = ("status", "name", "group", "labels", "created_at", "ended_at", "parent")
 
 
-class BadCursor(OrchestratorError):
+class InvalidCursor(OrchestratorError):
     """Not a cursor of ours."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ExecutionFilter:
     """Which executions: those of which all is true that is said here. Times are of their beginning, in ms:
     not before `since_ms`, and before `until_ms`."""
 
@@ -82,15 +82,15 @@ class Listing:
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client, self._keys = client, keys
 
-    def page(self, wanted: Filter, limit: int = 50, cursor: str | None = None) -> Page:
+    def page(self, wanted: ExecutionFilter, limit: int = 50, cursor: str | None = None) -> Page:
         if limit < 1:
             raise ValueError(f"a page has at least one execution, not {limit}")
         after = None if cursor is None else _read_cursor(cursor)
         leading, *asked = self._plan(wanted)
         found: list[Summary] = []
-        for _ in range(MOST_LOOKS):
-            most = LOOKED_THROUGH if asked else limit + 1 - len(found)
-            entries = self._next(leading, wanted, after, most)
+        for _ in range(MAX_SCANS):
+            max_entries = SCAN_BATCH_SIZE if asked else limit + 1 - len(found)
+            entries = self._next(leading, wanted, after, max_entries)
             rest = self._asked(entries, asked)
             while rest:
                 some = rest[: limit + 1 - len(found)]
@@ -100,12 +100,12 @@ class Listing:
                     found.append(summary)
                     after = entry
                 rest = rest[len(some) :]
-            if len(entries) < most:
+            if len(entries) < max_entries:
                 return Page(found)
             after = entries[-1]
         return Page(found, _cursor(after))
 
-    def all(self, wanted: Filter, page: int = 500) -> Iterator[Summary]:
+    def all(self, wanted: ExecutionFilter, page: int = 500) -> Iterator[Summary]:
         """Every one of them, page by page."""
         cursor: str | None = None
         while True:
@@ -115,7 +115,7 @@ class Listing:
             if cursor is None:
                 return
 
-    def _plan(self, wanted: Filter) -> list[list[str]]:
+    def _plan(self, wanted: ExecutionFilter) -> list[list[str]]:
         """The indexes of each filter, those with the fewest executions first."""
         keys = self._keys
         filters = [[keys.index_of_label(name, value)] for name, value in wanted.labels.items()]
@@ -129,30 +129,34 @@ class Listing:
             )
         if len(filters) == 1:
             return filters
-        with translated(), self._client.pipeline(transaction=False) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for index in (index for indexes in filters for index in indexes):
                 pipe.zcard(index)
             sizes: Iterator[int] = iter(pipe.execute())
         by_size = [(sum(next(sizes) for _ in indexes), indexes) for indexes in filters]
         return [indexes for _, indexes in sorted(by_size)]
 
-    def _next(self, indexes: Sequence[str], wanted: Filter, after: Entry | None, most: int) -> list[Entry]:
+    def _next(
+        self, indexes: Sequence[str], wanted: ExecutionFilter, after: Entry | None, max_entries: int
+    ) -> list[Entry]:
         """The next entries of the leading indexes together, the newest first."""
         newest: float | str = "+inf" if wanted.until_ms is None else f"({wanted.until_ms}"
         if after is not None and (wanted.until_ms is None or after[0] < wanted.until_ms):
             newest = after[0]
         oldest: float | str = "-inf" if wanted.since_ms is None else wanted.since_ms
-        count = most + SAME_SCORE
+        count = max_entries + SAME_SCORE_MARGIN
         while True:
-            with translated(), self._client.pipeline(transaction=len(indexes) > 1) as pipe:
+            with translate_errors(), self._client.pipeline(transaction=len(indexes) > 1) as pipe:
                 for index in indexes:
                     # Those of one score come with the last of them: they are told apart by their ids.
                     pipe.zrevrangebyscore(index, newest, oldest, 0, count, withscores=True)
                 rows: list[list[tuple[str, float]]] = pipe.execute()
             found = [{(score, member) for member, score in row} for row in rows]
             left = [{entry for entry in entries if after is None or entry < after} for entries in found]
-            if all(len(one) < count or len(rest) >= most for one, rest in zip(found, left, strict=True)):
-                return sorted(set().union(*left), reverse=True)[:most]
+            if all(
+                len(one) < count or len(rest) >= max_entries for one, rest in zip(found, left, strict=True)
+            ):
+                return sorted(set().union(*left), reverse=True)[:max_entries]
             count *= 8  # so many have one score that what follows was not reached
 
     def _asked(self, entries: Sequence[Entry], filters: Sequence[Sequence[str]]) -> list[Entry]:
@@ -160,7 +164,7 @@ class Listing:
         if not entries or not filters:
             return list(entries)
         members = [member for _, member in entries]
-        with translated(), self._client.pipeline(transaction=True) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=True) as pipe:
             for index in (index for indexes in filters for index in indexes):
                 pipe.zmscore(index, members)
             scores: Iterator[list[float | None]] = iter(pipe.execute())
@@ -172,9 +176,11 @@ class Listing:
             kept = [entry for entry in kept if entry[1] in known]
         return kept
 
-    def _summaries(self, entries: Sequence[Entry], wanted: Filter) -> Iterator[tuple[Summary, Entry]]:
+    def _summaries(
+        self, entries: Sequence[Entry], wanted: ExecutionFilter
+    ) -> Iterator[tuple[Summary, Entry]]:
         """What is shown of each; one that has expired or moved on since it was found is left out."""
-        with translated(), self._client.pipeline(transaction=False) as pipe:
+        with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for _, member in entries:
                 pipe.hmget(self._keys.workflow(member), *_SHOWN)
             rows: list[Any] = pipe.execute(raise_on_error=False)
@@ -204,7 +210,7 @@ def _summary(workflow_execution_id: str, row: Any) -> Summary | None:
         return None
 
 
-def _is_wanted(one: Summary, wanted: Filter) -> bool:
+def _is_wanted(one: Summary, wanted: ExecutionFilter) -> bool:
     """As it is now: an index says how it was a moment ago, or long ago if nobody came to tidy up."""
     if wanted.statuses and one.status not in wanted.statuses:
         return False
@@ -224,4 +230,4 @@ def _read_cursor(cursor: str) -> Entry:
             return float(score), member
     except ValueError:
         pass
-    raise BadCursor(f"{cursor!r} is no cursor: give the one that the page before came with")
+    raise InvalidCursor(f"{cursor!r} is no cursor: give the one that the page before came with")

@@ -7,41 +7,43 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import GROUP, Keys
 
-AT_ONCE = 500
+READ_BATCH_SIZE = 500
 
 Fields = Mapping[str, str]
-Question = Callable[[Fields], bool]
+EventPredicate = Callable[[Fields], bool]
 
 
-def are_under_way(client: Client, keys: Keys, questions: Sequence[Question]) -> list[bool]:
+def are_pending(client: Client, keys: Keys, questions: Sequence[EventPredicate]) -> list[bool]:
     """Of each question, whether there is an event under way that answers to it, in any of the streams."""
     found = [False] * len(questions)
     for stream in all_streams(client, keys)[1:]:
-        with translated():
+        with translate_errors():
             _look_through(client, stream, questions, found)
     return found
 
 
 def all_streams(client: Client, keys: Keys) -> list[str]:
     """The starts, and every stream of events that coordinators read: as many as there ever were."""
-    with translated():
-        known: Any = client.get(keys.most_partitions)
+    with translate_errors():
+        known: Any = client.get(keys.max_partitions)
     return keys.streams(max(keys.partitions, int(known or 0)))
 
 
-def is_kept(client: Client, stream: str, entry_id: str) -> bool:
+def has_entry(client: Client, stream: str, entry_id: str) -> bool:
     """Whether an entry is in its stream. Who may only write there is not told, and believes that it is."""
     try:
-        with translated():
+        with translate_errors():
             return bool(client.xrange(stream, entry_id, entry_id))
     except ResponseError:
         return True
 
 
-def _look_through(client: Client, stream: str, questions: Sequence[Question], found: list[bool]) -> None:
+def _look_through(
+    client: Client, stream: str, questions: Sequence[EventPredicate], found: list[bool]
+) -> None:
     delivered, after = _read_so_far(client, stream)
     while entries := _entries(client, stream, after):
         for entry_id, fields in entries:
@@ -68,7 +70,7 @@ def _read_so_far(client: Client, stream: str) -> tuple[tuple[int, ...], str]:
 
 def _entries(client: Client, stream: str, after: str) -> list[tuple[str, Fields]]:
     try:
-        found: Any = client.xrange(stream, after, "+", AT_ONCE)
+        found: Any = client.xrange(stream, after, "+", READ_BATCH_SIZE)
     except ResponseError:
         return []  # something else stands in its place
     return list(found)

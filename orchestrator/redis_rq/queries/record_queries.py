@@ -10,15 +10,15 @@ from typing import Any
 
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.status import WorkflowStatus
-from orchestrator.application.records.step_log import Line
-from orchestrator.redis_rq.connection import Client, clock_ms, translated
-from orchestrator.redis_rq.job_codec import PARTS, read_payload
+from orchestrator.application.records.step_log import LogLine
+from orchestrator.redis_rq.connection import Client, clock_ms, translate_errors
+from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.step_log import read_lines
+from orchestrator.redis_rq.step_log import read_log_lines
 
 
 @dataclass(frozen=True, slots=True)
-class Glances:
+class RecordQueries:
     client: Client
     keys: Keys
 
@@ -27,7 +27,7 @@ class Glances:
 
     def version(self, workflow_execution_id: str) -> tuple[str, WorkflowStatus]:
         """At which version a record is, and its status: two fields instead of the whole hash."""
-        with translated():
+        with translate_errors():
             fields: Any = self.client.hmget(self.keys.workflow(workflow_execution_id), ["version", "status"])
         version, status = fields
         if version is None:
@@ -35,62 +35,62 @@ class Glances:
         return version, WorkflowStatus(status)
 
     @contextmanager
-    def end_of(self, workflow_execution_id: str) -> Iterator[End]:
+    def subscribe_to_end(self, workflow_execution_id: str) -> Iterator[EndSubscription]:
         """Listen for the end of an execution."""
-        with translated():
+        with translate_errors():
             channel = self.client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
             try:
                 channel.subscribe(self.keys.done(workflow_execution_id))
-                yield End(channel)
+                yield EndSubscription(channel)
             finally:
                 channel.close()
 
     def history(self, workflow_execution_id: str, start: int) -> list[str]:
         """The entries of a history from one on, as they are stored."""
-        with translated():
+        with translate_errors():
             found: Any = self.client.lrange(self.keys.history(workflow_execution_id), start, -1)
         return list(found)
 
-    def lines(self, workflow_execution_id: str, after: str = "") -> list[tuple[str, Line]]:
+    def lines(self, workflow_execution_id: str, after: str = "") -> list[tuple[str, LogLine]]:
         """What executors said, behind an entry, each with the id of its own."""
-        return read_lines(self.client, self.keys, workflow_execution_id, after)
+        return read_log_lines(self.client, self.keys, workflow_execution_id, after)
 
-    def last_line(self, workflow_execution_id: str) -> str:
+    def last_log_entry_id(self, workflow_execution_id: str) -> str:
         """The id of the last entry, or nothing."""
-        with translated():
+        with translate_errors():
             found: Any = self.client.xrevrange(self.keys.lines(workflow_execution_id), count=1)
         return str(found[0][0]) if found else ""
 
     def inputs_of(self, token: str) -> dict[str, Any] | None:
         """What a dispatch was given; None when its job is gone, as it is soon after its end."""
-        with translated():
-            parts: Any = self.client.hmget(self.keys.rq_job(token), PARTS)
+        with translate_errors():
+            parts: Any = self.client.hmget(self.keys.rq_job(token), JOB_FIELDS)
         payload = read_payload(*parts)
         return None if payload is None else payload["inputs"]
 
-    def recent(self, most: int) -> list[tuple[str, str]]:
+    def recent_executions(self, limit: int) -> list[tuple[str, str]]:
         """Execution ids and their statuses, in one round trip, the newest first."""
         statuses = [status.value for status in WorkflowStatus]
-        with translated(), self.client.pipeline(transaction=False) as pipe:
+        with translate_errors(), self.client.pipeline(transaction=False) as pipe:
             for status in statuses:
-                pipe.zrevrange(self.keys.index(status), 0, most - 1, withscores=True)
+                pipe.zrevrange(self.keys.index(status), 0, limit - 1, withscores=True)
             found: list[list[tuple[str, float]]] = pipe.execute()
         listed = [
             (at_ms, member.partition("#")[2], status)
             for status, members in zip(statuses, found, strict=True)
             for member, at_ms in members
         ]
-        return [(execution_id, status) for _, execution_id, status in sorted(listed, reverse=True)[:most]]
+        return [(execution_id, status) for _, execution_id, status in sorted(listed, reverse=True)[:limit]]
 
     def names(self) -> list[str]:
         """The registered workflows."""
-        with translated():
+        with translate_errors():
             found: Any = self.client.hkeys(self.keys.definitions)
         return sorted(found)
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndSubscription:
     """The end of an execution, listened for."""
 
     channel: Any

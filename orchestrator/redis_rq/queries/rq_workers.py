@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.redis_rq.connection import Client, answers, translated
+from orchestrator.redis_rq.connection import Client, execute_pipeline, translate_errors
 from orchestrator.redis_rq.event_codec import loads
-from orchestrator.redis_rq.job_codec import PARTS, read_payload
+from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.inspection import Inspection
 from orchestrator.redis_rq.record_codec import unit_field
 
 WORKERS = "rq:workers"
-BEAT_MARGIN_S = 60
+HEARTBEAT_MARGIN_S = 60
 """Every beat of an RQ worker lets its key live this much longer than until the next one is due."""
-LATE_S = 15
+DEAD_AFTER_LATE_S = 15
 """A worker that is later than this with its beat is taken for dead."""
-OLDEST_LOOKED_AT = 10
-LONGEST_SEARCH = 100_000
+MAX_OLDEST_CHECKED = 10
+MAX_QUEUE_SEARCH = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RqWorker:
 
     @property
     def is_alive(self) -> bool:
-        return self.is_connected and self.late_s <= LATE_S
+        return self.is_connected and self.late_s <= DEAD_AFTER_LATE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class RqQueue:
 def rq_workers(inspection: Inspection) -> list[RqWorker]:
     """All workers of this Redis, whatever queues they serve."""
     client = inspection.client
-    with translated():
+    with translate_errors():
         known: Any = client.smembers(WORKERS)
         names = sorted(str(key).removeprefix("rq:worker:") for key in known)
     with client.pipeline(transaction=False) as pipe:
@@ -68,7 +68,7 @@ def rq_workers(inspection: Inspection) -> list[RqWorker]:
             pipe.hgetall(f"rq:worker:{name}")
             pipe.ttl(f"rq:worker:{name}")
             pipe.pubsub_numsub(f"rq:pubsub:{name}")
-        found = answers(pipe)
+        found = execute_pipeline(pipe)
     triples = zip(names, found[0::3], found[1::3], found[2::3], strict=True)
     return [_worker(*triple) for triple in triples if isinstance(triple[1], dict) and triple[1]]
 
@@ -77,7 +77,7 @@ def _worker(name: str, stored: dict[str, str], ttl_s: Any, numsub: Any) -> RqWor
     pid = stored.get("pid", "")
     queues = tuple(queue for queue in stored.get("queues", "").split(",") if queue)
     # -1: a key without a term is none that RQ keeps alive, so nothing can be said of its beats.
-    late_s = BEAT_MARGIN_S - ttl_s if isinstance(ttl_s, int) and ttl_s >= 0 else 0
+    late_s = HEARTBEAT_MARGIN_S - ttl_s if isinstance(ttl_s, int) and ttl_s >= 0 else 0
     return RqWorker(
         name,
         stored.get("hostname", ""),
@@ -100,14 +100,14 @@ def _listeners(numsub: Any) -> int:
 def rq_queues(inspection: Inspection) -> list[RqQueue]:
     """Every queue of ours that ever had a job, in order."""
     client, keys = inspection.client, inspection.keys
-    with translated():
+    with translate_errors():
         names: list[str] = sorted(client.hkeys(keys.sequences))  # type: ignore[arg-type]
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.llen(keys.rq_queue(name))
-            pipe.lrange(keys.rq_queue(name), 0, OLDEST_LOOKED_AT - 1)
+            pipe.lrange(keys.rq_queue(name), 0, MAX_OLDEST_CHECKED - 1)
             pipe.zcard(keys.rq_failed(name))
-        found = answers(pipe)
+        found = execute_pipeline(pipe)
     triples = zip(names, found[0::3], found[1::3], found[2::3], strict=True)
     return [
         RqQueue(name, _count(depth), _oldest(client, keys, tokens), _count(failed))
@@ -118,8 +118,8 @@ def rq_queues(inspection: Inspection) -> list[RqQueue]:
 def _oldest(client: Client, keys: Keys, tokens: Any) -> str | None:
     """When the first job that still has a hash was put on its queue: revoked ones are passed over."""
     for token in [] if isinstance(tokens, Exception) else tokens:
-        with translated():
-            parts: Any = client.hmget(keys.rq_job(token), PARTS)
+        with translate_errors():
+            parts: Any = client.hmget(keys.rq_job(token), JOB_FIELDS)
             payload = read_payload(*parts)
             if payload is not None:
                 return _dispatched_at(client, keys, payload)
@@ -133,15 +133,15 @@ def _dispatched_at(client: Client, keys: Keys, payload: Mapping[str, Any]) -> st
     return None if at is None else str(at)
 
 
-def place_in_queue(inspection: Inspection, token: str) -> tuple[str, int | None] | None:
+def queue_position(inspection: Inspection, token: str) -> tuple[str, int | None] | None:
     """The queue that a job was put on, and how many stand before it; None instead of a number when it is not
     there any more. None when there is no such job."""
     client, keys = inspection.client, inspection.keys
-    with translated():
+    with translate_errors():
         queue: Any = client.hget(keys.rq_job(token), "origin")
         if queue is None:
             return None
-        before: Any = client.lpos(keys.rq_queue(str(queue)), token, maxlen=LONGEST_SEARCH)
+        before: Any = client.lpos(keys.rq_queue(str(queue)), token, maxlen=MAX_QUEUE_SEARCH)
     return str(queue), None if before is None else int(before)
 
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.application.records.events import milliseconds
+from orchestrator.application.records.events import parse_iso_ms
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_record import Slot, StepRecord
-from orchestrator.application.records.timers import Timer, timers_of
-from orchestrator.redis_rq.indexes import ended_member, ended_place, lasting_indexes, score_of
-from orchestrator.redis_rq.job_codec import lease_of
-from orchestrator.redis_rq.keys import Keys, place_member, timer_member
+from orchestrator.application.records.timers import Timer, timers_for_step
+from orchestrator.redis_rq.indexes import ended_index_entry, ended_member, permanent_indexes, score_of
+from orchestrator.redis_rq.job_codec import lease_of_step
+from orchestrator.redis_rq.keys import Keys, slot_member, timer_member
 
 
 def expected_indexes(record: WorkflowRecord, keys: Keys) -> dict[tuple[str, str], float]:
     """Where an execution is listed: the sorted set and the member, and the score there."""
     weid = record.workflow_execution_id
-    indexes = [keys.index(record.status), *lasting_indexes(record, keys)]
+    indexes = [keys.index(record.status), *permanent_indexes(record, keys)]
     expected = dict.fromkeys([(index, weid) for index in indexes], score_of(record))
     if record.is_final and record.ended_at is not None:
-        place, score = ended_place(record, keys, milliseconds(record.ended_at))
+        place, score = ended_index_entry(record, keys, parse_iso_ms(record.ended_at))
         expected[place, ended_member(record, keys)] = score
     return expected
 
 
 def expected_timers(record: WorkflowRecord) -> dict[str, Timer]:
     """By their members."""
-    timers = [timer for unit, one in record.units() for timer in timers_of(unit, one)]
+    timers = [timer for unit, one in record.units() for timer in timers_for_step(unit, one)]
     if record.deadline_ms is not None and not record.is_final:
         timers.append(Timer("timeout", "", "", record.deadline_ms))
     weid = record.workflow_execution_id
@@ -38,11 +38,11 @@ def expected_leases(record: WorkflowRecord) -> dict[str, tuple[str, StepRecord]]
     """By their members, the units whose jobs are out. A child has none: its end is what is waited for."""
     weid = record.workflow_execution_id
     out = ((unit, one) for unit, one in record.units() if one.token is not None and one.child is None)
-    return {lease_of(weid, unit, one): (unit, one) for unit, one in out}
+    return {lease_of_step(weid, unit, one): (unit, one) for unit, one in out}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExpectedSlot:
     """Somebody under a concurrency key; `unit` is empty for the execution itself."""
 
     unit: str
@@ -50,14 +50,15 @@ class Place:
     member: str
 
 
-def expected_places(record: WorkflowRecord, keys: Keys) -> list[Place]:
+def expected_slots(record: WorkflowRecord, keys: Keys) -> list[ExpectedSlot]:
     weid = record.workflow_execution_id
     slots = [(unit, one.slot) for unit, one in record.units() if one.slot is not None]
     if record.slot is not None:
         slots.append(("", Slot(**record.slot)))
     stream = keys.events_of(weid)
     return [
-        Place(unit, slot, place_member(slot.limit, stream, weid, unit, slot.token)) for unit, slot in slots
+        ExpectedSlot(unit, slot, slot_member(slot.limit, stream, weid, unit, slot.token))
+        for unit, slot in slots
     ]
 
 
@@ -66,7 +67,7 @@ def expected_members(record: WorkflowRecord, keys: Keys) -> Iterator[tuple[str, 
     yield from expected_indexes(record, keys)
     yield from ((keys.timers, member) for member in expected_timers(record))
     yield from ((keys.leases, member) for member in expected_leases(record))
-    for place in expected_places(record, keys):
+    for place in expected_slots(record, keys):
         yield keys.places(place.slot.key), place.member
         if not place.slot.is_held:
             yield keys.line(place.slot.key), place.member

@@ -12,37 +12,37 @@ from typing import Any
 
 from orchestrator.application.audit.findings import Finding
 from orchestrator.application.audit.history import audit
-from orchestrator.application.audit.invariants import waits_for_something
+from orchestrator.application.audit.invariants import can_still_progress
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.redis_rq.commit_args import Command, flat
+from orchestrator.redis_rq.commit_args import Command, flatten_fields
 from orchestrator.redis_rq.event_codec import loads
-from orchestrator.redis_rq.keys import WAITING, Keys, is_counted
-from orchestrator.redis_rq.queries.pending_events import Question
+from orchestrator.redis_rq.keys import FIRST_SEQUENCE, Keys, is_queue_sequence
+from orchestrator.redis_rq.queries.pending_events import EventPredicate
 from orchestrator.redis_rq.verify.expected_keys import (
-    Place,
+    ExpectedSlot,
     expected_indexes,
     expected_leases,
     expected_members,
-    expected_places,
+    expected_slots,
     expected_timers,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class RepairableFinding:
     """A finding, the repairs (repair.lua) that would undo it, and the event that would explain it."""
 
     finding: Finding
     repairs: Sequence[Command] = ()
-    unless: Question | None = field(default=None, compare=False)
+    explained_by: EventPredicate | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
     commands: Sequence[Command]
-    judge: Callable[[list[Any]], Iterable[Damage]]
+    evaluate: Callable[[list[Any]], Iterable[RepairableFinding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ class Claim:
     execution: str
 
 
-def damage(
+def repairable_finding(
     code: str,
     where: str,
     words: str,
     *repairs: Command,
-    unless: Question | None = None,
-) -> Damage:
-    return Damage(Finding(code, where, words), repairs, unless)
+    explained_by: EventPredicate | None = None,
+) -> RepairableFinding:
+    return RepairableFinding(Finding(code, where, words), repairs, explained_by)
 
 
 class Probes:
@@ -79,10 +79,10 @@ class Probes:
         yield from self._terms(record)
         yield from self._timers(record)
         yield from self._leases(record, queues)
-        for place in expected_places(record, keys):
+        for place in expected_slots(record, keys):
             yield self._place(record, place)
         yield from self._family(record)
-        if not record.is_final and not waits_for_something(record):
+        if not record.is_final and not can_still_progress(record):
             yield Probe([["TIME"]], lambda _: [self._stuck(record)])
 
     # ---- what must be there
@@ -91,34 +91,36 @@ class Probes:
         weid, keys = record.workflow_execution_id, self._keys
         expected = expected_indexes(record, keys)
 
-        def judge(place: tuple[str, str], score: float | None) -> Iterator[Damage]:
+        def evaluate(place: tuple[str, str], score: float | None) -> Iterator[RepairableFinding]:
             (key, member), wanted = place, expected.get(place)
             if wanted is None:
                 if score is not None:
                     words = "it stands in an index that is not its own"
-                    yield damage("index", key, words, ["ZREM", key, member])
+                    yield repairable_finding("index", key, words, ["ZREM", key, member])
             elif score is None:
-                yield damage("index", key, "it is missing from this index", ["ZADD", key, wanted, member])
+                yield repairable_finding(
+                    "index", key, "it is missing from this index", ["ZADD", key, wanted, member]
+                )
             elif score != wanted:
                 words = f"its score is {score}, and should be {wanted}"
-                yield damage("index", key, words, ["ZADD", key, wanted, member])
+                yield repairable_finding("index", key, words, ["ZADD", key, wanted, member])
 
         for place in {**expected, **dict.fromkeys((keys.index(status), weid) for status in WorkflowStatus)}:
             yield Probe(
                 [["ZSCORE", *place]],
-                lambda found, place=place: judge(place, _number(found[0])),  # type: ignore[misc]
+                lambda found, place=place: evaluate(place, _number(found[0])),  # type: ignore[misc]
             )
 
     def _pointer(self, record: WorkflowRecord) -> Probe:
         weid, key = record.workflow_execution_id, self._keys.execution(record.execution_id)
 
-        def judge(found: list[Any]) -> Iterator[Damage]:
+        def evaluate(found: list[Any]) -> Iterator[RepairableFinding]:
             if found[0] is None:
-                yield damage("pointer", key, "it is missing", ["SET", key, weid])
+                yield repairable_finding("pointer", key, "it is missing", ["SET", key, weid])
             elif found[0] != weid:
-                yield damage("pointer", key, f"it names {found[0]}")
+                yield repairable_finding("pointer", key, f"it names {found[0]}")
 
-        return Probe([["GET", key]], judge)
+        return Probe([["GET", key]], evaluate)
 
     def _terms(self, record: WorkflowRecord) -> Iterator[Probe]:
         """An execution that has not ended is kept for as long as it takes. One that has is dropped by the
@@ -132,30 +134,32 @@ class Probes:
             keys.spec(record.workflow_id),
         ]
 
-        def judge(key: str, ttl_s: int | None) -> Iterator[Damage]:
+        def evaluate(key: str, ttl_s: int | None) -> Iterator[RepairableFinding]:
             if ttl_s is not None and ttl_s >= 0:
                 words = "it would expire, and the execution has not ended"
-                yield damage("term", key, words, ["PERSIST", key])
+                yield repairable_finding("term", key, words, ["PERSIST", key])
 
         for key in () if record.is_final else own:
-            yield Probe([["TTL", key]], lambda found, key=key: judge(key, found[0]))  # type: ignore[misc]
+            yield Probe([["TTL", key]], lambda found, key=key: evaluate(key, found[0]))  # type: ignore[misc]
 
     def _timers(self, record: WorkflowRecord) -> Iterator[Probe]:
         weid, key = record.workflow_execution_id, self._keys.timers
 
         for member, timer in expected_timers(record).items():
 
-            def judge(found: list[Any], member: str = member, timer: Any = timer) -> Iterator[Damage]:
+            def evaluate(
+                found: list[Any], member: str = member, timer: Any = timer
+            ) -> Iterator[RepairableFinding]:
                 score, repair = _number(found[0]), ["ZADD", key, timer.due_ms, member]
                 if score is None:
                     words = f"the timer {timer.kind} of {timer.token or 'the workflow'} is missing"
                     rings = _has(type=timer.kind, execution=weid, step=timer.step_id, token=timer.token)
-                    yield damage("timer", timer.step_id, words, repair, unless=rings)
+                    yield repairable_finding("timer", timer.step_id, words, repair, explained_by=rings)
                 elif score != timer.due_ms:
                     words = f"the timer {timer.kind} is due at {score:.0f}, and should be at {timer.due_ms}"
-                    yield damage("timer", timer.step_id, words, repair)
+                    yield repairable_finding("timer", timer.step_id, words, repair)
 
-            yield Probe([["ZSCORE", key, member]], judge)
+            yield Probe([["ZSCORE", key, member]], evaluate)
 
     def _leases(self, record: WorkflowRecord, queues: Mapping[str, int]) -> Iterator[Probe]:
         """A dispatch that is out is found lost when its lease is due; before its job has left the queue, it
@@ -166,46 +170,56 @@ class Probes:
             token = str(one.token)
             repair: Command = ["lease", keys.leases, member]
 
-            def judge(
+            def evaluate(
                 found: list[Any], unit: str = unit, token: str = token, repair: Command = repair
-            ) -> Iterator[Damage]:
+            ) -> Iterator[RepairableFinding]:
                 score, waiting = _number(found[0]), found[1:]
                 if score is None:
                     is_told = _has(execution=weid, token=token)
-                    yield damage("lease", unit, f"dispatch {token} has no lease", repair, unless=is_told)
-                elif score >= WAITING and not any(waiting) and not is_counted(score, queues.values()):
+                    yield repairable_finding(
+                        "lease", unit, f"dispatch {token} has no lease", repair, explained_by=is_told
+                    )
+                elif (
+                    score >= FIRST_SEQUENCE
+                    and not any(waiting)
+                    and not is_queue_sequence(score, queues.values())
+                ):
                     words = f"dispatch {token} has a lease without a term, and waits in no queue"
-                    yield damage("lease", unit, words, repair)
+                    yield repairable_finding("lease", unit, words, repair)
 
             asked: list[Command] = [["ZSCORE", f"{keys.dispatched}{queue}", member] for queue in queues]
-            yield Probe([["ZSCORE", keys.leases, member], *asked], judge)
+            yield Probe([["ZSCORE", keys.leases, member], *asked], evaluate)
 
-    def _place(self, record: WorkflowRecord, place: Place) -> Probe:
+    def _place(self, record: WorkflowRecord, place: ExpectedSlot) -> Probe:
         """Who has a place is in, who wants one is in line, or is in and will hear of it; and nobody waits for
         a place that is free."""
         keys, weid, slot = self._keys, record.workflow_execution_id, place.slot
         held, line = keys.places(slot.key), keys.line(slot.key)
 
-        def judge(found: list[Any]) -> Iterator[Damage]:
+        def evaluate(found: list[Any]) -> Iterator[RepairableFinding]:
             is_in, is_in_line = found[0] is not None, found[1] is not None
             if slot.is_held and not is_in:
                 words = f"its place under the key {slot.key!r} is not kept"
-                yield damage("place", place.unit, words, ["place", held, line, place.member, "take"])
+                yield repairable_finding(
+                    "place", place.unit, words, ["place", held, line, place.member, "take"]
+                )
             elif not slot.is_held and is_in:
                 event = {"type": "slot", "execution": weid, "step": place.unit, "token": slot.token}
                 words = f"it has a place under the key {slot.key!r}, and was not told"
-                telling: Command = ["XADD", keys.events_of(weid), "*", *flat(event)]
-                yield damage("place", place.unit, words, telling, unless=_has(**event))
+                telling: Command = ["XADD", keys.events_of(weid), "*", *flatten_fields(event)]
+                yield repairable_finding("place", place.unit, words, telling, explained_by=_has(**event))
             elif not slot.is_held and not is_in_line:
                 words = f"it wants a place under the key {slot.key!r}, and is not in line"
-                yield damage("place", place.unit, words, ["place", held, line, place.member, "wait"])
+                yield repairable_finding(
+                    "place", place.unit, words, ["place", held, line, place.member, "wait"]
+                )
             if _is_free(found[2], found[3] or []):
                 words = f"a place under the key {slot.key!r} is free, and somebody is in line for it"
-                yield damage("place", place.unit, words, ["place", held, line, "", "leave"])
+                yield repairable_finding("place", place.unit, words, ["place", held, line, "", "leave"])
 
         first: Command = ["ZRANGE", line, 0, 0]
         asked: list[Command] = [["ZSCORE", held, place.member], ["ZSCORE", line, place.member]]
-        return Probe([*asked, ["ZCARD", held], first], judge)
+        return Probe([*asked, ["ZCARD", held], first], evaluate)
 
     def _family(self, record: WorkflowRecord) -> Iterator[Probe]:
         """A parent waits for each of its children, and each child for nobody else."""
@@ -218,19 +232,19 @@ class Probes:
             parent = record.parent
             ids = (record.workflow_execution_id, record.execution_id)
             field = f"step:{parent['step_id']}"
-            told = damage(
+            told = repairable_finding(
                 "orphan",
                 "",
                 f"step {parent['step_id']} of {parent['execution']} does not wait for it",
-                unless=lambda event: event.get("type") == "control" and event.get("execution") in ids,
+                explained_by=lambda event: event.get("type") == "control" and event.get("execution") in ids,
             )
 
-            def judge(found: list[Any]) -> list[Damage]:
+            def evaluate(found: list[Any]) -> list[RepairableFinding]:
                 step = _json(found[0])
                 waits = (step.get("token"), step.get("child")) == (parent["token"], record.execution_id)
                 return [] if waits else [told]
 
-            yield Probe([["HGET", keys.workflow(parent["execution"]), field]], judge)
+            yield Probe([["HGET", keys.workflow(parent["execution"]), field]], evaluate)
         for step_id, step in record.steps.items():
             if step.token is not None and step.child is not None:
                 pointer = keys.execution(step.child)
@@ -239,15 +253,17 @@ class Probes:
                     lambda found, step_id=step_id, step=step: _child(step_id, step, *found),  # type: ignore[misc]
                 )
 
-    def _stuck(self, record: WorkflowRecord) -> Damage:
+    def _stuck(self, record: WorkflowRecord) -> RepairableFinding:
         weid = record.workflow_execution_id
         push: Command = ["XADD", self._keys.events_of(weid), "*", "type", "continue", "execution", weid]
         words = "it has not ended, waits for nothing, and no event is under way to it"
-        return damage("stuck", "", words, push, unless=lambda event: event.get("execution") == weid)
+        return repairable_finding(
+            "stuck", "", words, push, explained_by=lambda event: event.get("execution") == weid
+        )
 
     # ---- what must not be there
 
-    def of_claim(self, claim: Claim, record: WorkflowRecord | None) -> Probe | None:
+    def probe_for_claim(self, claim: Claim, record: WorkflowRecord | None) -> Probe | None:
         """None when the member belongs to the record, or was asked about with it."""
         keys = self._keys
         if record is not None and claim.key in map(keys.index, WorkflowStatus):
@@ -262,7 +278,7 @@ class Probes:
                 key = claim.key.removeprefix(prefix)
                 repair = ["place", keys.places(key), keys.line(key), claim.member, "leave"]
         owner = "an execution that is gone" if record is None else "nothing that its record knows"
-        found = damage("stray", claim.key, f"{claim.member} stands for {owner}", repair)
+        found = repairable_finding("stray", claim.key, f"{claim.member} stands for {owner}", repair)
 
         asked: Command = ["ZSCORE", claim.key, claim.member]
         return Probe([asked], lambda seen: [] if seen[0] is None else [found])
@@ -271,20 +287,26 @@ class Probes:
         """A pointer to an execution that is gone keeps its id from ever being used again."""
         if record is not None:
             return None
-        found = damage("stray", claim.key, f"{claim.execution}, which it names, is gone", ["DEL", claim.key])
+        found = repairable_finding(
+            "stray", claim.key, f"{claim.execution}, which it names, is gone", ["DEL", claim.key]
+        )
         return Probe([["GET", claim.key]], lambda seen: [found] if seen[0] == claim.execution else [])
 
 
-def _audited(record: WorkflowRecord, entries: list[str] | None) -> list[Damage]:
-    return [Damage(finding) for finding in audit(record, map(_json_or_text, entries or []))]
+def _audited(record: WorkflowRecord, entries: list[str] | None) -> list[RepairableFinding]:
+    return [RepairableFinding(finding) for finding in audit(record, map(_json_or_text, entries or []))]
 
 
-def _child(step_id: str, step: StepRecord, pointer: str | None, ttl_s: int) -> Iterator[Damage]:
+def _child(step_id: str, step: StepRecord, pointer: str | None, ttl_s: int) -> Iterator[RepairableFinding]:
     is_told = _has(token=str(step.token))
     if pointer is None:
-        yield damage("child", step_id, f"its child {step.child} does not exist", unless=is_told)
+        yield repairable_finding(
+            "child", step_id, f"its child {step.child} does not exist", explained_by=is_told
+        )
     elif ttl_s >= 0:
-        yield damage("child", step_id, f"its child {step.child} has ended, and it waits", unless=is_told)
+        yield repairable_finding(
+            "child", step_id, f"its child {step.child} has ended, and it waits", explained_by=is_told
+        )
 
 
 def _is_free(taken: int, first_in_line: list[str]) -> bool:
@@ -292,7 +314,7 @@ def _is_free(taken: int, first_in_line: list[str]) -> bool:
     return limit.isdigit() and taken < int(limit)
 
 
-def _has(**fields: str) -> Question:
+def _has(**fields: str) -> EventPredicate:
     """Whether an event has all of these; a field that it lacks is empty."""
     return lambda event: all(event.get(name, "") == value for name, value in fields.items())
 

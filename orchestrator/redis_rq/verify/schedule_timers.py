@@ -13,12 +13,18 @@ from orchestrator.application.audit.findings import Finding
 from orchestrator.application.engine.schedules import ON_TIME_MS, wake_ms
 from orchestrator.application.errors import StoreError, Unavailable
 from orchestrator.backend.ports import Committed
-from orchestrator.redis_rq.connection import Client, in_ms
-from orchestrator.redis_rq.keys import Keys, schedule_address, schedule_member, scheduled_name, timer_member
-from orchestrator.redis_rq.queries.pending_events import Question, are_under_way
+from orchestrator.redis_rq.connection import Client, parse_time_ms
+from orchestrator.redis_rq.keys import (
+    Keys,
+    parse_schedule_address,
+    schedule_address,
+    schedule_member,
+    timer_member,
+)
+from orchestrator.redis_rq.queries.pending_events import EventPredicate, are_pending
 from orchestrator.redis_rq.schedules import RedisSchedules, read_schedule
 
-SCANNED_AT_ONCE = 1_000
+SCAN_COUNT = 1_000
 
 
 class ScheduleTimers:
@@ -35,7 +41,7 @@ class ScheduleTimers:
     def _unexplained(self) -> dict[str, Finding]:
         """What no event under way explains: it has taken the timer along, and arms the next one."""
         found = dict(self._look())
-        explained = are_under_way(self._client, self._keys, [_looks_at(name) for name in found])
+        explained = are_pending(self._client, self._keys, [_looks_at(name) for name in found])
         return {
             name: found[name] for name, is_explained in zip(found, explained, strict=True) if not is_explained
         }
@@ -64,7 +70,7 @@ class ScheduleTimers:
                 pipe.zscore(self._keys.timers, schedule_member(name))
             now, *found = pipe.execute()
         for name, text, due_ms in zip(names, found[0::2], found[1::2], strict=True):
-            finding = _judged(name, text, due_ms, in_ms(now))
+            finding = _judged(name, text, due_ms, parse_time_ms(now))
             if finding is not None:
                 yield name, finding
 
@@ -73,8 +79,8 @@ class ScheduleTimers:
         if self._client.type(self._keys.timers) != "zset":
             return
         pattern = timer_member("schedule", "*", "", "")
-        for member, _ in self._client.zscan_iter(self._keys.timers, match=pattern, count=SCANNED_AT_ONCE):
-            name = scheduled_name(str(member).split("|")[1])
+        for member, _ in self._client.zscan_iter(self._keys.timers, match=pattern, count=SCAN_COUNT):
+            name = parse_schedule_address(str(member).split("|")[1])
             if schedule_member(name) == member:
                 yield name
 
@@ -109,6 +115,6 @@ def _judged(name: str, text: str | None, due_ms: float | None, now_ms: int) -> F
     return None
 
 
-def _looks_at(name: str) -> Question:
+def _looks_at(name: str) -> EventPredicate:
     address = schedule_address(name)
     return lambda event: (event.get("type"), event.get("execution")) == ("schedule", address)

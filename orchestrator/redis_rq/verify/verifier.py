@@ -1,4 +1,4 @@
-"""Inspector: whether executions, and all that lies beside their records, are what they should be.
+"""Verifier: whether executions, and all that lies beside their records, are what they should be.
 
 A record is read first, then everything that it implies in one look at the same version (look.lua). What looks
 wrong is compared with the events that are still under way, and looked at once more, before it is reported.
@@ -15,27 +15,27 @@ from itertools import islice
 from orchestrator.application.audit.findings import Finding
 from orchestrator.application.errors import RecordNotFound, StoreError
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.status import FINAL_WORKFLOWS, WorkflowStatus
-from orchestrator.redis_rq.commit_args import SPARE_S
-from orchestrator.redis_rq.connection import Client, translated
+from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
+from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
+from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.queries.pending_events import are_under_way
+from orchestrator.redis_rq.queries.pending_events import are_pending
 from orchestrator.redis_rq.scripts import Call, Script, batches
 from orchestrator.redis_rq.store import RETENTION_S, RedisStore
-from orchestrator.redis_rq.verify.probes import Claim, Damage, Probe, Probes, damage
+from orchestrator.redis_rq.verify.probes import Claim, Probe, Probes, RepairableFinding, repairable_finding
 from orchestrator.redis_rq.verify.schedule_timers import ScheduleTimers
 
-BATCH = 100
-SCANNED_AT_ONCE = 1_000
-TRIES = 10
-MOST_COUNTED = 20_000
+BATCH_SIZE = 100
+SCAN_COUNT = 1_000
+MAX_TRIES = 10
+MAX_COUNTED = 20_000
 """How many open executions are counted in one script: everybody else waits for as long as it runs."""
 
-OPEN_WORKFLOWS = frozenset(WorkflowStatus) - FINAL_WORKFLOWS
+OPEN_WORKFLOWS = frozenset(WorkflowStatus) - FINAL_WORKFLOW_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReportedFinding:
     """Something wrong with an execution, or with what all of them share (then `execution` is empty)."""
 
     execution: str
@@ -44,21 +44,21 @@ class Found:
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     """`busy` are executions that changed faster than they could be looked at; `is_counted`: so few were open
     that they could be counted."""
 
     statuses: Counter[str] = field(default_factory=Counter)
-    found: list[Found] = field(default_factory=list)
+    found: list[ReportedFinding] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
-    is_counted: bool = True
+    has_compared_counts: bool = True
 
     @property
     def executions(self) -> int:
         return sum(self.statuses.values())
 
     @property
-    def left(self) -> list[Found]:
+    def left(self) -> list[ReportedFinding]:
         return [one for one in self.found if not one.is_repaired]
 
 
@@ -74,10 +74,10 @@ class _Case:
     version: str = ""
     status: str = ""
     counted: Sequence[tuple[str, str]] = ()
-    found: list[Damage] = field(default_factory=list)
+    found: list[RepairableFinding] = field(default_factory=list)
 
 
-class Inspector:
+class Verifier:
     """Examines, and repairs if it is told to; each examination has a report of its own."""
 
     def __init__(
@@ -94,12 +94,12 @@ class Inspector:
         self._probes = Probes(self._keys)
         self._look, self._repair = Script(client, "look"), Script(client, "repair", "hand_on", "lease_in")
         self._counts = Script(client, "counts")
-        self._report, self._open = Report(), Counter[tuple[str, str]]()
+        self._report, self._open = VerifyReport(), Counter[tuple[str, str]]()
 
-    def inspect(self, execution_id: str) -> Report:
+    def verify(self, execution_id: str) -> VerifyReport:
         """One execution, by either of its ids; RecordNotFound if there is none."""
-        self._report = Report()
-        with translated():
+        self._report = VerifyReport()
+        with translate_errors():
             weid = self._find(execution_id)
             sets = (self._keys.timers, self._keys.leases)
             claims = [one for key in sets for one in self._claims(key, f"*{_glob(weid)}|*")]
@@ -107,15 +107,15 @@ class Inspector:
             self._examine([_Case(weid, own)])
         return self._report
 
-    def inspect_all(self) -> Report:
+    def verify_all(self) -> VerifyReport:
         """Every execution, and everything that stands for one, in batches."""
-        self._report, self._open = Report(), Counter()
+        self._report, self._open = VerifyReport(), Counter()
         keys = self._keys
-        with translated():
+        with translate_errors():
             records = self._scan(keys.workflow("*"), keys.workflow(""))
-            for batch in batches(records, BATCH):
+            for batch in batches(records, BATCH_SIZE):
                 self._examine([_Case(weid) for weid in dict.fromkeys(batch)])
-            for claims in batches(self._all_claims(), BATCH):
+            for claims in batches(self._all_claims(), BATCH_SIZE):
                 self._examine_claims(claims)
             self._examine_schedules()
             self._compare_counts()
@@ -150,7 +150,7 @@ class Inspector:
     def _claims(self, key: str, pattern: str | None = None) -> Iterator[Claim]:
         if self._client.type(key) != "zset":
             return
-        for member, _ in self._client.zscan_iter(key, match=pattern, count=SCANNED_AT_ONCE):
+        for member, _ in self._client.zscan_iter(key, match=pattern, count=SCAN_COUNT):
             if key == self._keys.timers and member.startswith("schedule|"):
                 continue  # of no execution: ScheduleTimers asks about those
             yield Claim(key, member, _owner(key, member, self._keys))
@@ -167,7 +167,7 @@ class Inspector:
         timers = ScheduleTimers(self._client, self._keys)
         for name, finding in timers.findings().items():
             is_repaired = self._repairs and timers.repair(name)
-            self._report.found.append(Found("", finding, is_repaired))
+            self._report.found.append(ReportedFinding("", finding, is_repaired))
 
     def _examine(self, cases: Sequence[_Case]) -> None:
         """Ask, ask once more where something was wrong, and report what was wrong both times."""
@@ -184,7 +184,7 @@ class Inspector:
     def _ask(self, cases: Sequence[_Case]) -> tuple[list[_Case], list[str]]:
         """Look at all of them; who changes under our eyes is looked at again, a few times, and then left."""
         asked, left = list[_Case](), list(cases)
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             if left:
                 done = self._look_at(left)
                 asked += done
@@ -203,7 +203,7 @@ class Inspector:
             if isinstance(record, StoreError) and not isinstance(record, RecordNotFound):
                 # Nothing can be said of what belongs to a record that cannot be read.
                 case.status = "unreadable"
-                case.found = [damage("unreadable", "", str(record))] if case.is_whole else []
+                case.found = [repairable_finding("unreadable", "", str(record))] if case.is_whole else []
                 answered.append(case)
             else:
                 asked.append((case, self._probes_of(case, record, queues)))
@@ -212,7 +212,7 @@ class Inspector:
             if found is not None:
                 rest = iter(found)
                 for probe in probes:
-                    case.found += probe.judge(list(islice(rest, len(probe.commands))))
+                    case.found += probe.evaluate(list(islice(rest, len(probe.commands))))
                 answered.append(case)
         return answered
 
@@ -231,7 +231,7 @@ class Inspector:
         return [*own, *self._claim_probes(case, record)]
 
     def _claim_probes(self, case: _Case, record: WorkflowRecord | None) -> list[Probe]:
-        found = (self._probes.of_claim(claim, record) for claim in case.claims)
+        found = (self._probes.probe_for_claim(claim, record) for claim in case.claims)
         return [probe for probe in found if probe is not None]
 
     def _call(self, case: _Case, probes: Iterable[Probe]) -> Call:
@@ -241,11 +241,11 @@ class Inspector:
     def _unexplained(self, cases: Iterable[_Case]) -> list[_Case]:
         """Those with something wrong that no event under way will put right."""
         wrong = [case for case in cases if case.found]
-        questions = [one.unless for case in wrong for one in case.found if one.unless is not None]
+        questions = [one.explained_by for case in wrong for one in case.found if one.explained_by is not None]
         if questions:
-            answers = iter(are_under_way(self._client, self._keys, questions))
+            answers = iter(are_pending(self._client, self._keys, questions))
             for case in wrong:
-                case.found = [one for one in case.found if one.unless is None or not next(answers)]
+                case.found = [one for one in case.found if one.explained_by is None or not next(answers)]
         return [case for case in wrong if case.found]
 
     # ---- what becomes of it
@@ -254,7 +254,7 @@ class Inspector:
         is_mended = self._repairs and self._put_right(case)
         for one in case.found:
             mended = is_mended and bool(one.repairs)
-            self._report.found.append(Found(case.execution, one.finding, mended))
+            self._report.found.append(ReportedFinding(case.execution, one.finding, mended))
 
     def _put_right(self, case: _Case) -> bool:
         """False when the record has changed since it was looked at."""
@@ -279,24 +279,24 @@ class Inspector:
         ):
             return
         indexes = [keys.index(status) for status in sorted(OPEN_WORKFLOWS)]
-        if sum(int(self._client.zcard(index)) for index in indexes) > MOST_COUNTED:
-            self._report.is_counted = False
+        if sum(int(self._client.zcard(index)) for index in indexes) > MAX_COUNTED:
+            self._report.has_compared_counts = False
             return
-        retention = str(self._retention_s + SPARE_S) if self._repairs else ""
+        retention = str(self._retention_s + RETENTION_MARGIN_S) if self._repairs else ""
         wrong = self._counts(
             [keys.groups, *indexes], [keys.workflow(""), keys.spec(""), retention, *suspects]
         )
         for kind, name, kept, counted in zip(*[iter(wrong)] * 4, strict=True):
             where = keys.groups if kind == "group" else keys.spec(name)
             words = f"{kind} {name} has {kept} open executions by its counter, and {counted} by the records"
-            self._report.found.append(Found("", Finding("count", where, words), self._repairs))
+            self._report.found.append(ReportedFinding("", Finding("count", where, words), self._repairs))
 
     def _kept(self, key: str, counter: str) -> int:
         return int(str(self._client.hget(key, counter) or 0))
 
     def _scan(self, pattern: str, prefix: str = "") -> Iterator[str]:
         """The keys of a pattern, without their prefix."""
-        for key in self._client.scan_iter(match=pattern, count=SCANNED_AT_ONCE):
+        for key in self._client.scan_iter(match=pattern, count=SCAN_COUNT):
             yield str(key).removeprefix(prefix)
 
 

@@ -16,23 +16,23 @@ from orchestrator.worker.executors.lookup import (
     BUILT_IN,
     BadExecutors,
     Executor,
-    built_in,
-    functions_in,
-    installed,
-    loaded,
-    origin_of,
+    describe_origin,
+    installed_entry_points,
+    load_built_in,
+    load_entry_point,
+    load_module_functions,
 )
 from orchestrator.worker.executors.signature import Signature
 
 CATCH_ALL = "execute"
-Kind = Literal["module", "built-in", "entry point", "catch-all"]
+ExecutorKind = Literal["module", "built-in", "entry point", "catch-all"]
 
 _VARIABLE = re.compile(r"\bORCHESTRATOR_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_]*[<*])")
 """The whole name of a variable of the environment; ORCHESTRATOR_SECRET_<NAME> is a pattern of names."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """An executor: what it is called, where it comes from, and why it is not called if it is not.
 
     `where` is the module, or the package and its version; `hidden_by` is where the one comes from that is
@@ -40,7 +40,7 @@ class Entry:
     """
 
     name: str
-    kind: Kind
+    kind: ExecutorKind
     where: str
     executor: Executor | None = None
     problem: str | None = None
@@ -58,45 +58,48 @@ class Entry:
         return Signature(self.executor, 2 if self.kind == "catch-all" else 1)
 
     @property
-    def page(self) -> str:
+    def module_doc(self) -> str:
         """What the module of a built-in says about it: which variables of the environment it heeds."""
         module = sys.modules.get(getattr(self.executor, "__module__", ""))
         return (module.__doc__ or "").strip() if self.kind == "built-in" and module else ""
 
     def settings(self, environment: Mapping[str, str]) -> dict[str, bool]:
         """The variables that a built-in heeds, and whether they are set here; never what they hold."""
-        return {name: name in environment for name in dict.fromkeys(_VARIABLE.findall(self.page))}
+        return {name: name in environment for name in dict.fromkeys(_VARIABLE.findall(self.module_doc))}
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """`entries` in the order in which a name is looked for; `broken` are the modules that cannot be used."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[CatalogueEntry, ...]
     broken: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, modules: Iterable[str] = ()) -> Catalogue:
-        found: list[Entry] = []
-        catch_alls: list[Entry] = []
+    def load(cls, modules: Iterable[str] = ()) -> Catalogue:
+        found: list[CatalogueEntry] = []
+        catch_alls: list[CatalogueEntry] = []
         broken: dict[str, str] = {}
         for module in dict.fromkeys(modules):
             try:
-                functions = functions_in(module)
+                functions = load_module_functions(module)
             except BadExecutors as error:
                 broken[module] = str(error)
                 continue
             for name, function in functions.items():
                 if name == CATCH_ALL:
-                    catch_alls.append(Entry(name, "catch-all", module, function))
+                    catch_alls.append(CatalogueEntry(name, "catch-all", module, function))
                 else:
-                    found.append(Entry(name, "module", module, function))
+                    found.append(CatalogueEntry(name, "module", module, function))
         found += (
-            _tried(Entry(name, "built-in", "built-in"), partial(built_in, name)) for name in sorted(BUILT_IN)
+            _tried(CatalogueEntry(name, "built-in", "built-in"), partial(load_built_in, name))
+            for name in sorted(BUILT_IN)
         )
         found += (
-            _tried(Entry(one.name, "entry point", origin_of(one)), partial(loaded, one))
-            for one in installed()
+            _tried(
+                CatalogueEntry(one.name, "entry point", describe_origin(one)), partial(load_entry_point, one)
+            )
+            for one in installed_entry_points()
         )
         return cls((*_ordered(found), *_ordered(catch_alls)), broken)
 
@@ -106,7 +109,7 @@ class Catalogue:
         faulty = (one.problem for one in self.entries if one.problem and one.kind == "entry point")
         return [*self.broken.values(), *faulty]
 
-    def find(self, fn: str) -> Entry | None:
+    def find(self, fn: str) -> CatalogueEntry | None:
         """The one that a step with this name would call; it may be one that cannot be loaded."""
         answers = (one for one in self.entries if one.name == fn or one.kind == "catch-all")
         return next(answers, None)  # the catch-alls come last, and what is hidden behind what hides it
@@ -116,16 +119,16 @@ class Catalogue:
         return sorted({one.name for one in self.entries if one.kind != "catch-all"})
 
 
-def _tried(entry: Entry, load: Callable[[], Executor]) -> Entry:
+def _tried(entry: CatalogueEntry, load: Callable[[], Executor]) -> CatalogueEntry:
     try:
         return replace(entry, executor=load())
     except BadExecutors as error:
         return replace(entry, problem=str(error))
 
 
-def _ordered(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _ordered(entries: Iterable[CatalogueEntry]) -> Iterator[CatalogueEntry]:
     """The first of a name hides those behind it, even if it cannot be loaded."""
-    first: dict[str, Entry] = {}
+    first: dict[str, CatalogueEntry] = {}
     for entry in entries:
         winner = first.setdefault(entry.name, entry)
         yield entry if winner is entry else replace(entry, hidden_by=winner.origin)

@@ -38,7 +38,7 @@ _QUALIFIERS = (Annotated, NotRequired, Required)
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class InputKey:
     """One key of the inputs; `annotation` as Python has it."""
 
     name: str
@@ -47,11 +47,11 @@ class Key:
 
     @property
     def type(self) -> str:
-        return in_words(self.annotation)
+        return describe_type(self.annotation)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class InputProblem:
     """One thing that is wrong with a value: where in it, what its reader says, what was likely meant."""
 
     path: Path
@@ -68,7 +68,7 @@ def is_typed_dict(annotation: Any) -> bool:
     )
 
 
-def keys_of(annotation: Any) -> tuple[Key, ...] | None:
+def read_input_keys(annotation: Any) -> tuple[InputKey, ...] | None:
     """The keys of a TypedDict, in the order in which they are written; None for anything else.
 
     Python does not see a NotRequired in an annotation that is a text, as all are in a module that imports
@@ -86,73 +86,77 @@ def keys_of(annotation: Any) -> tuple[Key, ...] | None:
         plain, required = _plain(hint)
         if required is None:
             required = name in annotation.__required_keys__
-        keys.append(Key(name, plain, required))
+        keys.append(InputKey(name, plain, required))
     return tuple(keys)
 
 
-def in_words(annotation: Any) -> str:
+def describe_type(annotation: Any) -> str:
     """A type as one would say it; one that JSON does not have, as Python writes it."""
     annotation, _ = _plain(annotation)
     origin, args = get_origin(annotation) or annotation, get_args(annotation)
     if _is_one_of(origin, _UNIONS):
-        return " or ".join(dict.fromkeys(map(in_words, args)))
+        return " or ".join(dict.fromkeys(map(describe_type, args)))
     if origin is Literal:
         return " or ".join(map(repr, args))
     if _is_one_of(origin, _LISTS):
-        return f"a list (each {in_words(args[0])})" if args else "a list"
+        return f"a list (each {describe_type(args[0])})" if args else "a list"
     if is_typed_dict(annotation) or _is_one_of(origin, _MAPPINGS):
         return "a mapping"
     words = [said for classes, said in _WORDS if _is_one_of(annotation, classes)]
     return words[0] if words else str(getattr(annotation, "__name__", annotation))
 
 
-def faults(value: Any, annotation: Any, path: Path = ()) -> Iterator[Fault]:
+def find_problems(value: Any, annotation: Any, path: Path = ()) -> Iterator[InputProblem]:
     """What is wrong with a value as it is written, if it is to be of this type."""
     annotation, _ = _plain(annotation)
     origin, args = get_origin(annotation) or annotation, get_args(annotation)
     if is_expression(value):
         return  # nobody knows before it runs
     if _is_quoted(value):
-        yield from faults(value[LITERAL], annotation, (*path, LITERAL))
+        yield from find_problems(value[LITERAL], annotation, (*path, LITERAL))
     elif _is_one_of(origin, _UNIONS):
         yield from _union_faults(value, annotation, path)
     elif not _has_kind(value, annotation):
-        yield Fault(path, f"wants {in_words(annotation)} here, not {_kind(value, origin is Literal)}")
+        yield InputProblem(
+            path, f"wants {describe_type(annotation)} here, not {_kind(value, origin is Literal)}"
+        )
     elif isinstance(value, dict):
-        keys = keys_of(annotation)
+        keys = read_input_keys(annotation)
         if keys is not None:
-            yield from key_faults(value, keys, path)
+            yield from find_key_problems(value, keys, path)
         elif _is_one_of(origin, _MAPPINGS) and args:
             for name, item in value.items():
-                yield from faults(item, args[-1], (*path, name))
+                yield from find_problems(item, args[-1], (*path, name))
     elif isinstance(value, list) and _is_one_of(origin, _LISTS) and args:
         for n, item in enumerate(value):
-            yield from faults(item, args[0], (*path, n))
+            yield from find_problems(item, args[0], (*path, n))
 
 
-def key_faults(values: Mapping[str, Any], keys: Sequence[Key], path: Path = ()) -> Iterator[Fault]:
+def find_key_problems(
+    values: Mapping[str, Any], keys: Sequence[InputKey], path: Path = ()
+) -> Iterator[InputProblem]:
     """Keys that are not known, keys that are missing, and values of a wrong type."""
     known = {key.name: key for key in keys}
     for name, value in values.items():
         if name in known:
-            yield from faults(value, known[name].annotation, (*path, name))
+            yield from find_problems(value, known[name].annotation, (*path, name))
         else:
-            yield Fault((*path, name), f"knows no key {name!r} here", _likely(name, list(known)))
+            yield InputProblem((*path, name), f"knows no key {name!r} here", _likely(name, list(known)))
     for key in keys:
         if key.is_required and key.name not in values:
-            yield Fault(path, f"needs the key {key.name!r} here, {key.type}")
+            yield InputProblem(path, f"needs the key {key.name!r} here, {key.type}")
 
 
-def _union_faults(value: Any, annotation: Any, path: Path) -> Iterator[Fault]:
+def _union_faults(value: Any, annotation: Any, path: Path) -> Iterator[InputProblem]:
     """None if the value suits one of the types. What only one of them can mean is held against that one."""
-    found = {one: [*faults(value, one, path)] for one in get_args(annotation)}
+    found = {one: [*find_problems(value, one, path)] for one in get_args(annotation)}
     if not all(found.values()):
         return
     meant = [one for one in found if _has_kind(value, one)]
     if len(meant) == 1:
         yield from found[meant[0]]
     else:
-        yield Fault(path, f"wants {in_words(annotation)} here, not {_kind(value)}")
+        yield InputProblem(path, f"wants {describe_type(annotation)} here, not {_kind(value)}")
 
 
 def _likely(name: str, known: list[str]) -> str:

@@ -30,7 +30,7 @@ Executor = Callable[..., Any]
 ENTRY_POINTS = "orchestrator.executors"
 BUILT_IN = frozenset({"echo", "env", "file", "http", "process", "python", "sleep", "transform", "webhook"})
 """Each is a function of the module of its name in `executors/orchestrator_executors/`."""
-OUR_EXECUTORS = "orchestrator_executors"
+BUILT_IN_PACKAGE = "orchestrator_executors"
 
 
 class BadExecutors(OrchestratorError):
@@ -45,16 +45,16 @@ class Executors:
         self._catch_all: Executor | None = None
         self._caught: dict[str, Executor] = {}
         for name in modules:
-            self._add(functions_in(name))
+            self._add(load_module_functions(name))
         self._functions.update(mapping or {})
 
     def find(self, fn: str) -> Executor:
         if fn in self._functions:
             return self._functions[fn]
         if fn in BUILT_IN:
-            return self._functions.setdefault(fn, built_in(fn))
+            return self._functions.setdefault(fn, load_built_in(fn))
         if fn in self._installed:
-            return self._functions.setdefault(fn, loaded(self._installed[fn]))
+            return self._functions.setdefault(fn, load_entry_point(self._installed[fn]))
         if self._catch_all is not None:
             return self._caught.setdefault(fn, partial(self._catch_all, fn))
         close = get_close_matches(fn, self.names, n=1) or get_close_matches(fn, BUILT_IN, n=1, cutoff=0.75)
@@ -63,7 +63,7 @@ class Executors:
     @cached_property
     def _installed(self) -> dict[str, EntryPoint]:
         """Read only when a name is found nowhere else: it means looking at every installed package."""
-        return {point.name: point for point in reversed(installed())}
+        return {point.name: point for point in reversed(installed_entry_points())}
 
     @property
     def names(self) -> list[str]:
@@ -90,7 +90,7 @@ def public_functions(module: ModuleType) -> dict[str, Executor]:
     }
 
 
-def functions_in(module: str) -> dict[str, Executor]:
+def load_module_functions(module: str) -> dict[str, Executor]:
     """The executors of a module that was named by somebody."""
     try:
         return public_functions(import_module(module))
@@ -105,9 +105,9 @@ def functions_in(module: str) -> dict[str, Executor]:
         ) from error
 
 
-def built_in(fn: str) -> Executor:
+def load_built_in(fn: str) -> Executor:
     try:
-        return public_functions(import_module(f"{OUR_EXECUTORS}.{fn}"))[fn]
+        return public_functions(import_module(f"{BUILT_IN_PACKAGE}.{fn}"))[fn]
     except Exception as error:
         raise BadExecutors(f"the built-in executor {fn!r} cannot be loaded: {_reason(error)}") from error
 
@@ -116,35 +116,35 @@ def prepare_built_ins() -> None:
     """Load what every worker has once, before it forks or has threads; one may have more to do than that."""
     for fn in sorted(BUILT_IN):
         with suppress(BadExecutors):  # who calls it is told
-            built_in(fn)
-            getattr(sys.modules[f"{OUR_EXECUTORS}.{fn}"], "prepare", lambda: None)()
+            load_built_in(fn)
+            getattr(sys.modules[f"{BUILT_IN_PACKAGE}.{fn}"], "prepare", lambda: None)()
 
 
-def installed() -> list[EntryPoint]:
+def installed_entry_points() -> list[EntryPoint]:
     """The executors that installed packages bring along, those of the first directory of sys.path first."""
     from importlib.metadata import entry_points
 
     return list(entry_points(group=ENTRY_POINTS))
 
 
-def loaded(point: EntryPoint) -> Executor:
+def load_entry_point(point: EntryPoint) -> Executor:
     try:
         found = point.load()
     except (Exception, SystemExit) as error:
         raise BadExecutors(
-            f"the executor {point.name!r} of {origin_of(point)} cannot be loaded: {_reason(error)}"
+            f"the executor {point.name!r} of {describe_origin(point)} cannot be loaded: {_reason(error)}"
         ) from error
     if not callable(found):
         kind = type(found).__name__
         raise BadExecutors(
-            f"the executor {point.name!r} of {origin_of(point)} is no function:"
+            f"the executor {point.name!r} of {describe_origin(point)} is no function:"
             f" {point.value!r} is of type {kind}; write MODULE:FUNCTION"
         )
     executor: Executor = found
     return executor
 
 
-def origin_of(point: EntryPoint) -> str:
+def describe_origin(point: EntryPoint) -> str:
     """The package that brings it, and its version."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from inspect import Parameter, getdoc, iscoroutinefunction, signature
 
-from orchestrator.invocation.parameters import named_by
-from orchestrator.worker.executors.input_types import Key, keys_of
+from orchestrator.invocation.parameters import find_requested_parameters
+from orchestrator.worker.executors.input_types import InputKey, read_input_keys
 from orchestrator.worker.executors.lookup import Executor
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -18,36 +18,40 @@ class Signature:
     """`given` is how many arguments it gets by their position: the inputs, and an `execute` the name too."""
 
     executor: Executor
-    given: int = 1
+    positional_count: int = 1
 
     @cached_property
     def named(self) -> frozenset[str]:
         """What it asks for besides, of `calling.NAMES`."""
-        return named_by(self.executor, self.given)
+        return find_requested_parameters(self.executor, self.positional_count)
 
     @property
     def is_async(self) -> bool:
         return iscoroutinefunction(self._function) or iscoroutinefunction(type(self._function).__call__)
 
     @cached_property
-    def keys(self) -> tuple[Key, ...] | None:
+    def keys(self) -> tuple[InputKey, ...] | None:
         """Those of its inputs, if it says them: by a TypedDict as the annotation of that parameter."""
         try:
             parameters = signature(self.executor, eval_str=True).parameters.values()
         except Exception:  # it tells nothing of itself, or by names that exist for type checkers alone
             return None
         by_position = [one for one in parameters if one.kind in _BY_POSITION]
-        return keys_of(by_position[self.given - 1].annotation) if len(by_position) >= self.given else None
+        return (
+            read_input_keys(by_position[self.positional_count - 1].annotation)
+            if len(by_position) >= self.positional_count
+            else None
+        )
 
     @property
-    def complaint(self) -> str | None:
+    def call_problem(self) -> str | None:
         """Why it cannot be called by us, as Python says it."""
         try:
             found = signature(self.executor)
         except (TypeError, ValueError):
             return None  # it tells nothing of itself
         try:
-            found.bind(*range(self.given), **dict.fromkeys(self.named))
+            found.bind(*range(self.positional_count), **dict.fromkeys(self.named))
         except TypeError as error:
             return f"it cannot be called with its inputs alone: {error}"
         return None

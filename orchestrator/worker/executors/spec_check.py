@@ -16,9 +16,9 @@ from orchestrator.application.spec.model import WEBHOOK_STEP, LoadedSpec
 from orchestrator.application.spec.report import Report
 from orchestrator.application.spec.sources import ENV
 from orchestrator.application.values.paths import Path
-from orchestrator.invocation.parameters import check_named
+from orchestrator.invocation.parameters import check_requested_parameters
 from orchestrator.worker.executors.catalogue import Catalogue
-from orchestrator.worker.executors.input_types import key_faults
+from orchestrator.worker.executors.input_types import find_key_problems
 from orchestrator.worker.executors.signature import Signature
 
 CODES = frozenset({"bad_executor", "bad_input", "unknown_executor"})
@@ -88,12 +88,12 @@ def _check(call: _Call, catalogue: Catalogue, report: Report, told: set[Path]) -
     problem: tuple[str, str, str | None]
     entry = catalogue.find(call.fn)
     if entry is None:
-        hint = report.likely(call.fn, catalogue.names) or _LISTED
+        hint = report.suggest(call.fn, catalogue.names) or _LISTED
         problem = "unknown_executor", f"no executor is called {call.fn!r}", hint
     elif entry.signature is None:
         problem = "bad_executor", str(entry.problem), None
-    elif complaint := entry.signature.complaint:
-        problem = "bad_executor", f"the executor {call.fn!r} of {entry.where}: {complaint}", None
+    elif call_problem := entry.signature.call_problem:
+        problem = "bad_executor", f"the executor {call.fn!r} of {entry.where}: {call_problem}", None
     else:
         _check_given(call, entry.signature, report)
         return
@@ -105,13 +105,13 @@ def _check(call: _Call, catalogue: Catalogue, report: Report, told: set[Path]) -
 def _check_given(call: _Call, signature: Signature, report: Report) -> None:
     """What the step will give it, as far as that is written out."""
     try:
-        check_named(signature.named, call.step, call.fn, call.heartbeat_s, None)
+        check_requested_parameters(signature.named, call.step, call.fn, call.heartbeat_s, None)
     except HeartbeatMissing as error:
         report.add((*call.at, "heartbeat"), "bad_executor", str(error))
     try:
-        check_named(signature.named, call.step, call.fn, None, call.source)
+        check_requested_parameters(signature.named, call.step, call.fn, None, call.source)
     except ConfigurationMissing as error:
         report.add((*call.at, "source"), "bad_executor", str(error))
     if call.inputs is not None and signature.keys is not None:
-        for fault in key_faults(call.inputs, signature.keys, (*call.at, "input")):
+        for fault in find_key_problems(call.inputs, signature.keys, (*call.at, "input")):
             report.add(fault.path, "bad_input", f"the executor {call.fn!r} {fault.message}", fault.hint)

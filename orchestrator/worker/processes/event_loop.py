@@ -10,14 +10,14 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any
 
-from orchestrator.worker.fork_guard import end_copies_of
+from orchestrator.worker.fork_guard import exit_if_forked
 
 logger = logging.getLogger(__name__)
 
 Stopper = Callable[[], Any]
 
 
-class Loop:
+class SharedEventLoop:
     """`on_broken` is called when it cannot go on: whoever was on it would wait for ever."""
 
     def __init__(self, on_broken: Callable[[], Any]) -> None:
@@ -37,7 +37,7 @@ class Loop:
             logger.exception("the event loop cannot go on")
         self._on_broken()
 
-    def awaited(self, returned: Any, on_begin: Callable[[Stopper], Any]) -> Any:
+    def await_result(self, returned: Any, on_begin: Callable[[Stopper], Any]) -> Any:
         """What becomes of a coroutine; anything else is returned as it is. `on_begin` gets what cancels it.
 
         It ends when the coroutine has ended, also after it was cancelled: what it does then still runs here.
@@ -63,4 +63,4 @@ class Loop:
         except BaseException as error:
             return None, error
         finally:
-            end_copies_of(process)
+            exit_if_forked(process)

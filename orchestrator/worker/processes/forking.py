@@ -8,26 +8,26 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from orchestrator.redis_rq.connection import back_off
+from orchestrator.redis_rq.connection import backoff_delays
 
 logger = logging.getLogger(__name__)
 
 QUICK_DEATH_S = 5.0
 
 
-def fork(be_a_child: Callable[[], Any]) -> int:
+def fork(run_child: Callable[[], Any]) -> int:
     """The pid of a child that does this and nothing else."""
     pid = os.fork()
     if pid == 0:
-        _be(be_a_child)
+        _be(run_child)
     return pid
 
 
-def _be(be_a_child: Callable[[], Any]) -> NoReturn:
+def _be(run_child: Callable[[], Any]) -> NoReturn:
     """It never returns into the code of its parent."""
     code = 1
     try:
-        be_a_child()
+        run_child()
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -38,18 +38,18 @@ def _be(be_a_child: Callable[[], Any]) -> NoReturn:
         os._exit(code)
 
 
-class Patience:
+class RestartBackoff:
     """Whether another child may begin now: not soon, if the last ones died as soon as they began."""
 
     def __init__(self) -> None:
-        self._pauses, self._not_before = back_off(0.1, 10.0), 0.0
+        self._pauses, self._not_before = backoff_delays(0.1, 10.0), 0.0
 
     def on_death(self, began_at: float) -> None:
         now = time.monotonic()
         if now - began_at < QUICK_DEATH_S:
             self._not_before = now + next(self._pauses)
         else:
-            self._pauses = back_off(0.1, 10.0)
+            self._pauses = backoff_delays(0.1, 10.0)
 
     @property
     def is_over(self) -> bool:

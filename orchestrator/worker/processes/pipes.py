@@ -23,12 +23,12 @@ class Pipes:
     """As the child has them. A step may close them, and its connections to Redis with them; their numbers may
     be those of other files by then."""
 
-    def __init__(self, telling: int, lasting: int) -> None:
-        self._telling, self._lasting = telling, lasting
-        self._file = _file_of(telling)
+    def __init__(self, message_fd: int, leave_fd: int) -> None:
+        self._telling, self._lasting = message_fd, leave_fd
+        self._file = _file_of(message_fd)
         self._lock = threading.Lock()
 
-    def on_end(self, do: Callable[[], Any]) -> None:
+    def on_leave(self, do: Callable[[], Any]) -> None:
         """Have this done, in a thread, when the supervisor wants us to leave, or is no more."""
 
         def wait() -> None:
@@ -38,7 +38,7 @@ class Pipes:
 
         threading.Thread(target=wait, name="supervisor", daemon=True).start()
 
-    def tell(self, said: Mapping[str, Any]) -> None:
+    def send(self, said: Mapping[str, Any]) -> None:
         line = json.dumps(said).encode() + b"\n"
         try:
             with self._lock:
@@ -50,7 +50,7 @@ class Pipes:
             pass  # the supervisor is no more, and the other pipe says so
         except OSError as error:
             logger.error("the pipe to the supervisor is gone, and with it who knows what else: %s", error)
-            end_at_once()
+            exit_immediately()
 
 
 def _file_of(fd: int) -> tuple[int, int]:
@@ -58,6 +58,6 @@ def _file_of(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def end_at_once() -> NoReturn:
+def exit_immediately() -> NoReturn:
     """Who runs here is reported as lost by the supervisor, and runs again elsewhere."""
     os._exit(1)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from orchestrator.worker.processes.forking import Patience, fork
+from orchestrator.worker.processes.forking import RestartBackoff, fork
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +27,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Pool:
-    def __init__(self, be_a_worker: Callable[[], Any], processes: int, burst: bool) -> None:
-        self._be_a_worker, self._burst = be_a_worker, burst
+    def __init__(self, run_worker: Callable[[], Any], processes: int, burst: bool) -> None:
+        self._run_worker, self._burst = run_worker, burst
         self._began_at: dict[int, float] = {}
         self._missing = processes
         self._asked = False
-        self._patience = Patience()
+        self._backoff = RestartBackoff()
         self._reading, self._lifeline = os.pipe()
 
     def serve(self) -> int:
@@ -41,7 +41,7 @@ class Pool:
             signal.signal(number, self._ask)
         code = 0
         while self._began_at or (self._missing and not self._asked):
-            if self._missing and not self._asked and self._patience.is_over:
+            if self._missing and not self._asked and self._backoff.is_over:
                 self._begin()
             elif (ended := self._ended()) is None:
                 time.sleep(TICK_S)
@@ -50,18 +50,18 @@ class Pool:
         return code if not self._asked else 0
 
     def _begin(self) -> None:
-        pid = fork(self._be_a_child)
+        pid = fork(self._run_child)
         self._missing -= 1
         self._began_at[pid] = time.monotonic()
         if self._asked:  # it came while we forked
             os.kill(pid, signal.SIGTERM)
 
-    def _be_a_child(self) -> None:
+    def _run_child(self) -> None:
         os.close(self._lifeline)
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         threading.Thread(target=self._wait_for_the_end, name="parent", daemon=True).start()
-        self._be_a_worker()
+        self._run_worker()
 
     def _ended(self) -> int | None:
         """The exit code of a worker that has ended; one that was to go on is missed from now on."""
@@ -74,7 +74,7 @@ class Pool:
             return code
         logger.warning("worker process %d ended (%d): another one begins", pid, code)
         self._missing += 1
-        self._patience.on_death(began_at)
+        self._backoff.on_death(began_at)
         return 0
 
     def _ask(self, *_: object) -> None:

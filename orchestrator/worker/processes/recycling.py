@@ -23,29 +23,29 @@ OUR_THREADS = frozenset({"commands", "lease", "lines", "overdue", "supervisor", 
 
 
 @dataclass(frozen=True, slots=True)
-class Recycling:
+class RecyclingLimits:
     """When a process is replaced, if nothing else is the matter."""
 
-    after_steps: int = 1_000
-    after_growth: int = 256 << 20
+    max_steps: int = 1_000
+    max_growth_bytes: int = 256 << 20
     """In bytes."""
 
 
-class Wear:
+class RecyclingMonitor:
     """Of the process that makes one; to be asked after every step."""
 
-    def __init__(self, recycling: Recycling) -> None:
+    def __init__(self, recycling: RecyclingLimits) -> None:
         self._recycling, self._steps = recycling, 0
         self._peak, self._traces = _peak(), _traces()
         self._threads = set(threading.enumerate())
 
-    def after_step(self) -> str | None:
+    def check_after_step(self) -> str | None:
         """Why this process should run no more steps; None if it may."""
         self._steps += 1
-        if self._steps >= self._recycling.after_steps:
+        if self._steps >= self._recycling.max_steps:
             return f"it has run {self._steps:,} steps"
         grown = _peak() - self._peak
-        if grown > self._recycling.after_growth:
+        if grown > self._recycling.max_growth_bytes:
             return f"it has grown by {grown >> 20} MB"
         if any(one.name not in OUR_THREADS for one in {*threading.enumerate()} - self._threads):
             return "a step has left a thread behind"

@@ -11,20 +11,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.redis_rq.connection import Client, back_off
+from orchestrator.redis_rq.connection import Client, backoff_delays
 
 logger = logging.getLogger(__name__)
 
 WAIT_S = 1.0
 
 
-def listen(client: Client, worker: str, stop: Callable[[str], Any]) -> None:
+def start_command_listener(client: Client, worker: str, stop: Callable[[str], Any]) -> None:
     """Obey for ever, in a thread of a supervisor's child; `stop` gets the token of a job."""
     threading.Thread(target=_listen, args=[client, worker, stop], name="commands", daemon=True).start()
 
 
 def _listen(client: Client, worker: str, stop: Callable[[str], Any]) -> None:
-    for pause in back_off():
+    for pause in backoff_delays():
         try:
             with client.pubsub(ignore_subscribe_messages=True) as pubsub:  # type: ignore[no-untyped-call]
                 pubsub.subscribe(f"rq:pubsub:{worker}")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rq import Queue, Worker
 from rq.serializers import JSONSerializer
 
-from orchestrator.redis_rq.connection import Client, client_of
+from orchestrator.redis_rq.connection import Client, create_client
 from orchestrator.worker.step_job import StepJob
 
 
@@ -23,4 +23,4 @@ def make_worker(client: Client, queues: Sequence[str], name: str | None = None) 
 
 
 def connect_for_rq(url: str) -> Client:
-    return client_of(url, protocol=2, socket_connect_timeout=10)
+    return create_client(url, protocol=2, socket_connect_timeout=10)

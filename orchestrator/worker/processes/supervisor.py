@@ -25,10 +25,10 @@ from rq import Worker
 from rq.worker_registration import register
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq.job_taker import Taker
+from orchestrator.redis_rq.job_taker import JobTaker
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.worker.processes.forking import Patience, fork
-from orchestrator.worker.processes.lost_runs import cause_of, report_lost
+from orchestrator.worker.processes.forking import RestartBackoff, fork
+from orchestrator.worker.processes.lost_runs import describe_exit, report_lost
 from orchestrator.worker.processes.pipes import Pipes
 
 logger = logging.getLogger(__name__)
@@ -36,22 +36,22 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.5
 BEAT_S = 1.0
 """How often RQ is told that a worker is alive, and busy or idle: not with every step."""
-TERM_S = 65
+RQ_WORKER_TTL_S = 65
 """How long RQ remembers a worker that it does not hear of: the minute that RQ adds, and some beats."""
-TWICE_S = 1.0
-SILENT_S = 1.0
+REPEATED_SIGNAL_S = 1.0
+SUSPECT_SILENCE_S = 1.0
 """A child that is well is heard several times in that."""
-LONGEST_WORD = 1_000_000
+MAX_MESSAGE_BYTES = 1_000_000
 
 
 class Child:
     """A child as its parent sees it."""
 
-    def __init__(self, pid: int, pipe: int, lasting: int) -> None:
-        self.pid, self.pipe, self._lasting = pid, pipe, lasting
+    def __init__(self, pid: int, pipe: int, leave_writer: int) -> None:
+        self.pid, self.pipe, self._leave_writer = pid, pipe, leave_writer
         self.runs: dict[str, dict[str, Any]] = {}
-        self.is_leaving = self.is_mute = self.is_busy = False
-        self.began_at = self.heard_at = time.monotonic()
+        self.is_leaving = self.is_pipe_closed = self.is_busy = False
+        self.began_at = self.last_message_at = time.monotonic()
         self._rest = b""
 
     def read(self) -> None:
@@ -59,10 +59,10 @@ class Child:
         while select.select([self.pipe], [], [], 0)[0]:
             said = os.read(self.pipe, 65_536)
             if not said:
-                self.is_mute = True
+                self.is_pipe_closed = True
                 return
             *lines, rest = (self._rest + said).split(b"\n")
-            self._rest = rest[-LONGEST_WORD:]
+            self._rest = rest[-MAX_MESSAGE_BYTES:]
             for line in lines:
                 self._hear(line)
 
@@ -73,7 +73,7 @@ class Child:
         except (AttributeError, KeyError, TypeError, ValueError):
             logger.warning("process %d wrote into its pipe what is no word of ours", self.pid)
             return
-        self.heard_at = time.monotonic()
+        self.last_message_at = time.monotonic()
         match kind:
             case "began":
                 self.runs[token] = said
@@ -84,11 +84,11 @@ class Child:
             case "pulse":
                 self.is_busy = bool(said.get("is_busy"))
 
-    def let_go(self) -> None:
+    def ask_to_leave(self) -> None:
         """Have it leave, when it has finished what it runs."""
-        if self._lasting >= 0:
-            os.close(self._lasting)
-        self._lasting = -1
+        if self._leave_writer >= 0:
+            os.close(self._leave_writer)
+        self._leave_writer = -1
 
     def kill(self) -> None:
         """With all that it has started and that did not leave its group."""
@@ -98,28 +98,28 @@ class Child:
     def close(self) -> None:
         """To be called when it is dead, or by a copy of its parent."""
         os.close(self.pipe)
-        self.let_go()
+        self.ask_to_leave()
 
 
 class Supervisor:
-    """`be_a_child` is what a child does with its pipes; `worker` stands for all of it in RQ's registry.
+    """`run_child` is what a child does with its pipes; `worker` stands for all of it in RQ's registry.
     `taker` knows what a child has that does not say so itself."""
 
     def __init__(
         self,
         worker: Worker,
-        be_a_child: Callable[[Pipes], Any],
+        run_child: Callable[[Pipes], Any],
         burst: bool,
         lease_s: float,
-        taker: Taker | None = None,
+        taker: JobTaker | None = None,
     ) -> None:
-        self._worker, self._be_a_child, self._burst, self._lease_s = worker, be_a_child, burst, lease_s
+        self._worker, self._run_child, self._burst, self._lease_s = worker, run_child, burst, lease_s
         self._taker = taker
         self._children: list[Child] = []
         self._asked, self._asked_at, self._is_over = 0, -math.inf, False
         self._beat_at = 0.0
         self._is_away = False
-        self._patience = Patience()
+        self._backoff = RestartBackoff()
 
     def serve(self) -> None:
         """Until SIGTERM: then the child finishes what it runs. A second one ends it at once."""
@@ -127,7 +127,7 @@ class Supervisor:
             signal.signal(number, self._ask)
         while not self._is_over or self._children:
             is_served = any(not child.is_leaving for child in self._children)
-            if not is_served and not self._is_over and self._patience.is_over:
+            if not is_served and not self._is_over and self._backoff.is_over:
                 self._begin()
             self._beat()
             self._listen()
@@ -137,47 +137,47 @@ class Supervisor:
 
     def _ask(self, *_: object) -> None:
         """Who presses Ctrl-C is heard twice, if this worker has a parent that passes it on."""
-        if time.monotonic() - self._asked_at < TWICE_S:
+        if time.monotonic() - self._asked_at < REPEATED_SIGNAL_S:
             return
         self._asked_at = time.monotonic()
         self._asked += 1
         self._is_over = True
         for child in self._children:
-            child.let_go() if self._asked == 1 else child.kill()
+            child.ask_to_leave() if self._asked == 1 else child.kill()
 
     def _begin(self) -> None:
-        reading, telling = os.pipe()
-        ending, lasting = os.pipe()
+        message_reader, message_writer = os.pipe()
+        leave_reader, leave_writer = os.pipe()
 
-        def be_a_child() -> None:
+        def run_child() -> None:
             os.setpgrp()
-            for one in (reading, lasting):
+            for one in (message_reader, leave_writer):
                 os.close(one)
             for other in self._children:
                 other.close()
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
-            self._be_a_child(Pipes(telling, ending))
+            self._run_child(Pipes(message_writer, leave_reader))
 
-        pid = fork(be_a_child)
-        for one in (telling, ending):
+        pid = fork(run_child)
+        for one in (message_writer, leave_reader):
             os.close(one)
-        child = Child(pid, reading, lasting)
+        child = Child(pid, message_reader, leave_writer)
         self._children.append(child)
         if self._is_over:  # somebody asked while we forked
-            child.let_go()
+            child.ask_to_leave()
 
     def _listen(self) -> None:
-        heard = [child.pipe for child in self._children if not child.is_mute]
+        heard = [child.pipe for child in self._children if not child.is_pipe_closed]
         ready, _, _ = select.select(heard, [], [], TICK_S)
         for child in self._children:
             if child.pipe in ready:
                 child.read()
             # One that says nothing holds its interpreter, and cannot hear that nobody waits for it any more.
-            silent_s = time.monotonic() - child.heard_at
-            if silent_s > self._lease_s or (silent_s > SILENT_S and self._is_superseded()):
+            silent_s = time.monotonic() - child.last_message_at
+            if silent_s > self._lease_s or (silent_s > SUSPECT_SILENCE_S and self._is_superseded()):
                 logger.warning("process %d has been silent for %.0f s: it is killed", child.pid, silent_s)
-                child.heard_at = time.monotonic()
+                child.last_message_at = time.monotonic()
                 child.kill()
 
     def _is_superseded(self) -> bool:
@@ -199,7 +199,7 @@ class Supervisor:
 
     def _ask_for_its_job(self, child: Child) -> None:
         try:
-            found = None if self._taker is None else self._taker.current()
+            found = None if self._taker is None else self._taker.current_job()
         except Unavailable as error:
             logger.warning("cannot ask what process %d had, its lease will tell: %s", child.pid, error)
             return
@@ -208,11 +208,11 @@ class Supervisor:
 
     def _report(self, child: Child, status: int) -> None:
         """What a process had that has died is lost."""
-        cause = cause_of(status)
+        cause = describe_exit(status)
         if status != 0:
             logger.warning("process %d died (%s), with %d steps in it", child.pid, cause, len(child.runs))
             if not child.runs:  # whoever is in it is counted, and does not bring this about for ever
-                self._patience.on_death(child.began_at)
+                self._backoff.on_death(child.began_at)
         process, others = "process" if self._taker is None else "work-horse", len(child.runs) - 1
         reason = f"its {process} died ({cause})" + (
             f", with {others} other steps in it" if others > 0 else ""
@@ -235,7 +235,7 @@ class Supervisor:
                 pipe.hset(self._worker.key, mapping=self._worker.serialize())  # Redis may have lost it
                 register(self._worker, pipe)
                 self._worker.set_state(state, pipeline=pipe)
-                self._worker.heartbeat(TERM_S, pipeline=pipe)
+                self._worker.heartbeat(RQ_WORKER_TTL_S, pipeline=pipe)
                 pipe.execute()
             if self._is_away:
                 logger.info("Redis is back")

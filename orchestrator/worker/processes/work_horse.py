@@ -28,15 +28,20 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq.connection import back_off, connect
-from orchestrator.redis_rq.job_taker import Done, Job, Station, Taker
-from orchestrator.redis_rq.pinned_connection import Direct
-from orchestrator.worker.harness import Harness, executors_from_environment, lease_from_environment, marks
-from orchestrator.worker.lease import Beats, RedisClock
+from orchestrator.redis_rq.connection import backoff_delays, connect
+from orchestrator.redis_rq.job_taker import FinishedJob, Job, JobTaker, WorkerQueues
+from orchestrator.redis_rq.pinned_connection import PinnedConnection
+from orchestrator.worker.harness import (
+    Harness,
+    executors_from_environment,
+    lease_from_environment,
+    log_fields,
+)
+from orchestrator.worker.lease import LeaseRenewer, RedisClock
 from orchestrator.worker.memory_limit import limit_memory
-from orchestrator.worker.processes.pipes import Pipes, end_at_once
-from orchestrator.worker.processes.recycling import Recycling, Wear
-from orchestrator.worker.processes.rq_commands import listen
+from orchestrator.worker.processes.pipes import Pipes, exit_immediately
+from orchestrator.worker.processes.recycling import RecyclingLimits, RecyclingMonitor
+from orchestrator.worker.processes.rq_commands import start_command_listener
 
 logger = logging.getLogger(__name__)
 
@@ -46,13 +51,15 @@ WAIT_S = 1.0
 class WorkHorse:
     """Runs steps until it is to leave, or worn."""
 
-    def __init__(self, taker: Taker, harness: Harness, wear: Wear, leave: threading.Event) -> None:
-        self._taker, self._wear, self._leave = taker, wear, leave
+    def __init__(
+        self, taker: JobTaker, harness: Harness, monitor: RecyclingMonitor, leave: threading.Event
+    ) -> None:
+        self._taker, self._monitor, self._leave = taker, monitor, leave
         self._harness = replace(harness, hand_in=self._keep, stop=self.stop)
         self._lock = threading.Lock()
         self._token: str | None = None
-        self._done: Done | None = None
-        self._pauses, self._away_since = back_off(), 0.0
+        self._done: FinishedJob | None = None
+        self._pauses, self._away_since = backoff_delays(), 0.0
 
     def serve(self, burst: bool = False) -> None:
         while self._done is not None or not self._leave.is_set():
@@ -61,7 +68,7 @@ class WorkHorse:
                 return
             for token, payload in jobs or ():
                 self._run(token, payload)
-                worn = self._wear.after_step()
+                worn = self._monitor.check_after_step()
                 if worn is not None:
                     logger.debug("this process is replaced: %s", worn)
                     self._leave.set()
@@ -84,7 +91,7 @@ class WorkHorse:
         except Unavailable as error:
             self._wait(error)
             return None
-        self._done, self._pauses, self._away_since = None, back_off(), 0.0
+        self._done, self._pauses, self._away_since = None, backoff_delays(), 0.0
         return jobs
 
     def _wait(self, error: Unavailable) -> None:
@@ -98,7 +105,7 @@ class WorkHorse:
         time.sleep(next(self._pauses))
 
     def _run(self, token: str, payload: dict[str, Any] | None) -> None:
-        self._done = Done(token)
+        self._done = FinishedJob(token)
         if payload is None:
             logger.warning("job %s is no step of ours: it is dropped", token)
             return
@@ -108,28 +115,30 @@ class WorkHorse:
             self._harness.run(payload, is_leased=True)
         except BaseException:  # which no executor can cause, unless it has broken something of ours
             try:
-                logger.exception("this run was given up", extra=marks(payload))
+                logger.exception("this run was given up", extra=log_fields(payload))
             finally:
-                end_at_once()
+                exit_immediately()
         with self._lock:
             self._token = None
 
     def _keep(self, payload: Mapping[str, Any], event: Mapping[str, str]) -> None:
-        self._done = Done(payload["token"], payload["events"], event)
+        self._done = FinishedJob(payload["token"], payload["events"], event)
 
 
-def be_a_work_horse(url: str, station: Station, burst: bool, recycling: Recycling, pipes: Pipes) -> None:
+def run_work_horse(
+    url: str, station: WorkerQueues, burst: bool, recycling: RecyclingLimits, pipes: Pipes
+) -> None:
     """All that the child of a supervisor does."""
     limit_memory()
     client, bare = connect(url), connect(url, decodes=False)
     clock, lease_s, leave = RedisClock(client), lease_from_environment(), threading.Event()
-    pipes.on_end(leave.set)
-    taker = Taker(Direct(bare), station, lambda: clock.now_ms() + round(lease_s * 1000))
-    beats = Beats(on_tick=lambda: pipes.tell({"type": "pulse", "is_busy": horse.is_busy}))
+    pipes.on_leave(leave.set)
+    taker = JobTaker(PinnedConnection(bare), station, lambda: clock.now_ms() + round(lease_s * 1000))
+    renewer = LeaseRenewer(on_tick=lambda: pipes.send({"type": "pulse", "is_busy": horse.is_busy}))
     executors = executors_from_environment()  # now, and not when a step may have changed it
-    harness = Harness(client, executors, clock, station.worker, lease_s, beats=beats)
-    horse = WorkHorse(taker, harness, Wear(recycling), leave)
-    listen(bare, station.worker, horse.stop)
+    harness = Harness(client, executors, clock, station.worker, lease_s, renewer=renewer)
+    horse = WorkHorse(taker, harness, RecyclingMonitor(recycling), leave)
+    start_command_listener(bare, station.worker, horse.stop)
     horse.serve(burst)
     if leave.is_set():  # and not because there was nothing left
-        pipes.tell({"type": "leaving"})
+        pipes.send({"type": "leaving"})

@@ -12,12 +12,12 @@ import pytest
 
 from coreworld import Json, World, document, new_record, step, when
 from orchestrator.application.audit.history import audit
-from orchestrator.application.audit.invariants import waits_for_something
+from orchestrator.application.audit.invariants import can_still_progress
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import (
-    FINAL_WORKFLOWS,
-    STEP_MOVES,
-    WORKFLOW_MOVES,
+    FINAL_WORKFLOW_STATUSES,
+    STEP_TRANSITIONS,
+    WORKFLOW_TRANSITIONS,
     StepStatus,
     WorkflowStatus,
 )
@@ -60,9 +60,9 @@ def illegal(moves: Mapping[T, frozenset[T]]) -> list[tuple[T, T]]:
 # ---- moves
 
 
-@pytest.mark.parametrize(("before", "after"), illegal(STEP_MOVES))
+@pytest.mark.parametrize(("before", "after"), illegal(STEP_TRANSITIONS))
 def test_every_illegal_move_of_a_step_is_noticed(before: StepStatus, after: StepStatus) -> None:
-    way = [*path(STEP_MOVES, S.READY, before), after]
+    way = [*path(STEP_TRANSITIONS, S.READY, before), after]
     history = [move("a", *pair) for pair in pairwise(way)]
     record = new_record(document(step("a")))
 
@@ -72,9 +72,9 @@ def test_every_illegal_move_of_a_step_is_noticed(before: StepStatus, after: Step
     assert f"entry {len(history)}: from {before} to {after}" in [one.words for one in found]
 
 
-@pytest.mark.parametrize(("before", "after"), illegal(WORKFLOW_MOVES))
+@pytest.mark.parametrize(("before", "after"), illegal(WORKFLOW_TRANSITIONS))
 def test_every_illegal_move_of_a_workflow_is_noticed(before: WorkflowStatus, after: WorkflowStatus) -> None:
-    way = [*path(WORKFLOW_MOVES, W.PENDING, before), after]
+    way = [*path(WORKFLOW_TRANSITIONS, W.PENDING, before), after]
     history = [{"cause": "e1", "workflow": str(status)} for status in way[1:]]
     record = new_record(document(step("a")))
 
@@ -86,14 +86,14 @@ def test_every_illegal_move_of_a_workflow_is_noticed(before: WorkflowStatus, aft
 
 
 def legal_steps() -> list[tuple[StepStatus, StepStatus]]:
-    return [(before, after) for before in S for after in sorted(STEP_MOVES[before])]
+    return [(before, after) for before in S for after in sorted(STEP_TRANSITIONS[before])]
 
 
 @pytest.mark.parametrize(("before", "after"), legal_steps())
 def test_a_legal_move_of_a_step_is_no_finding(before: StepStatus, after: StepStatus) -> None:
-    way = [*path(STEP_MOVES, S.READY, before), after]
+    way = [*path(STEP_TRANSITIONS, S.READY, before), after]
     if before is S.ON_HOLD and after is not S.CANCELLED:  # it goes back to where it was held
-        way = [*path(STEP_MOVES, S.READY, after), S.ON_HOLD, after]
+        way = [*path(STEP_TRANSITIONS, S.READY, after), S.ON_HOLD, after]
     history = [move("a", *pair) for pair in pairwise(way)]
     record = new_record(document(step("a")))
 
@@ -336,7 +336,7 @@ def test_a_child_belongs_to_a_step_that_has_one() -> None:
     assert codes(changed(record, child="x1:a:0"), []) == []
 
 
-@pytest.mark.parametrize("status", sorted(FINAL_WORKFLOWS))
+@pytest.mark.parametrize("status", sorted(FINAL_WORKFLOW_STATUSES))
 def test_a_workflow_that_ended_has_left_nothing_behind(status: WorkflowStatus) -> None:
     record = changed(new_record(document(step("a"))), status=S.WAITING)
     record.status, record.slot = status, {"key": "k", "limit": 1, "token": "t", "is_held": True}
@@ -448,9 +448,9 @@ def test_a_map_that_ended_need_not_count_those_that_are_out() -> None:
 )
 def test_a_step_may_be_what_an_execution_waits_for(changes: Json) -> None:
     record = new_record(document(step("a")))
-    assert not waits_for_something(record)
+    assert not can_still_progress(record)
 
-    assert waits_for_something(changed(record, **changes))
+    assert can_still_progress(changed(record, **changes))
 
 
 @pytest.mark.parametrize(
@@ -464,8 +464,8 @@ def test_a_step_may_be_what_an_execution_waits_for(changes: Json) -> None:
 def test_a_workflow_may_wait_by_itself(fields: Json) -> None:
     record = new_record(document(step("a")))
     record.slot = {"key": "k", "limit": 1, "token": "t", "is_held": True}
-    assert not waits_for_something(record)
+    assert not can_still_progress(record)
     for name, value in fields.items():
         setattr(record, name, value)
 
-    assert waits_for_something(record)
+    assert can_still_progress(record)

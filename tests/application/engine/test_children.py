@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step
-from orchestrator.application.engine.create import child_spec, new_record, refused_child
-from orchestrator.application.engine.dispatch import LONGEST_EXECUTION_ID, child_id
+from orchestrator.application.engine.create import child_spec, new_record, reject_child
+from orchestrator.application.engine.dispatch import MAX_EXECUTION_ID_LENGTH, child_execution_id
 from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
 from orchestrator.application.records.events import (
     ContinueEvent,
@@ -120,18 +120,22 @@ def test_children_nest_as_deep_as_the_limit_says(depth: int, may_begin: bool) ->
 
 
 def test_the_id_of_a_child_names_parent_step_and_run() -> None:
-    assert child_id("x1", "call", 3) == "x1:call:3"
+    assert child_execution_id("x1", "call", 3) == "x1:call:3"
 
 
 def test_a_long_id_becomes_a_short_one_of_its_own() -> None:
-    long = "x" * LONGEST_EXECUTION_ID
+    long = "x" * MAX_EXECUTION_ID_LENGTH
 
-    ids = {child_id(long, "a", 0), child_id(long, "a", 1), child_id(long, "b", 0)}
+    ids = {
+        child_execution_id(long, "a", 0),
+        child_execution_id(long, "a", 1),
+        child_execution_id(long, "b", 0),
+    }
 
     assert len(ids) == 3
-    assert all(len(one) <= LONGEST_EXECUTION_ID for one in ids)
-    assert child_id(long, "a", 0) in ids
-    assert len(child_id("x" * (LONGEST_EXECUTION_ID - 4), "a", 0)) == LONGEST_EXECUTION_ID
+    assert all(len(one) <= MAX_EXECUTION_ID_LENGTH for one in ids)
+    assert child_execution_id(long, "a", 0) in ids
+    assert len(child_execution_id("x" * (MAX_EXECUTION_ID_LENGTH - 4), "a", 0)) == MAX_EXECUTION_ID_LENGTH
 
 
 def test_a_child_takes_a_place_among_max_workers() -> None:
@@ -215,7 +219,7 @@ def test_a_child_that_cannot_begin_fails_its_step() -> None:
     start = world.awaited["c"]
     assert start.parent is not None
 
-    decision = world.decide(refused_child(start.parent, "no workflow is registered as 'c'"))
+    decision = world.decide(reject_child(start.parent, "no workflow is registered as 'c'"))
 
     assert isinstance(decision, Failed)
     message = "the child was refused: no workflow is registered as 'c'"
@@ -302,7 +306,7 @@ def test_whatever_ends_the_wait_cancels_the_child_once(happens: Callable[[SpecWo
     happens(world)
 
     cancels = [post for post in world.posts if isinstance(post, ControlEvent)]
-    assert [(one.workflow_execution_id, one.action, one.is_of_parent) for one in cancels] == [
+    assert [(one.workflow_execution_id, one.action, one.is_from_parent) for one in cancels] == [
         ("x1:c:0", "cancel", True)
     ]
     assert cancels[0].reason == "step c of x1 does not wait for it any more"

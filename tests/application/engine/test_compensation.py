@@ -266,7 +266,7 @@ def test_a_result_alone_leaves_the_compensation_to_whoever_advances() -> None:
 def test_the_job_of_a_compensation() -> None:
     given = {"id": {"var": "output.id"}, "n": {"var": "input.n"}}
     world = world_of(
-        task("a", priority=2, priority_written=True, **undo("refund", given, timeout_s=7.0, queue="q")),
+        task("a", priority=2, has_own_priority=True, **undo("refund", given, timeout_s=7.0, queue="q")),
         task("b", after="a"),
         inputs={"n": 3},
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step, resets, units
-from orchestrator.application.engine.concurrency import LONGEST_KEY
+from orchestrator.application.engine.concurrency import MAX_CONCURRENCY_KEY_LENGTH
 from orchestrator.application.records.changes import SlotChange
 from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
 from orchestrator.application.records.events import SlotEvent
@@ -40,7 +40,7 @@ def test_a_step_asks_for_a_place_and_stands_in_line() -> None:
 
     slot = Slot("k", 3, "n1-0", is_held=False)
     assert world.slot("a") == slot
-    assert world.last.slots == [SlotChange("a", slot, is_wanted=True)]
+    assert world.last.slots == [SlotChange("a", slot, is_acquire=True)]
     assert world.statuses["a"] == "ready"
     assert world.record.readiness.active == 2, "whoever stands in line is under way"
 
@@ -92,7 +92,7 @@ def test_nobody_asks_before_a_dispatch_is_what_it_needs() -> None:
         ({"+": [1, 1.5]}, "2.5"),
         ({"*": [2, 1.5]}, "3"),
         ({"var": "ctx.step.id"}, "a"),
-        ("x" * LONGEST_KEY, "x" * LONGEST_KEY),
+        ("x" * MAX_CONCURRENCY_KEY_LENGTH, "x" * MAX_CONCURRENCY_KEY_LENGTH),
     ],
 )
 def test_a_key_is_a_text_or_a_number(given: Any, text: str) -> None:
@@ -108,8 +108,11 @@ WRONG_KEYS = [
     ({"var": "input.nothing"}, "it must give a text or a number, not NoneType"),
     ({"==": [1, 1]}, "it must give a text or a number, not bool"),
     ({"var": "input"}, "it must give a text or a number, not dict"),
-    ("", f"it must have 1 to {LONGEST_KEY} characters, not 0"),
-    ("x" * (LONGEST_KEY + 1), f"it must have 1 to {LONGEST_KEY} characters, not {LONGEST_KEY + 1}"),
+    ("", f"it must have 1 to {MAX_CONCURRENCY_KEY_LENGTH} characters, not 0"),
+    (
+        "x" * (MAX_CONCURRENCY_KEY_LENGTH + 1),
+        f"it must have 1 to {MAX_CONCURRENCY_KEY_LENGTH} characters, not {MAX_CONCURRENCY_KEY_LENGTH + 1}",
+    ),
 ]
 
 
@@ -179,7 +182,7 @@ def test_whatever_ends_a_step_gives_its_place_back(ends: Callable[[SpecWorld], A
     ends(world)
 
     assert given_back(world)
-    assert [(change.slot.token, change.is_wanted) for change in world.last.slots] == [(token, False)]
+    assert [(change.slot.token, change.is_acquire) for change in world.last.slots] == [(token, False)]
 
 
 @pytest.mark.parametrize("ends", [is_reset, is_cancelled, is_halted, loses_its_workflow])
@@ -394,7 +397,7 @@ def test_an_execution_asks_before_its_first_step() -> None:
     assert world.advance() == Pending()
 
     slot = Slot("7", 2, "n1-0")
-    assert world.last.slots == [SlotChange("", slot, is_wanted=True)]
+    assert world.last.slots == [SlotChange("", slot, is_acquire=True)]
     assert (world.record.status, world.armed) == (WorkflowStatus.PENDING, set()), "its clock does not run yet"
     assert world.dispatched(world.grant()) == ["a"]
     assert world.dispatched(world.finish("a", {})) == ["b"]

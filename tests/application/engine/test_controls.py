@@ -101,7 +101,7 @@ def test_every_word_to_a_workflow_is_followed_or_refused(
         with pytest.raises(InvalidEvent, match=f"'w1#x1' cannot be {action.rstrip('e')}.*: it is {before}"):
             world.apply(world.control(action))
         decided = decide(world.record, [world.control(action)], world.moment())
-        assert [position for position, _ in decided.refused] == [0]
+        assert [position for position, _ in decided.rejected] == [0]
     else:
         world.apply(world.control(action))
         assert world.record.status == allowed
@@ -113,7 +113,7 @@ def test_a_refused_word_does_not_keep_the_others_of_its_batch_from_counting() ->
 
     decided = decide(world.record, [world.control("unpause"), world.result("a", {})], world.moment())
 
-    assert [position for position, _ in decided.refused] == [0]
+    assert [position for position, _ in decided.rejected] == [0]
     assert isinstance(decided.decision, Dispatch)
 
 

@@ -10,7 +10,12 @@ import pytest
 
 from itemworld import ItemWorld, map_step, wait_step
 from orchestrator.application.records.events import Control, ControlEvent
-from orchestrator.application.records.status import STEP_MOVES, WORKFLOW_MOVES, StepStatus, WorkflowStatus
+from orchestrator.application.records.status import (
+    STEP_TRANSITIONS,
+    WORKFLOW_TRANSITIONS,
+    StepStatus,
+    WorkflowStatus,
+)
 from orchestrator.application.spec.model import CompensateSpec, RetrySpec, StepSpec
 from specworld import BROKEN, branch, delay, switch, task
 
@@ -205,7 +210,7 @@ WORKFLOW_STORIES: dict[str, Story] = {
 
 
 def test_every_move_of_a_workflow_has_its_story() -> None:
-    allowed = {f"{before} {after}" for before, moves in WORKFLOW_MOVES.items() for after in moves}
+    allowed = {f"{before} {after}" for before, moves in WORKFLOW_TRANSITIONS.items() for after in moves}
 
     assert set(WORKFLOW_STORIES) == allowed
 
@@ -228,7 +233,7 @@ def test_a_paused_workflow_completes_when_it_goes_on() -> None:
 
 
 def test_every_move_has_its_story() -> None:
-    allowed = {f"{before} {after}" for before, moves in STEP_MOVES.items() for after in moves}
+    allowed = {f"{before} {after}" for before, moves in STEP_TRANSITIONS.items() for after in moves}
 
     assert set(STORIES) == allowed - UNTOLD
     assert allowed >= UNTOLD

@@ -6,7 +6,7 @@ import pytest
 
 from itemworld import ItemWorld, map_step
 from orchestrator.application.engine.transitions import advance, fail_workflow
-from orchestrator.application.records.decisions import Failed, ended
+from orchestrator.application.records.decisions import Failed, make_final_decision
 from orchestrator.application.records.events import ResultEvent, failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.spec.model import RetrySpec
@@ -121,7 +121,7 @@ def test_an_execution_that_has_ended_cannot_be_given_up(status: str) -> None:
 
 
 def test_a_decision_after_the_end_says_how_it_ended() -> None:
-    assert ended("failed", {"n": 1}, None) == Failed({}, {"n": 1})
+    assert make_final_decision("failed", {"n": 1}, None) == Failed({}, {"n": 1})
 
 
 def test_those_in_line_leave_it_when_a_halt_leaves_them_ready() -> None:

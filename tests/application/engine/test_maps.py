@@ -522,7 +522,7 @@ def test_a_map_that_dies_of_its_first_item_takes_back_what_was_claimed_with_it()
 
 
 def test_dependents_that_continue_run_although_the_map_failed() -> None:
-    world = mapping(2, task("n", "m", on_error="continue", on_error_written=True))
+    world = mapping(2, task("n", "m", on_error="continue", has_own_on_error=True))
     world.advance()
     world.fail("m#0")
 
@@ -532,8 +532,8 @@ def test_dependents_that_continue_run_although_the_map_failed() -> None:
 
 
 RETRIED_WHOLE = (
-    "attempts.fail() asks next_delay_ms() for the map as if it were a task: the whole step goes to retry with"
-    " its old items, of which none can be dispatched, and the execution hangs"
+    "attempts.fail() asks retry_delay_ms() for the map as if it were a task: the whole step goes to retry"
+    " with its old items, of which none can be dispatched, and the execution hangs"
 )
 
 

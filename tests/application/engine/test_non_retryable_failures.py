@@ -14,10 +14,22 @@ from orchestrator.application.records.decisions import Failed, Pending
 from orchestrator.application.records.events import failure
 from orchestrator.application.spec.model import CompensateSpec, RetrySpec
 from orchestrator.application.spec.validation import load_spec
-from orchestrator.application.values.failure_kinds import NEVER_RETRIED, RETRIED, is_of, listed, type_name
+from orchestrator.application.values.failure_kinds import (
+    NON_RETRYABLE_KINDS,
+    RETRYABLE_KINDS,
+    find_matching_name,
+    matches_any_type,
+    type_name,
+)
 from orchestrator.backend import Backend, InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.builder import WorkflowBuilder
-from orchestrator.invocation.exceptions import MOST_TYPES, SHOWN_OF_A_TRACEBACK, VARIABLE, WIDEST, exception
+from orchestrator.invocation.exceptions import (
+    MAX_TRACEBACK_CHARS,
+    MAX_TRACEBACK_LINE_CHARS,
+    MAX_TYPES,
+    NON_RETRYABLE_VARIABLE,
+    describe_exception,
+)
 from orchestrator.local.workflow import Workflow
 from specworld import SpecWorld, branch, task, world_of
 
@@ -100,7 +112,7 @@ def test_any_other_failure_is_tried_again(details: dict[str, Any]) -> None:
     assert "not_retried" not in (world["a"].error or {})
 
 
-@pytest.mark.parametrize("kind", RETRIED)
+@pytest.mark.parametrize("kind", RETRYABLE_KINDS)
 def test_every_kind_that_is_tried_again_can_be_named(kind: str) -> None:
     world = world_of(task("a", retry=RetrySpec(5, non_retryable=(kind,))))
     world.advance()
@@ -195,7 +207,7 @@ def test_a_name_that_can_be_neither_is_refused_and_told_what_can(name: str) -> N
 
 
 def test_the_kinds_that_can_be_named_are_tried_again_otherwise() -> None:
-    assert not NEVER_RETRIED & set(RETRIED)
+    assert not NON_RETRYABLE_KINDS & set(RETRYABLE_KINDS)
 
 
 def test_the_builder_takes_types_and_names() -> None:
@@ -208,11 +220,11 @@ def test_the_builder_takes_types_and_names() -> None:
 
 
 def test_names_are_compared_whole_or_by_their_last_word() -> None:
-    assert is_of("Rejected", ["a.Rejected"])
-    assert is_of("a.Rejected", ["a.Rejected"])
-    assert not is_of("b.Rejected", ["a.Rejected"])
-    assert not is_of("Reject", ["a.Rejected"])
-    assert listed(failure("timeout", "late"), ["ValueError", "timeout"]) == "timeout"
+    assert matches_any_type("Rejected", ["a.Rejected"])
+    assert matches_any_type("a.Rejected", ["a.Rejected"])
+    assert not matches_any_type("b.Rejected", ["a.Rejected"])
+    assert not matches_any_type("Reject", ["a.Rejected"])
+    assert find_matching_name(failure("timeout", "late"), ["ValueError", "timeout"]) == "timeout"
 
 
 # ---- what was raised
@@ -237,7 +249,7 @@ def raised(error: BaseException) -> BaseException:
     ],
 )
 def test_an_exception_can_say_that_it_is_final(error: Exception, reason: str | None) -> None:
-    assert exception(raised(error)).get("not_retried") == reason
+    assert describe_exception(raised(error)).get("not_retried") == reason
 
 
 @pytest.mark.parametrize(
@@ -260,17 +272,17 @@ def test_the_worker_names_types_that_are_final(
         pass
 
     Odd.__qualname__ = "Odd"
-    monkeypatch.setenv(VARIABLE, named)
+    monkeypatch.setenv(NON_RETRYABLE_VARIABLE, named)
 
-    found = exception(raised(Odd("no"))).get("not_retried")
+    found = describe_exception(raised(Odd("no"))).get("not_retried")
 
-    assert found == (reason and f"{VARIABLE} of its worker names {reason}")
+    assert found == (reason and f"{NON_RETRYABLE_VARIABLE} of its worker names {reason}")
 
 
 def test_the_types_are_told_where_they_say_more_than_the_name() -> None:
-    assert "types" not in exception(raised(ValueError("no")))
-    assert exception(raised(KeyError("no")))["types"] == ["KeyError", "LookupError"]
-    assert exception(raised(Refused("no")))["types"] == [f"{MODULE}.Refused", "ValueError"]
+    assert "types" not in describe_exception(raised(ValueError("no")))
+    assert describe_exception(raised(KeyError("no")))["types"] == ["KeyError", "LookupError"]
+    assert describe_exception(raised(Refused("no")))["types"] == [f"{MODULE}.Refused", "ValueError"]
     assert type_name(KeyError) == "KeyError"
 
 
@@ -279,7 +291,7 @@ def test_a_tall_family_is_told_in_part() -> None:
     for n in range(50):
         tall = type(f"Level{n}", (tall,), {})
 
-    assert len(exception(raised(tall()))["types"]) == MOST_TYPES
+    assert len(describe_exception(raised(tall()))["types"]) == MAX_TYPES
 
 
 def test_the_traceback_tells_what_caused_it() -> None:
@@ -292,7 +304,7 @@ def test_the_traceback_tells_what_caused_it() -> None:
         except KeyError as cause:
             raise ValueError("no such order") from cause
     except ValueError as error:
-        told = exception(error)["traceback"]
+        told = describe_exception(error)["traceback"]
 
     assert "in inner" in told
     assert "KeyError: 'sku-1'" in told
@@ -301,18 +313,18 @@ def test_the_traceback_tells_what_caused_it() -> None:
 
 
 def test_a_long_message_does_not_push_out_who_raised_it() -> None:
-    told = exception(raised(ValueError("x" * 100_000)))["traceback"]
+    told = describe_exception(raised(ValueError("x" * 100_000)))["traceback"]
 
     assert "in raised" in told
-    assert len(told) <= SHOWN_OF_A_TRACEBACK
-    assert max(map(len, told.splitlines())) == WIDEST + len("...")
+    assert len(told) <= MAX_TRACEBACK_CHARS
+    assert max(map(len, told.splitlines())) == MAX_TRACEBACK_LINE_CHARS + len("...")
 
 
 def test_what_is_hidden_is_hidden_before_anything_is_cut() -> None:
     secret = "hunter2" * 100
     hide = lambda text: text.replace(secret, "<redacted>")  # noqa: E731
 
-    told = exception(raised(ValueError(f"{'y' * 190} {secret}")), hide)
+    told = describe_exception(raised(ValueError(f"{'y' * 190} {secret}")), hide)
 
     assert "hunter2" not in str(told)
 
@@ -327,8 +339,8 @@ def test_an_exception_that_cannot_be_looked_at_is_still_a_failure() -> None:
             raise ValueError(text)
         return text
 
-    assert exception(raised(Hostile()))["message"] == "Hostile"
-    assert exception(raised(ValueError("x")), hide)["traceback"] == ""
+    assert describe_exception(raised(Hostile()))["message"] == "Hostile"
+    assert describe_exception(raised(ValueError("x")), hide)["traceback"] == ""
 
 
 # ---- in one process

@@ -78,7 +78,7 @@ def step(draw: Random, world: ItemWorld, batch: list[StepEvent]) -> None:
     limit = draw.choice([None, None, 1, 2])
     if draw.random() < 0.2:
         for event in batch:
-            if not decide(world.record, [event], world.moment()).refused:
+            if not decide(world.record, [event], world.moment()).rejected:
                 ring(world, [event])
                 world.apply(event)
         batch = []
@@ -88,9 +88,9 @@ def step(draw: Random, world: ItemWorld, batch: list[StepEvent]) -> None:
         again = decide(reloaded(world.record), batch, moment, limit)
         for name in ("steps", "items", "state", "fields", "posts", "slots", "shared", "jobs", "more"):
             assert getattr(again.changes, name) == getattr(decided.changes, name), name
-        assert (again.decision, again.refused) == (decided.decision, decided.refused)
-    refused = {position for position, _ in decided.refused}
-    kept = [event for position, event in enumerate(batch) if position not in refused]
+        assert (again.decision, again.rejected) == (decided.decision, decided.rejected)
+    rejected = {position for position, _ in decided.rejected}
+    kept = [event for position, event in enumerate(batch) if position not in rejected]
     ring(world, kept)
     world.decide(*kept, limit=limit)
 
@@ -101,7 +101,7 @@ def reopens(draw: Random, world: ItemWorld) -> bool:
     action: Control = "retry" if draw.random() < 0.5 else "rerun"
     event, moment = world.control(action, draw.choice(list(world.record.steps))), world.moment()
     decided = decide(world.record, [event], moment)
-    if decided.refused:
+    if decided.rejected:
         return False
     again = decide(reloaded(world.record), [event], moment)
     assert (again.changes.steps, again.changes.jobs) == (decided.changes.steps, decided.changes.jobs)

@@ -595,8 +595,8 @@ def test_the_second_retry_of_a_batch_is_refused_and_the_first_counts() -> None:
 
     decided = decide(world.record, [world.control("retry")] * 2, world.moment())
 
-    assert decided.refused == [(1, "workflow 'w1#x1' cannot be retried: it is in_progress")]
-    assert decided.answers == {0: {"ok": True, "changed": True, "status": "in_progress"}}
+    assert decided.rejected == [(1, "workflow 'w1#x1' cannot be retried: it is in_progress")]
+    assert decided.replies == {0: {"ok": True, "changed": True, "status": "in_progress"}}
     assert [job.step_id for job in decided.changes.jobs] == ["a"]
 
 
@@ -720,12 +720,12 @@ def test_what_has_ended_is_deleted_and_nothing_follows() -> None:
         world.moment(),
     )
 
-    assert decided.changes.deletes
-    assert decided.refused == [
+    assert decided.changes.deletes_execution
+    assert decided.rejected == [
         (n, "workflow 'w1#x1' cannot be told anything: it is deleted") for n in (1, 2, 3)
     ]
-    assert decided.answers[0] == {"ok": True, "changed": True, "status": "deleted"}
-    assert (decided.answers[4]["ok"], decided.answers[4]["status"]) == (False, "deleted")
+    assert decided.replies[0] == {"ok": True, "changed": True, "status": "deleted"}
+    assert (decided.replies[4]["ok"], decided.replies[4]["status"]) == (False, "deleted")
     assert not decided.changes.jobs
 
 
@@ -742,8 +742,8 @@ def test_what_a_retry_opened_is_not_deleted_in_the_same_batch() -> None:
 
     decided = decide(world.record, [world.control("retry"), world.control("delete")], world.moment())
 
-    assert decided.refused == [(1, "workflow 'w1#x1' cannot be deleted: it is in_progress")]
-    assert not decided.changes.deletes
+    assert decided.rejected == [(1, "workflow 'w1#x1' cannot be deleted: it is in_progress")]
+    assert not decided.changes.deletes_execution
 
 
 def test_what_was_cancelled_in_the_same_batch_is_deleted_with_all_that_was_out() -> None:
@@ -752,7 +752,7 @@ def test_what_was_cancelled_in_the_same_batch_is_deleted_with_all_that_was_out()
 
     decided = decide(world.record, [world.control("cancel"), world.control("delete")], world.moment())
 
-    assert decided.changes.deletes
+    assert decided.changes.deletes_execution
     assert {unit for unit, _ in decided.changes.revoked} == {"a", "c"}
-    assert {timer.kind for timer in decided.changes.disarmed} == {"wake", "timeout"}
-    assert [one.is_wanted for one in decided.changes.slots] == [False]
+    assert {timer.kind for timer in decided.changes.timers_to_disarm} == {"wake", "timeout"}
+    assert [one.is_acquire for one in decided.changes.slots] == [False]

@@ -262,8 +262,8 @@ def test_an_execution_whose_items_a_set_has_just_dropped_is_cancelled_and_delete
         world.moment(),
     )
 
-    assert not decided.refused
-    assert decided.changes.deletes
+    assert not decided.rejected
+    assert decided.changes.deletes_execution
 
 
 # ---- loops

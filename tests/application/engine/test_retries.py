@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from coreworld import START_MS
-from orchestrator.application.engine.results import LONGEST_DELAY_MS
+from orchestrator.application.engine.results import MAX_RETRY_DELAY_MS
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.records.events import Moment
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.timers import Timer
 from orchestrator.application.spec.model import Limits, RetrySpec
-from orchestrator.application.values.failure_kinds import NEVER_RETRIED
+from orchestrator.application.values.failure_kinds import NON_RETRYABLE_KINDS
 from specworld import SpecWorld, branch, record_of, task, world_of
 
 
@@ -121,7 +121,7 @@ def test_every_process_computes_the_same_jitter() -> None:
 def test_a_delay_never_exceeds_ten_years() -> None:
     retry = RetrySpec(max_retries=2, initial_delay_ms=10**12, jitter_fraction=1.0)
 
-    assert delays_of(retry) == [LONGEST_DELAY_MS, LONGEST_DELAY_MS]
+    assert delays_of(retry) == [MAX_RETRY_DELAY_MS, MAX_RETRY_DELAY_MS]
 
 
 def test_a_great_number_of_retries_does_not_overflow() -> None:
@@ -159,7 +159,7 @@ def test_max_attempts_and_retry_together_give_the_larger_budget_with_a_delay_whi
     assert delays_of(retry, max_attempts=max_attempts) == expected
 
 
-@pytest.mark.parametrize("kind", sorted(NEVER_RETRIED))
+@pytest.mark.parametrize("kind", sorted(NON_RETRYABLE_KINDS))
 def test_a_failure_that_would_only_happen_again_is_never_retried(kind: str) -> None:
     world = world_of(task("a", retry=RetrySpec(max_retries=5), max_attempts=5))
     world.advance()
@@ -179,7 +179,7 @@ def test_any_other_failure_is_retried(kind: str) -> None:
 def test_the_never_retried_kinds_are_those_of_the_language() -> None:
     never = {"expression", "bad_output", "branch_target", "no_branch", "loop_limit", "declared", "refused"}
 
-    assert never | {"payload_missing"} == NEVER_RETRIED
+    assert never | {"payload_missing"} == NON_RETRYABLE_KINDS
 
 
 def test_a_success_is_not_repeated_by_a_retry() -> None:
@@ -336,7 +336,7 @@ def test_the_step_is_dispatched_when_its_time_has_come_and_not_before() -> None:
     assert world.dispatched(world.pass_time(1)) == ["a"]
     assert world["a"].not_before_ms is None
     assert (world.out["a"].run_id, world.out["a"].attempt) == (1, 2)
-    assert world.last.disarmed == [Timer("retry", "a", "1", START_MS + 1000)]
+    assert world.last.timers_to_disarm == [Timer("retry", "a", "1", START_MS + 1000)]
 
 
 def test_a_timer_that_comes_early_is_armed_again_and_changes_nothing() -> None:
@@ -394,7 +394,7 @@ def test_set_on_a_step_in_retry_back_off_removes_its_timer_and_resets_it() -> No
 
     assert world.dispatched(world.finish("b", {"x": 1})) == ["a", "b"]
 
-    assert world.last.disarmed == [timer]
+    assert world.last.timers_to_disarm == [timer]
     assert (world["a"].not_before_ms, world["a"].run_id, world["a"].attempt) == (None, 2, 1)
     world.now_ms += 1000
     world.ring(timer)
@@ -409,7 +409,7 @@ def test_the_end_of_the_workflow_disarms_a_retry() -> None:
 
     assert isinstance(world.fail("b"), Failed)
 
-    assert world.last.disarmed == [timer]
+    assert world.last.timers_to_disarm == [timer]
     assert (world.statuses["a"], world["a"].not_before_ms) == ("cancelled", None)
     world.now_ms += 1000
     world.ring(timer)

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.application.engine.schedules import (
-    MOST_AT_ONCE,
-    MOST_QUEUED,
+    MAX_QUEUED_SLOTS,
+    MAX_SLOTS_PER_FIRE,
     ON_TIME_MS,
     Schedule,
-    execution_id_of,
+    apply_registration,
     fire,
-    registered,
-    upcoming,
+    slot_execution_id,
+    upcoming_slots,
     wake_ms,
 )
 from orchestrator.application.spec.cron import slots
@@ -39,7 +39,7 @@ def hourly(**keys: Any) -> Schedule:
 
 def ids(*hours: int) -> list[str]:
     """The executions of slots, by hours since noon."""
-    return [execution_id_of("report", NOON + hour * HOUR) for hour in hours]
+    return [slot_execution_id("report", NOON + hour * HOUR) for hour in hours]
 
 
 # ---- slots
@@ -101,7 +101,7 @@ def test_an_outage_of_a_month_is_caught_up_on_in_parts() -> None:
         rounds.append(len(starts))
         started += len(starts)
 
-    assert rounds == [MOST_AT_ONCE] * 8 + [641]
+    assert rounds == [MAX_SLOTS_PER_FIRE] * 8 + [641]
     assert started == schedule.started == 30 * 288 + 1
     assert schedule.next_ms == now_ms + 5 * MINUTE
 
@@ -141,7 +141,7 @@ def test_overlapping_executions_are_not_kept_in_mind() -> None:
 
 
 def test_a_queue_that_is_full_takes_no_more() -> None:
-    full = hourly(overlap="queue", open=("x",), queued=tuple(range(MOST_QUEUED)))
+    full = hourly(overlap="queue", open=("x",), queued=tuple(range(MAX_QUEUED_SLOTS)))
 
     after, starts = fire(full, NOON, {"x"})
 
@@ -150,7 +150,7 @@ def test_a_queue_that_is_full_takes_no_more() -> None:
 
 
 def test_who_catches_up_on_everything_leaves_what_the_queue_cannot_hold_for_later() -> None:
-    crowd = tuple(range(MOST_QUEUED - 1))
+    crowd = tuple(range(MAX_QUEUED_SLOTS - 1))
     full = hourly(overlap="queue", catch_up="all", open=("x",), queued=crowd)
     now_ms = NOON + 5 * HOUR
 
@@ -160,7 +160,7 @@ def test_who_catches_up_on_everything_leaves_what_the_queue_cannot_hold_for_late
     assert fire(behind, now_ms, {"x"}) == (behind, [])
     later, starts = fire(behind, now_ms, ())
 
-    assert (starts, len(later.queued)) == ([execution_id_of("report", 0)], MOST_QUEUED - 1)
+    assert (starts, len(later.queued)) == ([slot_execution_id("report", 0)], MAX_QUEUED_SLOTS - 1)
     assert (later.next_ms, wake_ms(later, now_ms)) == (NOON + HOUR, NOON + HOUR)
 
 
@@ -191,7 +191,7 @@ SPEC = ScheduleSpec("0 * * * *", "UTC", "one", "skip")
 
 
 def test_a_schedule_begins_with_the_first_slot_after_its_registration() -> None:
-    made = registered("report", SPEC, None, NOON)
+    made = apply_registration("report", SPEC, None, NOON)
 
     assert made == Schedule("report", "0 * * * *", "UTC", "one", "skip", next_ms=NOON + HOUR)
 
@@ -199,7 +199,7 @@ def test_a_schedule_begins_with_the_first_slot_after_its_registration() -> None:
 def test_the_same_times_go_on_where_they_were() -> None:
     before = hourly(open=("x",), queued=(1,), is_paused=True, started=7, last="x")
 
-    after = registered("report", SPEC, before, NOON + DAY)
+    after = apply_registration("report", SPEC, before, NOON + DAY)
 
     assert after == replace(before, catch_up="one", overlap="skip")
 
@@ -214,7 +214,7 @@ def test_the_same_times_go_on_where_they_were() -> None:
 def test_other_times_begin_anew_and_forget_nobody(spec: ScheduleSpec, next_ms: int) -> None:
     before = hourly(open=("x",), queued=(1,), started=7, overlap="queue")
 
-    after = registered("report", spec, before, NOON + DAY)
+    after = apply_registration("report", spec, before, NOON + DAY)
 
     assert (after.next_ms, after.open, after.queued, after.started) == (next_ms, ("x",), (1,), 7)
 
@@ -223,7 +223,7 @@ def test_other_times_begin_anew_and_forget_nobody(spec: ScheduleSpec, next_ms: i
 
 
 def test_the_next_slots_can_be_seen() -> None:
-    assert upcoming(hourly(), 3) == [NOON, NOON + HOUR, NOON + 2 * HOUR]
+    assert upcoming_slots(hourly(), 3) == [NOON, NOON + HOUR, NOON + 2 * HOUR]
 
 
 def test_a_schedule_comes_back_as_it_was_also_with_fields_of_a_newer_release() -> None:
@@ -238,7 +238,7 @@ def test_a_schedule_comes_back_as_it_was_also_with_fields_of_a_newer_release() -
     "name", ["report", "daily.report-2_b", "a:b", "täglich / 6 Uhr", "", "x" * 500, "a|b"]
 )
 def test_the_id_of_a_slot_is_one_that_an_execution_may_have(name: str) -> None:
-    found = execution_id_of(name, NOON)
+    found = slot_execution_id(name, NOON)
 
     assert EXECUTION_ID.fullmatch(found)
     assert found.endswith(":20260601T120000Z")
@@ -246,7 +246,7 @@ def test_the_id_of_a_slot_is_one_that_an_execution_may_have(name: str) -> None:
 
 @given(st.lists(st.text(max_size=12) | st.text("ab :.", max_size=4), unique=True, min_size=2, max_size=8))
 def test_two_schedules_never_share_an_execution(names: list[str]) -> None:
-    assert len({execution_id_of(name, NOON) for name in names}) == len(names)
+    assert len({slot_execution_id(name, NOON) for name in names}) == len(names)
 
 
 # ---- any course of things
@@ -273,7 +273,7 @@ def test_every_slot_is_handled_once_whoever_looks_and_whoever_ends(
     cron: str, catch_up: Any, overlap: Any, looks: list[tuple[int, float, bool]]
 ) -> None:
     spec = ScheduleSpec(cron, "Europe/Berlin", catch_up, overlap)
-    schedule = first = registered("report", spec, None, NOON)
+    schedule = first = apply_registration("report", spec, None, NOON)
     now_ms, started = NOON, list[str]()
 
     for passed, fraction, twice in looks:
@@ -291,7 +291,7 @@ def test_every_slot_is_handled_once_whoever_looks_and_whoever_ends(
     counted = schedule.started + schedule.missed + schedule.skipped + len(schedule.queued)
     assert len(started) == len(set(started)) == schedule.started
     assert started == [
-        one for one in (execution_id_of("report", at) for at in handled) if one in set(started)
+        one for one in (slot_execution_id("report", at) for at in handled) if one in set(started)
     ]
     assert counted == len(handled)
     assert schedule.missed == 0 or catch_up != "all"

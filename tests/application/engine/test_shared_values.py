@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step
-from orchestrator.application.records.changes import SharedChange, sum_of
+from orchestrator.application.records.changes import SharedChange, add_numbers
 from orchestrator.application.records.decisions import Complete, Failed
-from orchestrator.application.spec.model import RetrySpec, Scope, StepSpec
+from orchestrator.application.spec.model import KvScope, RetrySpec, StepSpec
 from specworld import BROKEN, SpecWorld, branch, task, world_of
 
-ALL: tuple[Scope, ...] = ("flow", "global", "flow_group")
+ALL: tuple[KvScope, ...] = ("flow", "global", "flow_group")
 
 
 def sharing(*steps: StepSpec, group: str | None = "g1", scopes: Any = ALL, **workflow: Any) -> SpecWorld:
@@ -150,8 +150,8 @@ def test_what_is_added_is_said_as_an_addition_and_not_as_a_sum() -> None:
     world.play(a={"n": 5})
 
     assert world.shared == [
-        SharedChange("global", "total", 5, is_added=True),
-        SharedChange("flow_group", "team", 2, is_added=True),
+        SharedChange("global", "total", 5, is_increment=True),
+        SharedChange("flow_group", "team", 2, is_increment=True),
     ]
     assert world.state == {"n": 5, "own": 3}
     assert [entry["shared"] for entry in world.history if "shared" in entry] == [
@@ -165,7 +165,7 @@ def test_it_adds_without_kv_being_declared() -> None:
 
     world.play(a={})
 
-    assert world.shared == [SharedChange("global", "total", 1, is_added=True)]
+    assert world.shared == [SharedChange("global", "total", 1, is_increment=True)]
     assert world.state == {"own": 2}
 
 
@@ -190,8 +190,8 @@ def test_numbers_add_up_and_whole_ones_stay_whole(before: Any, amount: Any, tota
 
 
 def test_a_float_beyond_the_whole_ones_stays_a_float() -> None:
-    assert repr(sum_of(1e15, 0.0)) == "1000000000000000.0"
-    assert repr(sum_of(1e14, 0.0)) == "100000000000000"
+    assert repr(add_numbers(1e15, 0.0)) == "1000000000000000.0"
+    assert repr(add_numbers(1e14, 0.0)) == "100000000000000"
 
 
 @pytest.mark.parametrize("amount", ["1", True, None, [1], {"n": 1}])
@@ -268,7 +268,7 @@ def test_a_branch_that_completes_a_failed_attempt_adds_too() -> None:
 
     assert world.play(a=ValueError("boom")) == Complete({})
 
-    assert world.shared == [SharedChange("global", "n", 1, is_added=True)]
+    assert world.shared == [SharedChange("global", "n", 1, is_increment=True)]
 
 
 def test_each_repetition_of_a_success_adds_only_when_it_is_the_last() -> None:
@@ -279,7 +279,7 @@ def test_each_repetition_of_a_success_adds_only_when_it_is_the_last() -> None:
     assert world.shared == []
     world.finish("a", {})
 
-    assert world.shared == [SharedChange("global", "n", 1, is_added=True)]
+    assert world.shared == [SharedChange("global", "n", 1, is_increment=True)]
 
 
 def test_a_map_adds_once_for_all_its_items() -> None:
@@ -289,7 +289,7 @@ def test_a_map_adds_once_for_all_its_items() -> None:
 
     world.finish("m#1", {})
 
-    assert world.shared == [SharedChange("global", "n", 2, is_added=True)]
+    assert world.shared == [SharedChange("global", "n", 2, is_increment=True)]
 
 
 def test_an_addition_without_an_output_sees_the_bare_context() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from itemworld import ItemWorld, map_step, resets, units, wait_step
-from orchestrator.application.engine.signals import MOST_SIGNALS
+from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.records.events import Moment
@@ -61,12 +61,12 @@ def test_an_empty_object_is_an_empty_output() -> None:
 
 def test_no_more_signals_are_kept_than_a_record_can_hold() -> None:
     world = waiting()
-    world.record.signals = [{"name": "other", "payload": n} for n in range(MOST_SIGNALS)]
+    world.record.signals = [{"name": "other", "payload": n} for n in range(MAX_KEPT_SIGNALS)]
 
     decided = decide(world.record, [world.said("other")], Moment(1, "n", "1-0"))
 
-    assert [position for position, _ in decided.refused] == [0]
-    assert "1,000 signals are kept for" in decided.refused[0][1]
+    assert [position for position, _ in decided.rejected] == [0]
+    assert "1,000 signals are kept for" in decided.rejected[0][1]
     world.signal("go")
     assert world["w"].status is StepStatus.COMPLETE, "what somebody waits for is not kept, but taken"
 
@@ -369,7 +369,7 @@ def test_a_set_on_a_step_that_waits_takes_its_timer_away_and_begins_anew() -> No
     assert units(world.finish("s", {"once": True})) == ["s"]
 
     assert world.armed == {Timer("deadline", "w", "1", world.now_ms + 1_000)}
-    assert before in world.last.disarmed
+    assert before in world.last.timers_to_disarm
     assert world.statuses["w"] == "waiting"
     world.finish("s", {})
     assert world.pass_time(600) == Pending(), "the time of the first wait is over, and nobody counts it"

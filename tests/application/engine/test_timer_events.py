@@ -11,7 +11,7 @@ import pytest
 from coreworld import START_MS, settled_legally
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.records.events import StepEvent, TimerEvent
-from orchestrator.application.records.record import timers_due
+from orchestrator.application.records.record import find_due_timers
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.timers import Timer
 from orchestrator.application.spec.model import RetrySpec, StepSpec
@@ -34,7 +34,7 @@ def test_a_deferred_step_is_dispatched_when_its_time_has_come() -> None:
     assert world.pass_time(499) == Pending()
     assert world.dispatched(world.pass_time(1)) == ["a"]
     assert world["a"].wake_at_ms is None
-    assert world.last.disarmed == [Timer("wake", "a", "0", START_MS + 500)]
+    assert world.last.timers_to_disarm == [Timer("wake", "a", "0", START_MS + 500)]
 
 
 def test_the_clock_of_a_deferral_starts_when_the_dependencies_are_met() -> None:
@@ -102,7 +102,7 @@ def test_set_on_a_deferred_step_removes_its_timer_and_its_clock_starts_again() -
 
     world.finish("a", {"again": True})
 
-    assert timer in world.last.disarmed
+    assert timer in world.last.timers_to_disarm
     assert (world.statuses["d"], world["d"].wake_at_ms) == ("deferred", START_MS + 900)
     assert (world["d"].run_id, world["d"].round) == (1, 1)
     assert world.pass_time(100) == Pending()
@@ -281,7 +281,7 @@ def test_a_result_disarms_the_deadline() -> None:
 
     world.finish("a", {})
 
-    assert world.last.disarmed == [timer]
+    assert world.last.timers_to_disarm == [timer]
     assert world.armed == set()
 
 
@@ -398,8 +398,8 @@ def test_a_workflow_that_has_ended_disarms_its_timeout(end: str) -> None:
     world.fail("a") if end == "failed" else world.finish("a", {"halt": end == "halted"})
 
     assert str(world.record.status) == end
-    assert world.last.disarmed == [timer]
-    assert timers_due(world.record, START_MS + 60_000) == []
+    assert world.last.timers_to_disarm == [timer]
+    assert find_due_timers(world.record, START_MS + 60_000) == []
     world.now_ms += 60_000
     world.ring(timer)
     assert world.counted == {"late": 1}
@@ -482,7 +482,7 @@ def random_steps(draw: Random) -> list[StepSpec]:
 def _with_cases(draw: Random, step: StepSpec, listed: list[str]) -> StepSpec:
     cases = {str(key): " ".join(draw.sample(listed, draw.randint(0, len(listed)))) for key in range(4)}
     default = " ".join(listed) if draw.random() < 0.8 else None
-    keys = {"on_error": step.on_error} if step.on_error_written else {}
+    keys = {"on_error": step.on_error} if step.has_own_on_error else {}
     return switch(
         step.id,
         {"var": "state.n"},
@@ -596,7 +596,7 @@ class StoredWorld(SpecWorld):
             self.stored = {}
         for timer in changes.timers:
             self.stored[timer.kind, timer.step_id, timer.token] = timer.due_ms
-        for timer in changes.disarmed:
+        for timer in changes.timers_to_disarm:
             self.stored.pop((timer.kind, timer.step_id, timer.token), None)
         assert self.stored == {
             (timer.kind, timer.step_id, timer.token): timer.due_ms for timer in all_timers(self.record)

@@ -318,7 +318,7 @@ def test_a_result_completes_its_step_and_is_merged_into_the_state() -> None:
         ended_at="2026-01-01T00:00:02.000Z",
     )
     assert world.record.state == {"n": 1, "o": {"k": 2}}
-    assert [step_id for step_id, _ in world.last.settled] == ["a"]
+    assert [step_id for step_id, _ in world.last.finished_dispatches] == ["a"]
     assert world.statuses["b"] == "ready"  # advance() is another call
 
 
@@ -536,8 +536,8 @@ def test_a_result_for_an_unknown_step_is_refused() -> None:
         on_step_result(world.record, foreign, world.moment())
 
     decided = decide(world.record, [foreign, world.result("a", {"n": 1}), foreign], world.moment())
-    assert [position for position, _ in decided.refused] == [0, 2]
-    assert "has no step 'zzz'" in decided.refused[0][1]
+    assert [position for position, _ in decided.rejected] == [0, 2]
+    assert "has no step 'zzz'" in decided.rejected[0][1]
     assert [job.step_id for job in decided.changes.jobs] == ["b"]
 
 

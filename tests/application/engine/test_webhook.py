@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from orchestrator.application.engine.create import new_record
 from orchestrator.application.engine.transitions import decide, fail_workflow
-from orchestrator.application.engine.webhook import read_webhook, webhook_of
+from orchestrator.application.engine.webhook import effective_webhook, read_webhook
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.decisions import Cancelled, Complete, Decision, Dispatch, Failed, Halt
 from orchestrator.application.records.events import LostEvent, ResultEvent, StartEvent, TimerEvent, failure
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.records.timers import timers_of
+from orchestrator.application.records.timers import timers_for_step
 from orchestrator.application.redaction.by_key import REDACTED
-from orchestrator.application.spec.model import WEBHOOK, WEBHOOK_STEP, Limits, WebhookSpec
-from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.model import WEBHOOK_STEP, WEBHOOK_UNIT, Limits, WebhookSpec
+from orchestrator.application.spec.tag_routes import TagRoutes
 from specworld import SpecWorld, branch, child, record_of, task, undo, world_of
 
 URL = "https://hooks.example.org/ended"
@@ -52,16 +52,16 @@ def ended(how: str = "complete", **keys: Any) -> SpecWorld:
 
 
 def body(world: SpecWorld) -> dict[str, Any]:
-    found: dict[str, Any] = world.out[WEBHOOK].inputs["body"]
+    found: dict[str, Any] = world.out[WEBHOOK_UNIT].inputs["body"]
     return found
 
 
 def webhook(world: SpecWorld) -> StepRecord:
-    return world.record.items[WEBHOOK]
+    return world.record.items[WEBHOOK_UNIT]
 
 
 def lines(world: SpecWorld) -> list[tuple[str, int]]:
-    return [(entry["to"], entry["attempt"]) for entry in world.history if entry.get("step") == WEBHOOK]
+    return [(entry["to"], entry["attempt"]) for entry in world.history if entry.get("step") == WEBHOOK_UNIT]
 
 
 # ---- what is told, and of which ends
@@ -72,7 +72,7 @@ def test_the_decision_that_ends_an_execution_dispatches_its_webhook() -> None:
 
     [job] = world.last.jobs
     assert (job.step_id, job.fn, job.queue, job.timeout_s, job.attempt) == (
-        WEBHOOK,
+        WEBHOOK_UNIT,
         "webhook",
         "default",
         30,
@@ -112,8 +112,8 @@ def test_every_other_end_is_told_too(how: str, outcome: Any, error: Any) -> None
 def test_only_the_ends_that_are_named_are_told(how: str) -> None:
     others = [end for end in ("complete", "halted", "failed", "cancelled") if end != how]
 
-    assert WEBHOOK in ended(how, **told(how)).out
-    assert WEBHOOK not in ended(how, **told(*others)).out
+    assert WEBHOOK_UNIT in ended(how, **told(how)).out
+    assert WEBHOOK_UNIT not in ended(how, **told(*others)).out
     assert ended(how, webhook=None).record.items == {}
 
 
@@ -125,7 +125,7 @@ def test_a_webhook_waits_for_what_is_to_be_undone() -> None:
     decision = world.finish("a#undo", {})
 
     assert isinstance(decision, Failed)
-    assert list(world.out) == [WEBHOOK]
+    assert list(world.out) == [WEBHOOK_UNIT]
 
 
 def test_an_execution_without_steps_is_told_where_it_begins() -> None:
@@ -133,7 +133,7 @@ def test_an_execution_without_steps_is_told_where_it_begins() -> None:
 
     assert world.advance() == Complete({})
 
-    assert list(world.out) == [WEBHOOK]
+    assert list(world.out) == [WEBHOOK_UNIT]
 
 
 def test_an_execution_that_cannot_be_decided_upon_is_told_too() -> None:
@@ -142,7 +142,7 @@ def test_an_execution_that_cannot_be_decided_upon_is_told_too() -> None:
 
     world.give_up(failure("internal", "a defect"))
 
-    assert list(world.out) == [WEBHOOK]
+    assert list(world.out) == [WEBHOOK_UNIT]
     assert body(world)["error"] == {"kind": "internal", "message": "a defect"}
 
 
@@ -154,7 +154,7 @@ def test_whoever_takes_in_a_result_without_advancing_leaves_it_to_who_does() -> 
     assert (list(world.out), webhook(world).status) == ([], StepStatus.READY)
 
     assert world.advance() == Halt(1)
-    assert list(world.out) == [WEBHOOK]
+    assert list(world.out) == [WEBHOOK_UNIT]
 
 
 def test_a_child_tells_what_its_own_document_says_and_not_what_that_of_its_parent_does() -> None:
@@ -169,7 +169,7 @@ def test_a_child_tells_what_its_own_document_says_and_not_what_that_of_its_paren
 def test_the_headers_are_sent_as_they_are_written() -> None:
     world = ended(**told(headers={"Authorization": "Bearer x"}))
 
-    assert world.out[WEBHOOK].inputs["headers"] == {"Authorization": "Bearer x"}
+    assert world.out[WEBHOOK_UNIT].inputs["headers"] == {"Authorization": "Bearer x"}
 
 
 def test_secrets_are_not_told() -> None:
@@ -249,7 +249,7 @@ def test_a_start_may_name_a_webhook_which_comes_before_that_of_the_document(
 ) -> None:
     record = start_of(record_of(task("a"), webhook=WebhookSpec("https://other.example.org")), given)
 
-    assert webhook_of(record) == kept
+    assert effective_webhook(record) == kept
     assert json.loads(json.dumps(record.webhook)) == record.webhook
 
 
@@ -259,7 +259,7 @@ def test_the_webhook_of_a_start_is_the_one_that_is_told() -> None:
 
     world.play(a={})
 
-    assert world.out[WEBHOOK].inputs["url"] == URL
+    assert world.out[WEBHOOK_UNIT].inputs["url"] == URL
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_one_that_is_delivered_is_complete_and_that_is_all() -> None:
     world = ended()
     before = essence(world)
 
-    decision = world.finish(WEBHOOK, {"status": 204})
+    decision = world.finish(WEBHOOK_UNIT, {"status": 204})
 
     assert decision == Complete({"n": 1})
     assert (webhook(world).status, webhook(world).output) == (StepStatus.COMPLETE, {"status": 204})
@@ -301,15 +301,15 @@ def test_one_that_fails_is_tried_again_later_and_later_under_the_same_name() -> 
     world, waits = ended(), list[int]()
 
     for attempt in range(1, 9):
-        assert world.out[WEBHOOK].attempt == attempt
-        assert world.fail(WEBHOOK, f"answered {attempt}") == Complete({"n": 1})
+        assert world.out[WEBHOOK_UNIT].attempt == attempt
+        assert world.fail(WEBHOOK_UNIT, f"answered {attempt}") == Complete({"n": 1})
         waits.append(world.next_due_ms or 0)
         world.pass_time(waits[-1])
 
     for number, wait_ms in enumerate(waits):
         assert 1000 * 2**number <= wait_ms <= 1200 * 2**number
-    assert {job.idempotency_key for job in world.jobs if job.step_id == WEBHOOK} == {"x1#webhook#0"}
-    assert isinstance(world.finish(WEBHOOK, {"status": 200}), Complete)
+    assert {job.idempotency_key for job in world.jobs if job.step_id == WEBHOOK_UNIT} == {"x1#webhook#0"}
+    assert isinstance(world.finish(WEBHOOK_UNIT, {"status": 200}), Complete)
     assert lines(world) == [
         ("in_progress", 1),
         *(line for n in range(2, 10) for line in (("retry", n), ("in_progress", n))),
@@ -322,7 +322,7 @@ def test_after_the_last_attempt_it_has_failed_and_the_execution_has_not() -> Non
     before = essence(world)
 
     for attempt in range(9):
-        world.fail(WEBHOOK, f"answered {attempt}")
+        world.fail(WEBHOOK_UNIT, f"answered {attempt}")
         world.pass_time(world.next_due_ms or 0)
 
     assert webhook(world).status is StepStatus.FAILED
@@ -334,7 +334,7 @@ def test_after_the_last_attempt_it_has_failed_and_the_execution_has_not() -> Non
 def test_every_attempt_that_failed_says_why_in_the_history() -> None:
     world = ended()
 
-    world.fail(WEBHOOK, "hooks.example.org answered 500")
+    world.fail(WEBHOOK_UNIT, "hooks.example.org answered 500")
 
     assert world.history[-1]["error"] == {"kind": "exception", "message": "hooks.example.org answered 500"}
 
@@ -342,7 +342,7 @@ def test_every_attempt_that_failed_says_why_in_the_history() -> None:
 def test_what_a_stranger_answers_is_noted_without_secrets() -> None:
     world = ended(redact=("iban",))
 
-    world.fail(WEBHOOK, 'answered 400: {"token": "abc", "iban": "DE00", "n": 1}')
+    world.fail(WEBHOOK_UNIT, 'answered 400: {"token": "abc", "iban": "DE00", "n": 1}')
 
     shown = f'answered 400: {{"token": "{REDACTED}", "iban": "{REDACTED}", "n": 1}}'
     assert world.history[-1]["error"]["message"] == shown
@@ -354,7 +354,7 @@ def test_one_that_its_worker_refuses_to_send_is_not_tried_again() -> None:
     world = ended()
     error = failure("exception", "this worker posts to nobody", "Refused", traceback="line 1")
 
-    world.decide(replace(world.result(WEBHOOK), error=error))
+    world.decide(replace(world.result(WEBHOOK_UNIT), error=error))
 
     assert webhook(world).status is StepStatus.FAILED
     assert webhook(world).error == {"kind": "refused", "message": "this worker posts to nobody"}
@@ -364,7 +364,7 @@ def test_one_that_its_worker_refuses_to_send_is_not_tried_again() -> None:
 def test_an_answer_that_is_no_object_is_a_failure_that_would_come_again() -> None:
     world = ended()
 
-    world.finish(WEBHOOK, "done")
+    world.finish(WEBHOOK_UNIT, "done")
 
     assert (webhook(world).status, (webhook(world).error or {})["kind"]) == (StepStatus.FAILED, "bad_output")
 
@@ -372,11 +372,11 @@ def test_an_answer_that_is_no_object_is_a_failure_that_would_come_again() -> Non
 def test_one_whose_worker_is_lost_is_dispatched_again_as_the_same_attempt() -> None:
     world = ended()
     before = essence(world)
-    old = world.out[WEBHOOK]
+    old = world.out[WEBHOOK_UNIT]
 
-    assert world.lose(WEBHOOK) == Complete({"n": 1})
+    assert world.lose(WEBHOOK_UNIT) == Complete({"n": 1})
 
-    new = world.out[WEBHOOK]
+    new = world.out[WEBHOOK_UNIT]
     assert (new.attempt, new.run_id, new.idempotency_key) == (1, old.run_id + 1, old.idempotency_key)
     assert (new.inputs, essence(world)) == (old.inputs, before)
 
@@ -385,7 +385,7 @@ def test_one_that_loses_too_many_workers_has_had_an_attempt() -> None:
     world = ended()
 
     for _ in range(Limits().max_lost + 1):
-        world.lose(WEBHOOK)
+        world.lose(WEBHOOK_UNIT)
 
     assert (webhook(world).status, webhook(world).attempt) == (StepStatus.RETRY, 2)
     assert (webhook(world).error or {})["kind"] == "lost"
@@ -393,7 +393,7 @@ def test_one_that_loses_too_many_workers_has_had_an_attempt() -> None:
 
 def test_an_attempt_that_takes_too_long_is_tried_again() -> None:
     world = ended()
-    world.decide(world.started(WEBHOOK))
+    world.decide(world.started(WEBHOOK_UNIT))
     assert (world.next_due_ms, webhook(world).worker) == (30_000, "host-1")
 
     world.pass_time(30_000)
@@ -403,9 +403,9 @@ def test_an_attempt_that_takes_too_long_is_tried_again() -> None:
 
 def test_a_worker_that_dies_after_the_deadline_has_taken_too_long() -> None:
     world = ended()
-    world.decide(world.started(WEBHOOK))
+    world.decide(world.started(WEBHOOK_UNIT))
     world.now_ms += 30_000
-    world.lose(WEBHOOK)
+    world.lose(WEBHOOK_UNIT)
 
     assert (webhook(world).error or {})["kind"] == "timeout"
 
@@ -415,7 +415,7 @@ def test_a_worker_that_dies_after_the_deadline_has_taken_too_long() -> None:
 
 def test_a_result_that_comes_twice_counts_once() -> None:
     world = ended()
-    event = world.result(WEBHOOK, {"status": 200})
+    event = world.result(WEBHOOK_UNIT, {"status": 200})
     world.decide(event)
 
     world.decide(event)
@@ -430,7 +430,7 @@ def test_the_end_that_comes_twice_is_told_once() -> None:
 
     world.decide(world.result("a", {"n": 2}, job=job))
 
-    assert [job.step_id for job in world.jobs] == ["a", WEBHOOK]
+    assert [job.step_id for job in world.jobs] == ["a", WEBHOOK_UNIT]
     assert (world.counted["late"], body(world)["outcome"]) == (1, {"n": 1})
 
 
@@ -439,10 +439,10 @@ def test_what_concerns_no_webhook_is_stale() -> None:
     weid = world.record.workflow_execution_id
 
     world.decide(
-        ResultEvent(weid, WEBHOOK, {}),
-        LostEvent(weid, WEBHOOK, 0, 1, "t"),
-        TimerEvent("retry", weid, WEBHOOK, "0"),
-        TimerEvent("deadline", weid, WEBHOOK, "t"),
+        ResultEvent(weid, WEBHOOK_UNIT, {}),
+        LostEvent(weid, WEBHOOK_UNIT, 0, 1, "t"),
+        TimerEvent("retry", weid, WEBHOOK_UNIT, "0"),
+        TimerEvent("deadline", weid, WEBHOOK_UNIT, "t"),
     )
 
     assert world.counted == {"stale": 4}
@@ -453,20 +453,20 @@ def test_a_guess_before_the_end_tells_nobody() -> None:
     world = world_of(task("a"), **told())
     world.advance()
 
-    world.decide(ResultEvent(world.record.workflow_execution_id, WEBHOOK, {}))
+    world.decide(ResultEvent(world.record.workflow_execution_id, WEBHOOK_UNIT, {}))
 
     assert (world.counted, world.record.items) == ({"stale": 1}, {})
 
 
 def test_another_process_goes_on_with_what_is_written() -> None:
     world = ended("failed")
-    world.fail(WEBHOOK)
+    world.fail(WEBHOOK_UNIT)
     before = world.jobs[-1].inputs
 
     world.reload()
     world.pass_time(world.next_due_ms or 0)
 
-    assert world.out[WEBHOOK].inputs == before
+    assert world.out[WEBHOOK_UNIT].inputs == before
 
 
 # ---- an execution that runs again
@@ -482,25 +482,25 @@ def reopened(world: SpecWorld) -> SpecWorld:
 
 def test_an_execution_that_runs_again_takes_its_word_back() -> None:
     world = reopened(ended("failed", max_workers=1))
-    old = world.out[WEBHOOK]
+    old = world.out[WEBHOOK_UNIT]
 
     decision = world.advance()
 
     assert isinstance(decision, Dispatch)
     assert (list(world.out), webhook(world).status) == (["a"], StepStatus.CANCELLED)
     assert (webhook(world).reason, len(world.last.revoked)) == ("the execution runs again", 1)
-    world.decide(world.result(WEBHOOK, {}, job=old))
+    world.decide(world.result(WEBHOOK_UNIT, {}, job=old))
     assert world.counted["stale"] == 1
 
 
 def test_its_next_end_is_told_as_the_next_round() -> None:
     world = reopened(ended("failed"))
-    first = world.out[WEBHOOK]
+    first = world.out[WEBHOOK_UNIT]
     world.advance()
 
     world.finish("a", {"n": 2})
 
-    second = world.out[WEBHOOK]
+    second = world.out[WEBHOOK_UNIT]
     assert second.idempotency_key == "x1#webhook#1"
     assert second.run_id > first.run_id
     assert (body(world)["status"], body(world)["outcome"]) == ("complete", {"n": 2})
@@ -508,7 +508,7 @@ def test_its_next_end_is_told_as_the_next_round() -> None:
 
 def test_one_that_waits_for_its_next_attempt_is_taken_back_with_its_timer() -> None:
     world = ended("failed")
-    world.fail(WEBHOOK)
+    world.fail(WEBHOOK_UNIT)
     [timer] = world.armed
 
     reopened(world).advance()
@@ -533,13 +533,13 @@ def test_the_word_of_an_end_that_has_come_since_replaces_the_one_before() -> Non
 
     world.give_up(failure("internal", "before anybody could advance"))
 
-    assert world.out[WEBHOOK].idempotency_key == "x1#webhook#1"
+    assert world.out[WEBHOOK_UNIT].idempotency_key == "x1#webhook#1"
     assert body(world)["error"]["kind"] == "internal"
 
 
 def test_an_end_that_nobody_wants_to_hear_of_leaves_the_last_word_alone() -> None:
     world = ended("failed", **told("failed"))
-    world.finish(WEBHOOK, {"status": 200})
+    world.finish(WEBHOOK_UNIT, {"status": 200})
 
     reopened(world).play(a={"n": 1})
 
@@ -579,7 +579,7 @@ def test_nothing_that_becomes_of_a_webhook_changes_how_an_execution_ended(
 
     for what in happens:
         decision: Decision | None = None
-        is_out = WEBHOOK in world.out
+        is_out = WEBHOOK_UNIT in world.out
         if what == "time":
             decision = world.pass_time(world.next_due_ms or 1)
         elif what == "again" and events:
@@ -595,7 +595,9 @@ def test_nothing_that_becomes_of_a_webhook_changes_how_an_execution_ended(
         assert decision is None or isinstance(decision, Complete | Halt | Failed | Cancelled)
 
     unit = webhook(world)
-    assert unit.is_final or WEBHOOK in world.out or list(timers_of(WEBHOOK, unit)), "it is not forgotten"
+    assert unit.is_final or WEBHOOK_UNIT in world.out or list(timers_for_step(WEBHOOK_UNIT, unit)), (
+        "it is not forgotten"
+    )
     assert unit.round == 0
     assert unit.attempt <= 9
     delivered = [line for line in lines(world) if line[0] == "complete"]
@@ -605,14 +607,14 @@ def test_nothing_that_becomes_of_a_webhook_changes_how_an_execution_ended(
 def event_of(world: SpecWorld, what: str) -> Any:
     match what:
         case "delivered":
-            return world.result(WEBHOOK, {"status": 200})
+            return world.result(WEBHOOK_UNIT, {"status": 200})
         case "failed":
-            return world.error(WEBHOOK)
+            return world.error(WEBHOOK_UNIT)
         case "refused":
-            return replace(world.result(WEBHOOK), error=failure("exception", "no", "Refused"))
+            return replace(world.result(WEBHOOK_UNIT), error=failure("exception", "no", "Refused"))
         case "lost":
-            return world.loss(WEBHOOK)
-    return world.started(WEBHOOK)
+            return world.loss(WEBHOOK_UNIT)
+    return world.started(WEBHOOK_UNIT)
 
 
 # ---- where it is done
@@ -621,8 +623,8 @@ def event_of(world: SpecWorld, what: str) -> Any:
 def test_a_workflow_with_a_webhook_needs_a_worker_of_the_queue_of_webhooks() -> None:
     far = task("a", queue="far")
 
-    assert Routes().queues(record_of(far).spec) == {"far"}
-    assert Routes().queues(record_of(far, **told()).spec) == {"far", "default"}
+    assert TagRoutes().queues(record_of(far).spec) == {"far"}
+    assert TagRoutes().queues(record_of(far, **told()).spec) == {"far", "default"}
 
 
 def test_the_webhook_has_the_attempts_that_the_pages_promise() -> None:
@@ -647,18 +649,22 @@ def test_a_workflow_that_has_ended_cannot_be_given_up_once_more() -> None:
 
 def test_nobody_waits_for_the_webhook_of_what_is_deleted() -> None:
     out, waits = ended(), ended()
-    waits.fail(WEBHOOK, "answered 500")
-    [timer] = timers_of(WEBHOOK, webhook(waits))
+    waits.fail(WEBHOOK_UNIT, "answered 500")
+    [timer] = timers_for_step(WEBHOOK_UNIT, webhook(waits))
 
     gone = decide(out.record, [out.control("delete")], out.moment()).changes
-    assert ([unit for unit, _ in gone.revoked], gone.jobs, gone.deletes) == ([WEBHOOK], [], True)
+    assert ([unit for unit, _ in gone.revoked], gone.jobs, gone.deletes_execution) == (
+        [WEBHOOK_UNIT],
+        [],
+        True,
+    )
 
-    due = TimerEvent("retry", out.record.workflow_execution_id, WEBHOOK, timer.token)
+    due = TimerEvent("retry", out.record.workflow_execution_id, WEBHOOK_UNIT, timer.token)
     later = replace(waits.moment(), at_ms=timer.due_ms)
     gone = decide(waits.record, [due, waits.control("delete")], later).changes
-    assert (gone.revoked, gone.jobs, gone.deletes, gone.timers) == ([], [], True, [])
+    assert (gone.revoked, gone.jobs, gone.deletes_execution, gone.timers) == ([], [], True, [])
     gone = decide(waits.record, [waits.control("delete")], waits.moment()).changes
-    assert (gone.disarmed, gone.timers) == ([timer], [])
+    assert (gone.timers_to_disarm, gone.timers) == ([timer], [])
 
 
 def test_labels_are_told() -> None:

@@ -12,8 +12,15 @@ from anyworld import any_event, any_world
 from coreworld import START_MS
 from itemworld import ItemWorld, map_step, wait_step
 from orchestrator.application.engine.transitions import decide
-from orchestrator.application.explain.reasons import ITEMS_SHOWN, OVERDUE, Code, Reason, reasons, reasons_of
-from orchestrator.application.explain.text import in_words, listed, told
+from orchestrator.application.explain.reasons import (
+    MAX_ITEMS_SHOWN,
+    OVERDUE_ADVICE,
+    Reason,
+    ReasonCode,
+    explain_unit,
+    reasons,
+)
+from orchestrator.application.explain.text import format_duration, join_names, summarize_error
 from orchestrator.application.records.events import StepEvent, iso
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.spec.model import RetrySpec
@@ -30,7 +37,7 @@ def of(world: SpecWorld, step: str = "", after_ms: int = 0) -> list[Reason]:
 
 def about(world: SpecWorld, unit: str, after_ms: int = 0) -> Reason:
     """What is said of one unit when somebody asks for it by its name; final ones too."""
-    found = reasons_of(world.record, unit, world.now_ms + after_ms)
+    found = explain_unit(world.record, unit, world.now_ms + after_ms)
     return next(reason for reason in found if reason.step == unit)
 
 
@@ -118,7 +125,7 @@ def test_a_step_that_is_asked_for_brings_what_everything_above_it_waits_for() ->
         task("x"),
     )
 
-    found = reasons_of(world.record, "e", world.now_ms)
+    found = explain_unit(world.record, "e", world.now_ms)
 
     assert [(one.step, one.code) for one in found] == [("e", "parents"), ("a", "dispatched"), ("b", "signal")]
 
@@ -128,7 +135,7 @@ def test_a_unit_that_does_not_exist_is_a_lookup_error() -> None:
 
     for unit in ("b", "a#0", "a#undo"):
         with pytest.raises(LookupError):
-            reasons_of(world.record, unit, world.now_ms)
+            explain_unit(world.record, unit, world.now_ms)
 
 
 # ---- the whole execution
@@ -234,7 +241,7 @@ def test_a_time_that_is_over_says_that_nobody_has_acted() -> None:
     [reason] = of(world, "w", 4_000)
 
     assert f"it fails, overdue by 3 s (due at {iso(START_MS + 1_000)})" in reason.words
-    assert reason.advice == OVERDUE
+    assert reason.advice == OVERDUE_ADVICE
 
 
 def test_a_deferred_step_a_delay_and_a_delay_that_is_deferred_are_told_apart() -> None:
@@ -392,11 +399,11 @@ def test_after_a_fatal_item_no_other_is_said_to_wait() -> None:
 
 
 def test_of_a_large_map_only_the_first_items_are_told() -> None:
-    world = begun(map_step("m", XS), inputs={"xs": list(range(ITEMS_SHOWN + 5))})
+    world = begun(map_step("m", XS), inputs={"xs": list(range(MAX_ITEMS_SHOWN + 5))})
 
     found = reasons(world.record, START_MS)
 
-    assert len([one for one in found if one.step.startswith("m#")]) == ITEMS_SHOWN
+    assert len([one for one in found if one.step.startswith("m#")]) == MAX_ITEMS_SHOWN
     assert found[-1].words == "5 more items of step m are under way"
 
 
@@ -436,7 +443,7 @@ def test_a_step_that_runs_says_since_when_where_and_until_when() -> None:
         f" at {iso(START_MS + 60_000)}",
     )
     assert reason.until_ms == START_MS + 60_000
-    assert of(world, "a", 70_000)[0].advice == OVERDUE
+    assert of(world, "a", 70_000)[0].advice == OVERDUE_ADVICE
 
 
 def test_a_step_that_runs_without_a_deadline_or_a_name_says_less() -> None:
@@ -668,7 +675,7 @@ def test_whatever_happens_every_open_step_says_what_it_waits_for_and_none_could_
         event = any_event(draw, world, seen)
         if event is None:
             world.now_ms += 1_000
-        elif not decide(world.record, [event], world.moment()).refused:
+        elif not decide(world.record, [event], world.moment()).rejected:
             seen.append(event)
             world.decide(event)
 
@@ -676,10 +683,10 @@ def test_whatever_happens_every_open_step_says_what_it_waits_for_and_none_could_
         told_of = {reason.step.partition("#")[0] for reason in found}
         open_steps = {one for one, step in world.record.steps.items() if not step.is_final}
         assert told_of >= (set() if world.record.is_final else open_steps)
-        assert {reason.code for reason in found} <= set(Code)
-        assert not [reason for reason in found if reason.code in (Code.READY, Code.LOST)]
+        assert {reason.code for reason in found} <= set(ReasonCode)
+        assert not [reason for reason in found if reason.code in (ReasonCode.READY, ReasonCode.LOST)]
         for unit, _ in world.record.units():
-            assert reasons_of(world.record, unit, world.now_ms)
+            assert explain_unit(world.record, unit, world.now_ms)
     assert world.record.status in WorkflowStatus
 
 
@@ -701,11 +708,11 @@ def test_whatever_happens_every_open_step_says_what_it_waits_for_and_none_could_
     ],
 )
 def test_spans_of_time_are_said_in_two_units(ms: int, words: str) -> None:
-    assert in_words(ms) == words
+    assert format_duration(ms) == words
 
 
 def test_names_are_listed() -> None:
-    assert [listed([]), listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], 1)] == [
+    assert [join_names([]), join_names(["a"]), join_names(["a", "b"]), join_names(["a", "b", "c"], 1)] == [
         "",
         "a",
         "a and b",
@@ -714,6 +721,6 @@ def test_names_are_listed() -> None:
 
 
 def test_an_error_is_told_by_its_first_line() -> None:
-    assert told({"type": "ValueError", "message": "no\nway"}) == "ValueError: no"
-    assert told({"kind": "timeout"}) == "timeout"
-    assert told({}) == "no reason was given"
+    assert summarize_error({"type": "ValueError", "message": "no\nway"}) == "ValueError: no"
+    assert summarize_error({"kind": "timeout"}) == "timeout"
+    assert summarize_error({}) == "no reason was given"

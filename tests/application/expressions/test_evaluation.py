@@ -28,7 +28,7 @@ from orchestrator.application.expressions.evaluation import (
     resolve,
 )
 from orchestrator.application.expressions.json_logic import _private_copy
-from orchestrator.application.expressions.jsonpath import Descends
+from orchestrator.application.expressions.jsonpath import SupportsDescend
 
 ACCUMULATOR = {"var": "accumulator"}
 HERE = {"var": ""}
@@ -397,7 +397,7 @@ def test_a_path_asks_a_lazy_mapping_for_nothing_but_its_keys() -> None:
 def test_the_longest_step_id_that_fits_wins() -> None:
     steps = Steps({"a": {"output": {"b": 0}}, "a.output": {"output": 1}, "a.b.c": {"output": [5]}})
 
-    assert isinstance(steps, Descends)
+    assert isinstance(steps, SupportsDescend)
     assert evaluate({"var": "steps.a.b.c.output.0"}, {"steps": steps}) == 5
     assert evaluate({"var": "steps.a.output.output"}, {"steps": steps}) == 1
     assert evaluate({"var": ["steps.b.output", "absent"]}, {"steps": steps}) == "absent"

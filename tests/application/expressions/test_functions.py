@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions import functions as operators
 from orchestrator.application.expressions.evaluation import OPERATORS, evaluate
-from orchestrator.application.expressions.functions import MAX_RESULT_BYTES, MAX_SUBJECT, kind
+from orchestrator.application.expressions.functions import MAX_RESULT_BYTES, MAX_SUBJECT_LENGTH, kind
 from orchestrator.application.expressions.safe_regex import BadPattern, compile_pattern
 
 NOW = "2026-11-16T04:42:00.123Z"  # a Monday
@@ -117,7 +117,7 @@ def test_an_operator_gives_its_value(rule: Any, expected: Any) -> None:
         ({"str.contains": [["a"], "a"]}, "str.contains: wants a text, got a list"),
         ({"str.matches": ["a", 1]}, "str.matches: wants a text, got a number"),
         ({"str.matches": ["a", "("]}, r"str.matches: expected \)"),
-        ({"str.matches": ["a" * (MAX_SUBJECT + 1), "a"]}, "str.matches: the text is longer"),
+        ({"str.matches": ["a" * (MAX_SUBJECT_LENGTH + 1), "a"]}, "str.matches: the text is longer"),
         ({"list.length": None}, "list.length: wants a list or a text or an object, got null"),
         ({"list.length": [1, 2, 3]}, "list.length takes 1 arguments, got 3"),
         ({"list.sort": [[1, "a"]]}, "list.sort: wants all numbers or all texts"),
@@ -230,7 +230,7 @@ PATTERNS = [
 def test_a_pattern_finds_what_the_standard_library_finds(pattern: str, subject: str) -> None:
     expected = re.search(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern, subject)
 
-    assert compile_pattern(pattern).found_in(subject) is (expected is not None)
+    assert compile_pattern(pattern).is_found_in(subject) is (expected is not None)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_pattern_outside_of_what_is_safe_is_refused(pattern: str) -> None:
 def test_a_pattern_that_would_backtrack_for_ever_answers_at_once(pattern: str) -> None:
     started = process_time()
 
-    assert not compile_pattern(pattern).found_in("a" * (MAX_SUBJECT - 1) + "!")
+    assert not compile_pattern(pattern).is_found_in("a" * (MAX_SUBJECT_LENGTH - 1) + "!")
     assert process_time() - started < 2
 
 

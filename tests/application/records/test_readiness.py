@@ -19,7 +19,12 @@ from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.transitions import on_step_result
 from orchestrator.application.records.decisions import Dispatch
 from orchestrator.application.records.events import Moment, StepEvent
-from orchestrator.application.records.readiness import Agenda, PositionChanges, Readiness, ReadinessChanges
+from orchestrator.application.records.readiness import (
+    PositionChanges,
+    PositionQueue,
+    Readiness,
+    ReadinessChanges,
+)
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 
@@ -329,7 +334,7 @@ def test_an_event_costs_what_it_touches_not_what_the_workflow_holds(
 
 
 def test_positions_are_taken_in_order_and_what_was_discarded_is_passed_over() -> None:
-    agenda = Agenda([1, 3, 5, 7])
+    agenda = PositionQueue([1, 3, 5, 7])
     agenda.add(4)
     agenda.add(2)
 
@@ -342,7 +347,7 @@ def test_positions_are_taken_in_order_and_what_was_discarded_is_passed_over() ->
 
 
 def test_what_is_discarded_after_it_was_added_is_not_there_any_more() -> None:
-    agenda = Agenda([2])
+    agenda = PositionQueue([2])
 
     agenda.add(9)
     agenda.discard(9)

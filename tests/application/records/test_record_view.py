@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.record_view import Shown, shown_of
+from orchestrator.application.records.record_view import RecordView, make_record_view
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.redaction.by_key import REDACTED
 from orchestrator.application.spec.model import WebhookSpec
 from orchestrator.application.spec.validation import check_spec
-from orchestrator.cli.commands.dead_letters import _visible
+from orchestrator.cli.commands.dead_letters import _redact_letter
 from orchestrator.cli.output import overview, report
 from orchestrator.cli.output.progress import PlainProgress
 from orchestrator.cli.output.step_details import details
-from orchestrator.cli.output.values import visible, visible_text
+from orchestrator.cli.output.values import redact_text, redact_value
 from orchestrator.local.what_if import what_if
 from orchestrator.redis_rq.dead_letters import DeadLetter
 from specworld import task, world_of
@@ -56,27 +56,27 @@ def record() -> WorkflowRecord:
 
 
 def test_the_same_value_is_hidden_wherever_else_it_stands(record: WorkflowRecord) -> None:
-    assert visible(record, ERROR)["message"] == f"no login with {REDACTED} for ada"
-    assert visible(record, {"a": ["of DE001234", "ada"], "token": 1}) == {
+    assert redact_value(record, ERROR)["message"] == f"no login with {REDACTED} for ada"
+    assert redact_value(record, {"a": ["of DE001234", "ada"], "token": 1}) == {
         "a": [f"of {REDACTED}", "ada"],
         "token": REDACTED,
     }
-    assert visible_text(record, f'{{"error": "{PASSWORD}"}}') == f'{{"error": "{REDACTED}"}}'
+    assert redact_text(record, f'{{"error": "{PASSWORD}"}}') == f'{{"error": "{REDACTED}"}}'
 
 
 def test_each_record_has_its_own(record: WorkflowRecord) -> None:
     other = WorkflowRecord(record.loaded, "l-2", inputs={"token": "swordfish"}, created_at=record.created_at)
 
-    assert visible(record, "swordfish") == "swordfish"
-    assert visible(other, "swordfish") == REDACTED
-    assert visible(record, PASSWORD) == REDACTED
+    assert redact_value(record, "swordfish") == "swordfish"
+    assert redact_value(other, "swordfish") == REDACTED
+    assert redact_value(record, PASSWORD) == REDACTED
 
 
 def test_no_view_has_it(record: WorkflowRecord) -> None:
     views = [
         report.as_json(record),
         report.summary(record),
-        "\n".join(overview.result(record)),
+        "\n".join(overview.format_result(record)),
         str(overview.step_rows(record, NOW_MS)),
         *(
             "\n".join(details(record, unit, NOW_MS, {"again": PASSWORD}))
@@ -106,9 +106,9 @@ def test_the_progress_of_a_run_does_not_have_it(
 def test_names_that_only_somebody_else_knows_are_hidden_too(record: WorkflowRecord) -> None:
     record.inputs["pin"] = "0815-4711"
 
-    assert shown_of(record)("0815-4711") == "0815-4711"
-    assert shown_of(record, ["pin"])("0815-4711") == REDACTED
-    assert Shown([], [])("0815-4711") == "0815-4711"
+    assert make_record_view(record)("0815-4711") == "0815-4711"
+    assert make_record_view(record, ["pin"])("0815-4711") == REDACTED
+    assert RecordView([], [])("0815-4711") == "0815-4711"
 
 
 # ---- what leaves
@@ -161,7 +161,7 @@ def letter(reason: str, **fields: Any) -> DeadLetter:
 
 
 def test_a_dead_letter_is_shown_without_it() -> None:
-    reason, fields = _visible(
+    reason, fields = _redact_letter(
         letter(
             f"cannot take {PASSWORD}",
             type="result",
@@ -188,7 +188,7 @@ def test_moments_are_not_hidden_by_chance() -> None:
     """A number is only a secret if it is one as a whole."""
     at = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
 
-    assert Shown([], [{"token": "2026-01"}])({"at": at, "n": 2026}) == {
+    assert RecordView([], [{"token": "2026-01"}])({"at": at, "n": 2026}) == {
         "at": f"{REDACTED}-01T00:00:00+00:00",
         "n": 2026,
     }

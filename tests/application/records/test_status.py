@@ -11,15 +11,15 @@ from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import IllegalTransition
 from orchestrator.application.records.events import Moment
 from orchestrator.application.records.status import (
-    ACTIVE_STEPS,
-    FINAL_STEPS,
-    FINAL_WORKFLOWS,
-    STEP_MOVES,
-    WORKFLOW_MOVES,
+    ACTIVE_STEP_STATUSES,
+    FINAL_STEP_STATUSES,
+    FINAL_WORKFLOW_STATUSES,
+    STEP_TRANSITIONS,
+    WORKFLOW_TRANSITIONS,
     StepStatus,
     WorkflowStatus,
-    check_step_move,
-    check_workflow_move,
+    check_step_transition,
+    check_workflow_transition,
 )
 from orchestrator.application.records.step_record import StepRecord
 
@@ -57,20 +57,20 @@ WORKFLOW_PAIRS = list(product(WorkflowStatus, WorkflowStatus))
 
 
 def test_the_tables_name_every_status() -> None:
-    assert set(STEP_TABLE) == set(StepStatus) == set(STEP_MOVES)
-    assert set(WORKFLOW_TABLE) == set(WorkflowStatus) == set(WORKFLOW_MOVES)
+    assert set(STEP_TABLE) == set(StepStatus) == set(STEP_TRANSITIONS)
+    assert set(WORKFLOW_TABLE) == set(WorkflowStatus) == set(WORKFLOW_TRANSITIONS)
 
 
 @pytest.mark.parametrize(("before", "after"), STEP_PAIRS)
 def test_a_step_moves_where_the_table_says_and_nowhere_else(before: StepStatus, after: StepStatus) -> None:
     legal = after in STEP_TABLE[before].split()
 
-    assert (after in STEP_MOVES[before]) == legal
+    assert (after in STEP_TRANSITIONS[before]) == legal
     if legal:
-        check_step_move("a", before, after)
+        check_step_transition("a", before, after)
     else:
         with pytest.raises(IllegalTransition, match=f"'a' must not go from {before} to {after}") as caught:
-            check_step_move("a", before, after)
+            check_step_transition("a", before, after)
         assert (caught.value.before, caught.value.after) == (before, after)
 
 
@@ -80,12 +80,12 @@ def test_a_workflow_moves_where_the_table_says_and_nowhere_else(
 ) -> None:
     legal = after in WORKFLOW_TABLE[before].split()
 
-    assert (after in WORKFLOW_MOVES[before]) == legal
+    assert (after in WORKFLOW_TRANSITIONS[before]) == legal
     if legal:
-        check_workflow_move(before, after)
+        check_workflow_transition(before, after)
     else:
         with pytest.raises(IllegalTransition, match=f"from {before} to {after}"):
-            check_workflow_move(before, after)
+            check_workflow_transition(before, after)
 
 
 @pytest.mark.parametrize(("before", "after"), STEP_PAIRS)
@@ -140,10 +140,10 @@ def test_a_set_resets_every_status_but_halted(status: StepStatus) -> None:
 
 
 def test_final_and_active_statuses_are_those_of_the_language() -> None:
-    assert sorted(FINAL_STEPS) == ["cancelled", "complete", "failed", "filtered", "halted", "skipped"]
-    assert sorted(ACTIVE_STEPS) == ["deferred", "in_progress", "on_hold", "retry", "waiting"]
-    assert sorted(FINAL_WORKFLOWS) == ["cancelled", "complete", "failed", "halted"]
-    assert set(StepStatus) - FINAL_STEPS - ACTIVE_STEPS == {StepStatus.READY}
+    assert sorted(FINAL_STEP_STATUSES) == ["cancelled", "complete", "failed", "filtered", "halted", "skipped"]
+    assert sorted(ACTIVE_STEP_STATUSES) == ["deferred", "in_progress", "on_hold", "retry", "waiting"]
+    assert sorted(FINAL_WORKFLOW_STATUSES) == ["cancelled", "complete", "failed", "halted"]
+    assert set(StepStatus) - FINAL_STEP_STATUSES - ACTIVE_STEP_STATUSES == {StepStatus.READY}
 
 
 # ---- what is stored

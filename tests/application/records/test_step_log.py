@@ -12,12 +12,12 @@ import pytest
 
 from orchestrator.application.errors import StoreError
 from orchestrator.application.records.step_log import (
-    LEFT_OUT,
-    LONGEST,
-    MOST_OF_A_RUN,
-    Allowance,
-    Line,
-    of_step,
+    LINES_OMITTED,
+    MAX_LINE_LENGTH,
+    MAX_LINES_PER_RUN,
+    LogLine,
+    StepLogLimiter,
+    filter_by_step,
 )
 from orchestrator.backend import (
     Backend,
@@ -27,54 +27,60 @@ from orchestrator.backend import (
     SqliteRunner,
     SqliteStore,
 )
-from orchestrator.cli.output.step_log import among, entry_of, last_words, of_one, sections
+from orchestrator.cli.output.step_log import (
+    format_log_sections,
+    format_unit_log,
+    last_log_lines,
+    merge_log_lines,
+    to_history_entry,
+)
 from orchestrator.local.workflow import Workflow
 
-LINE = Line("a", 0, 1, "2026-01-01T00:00:01.000Z", "one")
+LINE = LogLine("a", 0, 1, "2026-01-01T00:00:01.000Z", "one")
 
 
 # ---- how much is kept
 
 
 def test_a_text_is_kept_line_by_line() -> None:
-    assert Allowance().lines("one") == ["one"]
-    assert Allowance().lines("one\ntwo\r\n\nfour\n") == ["one", "two", "", "four"]
-    assert Allowance().lines("") == [""]
+    assert StepLogLimiter().lines("one") == ["one"]
+    assert StepLogLimiter().lines("one\ntwo\r\n\nfour\n") == ["one", "two", "", "four"]
+    assert StepLogLimiter().lines("") == [""]
 
 
 def test_a_long_line_is_cut() -> None:
-    assert Allowance().lines("x" * LONGEST) == ["x" * LONGEST]
-    assert Allowance().lines("x" * LONGEST + "yz") == ["x" * LONGEST + "..."]
+    assert StepLogLimiter().lines("x" * MAX_LINE_LENGTH) == ["x" * MAX_LINE_LENGTH]
+    assert StepLogLimiter().lines("x" * MAX_LINE_LENGTH + "yz") == ["x" * MAX_LINE_LENGTH + "..."]
 
 
 def test_what_cannot_be_stored_is_replaced() -> None:
-    assert Allowance().lines("\ud83d!") == ["?!"]
+    assert StepLogLimiter().lines("\ud83d!") == ["?!"]
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 5_000])
 def test_after_the_last_line_one_says_that_there_were_more(at_once: int) -> None:
-    allowance, kept = Allowance(), list[str]()
+    allowance, kept = StepLogLimiter(), list[str]()
 
     for _ in range(0, 5_000, at_once):
         kept += allowance.lines("\n".join(["x"] * at_once))
 
-    assert kept == ["x"] * MOST_OF_A_RUN + [LEFT_OUT]
+    assert kept == ["x"] * MAX_LINES_PER_RUN + [LINES_OMITTED]
 
 
 def test_whoever_says_no_more_than_that_is_kept_whole() -> None:
-    allowance = Allowance()
+    allowance = StepLogLimiter()
 
-    assert allowance.lines("\n".join(["x"] * MOST_OF_A_RUN)) == ["x"] * MOST_OF_A_RUN
-    assert allowance.lines("y") == [LEFT_OUT]
+    assert allowance.lines("\n".join(["x"] * MAX_LINES_PER_RUN)) == ["x"] * MAX_LINES_PER_RUN
+    assert allowance.lines("y") == [LINES_OMITTED]
     assert allowance.lines("z") == []
 
 
 def test_the_lines_of_a_step_are_those_of_its_items_too() -> None:
     lines = [replace(LINE, step=step) for step in ("m", "m#0", "m#undo", "mm", "a")]
 
-    assert [one.step for one in of_step(lines, "m")] == ["m", "m#0", "m#undo"]
-    assert [one.step for one in of_step(lines, "m#0")] == ["m#0"]
-    assert of_step(lines, None) == lines
+    assert [one.step for one in filter_by_step(lines, "m")] == ["m", "m#0", "m#undo"]
+    assert [one.step for one in filter_by_step(lines, "m#0")] == ["m#0"]
+    assert filter_by_step(lines, None) == lines
 
 
 # ---- in one process
@@ -136,7 +142,7 @@ def test_a_worker_of_ones_own_keeps_lines_where_it_is_told(makes: Makes) -> None
 
 def test_a_store_that_cannot_keep_a_line_fails_no_step(caplog: pytest.LogCaptureFixture) -> None:
     class Full(InMemoryStore):
-        def add_lines(self, workflow_execution_id: str, lines: Any) -> None:
+        def add_log_lines(self, workflow_execution_id: str, lines: Any) -> None:
             raise StoreError("the disk is full")
 
     backend = Backend({"a": lambda inputs, log: log("hello")}, store=Full())
@@ -187,10 +193,10 @@ def test_a_line_stands_between_the_dispatch_of_its_run_and_the_end_of_it() -> No
     ]
     lines = [LINE, replace(LINE, at=later, text="two")]
 
-    told = [one.get("line") or one.get("to") or "workflow" for one in among(history, lines)]
+    told = [one.get("line") or one.get("to") or "workflow" for one in merge_log_lines(history, lines)]
 
     assert told == ["in_progress", "one", "workflow", "two", "complete", "in_progress"]
-    assert entry_of(LINE) == {"at": at, "step": "a", "run_id": 0, "attempt": 1, "line": "one"}
+    assert to_history_entry(LINE) == {"at": at, "step": "a", "run_id": 0, "attempt": 1, "line": "one"}
 
 
 def test_the_last_words_are_those_of_steps_that_run_or_did_not_get_on() -> None:
@@ -200,21 +206,21 @@ def test_the_last_words_are_those_of_steps_that_run_or_did_not_get_on() -> None:
     workflow.run()
     record, lines = backend.load(workflow.id), workflow.lines()
 
-    words = last_words(record, lines)
+    words = last_log_lines(record, lines)
 
     assert {unit: [one.text for one in said] for unit, said in words.items()} == {
         "a": ["attempt 1", "17", "0.5: half", "of it", "soon"]
     }
-    assert sections(words)[0] == "a says:"
-    assert sections(words)[1] == f"  {lines[0].at[11:23]}  attempt 1"
+    assert format_log_sections(words)[0] == "a says:"
+    assert format_log_sections(words)[1] == f"  {lines[0].at[11:23]}  attempt 1"
 
 
 def test_of_one_step_the_end_is_shown_and_how_to_see_all() -> None:
     lines = [replace(LINE, attempt=2, text=str(n)) for n in range(25)]
 
-    told = of_one("x1", "a#undo", lines)
+    told = format_unit_log("x1", "a#undo", lines)
 
     assert told[:2] == ["says:", "  00:00:01.000  (attempt 2) 5"]
     assert told[-1] == "  and 5 before; orchestrator history x1 --step a shows all"
-    assert len(of_one("x1", "a", lines[:20])) == 21
-    assert of_one("x1", "a", []) == []
+    assert len(format_unit_log("x1", "a", lines[:20])) == 21
+    assert format_unit_log("x1", "a", []) == []

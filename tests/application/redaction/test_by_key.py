@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreworld import World, document, step
-from orchestrator.application.redaction.by_key import DEEPEST, REDACTED, is_secret, redacted, redacted_text
+from orchestrator.application.redaction.by_key import (
+    MAX_REDACTION_DEPTH,
+    REDACTED,
+    is_secret_key,
+    redact_by_key,
+    redact_text,
+)
 
 keys = st.sampled_from(["user", "password", "n", "Api-Key", "iban", "deep"])
 values: st.SearchStrategy[Any] = st.recursive(
@@ -50,42 +56,47 @@ values: st.SearchStrategy[Any] = st.recursive(
     ],
 )
 def test_a_usual_name_of_a_secret_is_one(key: str) -> None:
-    assert is_secret(key)
-    assert redacted({key: "s3cret"}) == {key: REDACTED}
+    assert is_secret_key(key)
+    assert redact_by_key({key: "s3cret"}) == {key: REDACTED}
 
 
 @pytest.mark.parametrize(
     "key", ["user", "key", "pwned", "passenger", "name", "author", "", "apikeeper", "of_" * 100]
 )
 def test_other_names_are_none(key: str) -> None:
-    assert not is_secret(key)
+    assert not is_secret_key(key)
 
 
 def test_a_document_may_name_others_which_are_meant_whole_and_in_any_case() -> None:
     value = {"iban": 1, "IBAN": 2, "ibans": 3, "password": 4}
 
-    assert redacted(value, ["Iban"]) == {"iban": REDACTED, "IBAN": REDACTED, "ibans": 3, "password": REDACTED}
+    assert redact_by_key(value, ["Iban"]) == {
+        "iban": REDACTED,
+        "IBAN": REDACTED,
+        "ibans": 3,
+        "password": REDACTED,
+    }
 
 
 def test_it_is_found_at_any_depth_and_hides_all_that_is_below() -> None:
     value = {"users": [{"name": "ada", "password": {"hash": "x"}}, ("a", {"token": [1, 2]})], "n": 1}
 
-    assert redacted(value) == {
+    assert redact_by_key(value) == {
         "users": [{"name": "ada", "password": REDACTED}, ["a", {"token": REDACTED}]],
         "n": 1,
     }
 
 
 def test_where_there_is_nothing_nothing_is_hidden() -> None:
-    assert redacted({"password": None}) == {"password": None}
-    assert redacted("password") == "password"
-    assert redacted(None) is None
+    assert redact_by_key({"password": None}) == {"password": None}
+    assert redact_by_key("password") == "password"
+    assert redact_by_key(None) is None
 
 
 def test_the_value_itself_stays_as_it_is() -> None:
     value = {"password": "x", "below": [{"token": "y"}]}
 
-    redacted(value)
+    redact_by_key(value)
 
     assert value == {"password": "x", "below": [{"token": "y"}]}
 
@@ -93,19 +104,19 @@ def test_the_value_itself_stays_as_it_is() -> None:
 @pytest.mark.parametrize("wrap", [lambda inner: {"a": inner}, lambda inner: [inner]])
 def test_what_is_too_deep_to_be_looked_at_is_hidden(wrap: Any) -> None:
     value: Any = {"password": "s3cret"}
-    for _ in range(5 * DEEPEST):
+    for _ in range(5 * MAX_REDACTION_DEPTH):
         value = wrap(value)
 
-    assert "s3cret" not in json.dumps(redacted(value))
+    assert "s3cret" not in json.dumps(redact_by_key(value))
 
 
 @given(values)
 def test_no_secret_is_left_and_nothing_else_is_touched(value: Any) -> None:
-    shown = redacted(value, ["iban"])
+    shown = redact_by_key(value, ["iban"])
 
-    assert redacted(shown, ["iban"]) == shown
+    assert redact_by_key(shown, ["iban"]) == shown
     assert _pairs(shown) == [
-        (key, REDACTED if one is not None and is_secret(key, ["iban"]) else one)
+        (key, REDACTED if one is not None and is_secret_key(key, ["iban"]) else one)
         for key, one in _pairs(value, until=["iban"])
     ]
 
@@ -118,7 +129,7 @@ def _pairs(value: Any, until: Any = None) -> list[tuple[str, Any]]:
         return []
     found: list[tuple[str, Any]] = []
     for key, one in value.items():
-        is_hidden = until is not None and one is not None and is_secret(key, until)
+        is_hidden = until is not None and one is not None and is_secret_key(key, until)
         found.append((key, None if isinstance(one, dict | list) and not is_hidden else one))
         found += [] if is_hidden else _pairs(one, until)
     return found
@@ -144,7 +155,7 @@ def _pairs(value: Any, until: Any = None) -> list[tuple[str, Any]]:
     ],
 )
 def test_of_a_text_what_looks_like_a_secret_is_hidden(text: str, shown: str) -> None:
-    assert redacted_text(text, ["iban"]) == shown
+    assert redact_text(text, ["iban"]) == shown
 
 
 # ---- the history

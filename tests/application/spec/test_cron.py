@@ -263,7 +263,7 @@ def watched(fields: tuple[Part, ...], zone: str, begin: datetime, minutes: int) 
 
 def fitting(fields: tuple[Part, ...]) -> Callable[[datetime], bool]:
     minutes, hours, days, months, weekdays = fields
-    is_either = not (days.text.startswith("*") or weekdays.text.startswith("*"))
+    matches_day_or_weekday = not (days.text.startswith("*") or weekdays.text.startswith("*"))
 
     def fits(face: datetime) -> bool:
         is_day = face.day in days.values
@@ -272,7 +272,7 @@ def fitting(fields: tuple[Part, ...]) -> Callable[[datetime], bool]:
             face.minute in minutes.values
             and face.hour in hours.values
             and face.month in months.values
-            and (is_day or is_weekday if is_either else is_day and is_weekday)
+            and (is_day or is_weekday if matches_day_or_weekday else is_day and is_weekday)
         )
 
     return fits

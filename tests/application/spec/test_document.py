@@ -202,29 +202,29 @@ def test_text_in_braces_that_is_not_json_is_yaml() -> None:
 
 
 def test_places_are_those_of_values_of_keys_and_of_the_nearest_ancestor() -> None:
-    places = read_document("name: x\nsteps:\n  - op: a\n    input: {k.v: [1, 2]}\n").places
+    source_map = read_document("name: x\nsteps:\n  - op: a\n    input: {k.v: [1, 2]}\n").source_map
 
-    assert places.find("") == (1, 1)
-    assert places.find("steps[0].op") == (3, 9)
-    assert places.find("steps[0].op", of_key=True) == (3, 5)
-    assert places.find('steps[0].input["k.v"][1]') == (4, 22)
-    assert places.find("steps[0].input.k.v[1]") == (4, 22)
-    assert places.find(("steps", 0, "input", "k.v", 0)) == (4, 19)
-    assert places.find("steps[0].branch[1].action") == (3, 5)
-    assert places.find("steps[7].op") == (3, 3)
+    assert source_map.find("") == (1, 1)
+    assert source_map.find("steps[0].op") == (3, 9)
+    assert source_map.find("steps[0].op", of_key=True) == (3, 5)
+    assert source_map.find('steps[0].input["k.v"][1]') == (4, 22)
+    assert source_map.find("steps[0].input.k.v[1]") == (4, 22)
+    assert source_map.find(("steps", 0, "input", "k.v", 0)) == (4, 19)
+    assert source_map.find("steps[0].branch[1].action") == (3, 5)
+    assert source_map.find("steps[7].op") == (3, 3)
 
 
 def test_an_alias_is_where_it_is_used_and_its_inside_where_it_was_written() -> None:
-    places = read_document("a: &a {x: 1}\nb: *a\nc:\n  <<: *a\n").places
+    source_map = read_document("a: &a {x: 1}\nb: *a\nc:\n  <<: *a\n").source_map
 
-    assert places.find("b") == (2, 4)
-    assert places.find("b.x") == places.find("c.x") == (1, 11)
+    assert source_map.find("b") == (2, 4)
+    assert source_map.find("b.x") == source_map.find("c.x") == (1, 11)
 
 
 def test_json_has_places_too() -> None:
-    places = read_document('{"steps": [\n  {"op": "a"}]}').places
+    source_map = read_document('{"steps": [\n  {"op": "a"}]}').source_map
 
-    assert places.find("steps[0].op") == (2, 10)
+    assert source_map.find("steps[0].op") == (2, 10)
 
 
 def test_data_made_in_python_is_checked_like_json() -> None:

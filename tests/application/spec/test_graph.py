@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.application.spec.graph import Graph
-from orchestrator.application.spec.graph_builder import Fault, build_graph
+from orchestrator.application.spec.graph_builder import EdgeProblem, build_graph
 from orchestrator.application.spec.model import StepSpec
 
 
@@ -24,7 +24,7 @@ def graph_of(*steps: StepSpec) -> Graph:
     return graph
 
 
-def faults_of(*steps: StepSpec) -> list[Fault]:
+def faults_of(*steps: StepSpec) -> list[EdgeProblem]:
     return build_graph(steps)[1]
 
 
@@ -85,7 +85,9 @@ def test_a_nested_reference_to_a_descendant_reads_the_last_round() -> None:
 def test_a_whole_reference_to_a_descendant_closes_a_cycle() -> None:
     [fault] = faults_of(step("a", v=reads("c")), step("b", "a"), step("c", "b"))
 
-    assert fault == Fault("a", ("input", "v"), "cycle", "these steps wait for each other: a -> c -> b -> a")
+    assert fault == EdgeProblem(
+        "a", ("input", "v"), "cycle", "these steps wait for each other: a -> c -> b -> a"
+    )
 
 
 def test_a_cycle_of_references_alone_is_a_cycle() -> None:
@@ -126,7 +128,7 @@ def test_a_step_that_is_read_twice_is_one_parent() -> None:
 def test_what_depends_on_a_step_in_two_ways_is_counted_once() -> None:
     graph = graph_of(step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c"))
 
-    assert graph.closure(["a"]) == ["b", "c", "d"]
+    assert graph.descendants(["a"]) == ["b", "c", "d"]
 
 
 def test_only_a_join_by_number_or_expression_is_judged_before_all_parents_have_ended() -> None:
@@ -200,8 +202,8 @@ def test_a_chain_of_ten_thousand_steps_has_a_closure() -> None:
     n = 10_000
     graph = graph_of(*(step(f"s{i}", *[f"s{i - 1}"] * (i > 0)) for i in range(n)))
 
-    assert graph.closure(["s0"]) == [f"s{i}" for i in range(1, n)]
-    assert graph.closure(["s9998"]) == ["s9999"]
+    assert graph.descendants(["s0"]) == [f"s{i}" for i in range(1, n)]
+    assert graph.descendants(["s9998"]) == ["s9999"]
 
 
 def test_ten_thousand_steps_may_meet_in_one() -> None:
@@ -209,7 +211,7 @@ def test_ten_thousand_steps_may_meet_in_one() -> None:
     graph = graph_of(step("start"), *(step(name, "start") for name in wide), step("end", *wide))
 
     assert graph.parents["end"] == graph.children["start"] == tuple(wide)
-    assert graph.closure(["s5"]) == ["end"]
+    assert graph.descendants(["s5"]) == ["end"]
 
 
 def test_thousands_of_steps_may_read_the_last_round_of_a_descendant() -> None:
@@ -247,7 +249,7 @@ def test_a_closure_is_all_that_can_be_reached(
     reached = set(ids)
     for _ in range(n):
         reached |= {s.id for s in steps if reached & set(s.depends_on)}
-    assert graph.closure(ids) == [s.id for s in steps if s.id in reached - ids]
+    assert graph.descendants(ids) == [s.id for s in steps if s.id in reached - ids]
 
 
 @given(EDGES, EDGES)

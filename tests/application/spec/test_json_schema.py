@@ -12,8 +12,8 @@ import pytest
 from orchestrator.application.spec.document import read_document
 from orchestrator.application.spec.json_schema import DIALECT, schema
 from orchestrator.application.spec.model import RetrySpec, WaitSpec, WebhookSpec
-from orchestrator.application.spec.part_models import Written
-from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
+from orchestrator.application.spec.part_models import SpecModel
+from orchestrator.application.spec.step_models import StepModel, WorkflowModel
 from orchestrator.application.spec.validation import load_spec
 
 EXAMPLE = """
@@ -147,7 +147,7 @@ def test_the_schema_is_plain_json_for_editors_of_today(everything: dict[str, Any
     assert everything["$schema"] == DIALECT
     assert everything["title"] == "Workflow"
     assert json.loads(json.dumps(everything)) == everything
-    assert "Written" not in json.dumps(everything)
+    assert "Model" not in json.dumps(everything)
     assert "x-see" not in json.dumps(everything)
 
 
@@ -161,13 +161,13 @@ def test_every_key_has_a_description(everything: dict[str, Any]) -> None:
 
 
 def test_the_schema_has_every_key_of_every_model(everything: dict[str, Any]) -> None:
-    models: dict[str, type[Written]] = {
-        model.__name__.removeprefix("Written"): model for model in Written.__subclasses__()
+    models: dict[str, type[SpecModel]] = {
+        model.__name__.removesuffix("Model"): model for model in SpecModel.__subclasses__()
     }
-    models = models | {"Step": WrittenStep}
+    models = models | {"Step": StepModel}
     found = {part["title"]: set(part["properties"]) for part in described(everything) if "title" in part}
 
-    assert found.pop("Workflow") == set(WrittenDocument.key_names())
+    assert found.pop("Workflow") == set(WorkflowModel.key_names())
     assert found == {name: set(models[name].key_names()) for name in found}
     assert len(found) >= 15
 

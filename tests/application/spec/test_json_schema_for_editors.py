@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.expressions.evaluation import OPERATORS
 from orchestrator.application.spec.document import read_document
-from orchestrator.application.spec.json_schema import WORDS, schema
+from orchestrator.application.spec.json_schema import OPERATOR_DESCRIPTIONS, schema
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 
@@ -233,4 +233,4 @@ def test_every_key_is_explained() -> None:
 
 
 def test_every_operator_is_explained() -> None:
-    assert WORDS.keys() == OPERATORS
+    assert OPERATOR_DESCRIPTIONS.keys() == OPERATORS

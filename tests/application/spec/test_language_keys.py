@@ -29,8 +29,8 @@ from orchestrator.application.spec.model import (
     WebhookSpec,
     WorkflowSpec,
 )
-from orchestrator.application.spec.part_models import Written
-from orchestrator.application.spec.step_models import WrittenStep
+from orchestrator.application.spec.part_models import SpecModel
+from orchestrator.application.spec.step_models import StepModel
 from orchestrator.application.spec.validation import CODES, WARNINGS, check_spec, load_spec
 
 READ = {"var": "steps.a.output.x"}
@@ -86,7 +86,7 @@ def test_a_step_without_the_rarer_keys_has_their_defaults() -> None:
 
 
 def test_null_is_nothing_written() -> None:
-    optional = set(WrittenStep.key_names()) - {
+    optional = set(StepModel.key_names()) - {
         *("id", "op", "max_attempts", "attempts_on", "on_error", "queue", "timeout", "defer_ms", "priority"),
         "skip_output_mapping",
     }
@@ -333,7 +333,7 @@ def test_a_key_of_the_document_is_settled(keys: dict[str, Any], expected: dict[s
 def test_the_policy_of_the_runner_is_that_of_the_steps_but_not_written_there() -> None:
     [only] = document(runner={"on_error": "continue"}).steps
 
-    assert (only.on_error, only.on_error_written) == ("continue", False)
+    assert (only.on_error, only.has_own_on_error) == ("continue", False)
 
 
 API = {"type": "http", "configuration": {"url": "u", "headers": {"a": 1, "b": 2}, "codes": [200, 201]}}
@@ -471,7 +471,7 @@ steps:
 NO_DURATION = 'must be whole seconds, or a text such as "500ms", "30s", "5m", "24h", "7d"'
 EXAMPLE = 'such as {"var": "steps.a.output.x"}'
 NEEDS = "needs either a signal or any: a list of events"
-CONVERT = "use orchestrator convert, or write an expression"
+CONVERT_HINT = "use orchestrator convert, or write an expression"
 CONDITION = 'write an expression, such as {"==": [{"var": "input.x"}, 1]}'
 NOT_ONE = "must be all, any, done, a number of steps from 1, or an expression"
 
@@ -703,14 +703,14 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "op: f\n    output: [{name: x, type: jmespath, value: ^length(y)}]",
         ".output[0].value",
         "the path 'length(y)' is more than names, [0] and one [*]",
-        CONVERT,
+        CONVERT_HINT,
     ),
     (
         "bad_path",
         "op: f\n    output: [{name: x, type: jmespath, value: ^'a[*].b[*].c'}]",
         ".output[0].value",
         "the path 'a[*].b[*].c' is more than names, [0] and one [*]",
-        CONVERT,
+        CONVERT_HINT,
     ),
     ("unknown_operator", "op: f\n    output: {x: {if: [^{grater: 1}]}}", ".output.x.if[0]", "", None),
     (
@@ -1370,7 +1370,7 @@ def test_a_flow_is_a_list_of_steps_with_names() -> None:
     ],
 )
 def test_a_template_in_a_flow_is_refused(text: str, path: str) -> None:
-    check_case(text, "bad_type", path, "a template is not evaluated here", CONVERT)
+    check_case(text, "bad_type", path, "a template is not evaluated here", CONVERT_HINT)
 
 
 def test_outside_of_a_flow_two_braces_are_text() -> None:
@@ -1398,7 +1398,7 @@ def test_duplicates_and_limits_name_the_key_that_was_written() -> None:
 # Warnings ---------------------------------------------------------------------------------------------------
 
 
-def warnings_of(text: str) -> list[tuple[str, str, str, int | None]]:
+def find_warnings(text: str) -> list[tuple[str, str, str, int | None]]:
     return [(found.path, found.code, found.message, found.line) for found in load_spec(text).warnings]
 
 
@@ -1414,7 +1414,7 @@ steps:
 """
 
     words = "step 'reader' reads state.{}, which step 'writer' writes, and neither waits for the other"
-    assert warnings_of(text) == [
+    assert find_warnings(text) == [
         ("steps[2].input.x", "state_read_race", words.format("total"), 5),
         ("steps[2].input.y", "state_read_race", words.format("own"), 5),
     ]
@@ -1431,7 +1431,7 @@ steps:
 def test_what_is_not_written_or_ones_own_is_no_race(writer: str) -> None:
     reader = "" if "id: w" in writer else ", {op: r, input: {x: {var: state.x}}}"
 
-    assert warnings_of(f"steps: [{{op: f, {writer}}}{reader}]") == []
+    assert find_warnings(f"steps: [{{op: f, {writer}}}{reader}]") == []
 
 
 def test_races_of_very_many_steps_are_found_in_reasonable_time() -> None:
@@ -1456,7 +1456,7 @@ steps:
   - {op: d}
 """
 
-    assert warnings_of(text) == [
+    assert find_warnings(text) == [
         ("sources.unused", "unused_source", "no step and no other source uses 'unused'", 7)
     ]
 
@@ -1470,7 +1470,7 @@ steps:
       flow: [{op: a, max_attempts: 2, attempts_on: any}]
 """
 
-    found = [(path, code, line) for path, code, _, line in warnings_of(text)]
+    found = [(path, code, line) for path, code, _, line in find_warnings(text)]
 
     assert found == [
         ("steps[0].workflow.sources.x", "unused_source", 5),
@@ -1585,8 +1585,8 @@ WORDS = st.sampled_from(
 LEAVES = st.none() | st.booleans() | st.integers(-1, 12) | st.floats(0, 2) | WORDS
 ANY_KEY = st.sampled_from(
     sorted(
-        {key for model in Written.__subclasses__() for key in model.key_names()}
-        | {*WrittenStep.key_names(), "var", "=="}
+        {key for model in SpecModel.__subclasses__() for key in model.key_names()}
+        | {*StepModel.key_names(), "var", "=="}
     )
 )
 VALUES = st.recursive(

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import InvalidSpec, Problem
-from orchestrator.application.spec.document import merge_documents, owner_of, scan_documents
+from orchestrator.application.spec.document import find_owner, merge_documents, scan_documents
 from orchestrator.application.spec.model import workflow_id
 from orchestrator.application.spec.validation import check_spec, load_spec, load_specs
 from orchestrator.application.values.document_limits import DocumentLimits
@@ -133,9 +133,9 @@ def test_each_value_has_the_place_it_has_in_the_file_it_comes_from(written: list
     merged, documents, _ = scan_documents(texts)
 
     for path, value in leaves(merged):
-        owner = owner_of(path, documents)
+        owner = find_owner(path, documents)
         assert at(owner.data, path) == value
-        line, column = owner.places.find(path) or (0, 0)
+        line, column = owner.source_map.find(path) or (0, 0)
         rest = texts[int(owner.source or 0)][0].splitlines()[line - 1][column - 1 :]
         assert rest.startswith(("- ", "[]", "{}")) if not isinstance(value, int) else rest == str(value)
 

@@ -63,7 +63,7 @@ def test_a_step_with_nothing_but_an_op_has_every_default() -> None:
         max_attempts=1,
         attempts_on="error",
         on_error="fail",
-        on_error_written=False,
+        has_own_on_error=False,
         queue="default",
         timeout_s=300.0,
     )
@@ -99,7 +99,7 @@ def test_a_step_overrides_the_defaults_and_only_its_own_policy_counts_as_written
 
     assert (plain.timeout_s, plain.on_error, plain.attempts_on, plain.queue) == (120.0, "skip", "any", "slow")
     assert (own.timeout_s, own.on_error, own.attempts_on, own.queue) == (None, "fail", "error", "fast")
-    assert (plain.on_error_written, own.on_error_written) == (False, True)
+    assert (plain.has_own_on_error, own.has_own_on_error) == (False, True)
 
 
 def test_null_is_nothing_written() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from builders import spec
 from orchestrator.application.errors import NoRoute
-from orchestrator.application.spec.tag_routes import Routes
+from orchestrator.application.spec.tag_routes import TagRoutes
 
-TABLE = Routes.parse("gpu=gpu-box, eu + gpu = eu-gpu, eu+big=eu-big, big=large, big=never")
+TABLE = TagRoutes.parse("gpu=gpu-box, eu + gpu = eu-gpu, eu+big=eu-big, big=large, big=never")
 
 
 @pytest.mark.parametrize(
@@ -39,20 +39,20 @@ def test_what_no_entry_covers_is_refused_with_what_to_do() -> None:
 
 def test_without_a_table_every_tag_is_refused() -> None:
     with pytest.raises(NoRoute, match="known are: none"):
-        Routes().queue_of(["gpu"], "own")
+        TagRoutes().queue_of(["gpu"], "own")
 
 
 def test_an_open_table_leaves_the_rest_where_it_is() -> None:
-    table = Routes.parse("gpu=gpu-box, *")
+    table = TagRoutes.parse("gpu=gpu-box, *")
 
-    assert table == Routes.parse("gpu=gpu-box").opened()
+    assert table == TagRoutes.parse("gpu=gpu-box").allow_unknown_tags()
     assert table.queue_of(["gpu"], "own") == "gpu-box"
     assert table.queue_of(["eu"], "own") == "own"
 
 
 @pytest.mark.parametrize("text", ["", "*", "gpu=q", "a+b=q.1, c=q-2, *", "eu west=q"])
 def test_a_table_is_written_as_it_is_read(text: str) -> None:
-    assert str(Routes.parse(text)) == text
+    assert str(TagRoutes.parse(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_table_is_written_as_it_is_read(text: str) -> None:
 )
 def test_what_is_no_table_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        Routes.parse(text)
+        TagRoutes.parse(text)
 
 
 def test_a_workflow_is_checked_step_by_step() -> None:

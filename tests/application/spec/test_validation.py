@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.spec.model import ID_RULE, LoadedSpec
-from orchestrator.application.spec.part_models import Written, WrittenBranch, WrittenDefaults, WrittenInput
+from orchestrator.application.spec.part_models import BranchModel, DefaultsModel, InputModel, SpecModel
 from orchestrator.application.spec.report import Report, parse
-from orchestrator.application.spec.step_models import WrittenDocument, WrittenStep
+from orchestrator.application.spec.step_models import StepModel, WorkflowModel
 from orchestrator.application.spec.validation import CODES, WARNINGS, check_inputs, check_spec, load_spec
 
 
@@ -426,7 +426,7 @@ def test_problems_of_json_have_places_too() -> None:
 
 
 def test_a_fault_that_nobody_has_words_for_is_still_a_problem() -> None:
-    class Odd(Written):
+    class Odd(SpecModel):
         noun = "an odd thing"
         moment: datetime | None = None
 
@@ -618,7 +618,7 @@ WORDS = st.sampled_from(
     ]
 )
 LEAVES = st.none() | st.booleans() | st.integers(-2, 400) | st.floats() | WORDS | st.text(max_size=4)
-MODELS: list[type[Written]] = [WrittenDocument, WrittenStep, WrittenBranch, WrittenInput, WrittenDefaults]
+MODELS: list[type[SpecModel]] = [WorkflowModel, StepModel, BranchModel, InputModel, DefaultsModel]
 KEYS = st.sampled_from(
     [key for model in MODELS for key in model.model_fields]
     + ["set", "value", "max_runs", "x-a", "var", "vars", "if", "==", "when", "$literal"]

@@ -13,26 +13,26 @@ from hypothesis import strategies as st
 
 from orchestrator.application.errors import ExpressionError, PayloadMissing, StoreError, TooLarge
 from orchestrator.application.values.payload_refs import (
+    MAX_LOADED_FACTOR,
     MAX_PAYLOAD_BYTES,
-    MOST_LOADED,
-    PAYLOAD,
-    Stowed,
-    check_size,
+    PAYLOAD_KEY,
+    OffloadedText,
+    check_inputs_size,
     has_references,
     is_reference,
     load,
+    offload,
+    offload_inputs,
+    offload_output,
     pack,
     payload_limit,
-    stow,
-    stow_inputs,
-    stow_output,
+    read_positive_int,
     unpack,
-    whole_number,
 )
 
 MOST = 1_000_000
 ID = "0" * 64
-REFERENCE = {PAYLOAD: ID, "bytes": 5}
+REFERENCE = {PAYLOAD_KEY: ID, "bytes": 5}
 
 Json = dict[str, Any]
 
@@ -51,8 +51,8 @@ def size_of(value: Any) -> int:
     return len(written(value).encode())
 
 
-def stowed(value: Any, limit: int, most: int = MOST) -> Stowed:
-    return stow_output(written(value), limit, most, "a")
+def stowed(value: Any, limit: int, most: int = MOST) -> OffloadedText:
+    return offload_output(written(value), limit, most, "a")
 
 
 def loaded(value: Any, kept: Any, most: int = MOST) -> Any:
@@ -60,7 +60,7 @@ def loaded(value: Any, kept: Any, most: int = MOST) -> Any:
 
 
 def reference_to(value: Any) -> Json:
-    return {PAYLOAD: sha256(written(value).encode()).hexdigest(), "bytes": size_of(value)}
+    return {PAYLOAD_KEY: sha256(written(value).encode()).hexdigest(), "bytes": size_of(value)}
 
 
 @given(st.dictionaries(st.text(max_size=20), VALUES, max_size=12), st.integers(2, 3_000))
@@ -83,8 +83,8 @@ def test_what_is_stowed_fits_and_comes_back(value: Json, limit: int) -> None:
 def test_what_fits_stays_as_it_is_to_the_last_byte() -> None:
     text = written({"a": "ü" * 100})
 
-    assert stow_output(text, len(text.encode()), MOST, "a") == Stowed(text, {})
-    assert stow_output(text, len(text.encode()) - 1, MOST, "a").payloads
+    assert offload_output(text, len(text.encode()), MOST, "a") == OffloadedText(text, {})
+    assert offload_output(text, len(text.encode()) - 1, MOST, "a").payloads
 
 
 def test_the_largest_go_first_and_no_more_than_must() -> None:
@@ -104,7 +104,7 @@ def test_the_same_content_has_the_same_reference_and_is_kept_once() -> None:
 
     left = json.loads(found.text)
     assert left["a"] == left["b"] == reference_to(["x" * 500])
-    assert list(found.payloads) == [left["a"][PAYLOAD]]
+    assert list(found.payloads) == [left["a"][PAYLOAD_KEY]]
 
 
 def test_what_is_shorter_than_a_reference_is_never_taken_out() -> None:
@@ -146,10 +146,10 @@ def test_one_value_may_only_be_so_large() -> None:
 def test_the_inputs_of_a_start_have_a_megabyte() -> None:
     text = written({"rows": "x" * (1024 * 1024 - 11)})
 
-    assert not stow_inputs(text, MOST).payloads
-    assert stow_inputs(written({"rows": "x" * (1024 * 1024 - 10)}), 2 * MOST).payloads
+    assert not offload_inputs(text, MOST).payloads
+    assert offload_inputs(written({"rows": "x" * (1024 * 1024 - 10)}), 2 * MOST).payloads
     with pytest.raises(TooLarge, match=r"the object of inputs has .* bytes; a start allows 1,048,576"):
-        stow_inputs(written(["x" * 1024 * 1024]), MOST)
+        offload_inputs(written(["x" * 1024 * 1024]), MOST)
 
 
 def test_all_payloads_are_put() -> None:
@@ -178,16 +178,16 @@ class Shelf:
 @pytest.mark.parametrize(
     "value",
     [
-        {PAYLOAD: ID},
-        {PAYLOAD: ID, "size": 5},
-        {PAYLOAD: ID, "bytes": 5, "more": 1},
-        {PAYLOAD: ID, "bytes": "5"},
-        {PAYLOAD: ID, "bytes": True},
-        {PAYLOAD: ID, "bytes": -1},
-        {PAYLOAD: "0" * 63, "bytes": 5},
-        {PAYLOAD: "A" * 64, "bytes": 5},
-        {PAYLOAD: f"{'0' * 64}\n", "bytes": 5},
-        {PAYLOAD: 5, "bytes": 5},
+        {PAYLOAD_KEY: ID},
+        {PAYLOAD_KEY: ID, "size": 5},
+        {PAYLOAD_KEY: ID, "bytes": 5, "more": 1},
+        {PAYLOAD_KEY: ID, "bytes": "5"},
+        {PAYLOAD_KEY: ID, "bytes": True},
+        {PAYLOAD_KEY: ID, "bytes": -1},
+        {PAYLOAD_KEY: "0" * 63, "bytes": 5},
+        {PAYLOAD_KEY: "A" * 64, "bytes": 5},
+        {PAYLOAD_KEY: f"{'0' * 64}\n", "bytes": 5},
+        {PAYLOAD_KEY: 5, "bytes": 5},
         {"a": 1, "b": 2},
         [ID, 5],
         ID,
@@ -212,7 +212,7 @@ def test_references_are_loaded_wherever_they_are_and_nothing_else_changes() -> N
     rows = [1, {"ž": None}]
     value = {"a": reference_to(rows), "b": [{"c": reference_to("text")}, 7], "d": {"e": "x"}}
 
-    found = loaded(value, {reference_to(one)[PAYLOAD]: pack(written(one)) for one in (rows, "text")})
+    found = loaded(value, {reference_to(one)[PAYLOAD_KEY]: pack(written(one)) for one in (rows, "text")})
 
     assert found == {"a": rows, "b": [{"c": "text"}, 7], "d": {"e": "x"}}
 
@@ -237,13 +237,13 @@ def test_a_payload_is_fetched_once_and_each_reference_to_it_is_a_value_of_its_ow
     found[0].append(2)
 
     assert found == [[1, 2], [1]]
-    assert fetched == [reference[PAYLOAD]]
+    assert fetched == [reference[PAYLOAD_KEY]]
 
 
 def test_what_a_payload_holds_is_data_even_if_it_looks_like_a_reference() -> None:
     outer = {"inner": REFERENCE}
 
-    assert loaded(reference_to(outer), {reference_to(outer)[PAYLOAD]: pack(written(outer))}) == outer
+    assert loaded(reference_to(outer), {reference_to(outer)[PAYLOAD_KEY]: pack(written(outer))}) == outer
 
 
 def test_a_payload_that_is_gone_is_named_with_its_place() -> None:
@@ -268,12 +268,12 @@ def test_a_payload_that_is_gone_is_named_with_its_place() -> None:
 )
 def test_a_payload_that_is_damaged_is_as_good_as_gone(data: bytes) -> None:
     with pytest.raises(PayloadMissing, match=r"^inputs is kept by reference .* is damaged"):
-        loaded(reference_to("text"), {reference_to("text")[PAYLOAD]: data})
+        loaded(reference_to("text"), {reference_to("text")[PAYLOAD_KEY]: data})
 
 
 def test_no_more_is_unpacked_than_one_value_may_have() -> None:
     bomb = "x" * 1_000_000
-    kept = {reference_to(bomb)[PAYLOAD]: pack(written(bomb))}
+    kept = {reference_to(bomb)[PAYLOAD_KEY]: pack(written(bomb))}
 
     assert len(unpack(pack(bomb), 1_000)) == 1_001
     with pytest.raises(PayloadMissing, match="larger than ORCHESTRATOR_PAYLOAD_MAX_BYTES allows here"):
@@ -282,11 +282,11 @@ def test_no_more_is_unpacked_than_one_value_may_have() -> None:
 
 def test_all_values_of_one_step_may_only_have_so_much_in_all() -> None:
     value = "x" * 98
-    kept = {reference_to(value)[PAYLOAD]: pack(written(value))}
+    kept = {reference_to(value)[PAYLOAD_KEY]: pack(written(value))}
 
-    assert len(loaded([reference_to(value)] * MOST_LOADED, kept, most=100)) == MOST_LOADED
+    assert len(loaded([reference_to(value)] * MAX_LOADED_FACTOR, kept, most=100)) == MAX_LOADED_FACTOR
     with pytest.raises(TooLarge, match=r"the values under inputs .* have more than 400 bytes in all"):
-        loaded([reference_to(value)] * (MOST_LOADED + 1), kept, most=100)
+        loaded([reference_to(value)] * (MAX_LOADED_FACTOR + 1), kept, most=100)
 
 
 # ---- as a store keeps it
@@ -305,16 +305,16 @@ def test_a_text_is_compressed_if_that_pays() -> None:
 
 
 def test_inputs_may_have_so_many_bytes_when_they_are_carried() -> None:
-    check_size({"a": "ž" * 46}, "b", 100)  # 100 bytes
+    check_inputs_size({"a": "ž" * 46}, "b", 100)  # 100 bytes
 
     with pytest.raises(ExpressionError) as raised:
-        check_size({"a": "ž" * 46 + "x"}, "b", 100)
+        check_inputs_size({"a": "ž" * 46 + "x"}, "b", 100)
 
     assert str(raised.value) == (
         "the inputs of step 'b' have 101 bytes; at most 100 can be carried: pass large values whole, as a"
         " step has put them out by reference, and build new ones in a step"
     )
-    check_size({"a": "x" * 17}, "b", 100)
+    check_inputs_size({"a": "x" * 17}, "b", 100)
 
 
 def test_the_largest_value_is_a_setting() -> None:
@@ -325,9 +325,9 @@ def test_the_largest_value_is_a_setting() -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", "9" * 16, "²"])
 def test_a_setting_that_is_no_whole_number_is_refused_by_name(text: str) -> None:
     with pytest.raises(StoreError, match="SOME_VARIABLE must be a whole number above zero, not"):
-        whole_number({"SOME_VARIABLE": text}, "SOME_VARIABLE", 1)
+        read_positive_int({"SOME_VARIABLE": text}, "SOME_VARIABLE", 1)
 
 
 def test_what_stow_is_told_is_what_it_says() -> None:
     with pytest.raises(TooLarge, match=r"^this has 1,000 bytes; that allows 10, and without"):
-        stow(written({"x" * 994: 1}), 10, MOST, "this", "that")
+        offload(written({"x" * 994: 1}), 10, MOST, "this", "that")

@@ -16,8 +16,8 @@ from orchestrator.application.records.step_record import ItemCounts, StepRecord
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli.commands.graph import text
-from orchestrator.cli.output.diagram import Diagram, Edge, Node, diagram_of, diagram_of_execution
-from orchestrator.cli.output.mermaid import COLOURS, mermaid, quoted
+from orchestrator.cli.output.diagram import Diagram, Edge, Node, diagram_from_record, diagram_from_spec
+from orchestrator.cli.output.mermaid import COLOURS, escape_label, mermaid
 
 END = {"condition": True, "action": "complete"}
 EVERYTHING = spec(
@@ -62,7 +62,7 @@ def chain(count: int) -> LoadedSpec:
 
 
 def test_an_edge_says_how_it_was_written() -> None:
-    assert diagram_of(EVERYTHING).edges == (
+    assert diagram_from_spec(EVERYTHING).edges == (
         Edge("check", "route", "depends_on"),
         Edge("route", "truck", "switch", "big, huge"),
         Edge("truck", "call_back", "compensate"),
@@ -83,8 +83,8 @@ def test_an_edge_says_how_it_was_written() -> None:
 def test_a_child_written_in_its_place_is_named_by_what_it_is() -> None:
     own = {"steps": [{"op": "a"}, {"op": "b"}]}
 
-    (edge,) = diagram_of(spec(a={"fn": None, "workflow": own})).edges
-    (named,) = diagram_of(spec(a={"fn": None, "workflow": {"name": "kid", **own}})).edges
+    (edge,) = diagram_from_spec(spec(a={"fn": None, "workflow": own})).edges
+    (named,) = diagram_from_spec(spec(a={"fn": None, "workflow": {"name": "kid", **own}})).edges
 
     assert (edge.target, named.target) == ("2 steps of its own", "kid")
 
@@ -92,7 +92,7 @@ def test_a_child_written_in_its_place_is_named_by_what_it_is() -> None:
 def test_a_set_whose_target_is_computed_is_a_mark() -> None:
     branch = {"condition": True, "action": {"set": {"var": "state.target"}}}
 
-    drawn = diagram_of(spec(a={"branch": [branch, END], "join": {"==": [1, 1]}}))
+    drawn = diagram_from_spec(spec(a={"branch": [branch, END], "join": {"==": [1, 1]}}))
 
     assert drawn.edges == ()
     assert drawn.nodes[0].marks == ("join by an expression", "sets what an expression names")
@@ -101,7 +101,7 @@ def test_a_set_whose_target_is_computed_is_a_mark() -> None:
 def test_a_layer_is_the_longest_way_whatever_the_order_of_the_spec() -> None:
     loaded = spec(d={"depends_on": ["c", "a"]}, c={"depends_on": ["b"]}, b={"depends_on": ["a"]}, a={})
 
-    assert [(node.id, node.layer) for node in diagram_of(loaded).nodes] == [
+    assert [(node.id, node.layer) for node in diagram_from_spec(loaded).nodes] == [
         ("d", 3),
         ("c", 2),
         ("b", 1),
@@ -110,7 +110,7 @@ def test_a_layer_is_the_longest_way_whatever_the_order_of_the_spec() -> None:
 
 
 def test_the_diagram_is_json() -> None:
-    told = json.loads(json.dumps(diagram_of(EVERYTHING).as_dict()))
+    told = json.loads(json.dumps(diagram_from_spec(EVERYTHING).as_dict()))
 
     assert told["nodes"][0] == {
         "id": "check",
@@ -128,7 +128,7 @@ def test_the_diagram_is_json() -> None:
 
 
 def test_the_list_shows_layers_and_whom_each_step_waits_for() -> None:
-    assert text(diagram_of(EVERYTHING)).splitlines() == [
+    assert text(diagram_from_spec(EVERYTHING)).splitlines() == [
         "order: 8 steps in 6 layers",
         "LAYER  STEP                  HOW",
         "    1  check (Is it there?)",
@@ -149,18 +149,18 @@ def test_the_list_of_an_execution_has_the_status_of_each_step() -> None:
         a=StepRecord(StepStatus.IN_PROGRESS, items=ItemCounts(100, settled=12, errors=1)),
     )
 
-    assert text(diagram_of_execution(made)).splitlines() == [
+    assert text(diagram_from_record(made)).splitlines() == [
         "order e1: 2 steps in 2 layers",
         "LAYER  STEP  STATUS       HOW",
         "    1  a     in progress  map; 12/100 items, 1 failed",
         "    2  b     ready        after a",
     ]
-    coloured = text(diagram_of_execution(made), is_coloured=True)
+    coloured = text(diagram_from_record(made), is_coloured=True)
     assert click.style("in progress", fg="cyan") in coloured
 
 
 def test_a_workflow_without_steps_is_drawn_too() -> None:
-    drawn = diagram_of(spec())
+    drawn = diagram_from_spec(spec())
 
     assert text(drawn) == "workflow: 0 steps in 0 layers"
     assert mermaid(drawn) == "flowchart TD"
@@ -169,7 +169,7 @@ def test_a_workflow_without_steps_is_drawn_too() -> None:
 def test_a_thousand_steps_are_each_in_the_list_with_all_their_parents() -> None:
     loaded = chain(1_000)
 
-    lines = text(diagram_of(loaded)).splitlines()[2:]
+    lines = text(diagram_from_spec(loaded)).splitlines()[2:]
 
     found: dict[str, tuple[int, list[str]]] = {}
     layer = 0
@@ -199,7 +199,7 @@ def test_the_whole_diagram_in_mermaid() -> None:
     )
     made = record(loaded, a=StepStatus.COMPLETE, b=StepStatus.IN_PROGRESS)
 
-    assert mermaid(diagram_of_execution(made)).splitlines() == [
+    assert mermaid(diagram_from_record(made)).splitlines() == [
         "flowchart TD",
         '    s0["a<br/>complete"]',
         '    s1["b<br/>in progress"]',
@@ -240,20 +240,20 @@ def test_the_whole_diagram_in_mermaid() -> None:
     ],
 )
 def test_what_people_call_a_step_is_shown_and_not_read(title: str) -> None:
-    read = read_mermaid(mermaid(diagram_of(spec(end={"label": title}, graph={"depends_on": ["end"]}))))
+    read = read_mermaid(mermaid(diagram_from_spec(spec(end={"label": title}, graph={"depends_on": ["end"]}))))
 
     assert read.nodes == {"s0": f"end\n{title}", "s1": "graph"}
     assert read.edges == [("s0", "-->", "", "s1")]
 
 
 def test_line_breaks_in_a_title_are_spaces() -> None:
-    assert quoted(" a\nb\t c ") == "a b c"
+    assert escape_label(" a\nb\t c ") == "a b c"
 
 
 def test_the_case_of_a_switch_is_quoted_too() -> None:
     switch = {"on": {"var": "input.x"}, "cases": {'"|x|"': ["b"]}}
 
-    read = read_mermaid(mermaid(diagram_of(spec(a={"fn": None, "switch": switch}, b={}))))
+    read = read_mermaid(mermaid(diagram_from_spec(spec(a={"fn": None, "switch": switch}, b={}))))
 
     assert read.edges == [("s0", "-->", 'case "|x|"', "s1")]
 
@@ -263,7 +263,7 @@ def test_a_thousand_steps_are_the_same_graph_in_mermaid() -> None:
     half: dict[str, Any] = {f"s{n}": StepStatus.COMPLETE for n in range(500)}
     made = record(loaded, **half)
 
-    read = read_mermaid(mermaid(diagram_of_execution(made)))
+    read = read_mermaid(mermaid(diagram_from_record(made)))
 
     names = {name: shown.split("\n")[0] for name, shown in read.nodes.items()}
     edges = {(names[source], names[target]) for source, _, _, target in read.edges}
@@ -282,7 +282,7 @@ def test_every_status_has_its_colour_and_the_result_is_the_same_every_time() -> 
     assert sorted(read_mermaid(mermaid(drawn)).classes.values()) == sorted(statuses)
     assert mermaid(drawn) == mermaid(drawn)
     again = check_spec(json.loads(json.dumps(EVERYTHING.document)))
-    assert mermaid(diagram_of(again)) == mermaid(diagram_of(EVERYTHING))
+    assert mermaid(diagram_from_spec(again)) == mermaid(diagram_from_spec(EVERYTHING))
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ AFTER_MS = NOW_MS + 12_000
 
 def drawn(made: WorkflowRecord, now_ms: int = AFTER_MS) -> list[str]:
     rows, others = overview.step_rows(made, now_ms)
-    lines = [*overview.header(made, now_ms), *table(overview.COLUMNS, rows).splitlines(), others]
-    return [line for line in [*lines, *overview.result(made)] if line]
+    lines = [*overview.format_header(made, now_ms), *table(overview.COLUMNS, rows).splitlines(), others]
+    return [line for line in [*lines, *overview.format_result(made)] if line]
 
 
 def ran(status: StepStatus = S.COMPLETE, took_ms: int = 1_500, **changes: Any) -> StepRecord:
@@ -120,7 +120,7 @@ def test_an_execution_that_compensates_says_what_it_will_end_as() -> None:
     made = record(spec(a={}))
     made.status, made.ending = WorkflowStatus.COMPENSATING, {"status": "failed"}
 
-    assert overview.title(made, AFTER_MS) == "workflow e1: compensating, then failed for 12.0 s"
+    assert overview.format_title(made, AFTER_MS) == "workflow e1: compensating, then failed for 12.0 s"
 
 
 def test_a_place_kept_signals_and_a_timeout_of_the_workflow_are_told() -> None:
@@ -128,13 +128,13 @@ def test_a_place_kept_signals_and_a_timeout_of_the_workflow_are_told() -> None:
     made.slot = {"key": "shop", "limit": 3, "token": "t", "is_held": False}
     made.signals, made.deadline_ms = [{"name": "go", "payload": 1}], AFTER_MS + 90_000
 
-    assert overview.header(made, AFTER_MS)[3:] == [
+    assert overview.format_header(made, AFTER_MS)[3:] == [
         "  timeout  in 1 m 30 s",
         "  place    waits for one of 3 under shop",
         "  signals  go",
     ]
     made.slot = {**made.slot, "is_held": True}
-    assert "  place    has one of 3 under shop" in overview.header(made, AFTER_MS)
+    assert "  place    has one of 3 under shop" in overview.format_header(made, AFTER_MS)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_place_kept_signals_and_a_timeout_of_the_workflow_are_told() -> None:
     [({"team": "a", "env": "prod"}, "team=a, env=prod"), ({}, None), (None, None)],
 )
 def test_labels_are_shown_where_there_are_any(labels: dict[str, str] | None, shown: str | None) -> None:
-    assert overview.labelled(labels) == shown
+    assert overview.format_labels(labels) == shown
 
 
 # ---- one step in a line
@@ -192,9 +192,9 @@ def test_a_switch_says_which_case_it_took() -> None:
 
 
 def test_a_step_that_is_out_shows_how_long_it_has_been_and_one_that_waits_does_not() -> None:
-    assert overview.took(ran(S.IN_PROGRESS), AFTER_MS) == "12.0 s"
-    assert overview.took(ran(S.RETRY), AFTER_MS) == ""
-    assert overview.took(StepRecord(), AFTER_MS) == ""
+    assert overview.format_step_duration(ran(S.IN_PROGRESS), AFTER_MS) == "12.0 s"
+    assert overview.format_step_duration(ran(S.RETRY), AFTER_MS) == ""
+    assert overview.format_step_duration(StepRecord(), AFTER_MS) == ""
 
 
 def test_of_many_steps_those_are_shown_of_which_there_is_something_to_say() -> None:
@@ -365,7 +365,7 @@ def test_a_child_is_told_as_what_it_is() -> None:
 
 
 def test_a_large_value_is_cut_and_its_size_is_named() -> None:
-    text = values.on_one_line({"text": "é" * 5_000})
+    text = values.format_json_line({"text": "é" * 5_000})
 
     assert text.startswith('{"text": "éé')
     assert text.endswith(" ... (10,012 bytes in all; --json shows them)")
@@ -373,15 +373,15 @@ def test_a_large_value_is_cut_and_its_size_is_named() -> None:
 
 
 def test_a_value_of_many_lines_is_cut_too() -> None:
-    lines = values.on_lines(list(range(1_000)))
+    lines = values.format_value_lines(list(range(1_000)))
 
     assert lines[:2] == ["[", "  0,"]
     assert (len(lines), lines[-1]) == (41, "... (6,892 bytes in all; --json shows them)")
 
 
 def test_a_text_is_shown_as_it_is() -> None:
-    assert values.on_lines("one\ntwo") == ["one", "two"]
-    assert values.on_lines("") == [""]
+    assert values.format_value_lines("one\ntwo") == ["one", "two"]
+    assert values.format_value_lines("") == [""]
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_a_text_is_shown_as_it_is() -> None:
     ],
 )
 def test_a_long_time_is_told_by_its_two_largest_units(taken: float, told: str) -> None:
-    assert report.seconds(taken) == told
+    assert report.format_duration(taken) == told
 
 
 # ---- the history
@@ -409,9 +409,9 @@ def entry(**keys: Any) -> dict[str, Any]:
 
 def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_was() -> None:
     moved = entry(step="ship", **{"from": "ready", "to": "in_progress"}, run_id=0, attempt=1)
-    lines = history.Lines(NOW, ["ship", "a-longer-step"])
+    lines = history.HistoryFormatter(NOW, ["ship", "a-longer-step"])
 
-    assert [lines.titles, lines.line(moved)] == [
+    assert [lines.heading, lines.line(moved)] == [
         "TIME (UTC)                    AFTER  STEP           RUN  ATTEMPT  CAUSE              WHAT",
         "2026-01-01 00:00:01.250     +1.250s  ship             0        1  1767225601250-0    dispatched",
     ]
@@ -450,7 +450,7 @@ def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_wa
     ],
 )
 def test_an_entry_says_in_words_what_happened(keys: dict[str, Any], told: str) -> None:
-    assert history.happened(entry(**keys)) == told
+    assert history.describe_entry(entry(**keys)) == told
 
 
 def test_every_status_of_a_step_has_its_word() -> None:
@@ -472,10 +472,10 @@ def test_a_change_in_a_pipe_is_a_line() -> None:
     began = datetime.fromisoformat(NOW)
     retried = entry(step="a", to="retry", attempt=2, error={"message": "busy"})
 
-    assert watch.change(retried, began) == "   1.250 s  a: to be retried: busy (attempt 2)"
-    assert watch.change(entry(workflow="complete"), began) == "   1.250 s  workflow: is complete"
-    assert watch.change(entry(control="pause"), began) == "   1.250 s  workflow: told to pause"
-    assert watch.change(entry(step="a", state_changed=["n"]), began) is None
+    assert watch.describe_change(retried, began) == "   1.250 s  a: to be retried: busy (attempt 2)"
+    assert watch.describe_change(entry(workflow="complete"), began) == "   1.250 s  workflow: is complete"
+    assert watch.describe_change(entry(control="pause"), began) == "   1.250 s  workflow: told to pause"
+    assert watch.describe_change(entry(step="a", state_changed=["n"]), began) is None
 
 
 # ---- live
@@ -487,7 +487,7 @@ def test_a_frame_has_a_bar_and_a_line_for_each_step() -> None:
     )
     made.status = WorkflowStatus.IN_PROGRESS
 
-    assert live.frame(made, AFTER_MS, 80, 24) == [
+    assert live.render_frame(made, AFTER_MS, 80, 24) == [
         "workflow e1: in progress for 12.0 s",
         "████████████░░░░░░░░░░░░ 2 of 4 steps, 1 failed, 1 in progress",
         "STEP  STATUS       ATTEMPT  RUN    TOOK  WORKER  NOTE",
@@ -507,7 +507,7 @@ def test_a_frame_fits_the_terminal_and_shows_what_moves() -> None:
     }
     made = record(loaded, **steps)
 
-    lines = live.frame(made, AFTER_MS, 60, 9, is_coloured=True)
+    lines = live.render_frame(made, AFTER_MS, 60, 9, is_coloured=True)
 
     plain = [click.unstyle(line) for line in lines]
     assert len(lines) < 9
@@ -517,7 +517,7 @@ def test_a_frame_fits_the_terminal_and_shows_what_moves() -> None:
 
 
 def test_a_workflow_without_steps_has_a_full_bar() -> None:
-    assert live.bar(record(spec())) == "████████████████████████ 0 of 0 steps"
+    assert live.render_bar(record(spec())) == "████████████████████████ 0 of 0 steps"
 
 
 class Terminal(io.StringIO):
@@ -536,12 +536,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def draw_all(terminal: Terminal) -> tuple[list[str], list[str]]:
     """Two frames and a remark on a screen; what is to be seen in the end, and the last frame."""
     made = record(spec(a={}, b={}), a=ran(S.IN_PROGRESS))
-    with live.screen_on(terminal) as screen:
+    with live.open_screen(terminal) as screen:
         screen.draw(made, AFTER_MS)
-        screen.say("Redis is away")
+        screen.print_text("Redis is away")
         made.steps["a"] = ran()
         screen.draw(made, AFTER_MS)
-    return seen(terminal.getvalue()), live.frame(made, AFTER_MS, 79, 24)
+    return seen(terminal.getvalue()), live.render_frame(made, AFTER_MS, 79, 24)
 
 
 def seen(written: str) -> list[str]:

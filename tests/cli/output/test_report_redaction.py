@@ -12,7 +12,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.redaction.by_key import REDACTED
-from orchestrator.application.spec.model import WEBHOOK
+from orchestrator.application.spec.model import WEBHOOK_UNIT
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli.output import report
 from orchestrator.redis_rq.keys import Keys
@@ -38,7 +38,9 @@ def record() -> WorkflowRecord:
         steps={"check": StepRecord(StepStatus.FAILED, output=SECRETS, error=ERROR)},
         items={
             "check#undo": StepRecord(StepStatus.COMPLETE, output=SECRETS, value=SECRETS),
-            WEBHOOK: StepRecord(StepStatus.RETRY, attempt=3, error={"kind": "exception", "message": "500"}),
+            WEBHOOK_UNIT: StepRecord(
+                StepStatus.RETRY, attempt=3, error={"kind": "exception", "message": "500"}
+            ),
         },
         parent={
             "execution": "w#p",
@@ -84,7 +86,7 @@ def test_what_redis_holds_is_shown_without_secrets_and_otherwise_as_it_is(record
     key = Keys().workflow(record.workflow_execution_id)
     held: Any = redis.hgetall(key)
 
-    shown = report.as_redis_holds_it(record, redis, Keys())
+    shown = report.dump_redis_keys(record, redis, Keys())
 
     assert "s3cret" in json.dumps(held)
     assert "s3cret" not in shown

@@ -8,7 +8,15 @@ import click
 import pytest
 
 from orchestrator.cli.output import tables
-from orchestrator.cli.output.tables import Column, cut, echo_table, is_coloured, one_line, table, width_of
+from orchestrator.cli.output.tables import (
+    Column,
+    display_width,
+    echo_table,
+    escape_line,
+    is_coloured,
+    table,
+    truncate,
+)
 from rich_package import require_rich
 
 COLUMNS: list[Column | str] = [
@@ -85,11 +93,11 @@ def test_a_status_that_is_cut_keeps_its_colour() -> None:
 
 
 def test_what_a_cell_says_moves_no_cursor_and_breaks_no_line() -> None:
-    assert one_line("two\nlines\tand \x1b[31mred\u202e") == r"two lines and \x1b[31mred\u202e"
+    assert escape_line("two\nlines\tand \x1b[31mred\u202e") == r"two lines and \x1b[31mred\u202e"
 
 
 def test_wide_characters_take_two_columns_and_accents_none() -> None:
-    assert (width_of("支払い"), width_of("e\u0301"), width_of("é")) == (6, 1, 1)
+    assert (display_width("支払い"), display_width("e\u0301"), display_width("é")) == (6, 1, 1)
     assert table(["A", "B"], [["支払い", "x"], ["pay", "y"]]).splitlines() == [
         "A       B",
         "支払い  x",
@@ -101,7 +109,7 @@ def test_wide_characters_take_two_columns_and_accents_none() -> None:
     ("width", "shown"), [(6, "支払い"), (5, "支払…"), (4, "支…"), (2, "…"), (1, "…"), (0, "")]
 )
 def test_a_cut_text_never_takes_more_than_its_room(width: int, shown: str) -> None:
-    assert cut("支払い", width) == shown
+    assert truncate("支払い", width) == shown
 
 
 def test_a_row_with_too_few_cells_is_a_defect() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from executor_modules import Modules, install
 from orchestrator.worker.executors import catalogue as module
-from orchestrator.worker.executors.catalogue import Catalogue, Entry
+from orchestrator.worker.executors.catalogue import Catalogue, CatalogueEntry
 from orchestrator.worker.executors.lookup import BUILT_IN, ENTRY_POINTS, Executors
 from orchestrator.worker.executors.signature import Signature
 
@@ -32,7 +32,7 @@ def shown(catalogue: Catalogue) -> list[tuple[str, str, str | None]]:
     return [(one.name, one.origin, one.hidden_by) for one in catalogue.entries]
 
 
-def entry(catalogue: Catalogue, name: str) -> Entry:
+def entry(catalogue: Catalogue, name: str) -> CatalogueEntry:
     [found] = [one for one in catalogue.entries if one.name == name]
     return found
 
@@ -46,7 +46,7 @@ def test_modules_come_first_then_what_every_worker_has_then_what_is_installed_th
     install(monkeypatch, EntryPoint("size", "builtins:len", ENTRY_POINTS))
     shop = modules.write("shop", "def execute(fn, inputs): ...\ndef price(inputs): ...")
 
-    assert shown(Catalogue.of([shop])) == [
+    assert shown(Catalogue.load([shop])) == [
         ("price", "shop", None),
         ("webhook", "built-in", None),
         ("size", "builtins:len", None),
@@ -63,7 +63,7 @@ def test_whoever_has_the_same_name_as_one_before_is_hidden_by_it(
         "two", "def price(inputs): ...\ndef webhook(inputs): ...\ndef execute(fn, inputs): ..."
     )
 
-    assert shown(Catalogue.of([one, two])) == [
+    assert shown(Catalogue.load([one, two])) == [
         ("price", "one", None),
         ("price", "two", "one"),
         ("webhook", "two", None),
@@ -84,7 +84,7 @@ def test_it_finds_what_a_worker_finds(modules: Modules, monkeypatch: pytest.Monk
     )
     one = modules.write("one", "def price(inputs): ...\ndef execute(fn, inputs): ...")
     two = modules.write("two", "def price(inputs): ...\ndef ship(inputs): ...\ndef execute(fn, inputs): ...")
-    catalogue, worker = Catalogue.of([one, two]), Executors([one, two])
+    catalogue, worker = Catalogue.load([one, two]), Executors([one, two])
 
     for name in ("price", "size", "webhook", "ship"):
         found = catalogue.find(name)
@@ -100,14 +100,14 @@ def test_it_finds_what_a_worker_finds(modules: Modules, monkeypatch: pytest.Monk
 def test_a_name_that_nobody_has_is_not_found(modules: Modules) -> None:
     shop = modules.write("shop", "def price(inputs): ...")
 
-    assert Catalogue.of([shop]).find("prise") is None
-    assert Catalogue.of([shop]).names == ["price", "webhook"]
+    assert Catalogue.load([shop]).find("prise") is None
+    assert Catalogue.load([shop]).names == ["price", "webhook"]
 
 
 def test_a_module_that_is_named_twice_hides_nothing_of_its_own(modules: Modules) -> None:
     shop = modules.write("shop", "def price(inputs): ...")
 
-    assert shown(Catalogue.of([shop, shop])) == [("price", "shop", None), ("webhook", "built-in", None)]
+    assert shown(Catalogue.load([shop, shop])) == [("price", "shop", None), ("webhook", "built-in", None)]
 
 
 # ---- what is broken
@@ -116,7 +116,7 @@ def test_a_module_that_is_named_twice_hides_nothing_of_its_own(modules: Modules)
 def test_a_module_that_cannot_be_imported_is_a_problem_and_the_others_are_listed(modules: Modules) -> None:
     shop = modules.write("shop", "def price(inputs): ...")
 
-    catalogue = Catalogue.of(["no_such_module", shop])
+    catalogue = Catalogue.load(["no_such_module", shop])
 
     assert catalogue.names == ["price", "webhook"]
     [problem] = catalogue.problems
@@ -133,7 +133,7 @@ def test_an_installed_executor_that_cannot_be_loaded_is_listed_with_the_reason(
         EntryPoint("size", "builtins:len", ENTRY_POINTS),
     )
 
-    catalogue = Catalogue.of()
+    catalogue = Catalogue.load()
 
     broken = entry(catalogue, "shout")
     assert broken.signature is None
@@ -147,7 +147,7 @@ def test_a_built_in_that_was_left_out_is_listed_with_the_reason_and_nobodys_faul
 ) -> None:
     monkeypatch.setattr(module, "BUILT_IN", frozenset({"left_out", "webhook"}))
 
-    catalogue = Catalogue.of()
+    catalogue = Catalogue.load()
 
     assert "cannot be loaded: ModuleNotFoundError" in str(entry(catalogue, "left_out").problem)
     assert entry(catalogue, "left_out").settings({}) == {}
@@ -159,13 +159,13 @@ def test_a_built_in_that_was_left_out_is_listed_with_the_reason_and_nobodys_faul
 
 
 def test_the_variables_of_a_built_in_are_those_that_its_module_names_and_their_values_are_not_shown() -> None:
-    webhook = entry(Catalogue.of(), "webhook")
+    webhook = entry(Catalogue.load(), "webhook")
 
     settings = webhook.settings({"ORCHESTRATOR_WEBHOOK_SECRET": "abc"})
 
     assert settings["ORCHESTRATOR_WEBHOOK_HOSTS"] is False
     assert settings["ORCHESTRATOR_WEBHOOK_SECRET"] is True
-    assert "ORCHESTRATOR_WEBHOOK_HOSTS" in webhook.page
+    assert "ORCHESTRATOR_WEBHOOK_HOSTS" in webhook.module_doc
 
 
 def test_a_pattern_of_names_is_no_variable() -> None:
@@ -177,9 +177,9 @@ def test_a_pattern_of_names_is_no_variable() -> None:
 def test_an_executor_of_yours_has_no_settings_of_ours(modules: Modules) -> None:
     shop = modules.write("shop", '"""ORCHESTRATOR_HTTP_HOSTS"""\ndef price(inputs): ...')
 
-    price = entry(Catalogue.of([shop]), "price")
+    price = entry(Catalogue.load([shop]), "price")
 
-    assert price.page == ""
+    assert price.module_doc == ""
     assert price.settings({}) == {}
 
 
@@ -231,7 +231,7 @@ def test_an_executor_says_what_it_takes(
     assert signature.named == named
     assert signature.is_async is is_async
     assert (None if found is None else [key.name for key in found]) == keys
-    assert signature.complaint is None
+    assert signature.call_problem is None
 
 
 def test_annotations_that_cannot_be_read_say_nothing() -> None:
@@ -252,16 +252,16 @@ def test_a_function_that_wants_something_else_is_told_from_an_executor() -> None
     def more(inputs: Any, connection: Any) -> None: ...
     def enough(inputs: Any, connection: Any = None, *, context: Any) -> None: ...
 
-    assert "too many positional arguments" in str(Signature(nothing).complaint)
-    assert "missing a required argument: 'connection'" in str(Signature(more).complaint)
-    assert Signature(enough).complaint is None
+    assert "too many positional arguments" in str(Signature(nothing).call_problem)
+    assert "missing a required argument: 'connection'" in str(Signature(more).call_problem)
+    assert Signature(enough).call_problem is None
 
 
 def test_every_built_in_that_is_here_is_one_that_a_worker_can_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BUILT_IN", BUILT_IN)
 
-    here = [one.signature for one in Catalogue.of().entries if one.signature is not None]
+    here = [one.signature for one in Catalogue.load().entries if one.signature is not None]
 
     assert here
-    assert [one.complaint for one in here if one.complaint] == []
+    assert [one.call_problem for one in here if one.call_problem] == []
     assert [one.executor for one in here if not one.summary] == []

@@ -8,7 +8,13 @@ from typing import Annotated, Any, Literal, NotRequired, Optional, Required, Typ
 import pytest
 import typing_extensions
 
-from orchestrator.worker.executors.input_types import Fault, faults, in_words, key_faults, keys_of
+from orchestrator.worker.executors.input_types import (
+    InputProblem,
+    describe_type,
+    find_key_problems,
+    find_problems,
+    read_input_keys,
+)
 
 
 class Customer(TypedDict):
@@ -34,7 +40,7 @@ class ForCheckers(TypedDict):
 
 
 def found(annotation: Any) -> dict[str, bool] | None:
-    keys = keys_of(annotation)
+    keys = read_input_keys(annotation)
     return None if keys is None else {key.name: key.is_required for key in keys}
 
 
@@ -91,7 +97,7 @@ def test_anything_else_says_nothing_of_its_keys(annotation: Any) -> None:
     ],
 )
 def test_a_type_is_said_in_words(annotation: Any, words: str) -> None:
-    assert in_words(annotation) == words
+    assert describe_type(annotation) == words
 
 
 # ---- what fits
@@ -128,7 +134,7 @@ def test_a_type_is_said_in_words(annotation: Any, words: str) -> None:
     ],
 )
 def test_what_fits_passes(value: Any, annotation: Any) -> None:
-    assert [*faults(value, annotation)] == []
+    assert [*find_problems(value, annotation)] == []
 
 
 @pytest.mark.parametrize(
@@ -162,20 +168,20 @@ def test_what_fits_passes(value: Any, annotation: Any) -> None:
 def test_what_does_not_fit_is_told_with_its_place(
     value: Any, annotation: Any, path: tuple[str | int, ...], message: str
 ) -> None:
-    assert [*faults(value, annotation)] == [Fault(path, message)]
+    assert [*find_problems(value, annotation)] == [InputProblem(path, message)]
 
 
 def test_unknown_and_missing_keys_are_told_wherever_they_are() -> None:
-    keys = keys_of(Order)
+    keys = read_input_keys(Order)
     assert keys is not None
 
-    told = [*key_faults({"custmer": {}, "customer": {"nam": "x"}, "y": 1}, keys, ("input",))]
+    told = [*find_key_problems({"custmer": {}, "customer": {"nam": "x"}, "y": 1}, keys, ("input",))]
 
     assert told == [
-        Fault(("input", "custmer"), "knows no key 'custmer' here", "did you mean 'customer'?"),
-        Fault(("input", "customer", "nam"), "knows no key 'nam' here", "did you mean 'name'?"),
-        Fault(("input", "customer"), "needs the key 'name' here, a text"),
-        Fault(("input", "y"), "knows no key 'y' here", "it knows: customer, note"),
+        InputProblem(("input", "custmer"), "knows no key 'custmer' here", "did you mean 'customer'?"),
+        InputProblem(("input", "customer", "nam"), "knows no key 'nam' here", "did you mean 'name'?"),
+        InputProblem(("input", "customer"), "needs the key 'name' here, a text"),
+        InputProblem(("input", "y"), "knows no key 'y' here", "it knows: customer, note"),
     ]
 
 
@@ -183,7 +189,9 @@ def test_who_wants_no_keys_says_so() -> None:
     class Nothing(TypedDict):
         pass
 
-    keys = keys_of(Nothing)
+    keys = read_input_keys(Nothing)
 
     assert keys == ()
-    assert [*key_faults({"a": 1}, keys)] == [Fault(("a",), "knows no key 'a' here", "it knows: none")]
+    assert [*find_key_problems({"a": 1}, keys)] == [
+        InputProblem(("a",), "knows no key 'a' here", "it knows: none")
+    ]

@@ -36,7 +36,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalogue:
     """Two built-ins, of which one cannot be loaded, and a package that cannot either."""
     monkeypatch.setattr(module, "BUILT_IN", frozenset({"webhook", "left_out"}))
     install(monkeypatch, EntryPoint("broken", "nowhere.to_be_found:f", ENTRY_POINTS))
-    return Catalogue.of([Modules(tmp_path, monkeypatch).write("shop", SHOP)])
+    return Catalogue.load([Modules(tmp_path, monkeypatch).write("shop", SHOP)])
 
 
 def problems(catalogue: Catalogue, *texts: str) -> list[str]:
@@ -146,7 +146,7 @@ def test_a_webhook_needs_its_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
     monkeypatch.setattr(module, "BUILT_IN", frozenset())
 
-    [missing] = problems(Catalogue.of(), "webhook: {url: https://example.org}\nsteps: []")
+    [missing] = problems(Catalogue.load(), "webhook: {url: https://example.org}\nsteps: []")
 
     assert missing.startswith("0.yaml:1:10: webhook: no executor is called 'webhook'")
 
@@ -201,7 +201,7 @@ def test_a_catch_all_takes_every_name_and_is_held_to_the_same(
     install(monkeypatch)
     name = Modules(tmp_path, monkeypatch).write("shop", "def execute(fn, inputs): ...")
 
-    [found] = problems(Catalogue.of([name]), "steps: [{op: a}, {op: b, heartbeat: 5s}]")
+    [found] = problems(Catalogue.load([name]), "steps: [{op: a}, {op: b, heartbeat: 5s}]")
 
     assert "steps[1].heartbeat: step 'b' has a heartbeat" in found
 

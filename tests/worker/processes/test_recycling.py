@@ -12,23 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.worker.processes.recycling import Recycling, Wear
+from orchestrator.worker.processes.recycling import RecyclingLimits, RecyclingMonitor
 
 
 def test_a_process_that_steps_leave_as_it_was_runs_so_many_of_them() -> None:
-    wear = Wear(Recycling(after_steps=3))
+    monitor = RecyclingMonitor(RecyclingLimits(max_steps=3))
 
-    assert [wear.after_step() for _ in range(3)] == [None, None, "it has run 3 steps"]
+    assert [monitor.check_after_step() for _ in range(3)] == [None, None, "it has run 3 steps"]
 
 
 def test_a_process_that_has_grown_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     peak = 100 << 20
     monkeypatch.setattr("orchestrator.worker.processes.recycling._peak", lambda: peak)
-    wear = Wear(Recycling(after_growth=50 << 20))
+    monitor = RecyclingMonitor(RecyclingLimits(max_growth_bytes=50 << 20))
     peak += 50 << 20
-    assert wear.after_step() is None
+    assert monitor.check_after_step() is None
     peak += 1 << 20
-    assert wear.after_step() == "it has grown by 51 MB"
+    assert monitor.check_after_step() == "it has grown by 51 MB"
 
 
 def _goes_elsewhere(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -81,19 +81,19 @@ def test_a_process_that_a_step_has_left_otherwise_is_replaced(
     leave: Callable[[Path, pytest.MonkeyPatch], None],
     what: str,
 ) -> None:
-    wear = Wear(Recycling())
+    monitor = RecyclingMonitor(RecyclingLimits())
     leave(tmp_path, monkeypatch)
 
-    assert wear.after_step() == f"a step has changed its {what}"
+    assert monitor.check_after_step() == f"a step has changed its {what}"
 
 
 @pytest.mark.parametrize(("name", "is_worn"), [("somebody's", True), ("lines", False)])
 def test_a_process_with_a_thread_of_a_step_is_replaced(name: str, is_worn: bool) -> None:
-    wear, over = Wear(Recycling()), threading.Event()
+    monitor, over = RecyclingMonitor(RecyclingLimits()), threading.Event()
     thread = threading.Thread(target=over.wait, name=name)
     thread.start()
     try:
-        assert wear.after_step() == ("a step has left a thread behind" if is_worn else None)
+        assert monitor.check_after_step() == ("a step has left a thread behind" if is_worn else None)
     finally:
         over.set()
         thread.join()
