@@ -1,7 +1,7 @@
 """Durable workflows, written as data, for teams that already run Redis and RQ.
 
-The names below are loaded when they are first asked for: a work-horse that runs one short step imports this
-package every time, and must not pay for what it does not use.
+Each public name is imported on first use: the work-horse of every step imports this package, and must not
+load what it does not use.
 """
 
 from __future__ import annotations

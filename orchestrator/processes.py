@@ -1,6 +1,6 @@
-"""What a coordinator or a worker is among the others: its name, and the pipe that its life may hang on.
+"""Names processes, and makes a child process exit with its parent.
 
-Every process of ours begins with this: nothing heavy may be needed here.
+Every process of ours imports this module first: it must not import anything heavy.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NoReturn
 
 
 def make_process_name() -> str:
-    """A name for a consumer or a worker: who it is, and never the same twice."""
+    """Make a unique name for a coordinator or a worker: <host>-<pid>-<nonce>."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
 def exit_with_parent(lifeline: int) -> None:
-    """In a child: end at once, and all that we forked too, when the other end of this pipe is closed."""
-    os.set_inheritable(lifeline, False)  # forks keep it, programs that an executor starts need not see it
+    """In a child: exit at once, with all processes it forked, when the other end of this pipe is closed."""
+    os.set_inheritable(lifeline, False)  # forks keep it; programs that an executor starts do not need it
     os.register_at_fork(after_in_child=lambda: _watch(lifeline))
     _watch(lifeline)
 
@@ -28,7 +28,7 @@ def exit_with_parent(lifeline: int) -> None:
 def _watch(lifeline: int) -> None:
     def wait() -> NoReturn:
         os.read(lifeline, 1)
-        # A work-horse leads a process group of its own: each group sees the end of the pipe by itself.
+        # A work-horse leads a process group of its own, so each group watches the pipe itself.
         os.killpg(0, signal.SIGKILL)
         os._exit(1)
 

@@ -1,29 +1,48 @@
-"""Settings: the environment, read once."""
+"""Every setting of every process, read from the environment once and handed down.
+
+A command reads the settings when it starts; its options override them. Under a stock `rq worker` the harness
+reads them. Each setting has a variable, ORCHESTRATOR_<NAME>. This module imports nothing of the project, so
+that every package may use it; `wiring.py` turns settings into keys, routes, stores and processes.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from orchestrator.application.errors import StoreError
-from orchestrator.application.spec.model import ID_RULE, is_id
-from orchestrator.application.spec.tag_routes import TAGS_VARIABLE, TagRoutes
-from orchestrator.payload_stores import PayloadSettings
-from orchestrator.redis_rq.backlog import MAX_BACKLOG
-from orchestrator.redis_rq.event_log import GRACE_MS, MAX_QUEUED
-from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.store import RETENTION_S
-from orchestrator.worker.lease import LEASE_S
+T = TypeVar("T")
 
-T = TypeVar("T", int, float)
+LEASE_S = 30.0
+GRACE_MS = 10_000
+"""How long a dispatched job may be missing from its queue before it counts as lost."""
+RETENTION_S = 7 * 86_400
+"""How long a finished execution is kept."""
+RETENTION_MARGIN_S = 86_400
+"""Payloads and specs are kept this much longer than the executions that refer to them."""
+MAX_BACKLOG = 100_000
+"""How many starts may wait for a coordinator. Each takes about a hundred bytes, and its inputs."""
+MAX_QUEUED = 500_000
+"""How many jobs may wait for workers before coordinators stop accepting starts."""
+MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
+"""The size limit of one value that is stored by reference."""
+
+_MEMORY_UNITS = {"": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+class BadSetting(ValueError):
+    """An environment variable has a value that cannot be used. The message names it."""
+
+
+OnBadSetting = Callable[[BadSetting], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Each has a variable ORCHESTRATOR_<NAME>, and what the command line says comes first."""
+    """The settings of one process. Text that only one package understands stays text: `tags`, `payloads`."""
 
     redis_url: str = "redis://localhost:6379/0"
     prefix: str = "orchestrator"
@@ -32,66 +51,95 @@ class Settings:
     lease_s: float = LEASE_S
     grace_ms: int = GRACE_MS
     retention_s: int = RETENTION_S
-    tags: TagRoutes = field(default_factory=TagRoutes)
+    tags: str = ""
     max_backlog: int = MAX_BACKLOG
     max_queued: int = MAX_QUEUED
-
-    @property
-    def keys(self) -> Keys:
-        return Keys(self.prefix, self.partitions)
+    payloads: str = "redis"
+    payload_ttl_s: int = RETENTION_S + RETENTION_MARGIN_S
+    payload_max_bytes: int = MAX_PAYLOAD_BYTES
+    s3_endpoint: str | None = None
+    max_memory: int | None = None
+    non_retryable: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False, compare=False)
+    """Where secrets and the variables of sources are read: their names are not known in advance."""
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        default = cls()
-        _check_payloads(environment)
-
-        def read(name: str, fallback: str) -> str:
-            return environment.get(f"ORCHESTRATOR_{name}", fallback)
-
+    def from_environment(
+        cls, environment: Mapping[str, str] | None = None, on_bad: OnBadSetting | None = None
+    ) -> Settings:
+        """Read every setting. A value that cannot be used raises BadSetting, or is passed to `on_bad` and
+        replaced by its default."""
+        read = _Reader(os.environ if environment is None else environment, on_bad)
+        retention_s = read.number("RETENTION_S", RETENTION_S, int)
         return cls(
-            redis_url=read("REDIS_URL", default.redis_url),
-            prefix=_prefix(read("PREFIX", default.prefix)),
-            executors=tuple(name.strip() for name in read("EXECUTORS", "").split(",") if name.strip()),
-            partitions=_number("PARTITIONS", read("PARTITIONS", str(default.partitions)), int),
-            lease_s=_number("LEASE_S", read("LEASE_S", str(default.lease_s)), float),
-            grace_ms=_number("GRACE_MS", read("GRACE_MS", str(default.grace_ms)), int),
-            retention_s=_number("RETENTION_S", read("RETENTION_S", str(default.retention_s)), int),
-            tags=_tags(read("TAGS", "")),
-            max_backlog=_number("MAX_BACKLOG", read("MAX_BACKLOG", str(default.max_backlog)), int),
-            max_queued=_number("MAX_QUEUED", read("MAX_QUEUED", str(default.max_queued)), int),
+            redis_url=read.text("REDIS_URL", cls().redis_url),
+            prefix=read.text("PREFIX", "orchestrator"),
+            executors=read.names("EXECUTORS"),
+            partitions=read.number("PARTITIONS", 8, int),
+            lease_s=read.number("LEASE_S", LEASE_S, float),
+            grace_ms=read.number("GRACE_MS", GRACE_MS, int),
+            retention_s=retention_s,
+            tags=read.text("TAGS", ""),
+            max_backlog=read.number("MAX_BACKLOG", MAX_BACKLOG, int),
+            max_queued=read.number("MAX_QUEUED", MAX_QUEUED, int),
+            payloads=read.text("PAYLOADS", "").strip() or "redis",
+            payload_ttl_s=read.optional_number("PAYLOAD_TTL_S", retention_s + RETENTION_MARGIN_S),
+            payload_max_bytes=read.optional_number("PAYLOAD_MAX_BYTES", MAX_PAYLOAD_BYTES),
+            s3_endpoint=read.text("S3_ENDPOINT", "") or None,
+            max_memory=read.memory("MAX_MEMORY"),
+            non_retryable=read.names("NON_RETRYABLE"),
+            environment=read.environment,
         )
 
 
-class BadSetting(ValueError):
-    """A variable of the environment holds something that cannot be used."""
+class _Reader:
+    """Reads variables of one environment."""
 
+    def __init__(self, environment: Mapping[str, str], on_bad: OnBadSetting | None) -> None:
+        self.environment, self._on_bad = environment, on_bad
 
-def _prefix(text: str) -> str:
-    if not is_id(text):
-        raise BadSetting(f"ORCHESTRATOR_PREFIX {ID_RULE}, not {text!r}")
-    return text
+    def text(self, name: str, default: str) -> str:
+        return self.environment.get(f"ORCHESTRATOR_{name}", default)
 
+    def names(self, name: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.text(name, "").split(",") if part.strip())
 
-def _tags(text: str) -> TagRoutes:
-    try:
-        return TagRoutes.parse(text)
-    except ValueError as error:
-        raise BadSetting(f"{TAGS_VARIABLE}: {error}") from None
+    def number(self, name: str, default: T, kind: Callable[[str], T]) -> T:
+        text = self.environment.get(f"ORCHESTRATOR_{name}")
+        if text is None:
+            return default
+        try:
+            value = kind(text)
+        except ValueError:
+            return self._reject(f"ORCHESTRATOR_{name} must be a number, not {text[:100]!r}", default)
+        if not (value > 0 and math.isfinite(value)):  # type: ignore[operator, arg-type]
+            return self._reject(f"ORCHESTRATOR_{name} must be above zero, not {text[:100]!r}", default)
+        return value
 
+    def optional_number(self, name: str, default: int) -> int:
+        """A whole number above zero; an empty variable counts as not set."""
+        text = self.text(name, "").strip()
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) > 0):
+            problem = f"ORCHESTRATOR_{name} must be a whole number above zero, not {text[:100]!r}"
+            return self._reject(problem, default)
+        return int(text)
 
-def _check_payloads(environment: Mapping[str, str]) -> None:
-    """Whoever opens the store reads where it is: a mistake must not wait until then."""
-    try:
-        PayloadSettings.from_environment(environment)
-    except StoreError as error:
-        raise BadSetting(str(error)) from None
+    def memory(self, name: str) -> int | None:
+        """An amount of memory in bytes; None for no limit."""
+        text = self.text(name, "").strip()
+        if not text:
+            return None
+        found = re.fullmatch(r"(\d+)\s*([KMG]B)?", text, re.IGNORECASE | re.ASCII)
+        if found is None or not int(found[1]):
+            problem = f"ORCHESTRATOR_{name} is {text[:100]!r}: write 512MB, 2GB or a number of bytes"
+            return self._reject(problem, None)
+        return int(found[1]) * _MEMORY_UNITS[(found[2] or "").upper()]
 
-
-def _number(name: str, text: str, kind: type[T]) -> T:
-    try:
-        value = kind(text)
-    except ValueError:
-        raise BadSetting(f"ORCHESTRATOR_{name} must be a number, not {text!r}") from None
-    if not (value > 0 and math.isfinite(value)):
-        raise BadSetting(f"ORCHESTRATOR_{name} must be above zero, not {text!r}")
-    return value
+    def _reject(self, problem: str, default: T) -> T:
+        error = BadSetting(problem)
+        if self._on_bad is None:
+            raise error
+        self._on_bad(error)
+        return default

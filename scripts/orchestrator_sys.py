@@ -1,9 +1,9 @@
-"""This project as a system of a side-by-side benchmark: chain, fan and many, through real processes.
+"""Adapter of this project for a side-by-side benchmark: chain, fan and many, with real processes.
 
-The harness that runs it gives `core` (services, processes, the Adapter class) and `steps` (what every system
-must compute). Each step is a step of a workflow, its output is passed on by the document, and the client sees
-the end as any client would. Workers import this module for its executors, and some of them for each step:
-what only the client needs is imported there.
+The harness provides `core` (services, processes, the Adapter class) and `steps` (the functions that every
+system computes). Each step is a step of a workflow, and the document passes its output on. Workers import
+this module for its executors, some of them for each step, so imports that only the client needs are inside
+functions.
 """
 
 import json
@@ -17,7 +17,7 @@ COMMAND = Path(sys.executable).with_name("orchestrator")
 RQ = Path(sys.executable).with_name("rq")
 
 
-# ---- executors: what the harness computes, as functions of a step's input
+# ---- executors: the functions of the harness, with the input of a step
 
 
 def inc(inputs):
@@ -82,7 +82,7 @@ DIAMOND = {
 
 class Orchestrator(Adapter):
     needs = ("redis",)
-    durability = "any process may be killed at any time: the record in Redis says what to do again"
+    durability = "any process may be killed at any time: the record in Redis is enough to continue"
 
     def start(self):
         from orchestrator.client import Client
@@ -96,9 +96,9 @@ class Orchestrator(Adapter):
             self.ctx.spawn([str(COMMAND), "coordinator", "--log-level", "warning"], env=env)
         if self.o["kind"] == "stock":
             for _ in range(self.o["workers"]):
-                words = ["worker", "--serializer", "json", "--url", self.ctx.redis_url, "-q"]
-                words += ["--job-class", "orchestrator.worker.step_job.StepJob"]
-                self.ctx.spawn([str(RQ), *words, "orchestrator.default"], env=env)
+                options = ["worker", "--serializer", "json", "--url", self.ctx.redis_url, "-q"]
+                options += ["--job-class", "orchestrator.worker.step_job.StepJob"]
+                self.ctx.spawn([str(RQ), *options, "orchestrator.default"], env=env)
         else:
             count = ["--processes", str(self.o["workers"])]
             if "concurrency" in self.o:
@@ -108,13 +108,13 @@ class Orchestrator(Adapter):
         self.client = Client(self.redis)
 
     def outcome(self, execution):
-        def look():
+        def read_outcome():
             status, outcome = self.redis.hmget(f"orchestrator:workflow:{execution}", "status", "outcome")
             if status in ("failed", "halted", "cancelled"):
                 raise RuntimeError(f"{execution} is {status}")
             return json.loads(outcome) if status == "complete" else None
 
-        return look
+        return read_outcome
 
     def run(self, document):
         started = self.client.start(document, {})
@@ -136,5 +136,5 @@ class Orchestrator(Adapter):
 
 config("orchestrator-2w", Orchestrator, kind="ours", workers=2)
 config("orchestrator-stock-2w", Orchestrator, kind="stock", workers=2)
-config("orchestrator-crew-2w", Orchestrator, kind="ours", workers=2, concurrency=8)
+config("orchestrator-concurrent-2w", Orchestrator, kind="ours", workers=2, concurrency=8)
 config("orchestrator-2c-2w", Orchestrator, kind="ours", workers=2, coordinators=2)

@@ -23,13 +23,13 @@ async def nap(inputs: Json) -> Json:
 
 
 def sit(inputs: Json) -> Json:
-    """The same, and not async."""
+    """The same as a plain function."""
     time.sleep(inputs.get("seconds", 0.2))
     return {"pid": os.getpid(), "n": inputs.get("n")}
 
 
 async def endless(inputs: Json) -> Json:
-    """Leaves a file behind when it begins, and another one when it is cancelled."""
+    """Creates a file when it starts, and another one when it is cancelled."""
     Path(inputs["began"]).write_text(str(os.getpid()))
     try:
         await asyncio.sleep(3_600)
@@ -39,7 +39,7 @@ async def endless(inputs: Json) -> Json:
 
 
 def polite(inputs: Json, cancelled: Callable[[], bool]) -> Json:
-    """Works until nobody waits for it any more."""
+    """Runs until it is cancelled."""
     Path(inputs["began"]).write_text(str(os.getpid()))
     while not cancelled():
         time.sleep(0.01)
@@ -48,7 +48,7 @@ def polite(inputs: Json, cancelled: Callable[[], bool]) -> Json:
 
 
 def deaf(inputs: Json) -> Json:
-    """Looks at nothing, and so it cannot be stopped."""
+    """Never calls `cancelled()`, so it cannot be stopped."""
     Path(inputs["began"]).write_text(str(os.getpid()))
     while not Path(inputs["began"] + ".go").exists():
         time.sleep(0.01)
@@ -56,18 +56,18 @@ def deaf(inputs: Json) -> Json:
 
 
 async def stubborn(inputs: Json) -> Json:
-    """Async, and does not let go of the loop."""
+    """Async, and blocks the event loop."""
     return deaf(inputs)
 
 
 def holds(inputs: Json) -> Json:
-    """Holds the interpreter: no thread of its process can run."""
+    """Holds the interpreter lock: no other thread of its process can run."""
     Path(inputs["began"]).write_text(str(os.getpid()))
     return {"large": 3 ** (10**10) > 0}
 
 
 async def falls(inputs: Json) -> Json:
-    """Takes its process with it, the first time."""
+    """Kills its process in the first run."""
     marker = Path(inputs["began"])
     if marker.exists():
         return {"survived": True}
@@ -92,7 +92,7 @@ async def leaves(inputs: Json) -> Json:
 
 
 async def tells(inputs: Json) -> Json:
-    """Logs, before and after it has let others run."""
+    """Logs before and after it has yielded to the event loop."""
     logger = logging.getLogger("shop")
     logger.warning("begins %s", inputs["n"])
     await asyncio.sleep(0.3)
@@ -101,7 +101,7 @@ async def tells(inputs: Json) -> Json:
 
 
 async def swallows(inputs: Json) -> Json:
-    """Takes no notice of being cancelled for a while."""
+    """Ignores its cancellation for a while."""
     Path(inputs["began"]).write_text(str(os.getpid()))
     with suppress(asyncio.CancelledError):
         await asyncio.sleep(3_600)
@@ -110,7 +110,7 @@ async def swallows(inputs: Json) -> Json:
 
 
 def hoards(inputs: Json) -> Json:
-    """Takes memory until there is none."""
+    """Allocates memory until there is none."""
     kept = []
     for _ in range(10_000):
         kept.append(bytearray(10_000_000))

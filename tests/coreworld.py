@@ -27,7 +27,7 @@ from orchestrator.application.records.events import (
     ResultEvent,
     StartedEvent,
     StepEvent,
-    failure,
+    make_failure,
 )
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.record import WorkflowRecord
@@ -132,7 +132,7 @@ class World:
     def error(
         self, step_id: str, message: str = "boom", kind: str = "exception", job: DispatchJob | None = None
     ) -> ResultEvent:
-        return replace(self.result(step_id, job=job), error=failure(kind, message))
+        return replace(self.result(step_id, job=job), error=make_failure(kind, message))
 
     def loss(self, step_id: str, job: DispatchJob | None = None) -> LostEvent:
         job = job or self.out[step_id]
@@ -192,7 +192,7 @@ class World:
     def _commit(self, changes: Changes) -> None:
         self.record.apply(changes)
         self.last = changes
-        self.counted.update(changes.counted)
+        self.counted.update(changes.counter_increments)
         self.history.extend(changes.history)
         for step_id, _ in [*changes.finished_dispatches, *changes.revoked]:
             self.out.pop(step_id, None)

@@ -1,6 +1,6 @@
-"""Executors that mean no good, or might as well: what a worker must outlive.
+"""Malicious executors, which a worker must survive.
 
-Importing this also makes a few names lead to private addresses, as whoever owns a domain could.
+Importing this module also makes a few names resolve to private addresses, as the owner of a domain could.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def honest_later(inputs: Json) -> Json:
     return {"honest": True}
 
 
-# ---- who raises
+# ---- exceptions
 
 
 class _Mute(Exception):
@@ -85,7 +85,7 @@ class _Unnamed(Exception, metaclass=_Nameless):
 
 
 class _Touchy(Exception):
-    """Whatever is asked of it, it raises."""
+    """Raises at every access."""
 
     def __getattribute__(self, name: str) -> NoReturn:
         raise SystemExit(name)
@@ -97,7 +97,7 @@ class _Broken:
 
 
 def _without_source() -> NoReturn:
-    """The traceback of which asks a loader for its lines."""
+    """Its traceback reads the source lines from a loader."""
     made = compile("def f(): 1/0\nf()", "broken.py", "exec")
     exec(made, {"__loader__": _Broken(), "__name__": "broken"})
     raise AssertionError
@@ -131,11 +131,11 @@ async def raises_later(inputs: Json) -> Json:
     return raises(inputs)
 
 
-# ---- who returns
+# ---- outputs
 
 
 class _Liar:
-    """Says that it is a coroutine."""
+    """Claims to be a coroutine."""
 
     @property
     def __class__(self) -> Any:
@@ -147,7 +147,7 @@ class _Liar:
 
 
 class _Furious:
-    """Raises when it is looked at."""
+    """Raises when it is inspected."""
 
     @property
     def __class__(self) -> Any:
@@ -213,7 +213,7 @@ def returns(inputs: Json) -> Any:
     return _RETURNED[inputs["what"]]()
 
 
-# ---- who ends, or does not
+# ---- dying and hanging
 
 
 def _overflow() -> NoReturn:
@@ -248,14 +248,14 @@ _DEATHS: dict[str, Callable[[], Any]] = {
 
 
 def dies(inputs: Json) -> Json:
-    """Every time."""
+    """Dies in every run."""
     _DEATHS[inputs["how"]]()
     time.sleep(3_600)
     return {}
 
 
 def kills_its_parent(inputs: Json) -> Json:
-    """The first time; what it returns then should count."""
+    """Dies in the first run; the result of the second one counts."""
     marker = Path(inputs["marker"])
     if not marker.exists():
         marker.write_text(str(os.getpid()))
@@ -272,7 +272,7 @@ def kills_its_parent_and_itself(inputs: Json) -> Json:
     return {"done": True}
 
 
-# ---- who takes, and makes
+# ---- resources
 
 
 def hoards(inputs: Json) -> Json:
@@ -281,7 +281,7 @@ def hoards(inputs: Json) -> Json:
 
 
 def prints(inputs: Json) -> Json:
-    """A hundred megabytes, to the standard output and past Python's."""
+    """Prints a hundred megabytes, to sys.stdout and to the descriptor."""
     for _ in range(50):
         sys.stdout.write("x" * MEGABYTE)
         os.write(2, b"y" * MEGABYTE)
@@ -296,7 +296,7 @@ def logs(inputs: Json, log: Callable[[str], None]) -> Json:
 
 
 def forks(inputs: Json) -> Json:
-    """And returns twice."""
+    """Forks, and returns twice."""
     return {"is_parent": os.fork() != 0}
 
 
@@ -312,12 +312,12 @@ def starts_threads(inputs: Json) -> Json:
 
 
 def starts_a_program(inputs: Json) -> Json:
-    """And leaves it alone."""
+    """Starts threads, and leaves them running."""
     subprocess.Popen(["/bin/sleep", "3600"], env={"MARKER": inputs["marker"]})
     return {"started": True}
 
 
-# ---- who changes what is not theirs
+# ---- changes to the process
 
 
 def _closes() -> None:
@@ -339,7 +339,7 @@ def _streams() -> None:
 
 
 def _writes() -> None:
-    """Into every descriptor that there may be."""
+    """Writes into every possible file descriptor."""
     for descriptor in range(3, 64):
         with suppress(OSError):
             os.write(descriptor, b"nonsense\n" * 20)
@@ -366,15 +366,15 @@ def _never_publishes() -> None:
 
 
 def _publishes_nonsense() -> None:
-    from orchestrator.worker import harness
+    from orchestrator.invocation import invoke
 
-    harness.checked = lambda *_: ("{no JSON", None)  # type: ignore[attr-defined]
+    invoke.encode_output = lambda *_: ("{no JSON", None)  # type: ignore[attr-defined]
 
 
-def _never_beats() -> None:
+def _never_renews() -> None:
     from orchestrator.worker.lease import Lease
 
-    Lease.beat = lambda self: False  # type: ignore[method-assign]
+    Lease.renew = lambda self: False  # type: ignore[method-assign]
 
 
 def _logs_no_more() -> None:
@@ -393,7 +393,7 @@ _CHANGES: dict[str, Callable[[], None]] = {
     "forgets": _forgets,
     "never publishes": _never_publishes,
     "nonsense": _publishes_nonsense,
-    "never beats": _never_beats,
+    "never renews": _never_renews,
     "logs no more": _logs_no_more,
 }
 
@@ -413,7 +413,7 @@ _tasks: list[Any] = []
 
 
 async def stops_the_loop(inputs: Json) -> Json:
-    """Of everybody who shares it."""
+    """Stops the event loop that all steps share."""
     loop = asyncio.get_running_loop()
     match inputs["how"]:
         case "stop":
@@ -439,7 +439,7 @@ async def nap(inputs: Json) -> Json:
 
 
 def deletes_its_job(inputs: Json) -> Json:
-    """And everything else that RQ knows."""
+    """Deletes its job and all other keys of RQ."""
     from redis import Redis
 
     with Redis.from_url(os.environ["ORCHESTRATOR_REDIS_URL"]) as redis:

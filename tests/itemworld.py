@@ -104,7 +104,7 @@ class ItemWorld(SpecWorld):
             self.check()
         else:
             coreworld.World._commit(self, changes)
-            self.armed = (self.armed | set(changes.timers)) - set(changes.timers_to_disarm)
+            self.armed = (self.armed | set(changes.timers_to_arm)) - set(changes.timers_to_disarm)
 
 
 def check_counts(record: WorkflowRecord, step_id: str, counts: ItemCounts) -> None:

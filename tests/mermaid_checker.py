@@ -1,7 +1,7 @@
-"""A strict reader of the part of Mermaid that we write. Whatever it does not know is an error.
+"""A strict reader of the part of Mermaid that we write. Anything else is an error.
 
-It is stricter than Mermaid: nodes are declared before they are used, and once; texts stand in quotes and
-hold no character that could mean anything outside of them.
+It is stricter than Mermaid: a node is declared once, before it is used; text is quoted, and contains no
+character that Mermaid could interpret.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NUMBER = re.compile(r"#(\d+);")
 
 
 class NotMermaid(AssertionError):
-    """A line that Mermaid might not read as we mean it."""
+    """A line that Mermaid might interpret differently."""
 
 
 @dataclass
 class Flowchart:
-    """What was read: texts by node, edges with their arrow and text, classes by node."""
+    """Text by node, edges with their arrow and text, classes by node."""
 
     nodes: dict[str, str] = field(default_factory=dict)
     edges: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -48,11 +48,11 @@ def read_mermaid(text: str) -> Flowchart:
         if node is not None:
             if node["name"] in read.nodes:
                 raise NotMermaid(f"declared twice: {line!r}")
-            read.nodes[node["name"]] = _decoded(node["text"])
+            read.nodes[node["name"]] = _decode(node["text"])
         elif edge := EDGE.fullmatch(line):
             if not {edge["source"], edge["target"]} <= set(read.nodes):
                 raise NotMermaid(f"used before it is declared: {line!r}")
-            read.edges.append((edge["source"], edge["arrow"], _decoded(edge["text"] or ""), edge["target"]))
+            read.edges.append((edge["source"], edge["arrow"], _decode(edge["text"] or ""), edge["target"]))
         elif definition := CLASS_DEFINITION.fullmatch(line):
             if definition["name"] in defined | {"default"}:
                 raise NotMermaid(f"a class that has a meaning already: {line!r}")
@@ -62,12 +62,12 @@ def read_mermaid(text: str) -> Flowchart:
                 raise NotMermaid(f"no such class: {line!r}")
             read.classes |= dict.fromkeys(membership["members"].split(","), membership["name"])
         else:
-            raise NotMermaid(f"not a line that we know: {line!r}")
+            raise NotMermaid(f"an unknown line: {line!r}")
     if not set(read.classes) <= set(read.nodes):
         raise NotMermaid("a class of nodes that are not there")
     return read
 
 
-def _decoded(text: str) -> str:
-    """As a browser shows it."""
+def _decode(text: str) -> str:
+    """Decode a text as a browser does."""
     return NUMBER.sub(lambda found: chr(int(found[1])), text.replace("<br/>", "\n"))

@@ -16,7 +16,7 @@ from unittest import mock
 
 from integration.world import World
 from orchestrator.backend.ports import Delivery
-from orchestrator.coordinator.loop import Coordinator
+from orchestrator.coordinator.starts import Starts
 from orchestrator.redis_rq.connection import connect
 
 POISON = "poison"
@@ -24,17 +24,17 @@ KILLED, SAID = 9, "killed"
 PACE: dict[str, Any] = {
     "reclaim_after_ms": 300,
     "reclaim_every_s": 0.05,
-    "tend_every_s": 0.2,
+    "sweep_every_s": 0.2,
     "block_ms": 50,
 }
 
-_start = Coordinator._start
+_build_creation = Starts.build_creation
 
 
-def _start_or_die(one: Coordinator, delivery: Delivery, *others: Any) -> Any:
+def _build_creation_or_die(starts: Starts, delivery: Delivery, *others: Any) -> Any:
     if delivery.fields.get("execution_id") == POISON:
         os._exit(KILLED)
-    return _start(one, delivery, *others)
+    return _build_creation(starts, delivery, *others)
 
 
 class Orphaned:
@@ -52,7 +52,7 @@ class Orphaned:
 
 
 def serve(url: str, name: str) -> None:
-    with mock.patch.object(Coordinator, "_start", _start_or_die):
+    with mock.patch.object(Starts, "build_creation", _build_creation_or_die):
         World(lambda: connect(url)).coordinator(name, **PACE).run(Orphaned())
 
 

@@ -33,7 +33,7 @@ from orchestrator.application.records.events import (
     StartEvent,
     StepEvent,
     TimerEvent,
-    failure,
+    make_failure,
 )
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.record import WorkflowRecord, find_due_timers
@@ -42,7 +42,6 @@ from orchestrator.application.records.step_record import Slot
 from orchestrator.application.records.timers import Timer, timers_for_step
 from orchestrator.application.spec.graph_builder import build_graph
 from orchestrator.application.spec.model import (
-    WEBHOOK_UNIT,
     BranchSpec,
     ChildSpec,
     CompensateSpec,
@@ -52,6 +51,7 @@ from orchestrator.application.spec.model import (
     SwitchSpec,
     WorkflowSpec,
 )
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 
 BROKEN: Any = {"+": ["no number", 1]}  # an expression that always fails
 
@@ -234,7 +234,7 @@ class SpecWorld(World):
     def child_end(self, start: StartEvent, output: Any = None, error: str | None = None) -> ResultEvent:
         """What the parent hears at the end of a child."""
         return child_result(
-            parent_of(start), output, None if error is None else failure("child_failed", error)
+            parent_of(start), output, None if error is None else make_failure("child_failed", error)
         )
 
     # ---- looking
@@ -259,8 +259,8 @@ class SpecWorld(World):
 
     def _commit(self, changes: Changes) -> None:
         super()._commit(changes)
-        touched = {timer.name for timer in (*changes.timers, *changes.timers_to_disarm)}
-        self.armed = {one for one in self.armed if one.name not in touched} | set(changes.timers)
+        touched = {timer.name for timer in (*changes.timers_to_arm, *changes.timers_to_disarm)}
+        self.armed = {one for one in self.armed if one.name not in touched} | set(changes.timers_to_arm)
         self._take_slots(changes)
         self._take_posts(changes)
         self.shared += changes.shared
@@ -278,9 +278,9 @@ class SpecWorld(World):
                 del self.places[token]
 
     def _take_posts(self, changes: Changes) -> None:
-        self.posts += changes.posts
+        self.posts += changes.outgoing_events
         self.ended |= {step.child for _, step in changes.finished_dispatches if step.child is not None}
-        for post in changes.posts:
+        for post in changes.outgoing_events:
             if isinstance(post, StartEvent):
                 assert post.execution_id not in {start.execution_id for start in self.children}
                 self.children.append(post)
@@ -300,7 +300,7 @@ class SpecWorld(World):
             or self.out
             or self.awaited
             or self.armed
-            or self.last.more
+            or self.last.has_more_ready
             or record.readiness.waiting
             or in_line
             or held

@@ -32,7 +32,7 @@ def fail(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def talkative(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Logs, also from a thread, and an exception; then it fails if it is told to."""
+    """Logs, also from a thread, and an exception; fails if the input says so."""
     logger = logging.getLogger("shop")
     logger.info("here\nI am", extra={"colour": "red"})
     thread = threading.Thread(target=lambda: logger.warning("from a thread"))
@@ -48,14 +48,14 @@ def talkative(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def busy(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Keeps a core busy for ever, and leaves its pid behind."""
+    """Writes its pid to a file and keeps a core busy for ever."""
     Path(inputs["pid_file"]).write_text(str(os.getpid()))
     while True:
         sum(range(1_000))
 
 
 def stubborn(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Leaves its pid behind and goes on for ever, whatever is raised in it."""
+    """Writes its pid to a file and runs for ever, whatever is raised in it."""
     Path(inputs["pid_file"]).write_text(str(os.getpid()))
     while True:
         with suppress(Exception):
@@ -63,13 +63,13 @@ def stubborn(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def stuck(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Leaves its pid behind and never lets go of the interpreter: no other thread of the process can run."""
+    """Writes its pid to a file and never releases the interpreter lock: no other thread can run."""
     Path(inputs["pid_file"]).write_text(str(os.getpid()))
     return {"large": 3 ** (10**10) > 0}
 
 
 def waits(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Leaves its pid behind and waits until a file is there."""
+    """Writes its pid to a file and waits until another file exists."""
     Path(inputs["pid_file"]).write_text(str(os.getpid()))
     while not Path(inputs["go"]).exists():
         time.sleep(0.01)
@@ -77,7 +77,7 @@ def waits(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def reports_then_hangs(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
-    """Reports for a while and then keeps a core busy for ever; the second time it is done at once."""
+    """Sends heartbeats for a while and then keeps a core busy for ever; the second run returns at once."""
     pid_file = Path(inputs["pid_file"])
     if pid_file.exists():
         return {"done": True}
@@ -96,7 +96,7 @@ def reports(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str,
 
 
 def silent_once(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
-    """The first time it comes back later than its step allows."""
+    """The first run returns after the timeout of its step."""
     marker = Path(inputs["marker"])
     if marker.exists():
         return {"call": 2}
@@ -106,7 +106,7 @@ def silent_once(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[
 
 
 def call_api(inputs: dict[str, Any], configuration: dict[str, Any]) -> dict[str, Any]:
-    """As if it called an address; it tells how long its authorization is, and not what."""
+    """Pretends to call a URL; returns the length of its authorization, not its value."""
     headers = configuration["headers"]
     if not configuration["url"]:
         raise ValueError(f"no url for {headers['authorization']}")
@@ -120,12 +120,12 @@ def pick(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def loaded(inputs: dict[str, Any], configuration: dict[str, Any]) -> dict[str, Any]:
-    """What this process has imported."""
+    """The modules that this process has imported."""
     return {"modules": sorted(sys.modules)}
 
 
 def charge(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Writes into a ledger and, if it is asked to, dies with the first entry: done, and nobody was told."""
+    """Writes into a ledger and, if the input says so, dies after the first entry, before it can return."""
     ledger = Path(inputs["ledger"])
     with ledger.open("a") as entries:
         entries.write(f"{inputs['order']}\n")
@@ -137,7 +137,7 @@ def charge(inputs: dict[str, Any]) -> dict[str, Any]:
 def speaks(
     inputs: dict[str, Any], log: Callable[..., None], heartbeat: Callable[..., None]
 ) -> dict[str, Any]:
-    """Says something, and then goes on for as long as it may: `go` is a file that lets it end."""
+    """Logs a line, and then runs until the file `go` exists or it is killed."""
     log(f"begins, in {inputs['mood']} mood")
     heartbeat(0.5, "half of it")
     Path(inputs["pid_file"]).write_text(str(os.getpid()))
@@ -148,7 +148,7 @@ def speaks(
 
 
 def many_rows(inputs: dict[str, Any]) -> dict[str, Any]:
-    """About five megabytes, and how many rows that are."""
+    """Returns about five megabytes, and the number of rows."""
     rows = [{"id": n, "name": f"row number {n}"} for n in range(inputs.get("count", 120_000))]
     return {"rows": rows, "count": len(rows)}
 

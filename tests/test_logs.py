@@ -1,4 +1,4 @@
-"""The lines of the log: one JSON object each, or text with the same fields behind it, whatever is in them."""
+"""Log lines: one JSON object each, or text followed by the same fields, whatever they contain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN = {"execution": "w#e", "step": "a", "run_id": 2, "attempt": 1}
 
 @dataclass
 class Log:
-    """A logger, and what it wrote."""
+    """A logger and its output."""
 
     logger: logging.Logger
     stream: io.StringIO
@@ -45,8 +45,8 @@ class Log:
 
 @pytest.fixture(autouse=True)
 def nameless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that was tested before may have named this process."""
-    monkeypatch.setattr(logs, "_process", "")
+    """An earlier test of a command may have set the process name."""
+    monkeypatch.setattr(logs, "_process_name", "")
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_line_has_its_time_in_utc_and_milliseconds_and_the_fields_that_were_gi
     ]
 
 
-def test_a_process_that_has_a_name_says_it(json_log: Log) -> None:
+def test_a_process_name_is_a_field(json_log: Log) -> None:
     json_log.logger.info("first")
 
     logs.set_process_name("host-1")
@@ -117,7 +117,7 @@ def test_an_exception_is_a_field_with_its_traceback(json_log: Log) -> None:
         raise LookupError("no such\norder")
     except LookupError:
         json_log.logger.exception("cannot\nsell")
-    json_log.logger.info("who called", stack_info=True)
+    json_log.logger.info("called from", stack_info=True)
 
     first, second = json_log.objects
     assert first["message"] == "cannot\nsell"
@@ -174,7 +174,7 @@ def test_no_value_is_too_strange_for_a_line(json_log: Log, value: Any, written: 
 
 
 @pytest.mark.parametrize("log", ["json_log", "text_log"])
-def test_words_that_do_not_fit_together_are_written_as_they_are(
+def test_a_message_whose_arguments_do_not_fit_is_written_as_it_is(
     log: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found: Log = request.getfixturevalue(log)
@@ -185,10 +185,10 @@ def test_words_that_do_not_fit_together_are_written_as_they_are(
 
     assert ["%d apples" in found.lines[0], "%s apples" in found.lines[1], len(found.lines)] == [True, True, 3]
     assert "<Unspeakable>" in found.lines[2]
-    assert capsys.readouterr().err == ""  # where logging tells of its own errors
+    assert capsys.readouterr().err == ""  # where logging reports its own errors
 
 
-def test_a_field_cannot_take_the_place_of_what_every_line_has(json_log: Log) -> None:
+def test_an_extra_field_cannot_replace_a_standard_field(json_log: Log) -> None:
     json_log.logger.info(
         "here", extra={"time": "never", "level": "high", "logger": "me", "exception": "none"}
     )
@@ -197,7 +197,7 @@ def test_a_field_cannot_take_the_place_of_what_every_line_has(json_log: Log) -> 
     assert (line["level"], line["logger"], "exception" in line) == ("INFO", "shop.tests", False)
 
 
-def test_the_arguments_of_a_job_that_rq_gives_to_its_lines_are_left_out(log_as: Callable[..., Log]) -> None:
+def test_job_arguments_in_lines_of_rq_are_left_out(log_as: Callable[..., Log]) -> None:
     given = {"func": "run_step", "arguments": [{"inputs": "secret"}], "kwargs": {}, "job_id": "1"}
     found, shown = log_as(JsonFormatter(), "rq.tests"), log_as(TextFormatter(), "rq.tests")
 
@@ -221,7 +221,7 @@ def test_a_line_of_text_ends_with_its_fields(text_log: Log) -> None:
     ]
 
 
-def test_what_moves_a_cursor_is_shown_and_not_obeyed(text_log: Log) -> None:
+def test_terminal_control_characters_are_escaped(text_log: Log) -> None:
     try:
         raise LookupError("\x1b]0;owned\x07\u202egone\ttoo")
     except LookupError:
@@ -246,7 +246,7 @@ def test_a_traceback_follows_its_line_of_text(text_log: Log) -> None:
 # ---- runs
 
 
-def test_what_is_logged_during_a_run_says_so_whatever_it_calls_itself(json_log: Log) -> None:
+def test_lines_logged_during_a_run_get_its_fields_in_place_of_their_own(json_log: Log) -> None:
     json_log.logger.info("before")
     with run_context(RUN):
         json_log.logger.info("inside", extra={"step": "another", "colour": "red"})
@@ -257,16 +257,16 @@ def test_what_is_logged_during_a_run_says_so_whatever_it_calls_itself(json_log: 
     assert not {*before, *after} & {*RUN}
 
 
-@pytest.mark.parametrize(("alone", "marked"), [(True, {"a"}), (False, {None})])
-def test_a_run_that_is_alone_in_its_process_has_the_lines_of_other_threads_too(
-    json_log: Log, alone: bool, marked: set[Any]
+@pytest.mark.parametrize(("owns_process", "steps"), [(True, {"a"}), (False, {None})])
+def test_a_run_that_owns_its_process_gets_the_lines_of_other_threads_too(
+    json_log: Log, owns_process: bool, steps: set[Any]
 ) -> None:
-    with run_context(RUN, alone=alone):
+    with run_context(RUN, owns_process=owns_process):
         thread = threading.Thread(target=lambda: json_log.logger.info("from a thread"))
         thread.start()
         thread.join()
 
-    assert {line.get("step") for line in json_log.objects} == marked
+    assert {line.get("step") for line in json_log.objects} == steps
 
 
 def test_two_runs_in_threads_of_one_process_do_not_mix(json_log: Log) -> None:
@@ -288,7 +288,7 @@ def test_two_runs_in_threads_of_one_process_do_not_mix(json_log: Log) -> None:
 
 
 def test_a_run_that_fails_leaves_nothing_behind(json_log: Log) -> None:
-    with pytest.raises(SystemExit), run_context(RUN, alone=True):
+    with pytest.raises(SystemExit), run_context(RUN, owns_process=True):
         raise SystemExit(1)
 
     json_log.logger.info("later")
@@ -296,7 +296,7 @@ def test_a_run_that_fails_leaves_nothing_behind(json_log: Log) -> None:
     assert "step" not in json_log.objects[0]
 
 
-# ---- what a coordinator says
+# ---- lines of a coordinator
 
 
 def _delivery(**fields: str) -> Delivery:
@@ -304,7 +304,7 @@ def _delivery(**fields: str) -> Delivery:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "logged"),
     [
         ({}, {}),
         ({"execution_id": "e"}, {"execution": "e"}),
@@ -314,10 +314,10 @@ def _delivery(**fields: str) -> Delivery:
         ({"run_id": "many", "attempt": "9" * 99}, {}),
     ],
 )
-def test_a_refused_event_is_marked_with_what_it_says_of_itself(
-    fields: dict[str, str], said: dict[str, Any]
+def test_a_rejected_event_is_logged_with_its_own_fields(
+    fields: dict[str, str], logged: dict[str, Any]
 ) -> None:
-    assert log_fields(_delivery(**fields)) == {"event": "5-0", **said}
+    assert log_fields(_delivery(**fields)) == {"event": "5-0", **logged}
 
 
 @pytest.fixture
@@ -352,10 +352,10 @@ def test_a_commit_is_one_line_and_at_debug_level_one_more_for_each_move(
     assert "secret" not in log.stream.getvalue()
 
 
-# ---- what a run shows
+# ---- lines of the command run
 
 
-def test_a_run_that_logs_json_wraps_what_is_none(log_as: Callable[..., Log]) -> None:
+def test_a_run_that_logs_json_wraps_lines_that_are_not_json(log_as: Callable[..., Log]) -> None:
     log, stream = log_as(JsonFormatter(), "orchestrator.run"), io.StringIO()
     progress = LoggedProgress(stream)
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Starts, follows, signals and cancels workflows with nothing but redis-cli: all that a producer needs to do, in
-# any language. docs/producers.md explains it.
+# Starts, follows, signals and cancels workflows with redis-cli only. docs/producers.md explains how a producer
+# in any language does the same.
 #
-#   producer.sh start  [-i ID] [-t SECONDS] NAME|FILE [INPUTS]  start it, wait for its end, print its outcome
-#   producer.sh wait   [-t SECONDS] ID                          wait for the end of one that runs
-#   producer.sh signal ID NAME [PAYLOAD]                        say something to it
-#   producer.sh cancel [-t SECONDS] ID [REASON]                 cancel it, print the answer
+#   producer.sh start  [-i ID] [-t SECONDS] NAME|FILE [INPUTS]  start a workflow, wait, print its outcome
+#   producer.sh wait   [-t SECONDS] ID                          wait for the end of an execution
+#   producer.sh signal ID NAME [PAYLOAD]                        send a signal
+#   producer.sh cancel [-t SECONDS] ID [REASON]                 cancel an execution, print the reply
 #
-# NAME is a registered workflow, FILE holds a document. INPUTS and PAYLOAD are JSON; - reads them from the standard
-# input. ORCHESTRATOR_REDIS_URL and ORCHESTRATOR_PREFIX say where.
+# NAME is a registered workflow, FILE contains a document. INPUTS and PAYLOAD are JSON; - reads them from standard
+# input. Set ORCHESTRATOR_REDIS_URL and ORCHESTRATOR_PREFIX if they differ from the defaults.
 #
-# Exit codes: 0 complete, or done as asked; 1 no Redis, 2 refused or wrong usage, 3 halted, 4 failed, 5 cancelled,
-# 124 not in time.
+# Exit codes: 0 complete, or done; 1 no Redis, 2 rejected or wrong usage, 3 halted, 4 failed, 5 cancelled,
+# 124 timeout.
 set -euo pipefail
 
 prefix=${ORCHESTRATOR_PREFIX:-orchestrator}
@@ -21,7 +21,7 @@ case $url in
   *) redis=(redis-cli --no-auth-warning -u "$url" --raw) ;;
 esac
 
-die() { # CODE WORDS
+die() { # CODE MESSAGE
   printf '%s\n' "$2" >&2
   exit "$1"
 }
@@ -31,53 +31,53 @@ usage() {
   exit 2
 }
 
-# How many seconds are left. Neither BLMOVE nor read may be given 0: it means for ever to one, and a look to the other.
-look_at_the_clock() { # WORDS
+# Sets `left`, the seconds until the timeout. It must not be 0: BLMOVE would block forever, and read would not wait.
+check_timeout() { # MESSAGE
   left=$((deadline - SECONDS))
   ((left > 0)) || die 124 "$1"
 }
 
-# Write an entry into a stream. The last value goes by the standard input, because an argument has an end.
+# Write an entry into a stream. The last value is passed by standard input, because arguments have a maximum length.
 send() { # STREAM FIELD VALUE [FIELD VALUE]...
   entry=$(printf '%s' "${!#}" | "${redis[@]}" -x XADD "$1" '*' "${@:2:$#-2}")
-  [[ $entry =~ ^[0-9]+-[0-9]+$ ]] || die 1 "Redis did not take it: $entry"
+  [[ $entry =~ ^[0-9]+-[0-9]+$ ]] || die 1 "Redis rejected the entry: $entry"
 }
 
 json() { # TEXT|-
   if [[ $1 == - ]]; then cat; else printf '%s' "$1"; fi
 }
 
-# A start is answered under the id of its entry, a control under the name that it gives as its `reply`. BLMOVE of a list
-# onto itself waits for the answer, and leaves it to others.
-answer_to() { # NAME
+# The reply to a start is named by the id of its entry, the reply to a control by its field `reply`. BLMOVE of a list
+# onto itself waits for the reply and leaves it in place.
+wait_for_reply() { # NAME
   local key=$prefix:answer:$1
-  look_at_the_clock "no time to wait for an answer; $1 stays in its stream"
-  answer=$("${redis[@]}" BLMOVE "$key" "$key" LEFT LEFT "$left")
-  [[ -n $answer ]] || die 124 "no coordinator has answered; $1 stays in its stream"
-  # A quote inside of a text is escaped, so this cannot be found in the words of a refusal.
-  [[ $answer =~ [\{,]\"ok\":true ]] || die 2 "refused: $answer"
+  check_timeout "no time left to wait for a reply; $1 stays in its stream"
+  reply=$("${redis[@]}" BLMOVE "$key" "$key" LEFT LEFT "$left")
+  [[ -n $reply ]] || die 124 "no coordinator has replied; $1 stays in its stream"
+  # Quotes inside a JSON text are escaped, so the reason of a rejection cannot match this.
+  [[ $reply =~ [\{,]\"ok\":true ]] || die 2 "rejected: $reply"
 }
 
-# Subscribe first, look second: an end between the two is seen by one of them. Whatever the channel says, it says in
-# three lines: at first that we are subscribed, then how the execution has ended.
+# Subscribe first, read the status second: an end between the two is seen by one of them. Each message of the channel
+# has three lines: the first message confirms the subscription, the second has the final status.
 wait_for_end() { # WORKFLOW_EXECUTION_ID
   local key=$prefix:workflow:$1 channel listener
   exec {channel}< <(exec "${redis[@]}" SUBSCRIBE "$prefix:done:$1")
   listener=$!
-  # shellcheck disable=SC2064 # it is known now, and gone then
+  # shellcheck disable=SC2064 # expand it now: the variable is local
   trap "kill $listener 2>/dev/null || true" EXIT
   status=
   while [[ ! $status =~ ^(complete|halted|failed|cancelled)$ ]]; do
     for _ in 1 2 3; do
-      look_at_the_clock "$1 has not ended in time, and goes on"
-      read -r -t "$left" -u "$channel" _ || (($? > 128)) || die 1 "Redis went away; $1 goes on"
+      check_timeout "$1 has not ended in time; it continues"
+      read -r -t "$left" -u "$channel" _ || (($? > 128)) || die 1 "Redis is unavailable; $1 continues"
     done
     status=$("${redis[@]}" HGET "$key" status)
     [[ -n $status ]] || die 2 "there is no execution $1"
   done
   local fields
   fields=$("${redis[@]}" HMGET "$key" outcome error)
-  mapfile -t fields <<<"$fields" # JSON as we write it has no line breaks
+  mapfile -t fields <<<"$fields" # the JSON in a record has no line breaks
   outcome=${fields[0]-} error=${fields[1]-}
 }
 
@@ -100,8 +100,8 @@ start() { # NAME|FILE [INPUTS]
   if [[ -n $id ]]; then fields+=(execution_id "$id"); fi
   inputs=$(json "${2-"{}"}")
   send "$prefix:starts" "${fields[@]}" inputs "$inputs"
-  answer_to "$entry"
-  [[ $answer =~ [\{,]\"workflow_execution_id\":\"([^\"]+)\" ]] || die 1 "not understood: $answer"
+  wait_for_reply "$entry"
+  [[ $reply =~ [\{,]\"workflow_execution_id\":\"([^\"]+)\" ]] || die 1 "unexpected reply: $reply"
   execution=${BASH_REMATCH[1]}
   wait_for_end "$execution"
   report
@@ -122,11 +122,11 @@ signal() { # ID NAME [PAYLOAD]
 }
 
 cancel() { # ID [REASON]
-  local reply fields=(type control action cancel execution "$1" by "${USER:-producer}")
-  printf -v reply 'producer-%(%s)T-%s-%s' -1 "$$" "$RANDOM" # a name of our own, never used before
-  send "$prefix:events:0" "${fields[@]}" reply "$reply" reason "${2-}"
-  answer_to "$reply"
-  printf '%s\n' "$answer"
+  local name fields=(type control action cancel execution "$1" by "${USER:-producer}")
+  printf -v name 'producer-%(%s)T-%s-%s' -1 "$$" "$RANDOM" # a name that was never used before
+  send "$prefix:events:0" "${fields[@]}" reply "$name" reason "${2-}"
+  wait_for_reply "$name"
+  printf '%s\n' "$reply"
 }
 
 command=${1-}

@@ -1,5 +1,6 @@
-"""Layer 5: plain functions, dictionaries in and dictionaries out. They import nothing of the orchestrator.
+"""Layer 5: executors, plain functions from a dictionary to a dictionary. They import nothing of the
+orchestrator.
 
-Every worker finds the built-in executors (`http`, `file`, `process` and so on) by their names. Name a
-module of executors with `--executors orchestrator_executors.examples`, or in ORCHESTRATOR_EXECUTORS.
+Every worker finds the built-in executors (`http`, `file`, `process` and so on) by name. To use another module
+of executors, pass `--executors orchestrator_executors.examples` or set ORCHESTRATOR_EXECUTORS.
 """

@@ -1,4 +1,4 @@
-"""Returns its inputs: the executor `echo`, for trying out a document and for values that need a step."""
+"""The executor `echo`: returns its inputs, to try out a document or to give a value a step of its own."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["echo"]
 
 
 def echo(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The inputs, as they are."""
+    """Return the inputs unchanged."""
     return dict(inputs)

@@ -1,10 +1,10 @@
-"""Reads variables of the worker's environment: the executor `env`.
+"""The executor `env`: reads environment variables of the worker.
 
-    ORCHESTRATOR_ENV_VARIABLES   which variables specs may read: names, or patterns such as SHOP_*,
-                                 separated by commas; unset, none
+    ORCHESTRATOR_ENV_VARIABLES   the variables that specs may read: names, or patterns such as SHOP_*,
+                                 separated by commas; if unset, none
 
-What it returns is an output like any other, and kept in Redis: it is for values that are no secrets. One that
-is called like a secret is hidden by the worker.
+The values are an output like any other and are stored in Redis, so use it only for values that are not
+secret. The worker redacts a variable whose name looks like that of a secret.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ class EnvInputs(TypedDict, total=False):
 
 
 def env(inputs: EnvInputs, configuration: dict[str, Any]) -> dict[str, Any]:
-    """The values of the variables named in `vars`; null for one that is not set."""
-    names = check_string_list(
-        "vars", merge_settings(configuration, inputs, EnvInputs.__annotations__).get("vars")
-    )
+    """Return the variables named in `vars`; null for one that is not set."""
+    settings = merge_settings(configuration, inputs, EnvInputs.__annotations__)
+    names = check_string_list("vars", settings.get("vars"))
     for name in names:
-        check_variable(name, "the variable")
+        check_variable(name)
     return {name: os.environ.get(name) for name in names}

@@ -1,4 +1,4 @@
-"""What the examples need: a shop that prices, reserves and ships an order."""
+"""The executors of the examples: a shop that prices, reserves and ships an order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PRICES = {"a1": 12.5, "b2": 99.0}
 
 
 def check_order(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Whether we sell this, and for how much."""
+    """Check whether the shop sells this article, and return its price."""
     sku, quantity = inputs["sku"], inputs["quantity"]
     if sku not in PRICES:
         return {"accepted": False, "problem": f"we do not sell {sku!r}"}
@@ -19,7 +19,7 @@ def check_order(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def reserve(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Reserve the goods. The first attempt fails, as a warehouse that is busy for a moment would."""
+    """Reserve the goods. The first attempt fails, like a warehouse that is busy for a moment."""
     time.sleep(0.2)
     if inputs["attempt"] == 1:
         raise ConnectionError("the warehouse did not answer")
@@ -27,11 +27,11 @@ def reserve(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def quote_shipping(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What shipping costs."""
+    """Return the price of shipping."""
     time.sleep(0.3)
     return {"shipping": round(3.9 + 0.5 * inputs["quantity"], 2)}
 
 
 def total(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What the customer pays."""
+    """Return the price that the customer pays."""
     return {"total": round(inputs["price"] * inputs["quantity"] + inputs["shipping"], 2)}

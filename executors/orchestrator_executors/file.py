@@ -1,10 +1,11 @@
-"""Reads and writes files below one folder: the executor `file`.
+"""The executor `file`: reads and writes files below one folder.
 
-    ORCHESTRATOR_FILE_ROOT   the folder; unset, there are no files
+    ORCHESTRATOR_FILE_ROOT   the folder; if unset, there are no files
 
-Nothing outside of it is reached: no path with `..` in it, no absolute one, no symbolic link, no device and no
-pipe. A file is written beside its place and then renamed into it: who is killed leaves the old content or the
-new, and perhaps a file `.<letters>.part`, which `list` does not show. To repeat any action is harmless.
+It reaches nothing outside the folder: it rejects a path with `..`, an absolute path, a symbolic link, a
+device and a pipe. A file is written under a temporary name and then renamed. A step that is killed leaves the
+old content or the new content, and perhaps a file `.<letters>.part`, which `list` does not show. Every action
+can be repeated safely.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import suppress
 from typing import Any, Literal, TypedDict, get_args
 
 from .folders import NotThere, open_folder, split_path
-from .settings import Refused, check_choice, merge_settings, number
+from .settings import Refused, check_choice, check_number, merge_settings
 
 __all__ = ["file"]
 
@@ -33,7 +34,8 @@ PARTIAL_SUFFIX = ".part"
 
 
 class FileInputs(TypedDict, total=False):
-    """`action` and `path`; one of `text`, `json` and `base64` to write; which of them to read as `format`."""
+    """`action` and `path`. To write, one of `text`, `json` and `base64`; to read, `format` names one of
+    them."""
 
     action: Action
     path: str
@@ -46,15 +48,15 @@ class FileInputs(TypedDict, total=False):
 
 
 def file(inputs: FileInputs, configuration: dict[str, Any]) -> dict[str, Any]:
-    """Do `action` with what is at `path`."""
+    """Perform `action` (read, write, exists, list or delete) on the file or folder at `path`."""
     settings = merge_settings(configuration, inputs, FileInputs.__annotations__)
     action = check_choice("action", settings.get("action"), get_args(Action))
     _check_content(settings, action)
     parts = split_path(settings.get("path"))
     if action == "list":
-        return {"entries": _entries(parts)}
+        return {"entries": _list(parts)}
     if not parts:
-        raise Refused(f"'path' is the folder itself: {action} needs a name in it")
+        raise Refused(f"'path' is the folder itself: {action} needs the name of a file in it")
     match action:
         case "read":
             return _read(parts, settings)
@@ -67,53 +69,55 @@ def file(inputs: FileInputs, configuration: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_content(settings: dict[str, Any], action: str) -> None:
-    given = [name for name in FORMATS if name in settings]
-    if action == "write" and len(given) != 1:
-        raise Refused(f"to write, give one of {', '.join(FORMATS)}; given: {', '.join(given) or 'none'}")
-    if action != "write" and given:
-        raise Refused(f"{given[0]!r} is for writing: to {action}, there is nothing to give")
+    contents = [name for name in FORMATS if name in settings]
+    if action == "write" and len(contents) != 1:
+        raise Refused(f"write needs exactly one of {', '.join(FORMATS)}, not {', '.join(contents) or 'none'}")
+    if action != "write" and contents:
+        raise Refused(f"{contents[0]!r} is only for write, not for {action}")
     if action != "read" and "format" in settings:
-        raise Refused(f"'format' is for reading, not for {action}")
+        raise Refused(f"'format' is only for read, not for {action}")
 
 
 # ---- reading
 
 
 def _read(parts: list[str], settings: dict[str, Any]) -> dict[str, Any]:
-    how = check_choice("format", settings.get("format", "text"), FORMATS)
-    content = _content("/".join(parts), parts, _limit(settings))
+    format = check_choice("format", settings.get("format", "text"), FORMATS)
+    content = _read_bytes("/".join(parts), parts, _max_bytes(settings))
     size = len(content)
-    if how == "base64":
+    if format == "base64":
         return {"base64": base64.b64encode(content).decode(), "size": size}
     encoding = _encoding(settings)
     try:
         text = content.decode(encoding)
-        return {"text": text, "size": size} if how == "text" else {"json": json.loads(text), "size": size}
+        return {"text": text, "size": size} if format == "text" else {"json": json.loads(text), "size": size}
     except UnicodeDecodeError as error:
-        hint = "name its encoding, or read it as base64"
+        hint = "set 'encoding', or read it as base64"
         raise NotReadable(f"{'/'.join(parts)!r} is not {encoding}: {error.reason}; {hint}") from None
     except (ValueError, RecursionError) as error:
         raise NotReadable(f"{'/'.join(parts)!r} is not JSON: {error}") from None
 
 
 class NotReadable(Exception):
-    """A file whose content is not what the step takes it for; somebody may write another."""
+    """The content does not fit the settings of the step. A retry may help: the file may change."""
 
 
-def _content(path: str, parts: list[str], most: int) -> bytes:
+def _read_bytes(path: str, parts: list[str], max_bytes: int) -> bytes:
     with open_folder(parts[:-1]) as folder:
-        _check_regular(_status(folder, parts[-1], path), path)  # to open a device is to use it
-        descriptor = _opened(folder, parts[-1], path)
+        _check_regular(_stat(folder, parts[-1], path), path)  # opening a device could already change it
+        descriptor = _open(folder, parts[-1], path)
     with open(descriptor, "rb") as stream:
         _check_regular(os.fstat(descriptor), path)
-        content = stream.read(most + 1)
-    if len(content) > most:
-        raise NotReadable(f"{path!r} has more than {most:,} bytes: raise 'max_bytes', or pass its path on")
+        content = stream.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise NotReadable(
+            f"{path!r} has more than {max_bytes:,} bytes: raise 'max_bytes', or pass on its path instead"
+        )
     return content
 
 
-def _opened(folder: int, name: str, path: str) -> int:
-    """Without waiting, should a pipe have taken its place meanwhile."""
+def _open(folder: int, name: str, path: str) -> int:
+    """Open a file without blocking, in case a pipe has replaced it since the check."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         return os.open(name, flags, dir_fd=folder)
@@ -125,7 +129,7 @@ def _opened(folder: int, name: str, path: str) -> int:
         raise Refused(f"{path!r} is a symbolic link, which is not followed") from None
 
 
-def _status(folder: int, name: str, path: str) -> os.stat_result:
+def _stat(folder: int, name: str, path: str) -> os.stat_result:
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -134,7 +138,7 @@ def _status(folder: int, name: str, path: str) -> os.stat_result:
 
 def _check_regular(status: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(f"{path!r} is no file but a {_kind(status)}")
+        raise Refused(f"{path!r} is not a file but a {_kind(status)}")
 
 
 def _kind(status: os.stat_result) -> str:
@@ -145,8 +149,8 @@ def _kind(status: os.stat_result) -> str:
     return "symbolic link" if stat.S_ISLNK(status.st_mode) else "device, pipe or socket"
 
 
-def _limit(settings: dict[str, Any]) -> int:
-    return int(number("max_bytes", settings.get("max_bytes", DEFAULT_MAX_BYTES)))
+def _max_bytes(settings: dict[str, Any]) -> int:
+    return int(check_number("max_bytes", settings.get("max_bytes", DEFAULT_MAX_BYTES)))
 
 
 def _encoding(settings: dict[str, Any]) -> str:
@@ -154,7 +158,7 @@ def _encoding(settings: dict[str, Any]) -> str:
     try:
         "".encode(name)
     except (LookupError, TypeError):
-        raise Refused(f"'encoding' is none that Python knows: {name!r}") from None
+        raise Refused(f"'encoding' {name!r} is not known to Python") from None
     return str(name)
 
 
@@ -162,36 +166,37 @@ def _encoding(settings: dict[str, Any]) -> str:
 
 
 def _write(parts: list[str], settings: dict[str, Any]) -> dict[str, Any]:
-    path, content = "/".join(parts), _bytes(settings)
-    if len(content) > _limit(settings):
-        raise Refused(f"{path!r} would have {len(content):,} bytes: 'max_bytes' is {_limit(settings):,}")
+    path, content, max_bytes = "/".join(parts), _encode_content(settings), _max_bytes(settings)
+    if len(content) > max_bytes:
+        raise Refused(f"{path!r} would have {len(content):,} bytes, but 'max_bytes' is {max_bytes:,}")
     with open_folder(parts[:-1], create=True) as folder:
         with suppress(NotThere):
-            _check_regular(_status(folder, parts[-1], path), path)
+            _check_regular(_stat(folder, parts[-1], path), path)
         _replace(folder, parts[-1], content)
     return {"path": path, "size": len(content)}
 
 
-def _bytes(settings: dict[str, Any]) -> bytes:
+def _encode_content(settings: dict[str, Any]) -> bytes:
     if "base64" in settings:
         try:
             return base64.b64decode(settings["base64"], validate=True)
         except (binascii.Error, TypeError, ValueError) as error:
-            raise Refused(f"'base64' is none: {error}") from None
+            raise Refused(f"'base64' is not valid base64: {error}") from None
     if "json" in settings:
         text = json.dumps(settings["json"], ensure_ascii=False) + "\n"
     else:
         text = settings["text"]
     if not isinstance(text, str):
-        raise Refused("'text' must be a text; other values are written as 'json'")
+        raise Refused("'text' must be a string; use 'json' for other values")
     encoding = _encoding(settings)
     try:
         return text.encode(encoding)
     except UnicodeEncodeError as error:
-        raise Refused(f"the text cannot be written as {encoding}: {error.reason}") from None
+        raise Refused(f"the text cannot be encoded as {encoding}: {error.reason}") from None
 
 
 def _replace(folder: int, name: str, content: bytes) -> None:
+    """Write a temporary file, flush it to disk, and rename it."""
     part = f".{secrets.token_hex(8)}{PARTIAL_SUFFIX}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(part, flags, 0o666, dir_fd=folder), "wb") as stream:
@@ -207,24 +212,24 @@ def _replace(folder: int, name: str, content: bytes) -> None:
     os.fsync(folder)
 
 
-# ---- looking and deleting
+# ---- listing and deleting
 
 
 def _exists(parts: list[str]) -> dict[str, Any]:
     try:
         with open_folder(parts[:-1]) as folder:
-            return {"exists": True, "kind": _kind(_status(folder, parts[-1], "/".join(parts)))}
+            return {"exists": True, "kind": _kind(_stat(folder, parts[-1], "/".join(parts)))}
     except NotThere:
         return {"exists": False}
 
 
-def _entries(parts: list[str]) -> list[dict[str, Any]]:
+def _list(parts: list[str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     with open_folder(parts) as folder, os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") and entry.name.endswith(PARTIAL_SUFFIX):
                 continue
-            with suppress(FileNotFoundError):  # deleted under our eyes
+            with suppress(FileNotFoundError):  # deleted since it was listed
                 status = entry.stat(follow_symlinks=False)
                 found.append({"name": _printable(entry.name), "kind": _kind(status), "size": status.st_size})
             if len(found) > MAX_ENTRIES:
@@ -233,7 +238,7 @@ def _entries(parts: list[str]) -> list[dict[str, Any]]:
 
 
 def _printable(name: str) -> str:
-    """A name that is no text cannot be stored, nor asked for."""
+    """Replace the bytes of a file name that are not UTF-8, since JSON cannot store them."""
     return name.encode(errors="replace").decode()
 
 
@@ -241,7 +246,7 @@ def _delete(parts: list[str]) -> dict[str, Any]:
     path = "/".join(parts)
     try:
         with open_folder(parts[:-1]) as folder:
-            _check_regular(_status(folder, parts[-1], path), path)
+            _check_regular(_stat(folder, parts[-1], path), path)
             os.unlink(parts[-1], dir_fd=folder)
     except (FileNotFoundError, NotThere):
         return {"deleted": False}

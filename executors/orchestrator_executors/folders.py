@@ -1,7 +1,7 @@
-"""The folder that documents may name files in: ORCHESTRATOR_FILE_ROOT of the worker, and what is below it.
+"""Opens folders below ORCHESTRATOR_FILE_ROOT, the only place where documents may name files.
 
-A path is walked folder by folder, each opened in the one above it and no symbolic link followed, so nobody
-can exchange a part of it for another between the check and the use.
+A path is opened folder by folder, each relative to the descriptor of the one above it, without following
+symbolic links. So no other process can replace a part of the path between the check and the use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from .settings import Refused
+from .settings import Refused, check_encodable
 
 ROOT_VARIABLE = "ORCHESTRATOR_FILE_ROOT"
 
@@ -19,36 +19,33 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NotThere(Exception):
-    """A file or folder that does not exist; it may, when the step is tried again."""
+    """A file or folder does not exist; it may exist when the step is retried."""
 
 
 def split_path(path: object) -> list[str]:
-    """The names in a path below the root, which is [] itself."""
+    """The parts of a path below the root; [] is the root itself."""
     if not isinstance(path, str) or not path:
-        raise Refused(f"'path' must be a text such as reports/may.json, not {path!r}")
+        raise Refused(f"'path' must be a string such as reports/may.json, not {path!r}")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or ".." in parts or "\0" in path:
-        raise Refused(f"{path!r} is refused: a path begins below {ROOT_VARIABLE}, and never leaves it")
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise Refused(f"{path!r} is refused: it is not a text that can name a file") from None
+        raise Refused(f"{path!r} is not allowed: a path is relative to {ROOT_VARIABLE} and stays below it")
+    check_encodable(path, "'path'")
     return parts
 
 
 @contextmanager
 def open_folder(parts: list[str], *, create: bool = False) -> Iterator[int]:
-    """A folder below the root, as a descriptor; with `makes`, folders that are missing are made."""
+    """Open a folder below the root as a descriptor; with `create`, create missing folders."""
     root = os.environ.get(ROOT_VARIABLE, "")
     if not root:
-        raise Refused(f"this worker has no files: {ROOT_VARIABLE} is not set; name a folder for them")
+        raise Refused(f"this worker has no files: {ROOT_VARIABLE} is not set; set it to a folder for them")
     try:
         folder = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
     except OSError as error:
         raise NotThere(f"the folder in {ROOT_VARIABLE} cannot be opened: {error.strerror}") from None
     try:
         for n, part in enumerate(parts):
-            inner = _entered(folder, part, "/".join(parts[: n + 1]), create)
+            inner = _open_subfolder(folder, part, "/".join(parts[: n + 1]), create)
             os.close(folder)
             folder = inner
         yield folder
@@ -56,7 +53,7 @@ def open_folder(parts: list[str], *, create: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def _entered(folder: int, name: str, path: str, create: bool) -> int:
+def _open_subfolder(folder: int, name: str, path: str, create: bool) -> int:
     if create:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
@@ -67,11 +64,11 @@ def _entered(folder: int, name: str, path: str, create: bool) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        raise Refused(f"{path!r} is no folder: a file, or a symbolic link, which is not followed") from None
+        raise Refused(f"{path!r} is not a folder, or is a symbolic link, which is not followed") from None
 
 
 def is_under_root(path: str) -> bool:
-    """Whether a path leads to where documents may write, whatever links it goes through."""
+    """Whether a path, with all links resolved, is where documents may write."""
     root = os.environ.get(ROOT_VARIABLE, "")
     if not root:
         return False

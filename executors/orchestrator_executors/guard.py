@@ -1,15 +1,17 @@
-"""Runs one command and lets nothing of it stay: what stands between the executor `process` and a program.
+"""The guard: a process between the executor `process` and a program, which kills all processes of the
+program.
 
     python -I -S guard.py <socket> <folder or -1>
 
-It is started by its file name and imports nothing of ours, with the streams of the command as its own. Over
-the socket it is told what to run, and answers with a line: `error <errno>`, or `ended <status of waitpid>`.
-It ends when the command and everything that came of it are gone.
+It is started as a script, imports no other module of this package, and has the standard streams of the
+command. It reads the command from the socket and replies with one line: `error <errno>` or `ended <wait
+status>`. It exits when the command and all processes that the command has started are gone.
 
-The socket is a lifeline too. When its other end is closed, because the executor wants no more or because its
-process was killed, all is killed. Whatever the command leaves behind becomes a child of this process, also if
-it has left its session, so it can be found: PR_SET_CHILD_SUBREAPER of Linux. Elsewhere the process group of
-the command is killed, and what has left it stays.
+The socket is also a lifeline. Its other end is closed when the executor cancels the command or when the
+process of the executor is killed; then the guard kills everything. On Linux, PR_SET_CHILD_SUBREAPER makes
+every orphaned process of the command a child of the guard, even in another session, so the guard finds all of
+them. On other systems it kills the process group of the command, and a process that has left the group
+survives.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def main() -> None:
     if not pid:
         exec_command(lifeline, folder, argv, environment)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # the command alone holds them now: their end is its end
+    for stream in (0, 1, 2):  # only the command has the streams now, so they end with it
         os.dup2(nothing, stream)
     status = wait(lifeline, pid, parent)
     kill_all(pid, is_linux)
@@ -56,8 +58,9 @@ def prctl(option: int, value: int) -> bool:
 
 
 def read_command(lifeline: int) -> tuple[list[bytes], dict[bytes, bytes]]:
-    """How many bytes follow, in eight; how many arguments there are; these, the first of them the path of the
-    program; and NAME=value for each variable. Each ends with a zero byte, which none of them can contain."""
+    """Read the command: eight bytes with the size of the rest; the number of arguments; the arguments, of
+    which the first is the path of the program; and NAME=value for each variable. Each field ends with a zero
+    byte, which no field can contain."""
     size = int.from_bytes(read(lifeline, 8))
     count, *fields = read(lifeline, size).split(b"\0")[:-1]
     variables = (field.partition(b"=") for field in fields[int(count) :])
@@ -65,24 +68,27 @@ def read_command(lifeline: int) -> tuple[list[bytes], dict[bytes, bytes]]:
 
 
 def read(lifeline: int, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        chunk = os.read(lifeline, size - len(found))
+    data = b""
+    while len(data) < size:
+        chunk = os.read(lifeline, size - len(data))
         if not chunk:
-            sys.exit(0)  # nobody wants it any more
-        found += chunk
-    return found
+            sys.exit(0)  # the executor has closed the socket
+        data += chunk
+    return data
 
 
 def exec_command(lifeline: int, folder: int, argv: list[bytes], environment: dict[bytes, bytes]) -> None:
-    """In the child: the command, in a session of its own, which dies with this process."""
+    """In the child: run the command in its own session; on Linux it is killed when the guard dies."""
     try:
         guard = os.getppid()
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guard:
             os._exit(127)
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and so by what it becomes
+        for ignored in (
+            signal.SIGPIPE,
+            signal.SIGXFSZ,
+        ):  # Python ignores them, and the command would inherit that
             signal.signal(ignored, signal.SIG_DFL)
         if folder >= 0:
             os.fchdir(folder)
@@ -97,47 +103,47 @@ def exec_command(lifeline: int, folder: int, argv: list[bytes], environment: dic
 
 
 def wait(lifeline: int, pid: int, parent: int) -> int | None:
-    """How the command has ended; None if nobody wants to know any more."""
+    """Wait for the command and return its wait status; None if the executor has closed the socket."""
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
     within_ms = FAST_POLL_INTERVAL_MS
-    with suppress(AttributeError, OSError):  # without it, the command is looked at often
+    with suppress(AttributeError, OSError):  # without pidfd_open, poll more often
         poll.register(os.pidfd_open(pid), select.POLLIN)
         within_ms = POLL_INTERVAL_MS
     while True:
-        for found, _ in poll.poll(within_ms):
-            if found == lifeline:
-                return None  # nothing is ever sent: this is its end
+        for ready, _ in poll.poll(within_ms):
+            if ready == lifeline:
+                return None  # the executor sends nothing more, so this is the end of file
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return status
-        if os.getppid() != parent:  # it has died, and a process that it had forked holds its end
+        if os.getppid() != parent:  # it died, and a fork of it keeps the socket open
             return None
 
 
 def kill_all(pid: int, is_linux: bool) -> None:
-    """Kill the command, if it runs, and all that came of it.
+    """Kill the command, if it runs, and all its descendants.
 
-    They are stopped first, until there are no new ones, and then killed: who is stopped starts nobody.
+    They are stopped first, until there are no new ones, and then killed: a stopped process cannot fork.
     """
     if not is_linux:
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
         return
-    until = time.monotonic() + GIVE_UP_AFTER_S  # what belongs to another user cannot be killed
+    give_up_at = time.monotonic() + GIVE_UP_AFTER_S  # a process of another user cannot be killed
     stopped: set[int] = set()
-    while not reap_children() and time.monotonic() < until:
-        found = descendants()
-        for one in found:
+    while not reap_children() and time.monotonic() < give_up_at:
+        found = find_descendants()
+        for descendant in found:
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(one, signal.SIGKILL if found <= stopped else signal.SIGSTOP)
+                os.kill(descendant, signal.SIGKILL if found <= stopped else signal.SIGSTOP)
         if found <= stopped:
             time.sleep(0.001)
         stopped = found
 
 
 def reap_children() -> bool:
-    """Take leave of every child that has ended; True if there is none left."""
+    """Reap every child that has ended. Returns True if no child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -146,7 +152,7 @@ def reap_children() -> bool:
     return False
 
 
-def descendants() -> set[int]:
+def find_descendants() -> set[int]:
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

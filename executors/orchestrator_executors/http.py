@@ -1,16 +1,18 @@
-"""Calls somebody by HTTP: the executor `http`, which every worker knows by itself.
+"""The executor `http`: sends one HTTP request. Every worker has it.
 
-    ORCHESTRATOR_HTTP_HOSTS       whom this worker may call: api.example.org, *.example.org, 127.0.0.1:8080,
-                                  or * for any public host, separated by commas; unset, it calls nobody
-    ORCHESTRATOR_HTTP_MAX_BYTES   how large an answer may be, whatever a call says; 10 MiB unless given
+    ORCHESTRATOR_HTTP_HOSTS       the hosts that this worker may call: api.example.org, *.example.org,
+                                  127.0.0.1:8080, or * for any public host, separated by commas; if unset,
+                                  none
+    ORCHESTRATOR_HTTP_MAX_BYTES   the maximum size of a response, whatever a step allows; 10 MiB if unset
 
-Both belong to the worker. `network.py` tells how hosts are judged, `http_settings.py` what a call may say.
+Both belong to the worker. `network.py` describes how hosts are checked, `http_settings.py` the settings of a
+call.
 
-    lookup, judge -> send -> success? -> read, within its limit -> output
-                      ^          |
-                      '- redirect, judged anew
+    resolve, check -> send -> success? -> read up to the limit -> output
+          ^                      |
+          '------ redirect ------'
 
-Who fails here says whether it may help to ask again: `non_retryable`.
+`non_retryable` of an exception says whether a retry can help.
 """
 
 from __future__ import annotations
@@ -25,7 +27,16 @@ from typing import TYPE_CHECKING, Any
 from .http_connections import Connections, Endpoint, prepare_connections
 from .http_reading import MalformedResponse, body_value, decode_body, read_body, read_body_start
 from .http_settings import NON_SECRET_HEADERS, HttpCall, HttpConfiguration, HttpInputs, read_call, read_url
-from .network import HostAllowlist, HostNotFound, Refused, host_of, port_of, redact, resolve_in_thread
+from .network import (
+    HostAllowlist,
+    HostNotFound,
+    describe_failure,
+    describe_unreachable,
+    host_of,
+    port_of,
+    resolve_in_thread,
+)
+from .settings import Refused
 
 if TYPE_CHECKING:
     import httpx
@@ -35,11 +46,10 @@ __all__ = ["http"]
 HOSTS_VARIABLE = "ORCHESTRATOR_HTTP_HOSTS"
 ALLOWLIST = HostAllowlist(HOSTS_VARIABLE, "call")
 
-MAX_RESPONSE_EXCERPT = 200
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 REDIRECTED_METHODS = frozenset({"GET", "HEAD"})
 TRANSIENT_STATUSES = frozenset({408, 425, 429})
-"""Refusals of a client that are about now, and not about what it asked."""
+"""The 4xx statuses that are about the current moment, not about the request."""
 OUTPUT_HEADERS = (
     "content-type",
     "etag",
@@ -52,21 +62,22 @@ OUTPUT_HEADERS = (
 
 
 class NotAnswered(Exception):
-    """Nobody is there, or takes too long, or breaks off; another attempt may do better."""
+    """The host cannot be reached, is too slow, or breaks off its response; another attempt may succeed."""
 
 
 class Unavailable(Exception):
-    """An answer that is no success, but may be one later: 5xx, 408, 425 and 429."""
+    """A response that is not a success, but may be one later: 5xx, 408, 425 and 429."""
 
 
 class Rejected(Exception):
-    """An answer that will be the same however often it is asked for: 4xx, or a redirect."""
+    """A response that would be the same for every attempt: 4xx, or a redirect."""
 
     non_retryable = True
 
 
 def prepare() -> None:
-    """What takes its time, done before a worker forks; where nobody may be called, there is nothing to do."""
+    """Load httpx and the certificates before the worker forks, since that is slow; not if no host is
+    allowed."""
     if os.environ.get(HOSTS_VARIABLE):
         prepare_connections()
 
@@ -74,7 +85,7 @@ def prepare() -> None:
 async def http(
     inputs: HttpInputs, configuration: HttpConfiguration, context: dict[str, Any]
 ) -> dict[str, Any]:
-    """Send one request; the output is `{status, headers, json | text | base64, url}` of its answer."""
+    """Send one HTTP request and return `{status, headers, json | text | base64, url}` of the response."""
     try:
         import httpx
     except ImportError:
@@ -82,29 +93,29 @@ async def http(
     call = read_call(inputs, configuration, str(context["idempotency_key"]))
     try:
         async with asyncio.timeout(call.timeout_s):
-            return await _followed(call)
+            return await _send_and_follow(call)
     except (TimeoutError, httpx.TimeoutException):
         raise NotAnswered(f"{host_of(call.url)} did not answer within {call.timeout_s:g} s") from None
 
 
-async def _followed(call: HttpCall) -> dict[str, Any]:
-    """The output of a call, or of the one that its answer leads to."""
-    for left in range(call.max_redirects, -1, -1):
-        answer = await _asked(call)
-        if isinstance(answer, dict):
-            return answer
-        if left:
-            call = _redirected(call, answer)
-    raise Refused(f"{host_of(call.url)} leads on, and max_redirects allows {call.max_redirects}")
+async def _send_and_follow(call: HttpCall) -> dict[str, Any]:
+    """Send a request, follow its redirects, and return the output."""
+    for redirects_left in range(call.max_redirects, -1, -1):
+        result = await _send(call)
+        if isinstance(result, dict):
+            return result
+        if redirects_left:
+            call = _redirect(call, result)
+    raise Refused(f"{host_of(call.url)} redirects again, but max_redirects is {call.max_redirects}")
 
 
-async def _asked(call: HttpCall) -> dict[str, Any] | str:
-    """The output of a call, or where its answer leads to."""
+async def _send(call: HttpCall) -> dict[str, Any] | str:
+    """Send a request. Returns the output, or the location of a redirect."""
     import httpx
 
     host = host_of(call.url)
     try:
-        async with _sent(call) as response:
+        async with _open_response(call) as response:
             if response.status_code in call.success:
                 return await _output(call, response)
             is_followed = call.method in REDIRECTED_METHODS and call.max_redirects > 0
@@ -116,22 +127,21 @@ async def _asked(call: HttpCall) -> dict[str, Any] | str:
     except httpx.TimeoutException:
         raise
     except httpx.HTTPError as error:
-        said = redact(f"{type(error).__name__}: {error}", call.secrets)
-        raise NotAnswered(f"{host} cannot be reached: {said}") from None
+        raise NotAnswered(describe_unreachable(host, error, call.secrets)) from None
     except (HostNotFound, MalformedResponse) as error:
         raise NotAnswered(str(error)) from None
 
 
-def _redirected(call: HttpCall, target: str) -> HttpCall:
-    """The call that a redirect asks for. What is not for everybody stays with the origin it was meant for."""
+def _redirect(call: HttpCall, target: str) -> HttpCall:
+    """The request to which a redirect leads. Another origin gets no body and no header that may be secret."""
     import httpx
 
     try:
         url = read_url(str(call.url.join(target)))
     except (httpx.InvalidURL, Refused, ValueError):
-        raise Refused(f"{host_of(call.url)} leads to a URL that cannot be used") from None
+        raise Refused(f"{host_of(call.url)} redirects to a URL that cannot be used") from None
     if call.url.scheme == "https" and url.scheme == "http":
-        raise Refused(f"{host_of(call.url)} leads from https to http, at {host_of(url)}")
+        raise Refused(f"{host_of(call.url)} redirects from https to http, at {host_of(url)}")
     if _origin(url) == _origin(call.url):
         return replace(call, url=url)
     kept = tuple(one for one in call.headers if one[0].lower() in NON_SECRET_HEADERS - {"content-type"})
@@ -143,9 +153,8 @@ def _origin(url: httpx.URL) -> tuple[str, str, int]:
 
 
 @asynccontextmanager
-async def _sent(call: HttpCall) -> AsyncIterator[httpx.Response]:
-    """The answer to a call, not yet read. Of several addresses the first that can be reached is asked, and no
-    other."""
+async def _open_response(call: HttpCall) -> AsyncIterator[httpx.Response]:
+    """Send a request to the first address that can be reached, and to no other. The body is not read yet."""
     import httpx
 
     scheme, host, port = _origin(call.url)
@@ -168,7 +177,7 @@ async def _sent(call: HttpCall) -> AsyncIterator[httpx.Response]:
 
 
 def _request(call: HttpCall, address: str) -> httpx.Request:
-    """To the address that was judged; who is there is told, and must prove, the name."""
+    """The request to a checked address. The host name is in the Host header, and TLS verifies it."""
     import httpx
 
     headers = [("Host", call.url.netloc.decode()), ("Accept-Encoding", "gzip"), *call.headers]
@@ -182,19 +191,14 @@ def _request(call: HttpCall, address: str) -> httpx.Request:
     )
 
 
-# ---- what came back
+# ---- the response
 
 
 async def _failure(call: HttpCall, response: httpx.Response) -> Exception:
-    said = (await read_body_start(response)).decode(errors="replace")
-    shown = redact(" ".join(said.split()), call.secrets)[:MAX_RESPONSE_EXCERPT]
-    answer = f"{host_of(call.url)} answered {response.status_code}"
-    kind = (
-        Rejected
-        if 300 <= response.status_code < 500 and response.status_code not in TRANSIENT_STATUSES
-        else Unavailable
-    )
-    return kind(f"{answer}: {shown}" if shown else answer)
+    text, status = (await read_body_start(response)).decode(errors="replace"), response.status_code
+    is_final = 300 <= status < 500 and status not in TRANSIENT_STATUSES
+    message = describe_failure(host_of(call.url), status, text, call.secrets)
+    return Rejected(message) if is_final else Unavailable(message)
 
 
 async def _output(call: HttpCall, response: httpx.Response) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""The connections of the executor `http`: kept for the next call, but only to whom they were judged for.
+"""The connections of the executor `http`: kept for later calls to the same checked endpoint.
 
-    thread -> event loop -> (scheme, host, port, address, trust) -> a pool of connections
+    thread -> event loop -> (scheme, host, port, address, certificates) -> a pool of connections
 
-A thread runs one event loop at a time, and connections belong to their loop. Under a worker that forks, a
-loop lives for one step, and so do its connections; where many steps share a loop, they share them too.
+A thread runs one event loop at a time, and connections belong to their loop. In a worker that forks, a loop
+lives for one step, and so do its connections. Steps that share a loop share its connections too.
 
-httpx's clients are left out, and its transports used: a client keeps the cookies of one step for the next,
-and writes whole URLs into the log.
+This uses the transports of httpx, not its clients: a client keeps the cookies of one step for the next, and
+writes full URLs into the log.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ if TYPE_CHECKING:
 
     import httpx
 
-MOST_KEPT = 32
+MAX_TRANSPORTS = 32
 IDLE_S = 30.0
 MAX_KEEPALIVE_CONNECTIONS = 8
 KEEPALIVE_EXPIRY_S = 5.0
 
-_HERE = threading.local()
+_local = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Whom a connection leads to. The name counts as well as the address, since it is what a certificate was
-    checked for."""
+    """The other end of a connection: both the address and the host name, which the certificate has proved."""
 
     scheme: str
     host: str
@@ -45,7 +44,7 @@ class Endpoint:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _PooledTransport:
     transport: httpx.AsyncHTTPTransport
     used_at: float
     borrowers: int = 0
@@ -56,55 +55,58 @@ class Connections:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._kept: dict[tuple[Endpoint, ssl.SSLContext], _Kept] = {}
-        self._life = self._until_the_loop_ends()
+        self._pool: dict[tuple[Endpoint, ssl.SSLContext], _PooledTransport] = {}
+        self._closer = self._close_with_loop()
 
     @classmethod
     async def for_running_loop(cls) -> Connections:
-        """Those of the running loop; those of another loop of this thread are dropped."""
+        """The connections of the running loop. Those of another loop of this thread are dropped."""
         loop = asyncio.get_running_loop()
-        found: Connections | None = getattr(_HERE, "connections", None)
-        if found is None or found.loop is not loop:
-            found = _HERE.connections = cls(loop)
-            await anext(found._life)
-        return found
+        connections: Connections | None = getattr(_local, "connections", None)
+        if connections is None or connections.loop is not loop:
+            connections = _local.connections = cls(loop)
+            await anext(connections._closer)
+        return connections
 
     @asynccontextmanager
     async def transport_to(self, endpoint: Endpoint) -> AsyncIterator[httpx.AsyncHTTPTransport]:
-        """A transport that leads there and nowhere else."""
-        trusted = _trusted_here()
-        key = (endpoint, trusted)
-        kept = self._kept.pop(key, None) or _Kept(_transport(trusted), self.loop.time())
-        self._kept[key] = kept  # the last is the one that was used last
-        kept.borrowers += 1
+        """Borrow the transport for an endpoint; it is used for no other endpoint."""
+        certificates = _trusted_certificates()
+        key = (endpoint, certificates)
+        pooled = self._pool.pop(key, None) or _PooledTransport(
+            _create_transport(certificates), self.loop.time()
+        )
+        self._pool[key] = pooled  # the most recently used is last
+        pooled.borrowers += 1
         try:
             await self._drop_surplus()
-            yield kept.transport
+            yield pooled.transport
         finally:
-            kept.borrowers -= 1
-            kept.used_at = self.loop.time()
+            pooled.borrowers -= 1
+            pooled.used_at = self.loop.time()
 
     async def _drop_surplus(self) -> None:
-        too_old = self.loop.time() - IDLE_S
-        surplus = len(self._kept) - MOST_KEPT
-        for key, kept in list(self._kept.items()):
-            if not kept.borrowers and (surplus > 0 or kept.used_at < too_old):
+        """Close idle transports that are unused for IDLE_S or exceed MAX_TRANSPORTS, the oldest first."""
+        idle_since = self.loop.time() - IDLE_S
+        surplus = len(self._pool) - MAX_TRANSPORTS
+        for key, pooled in list(self._pool.items()):
+            if not pooled.borrowers and (surplus > 0 or pooled.used_at < idle_since):
                 surplus -= 1
-                del self._kept[key]
-                await kept.transport.aclose()
+                del self._pool[key]
+                await pooled.transport.aclose()
 
-    async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
-        """A loop that ends closes the generators that were begun in it: that is where we are told."""
+    async def _close_with_loop(self) -> AsyncGenerator[None, None]:
+        """Close all transports when the loop ends: asyncio then closes the generators that it has started."""
         try:
             yield
         finally:
-            for kept in self._kept.values():
-                await kept.transport.aclose()
-            self._kept.clear()
+            for pooled in self._pool.values():
+                await pooled.transport.aclose()
+            self._pool.clear()
 
 
-def _transport(trusted: ssl.SSLContext) -> httpx.AsyncHTTPTransport:
-    """A connection for everybody who asks: how many steps run at once is for the worker to say."""
+def _create_transport(certificates: ssl.SSLContext) -> httpx.AsyncHTTPTransport:
+    """A transport without a limit on connections: the worker limits how many steps run at once."""
     import httpx
 
     limits = httpx.Limits(
@@ -112,22 +114,22 @@ def _transport(trusted: ssl.SSLContext) -> httpx.AsyncHTTPTransport:
         max_keepalive_connections=MAX_KEEPALIVE_CONNECTIONS,
         keepalive_expiry=KEEPALIVE_EXPIRY_S,
     )
-    return httpx.AsyncHTTPTransport(verify=trusted, trust_env=False, limits=limits)
+    return httpx.AsyncHTTPTransport(verify=certificates, trust_env=False, limits=limits)
 
 
 def prepare_connections() -> None:
-    """Load httpx and all certificates now: forks then have them."""
+    """Load httpx and the certificates now, so that forks inherit them."""
     with suppress(ImportError):
-        _trusted_here()
+        _trusted_certificates()
 
 
-def _trusted_here() -> ssl.SSLContext:
-    return _trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+def _trusted_certificates() -> ssl.SSLContext:
+    return _load_certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 @lru_cache(maxsize=4)
-def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """Whom we trust; these two variables may name others, and reading all of them takes its time."""
+def _load_certificates(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """Loading is slow, so it is cached by the two variables that httpx reads the certificates from."""
     import httpx
 
     return httpx.create_ssl_context()

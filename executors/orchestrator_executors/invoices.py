@@ -1,4 +1,5 @@
-"""What docs/examples/invoice.yaml needs: an office that takes an invoice from its scan to the books."""
+"""The executors of docs/examples/invoice.yaml: an office that processes an invoice from its scan to the
+books."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ def ocr(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def clean(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Take one kind of noise out of a text, and say how good it is now."""
+    """Remove one kind of noise from a text, and return its new quality."""
     text, round_ = inputs["text"], inputs["round"] + 1
     text = text.strip() if round_ == 1 else text.replace(" ;; ", "; ")
     return {"text": text, "round": round_, "quality": 0.5 if ";;" in text else 0.95}
 
 
 def extract(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an invoice, from its text: "a1 x 2; b2 x 1"."""
+    """Read the fields of an invoice from its text: "a1 x 2; b2 x 1"."""
     pairs = [line.split(" x ") for line in inputs["text"].split("; ")]
     lines = [{"sku": sku, "quantity": int(quantity)} for sku, quantity in pairs]
     amount = sum(PRICES.get(sku, 0) * int(quantity) for sku, quantity in pairs)
@@ -43,17 +44,17 @@ def extract(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def manual_entry(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The same by hand, for scans that are hard to read."""
+    """Enter the fields by hand, for scans that are hard to read."""
     return extract(inputs)
 
 
 def merge_fields(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What is known of the invoice, whoever read it."""
+    """Return the fields of the invoice, whichever step has read them."""
     return {"fields": inputs["fields"]}
 
 
 def price_line(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What one line costs."""
+    """Return the price of one line."""
     line = inputs["line"]
     if line["sku"] not in PRICES:
         raise LookupError(f"line {inputs['n']}: {line['sku']!r} has no price")
@@ -66,22 +67,22 @@ def store(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def strike_out(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Undo what `store` did."""
+    """Undo `store`."""
     return {"struck_out": inputs["number"]}
 
 
 def stamp(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What is stamped upon a document before it goes to the archive."""
+    """Return the stamp for a document before it goes to the archive."""
     return {"text": f"{inputs['number']}, received by {inputs['clerk']}"}
 
 
 def file_away(inputs: dict[str, Any]) -> dict[str, Any]:
     """Put a document on its shelf. The first attempt fails: the ladder is gone."""
     if inputs["attempt"] == 1:
-        raise FileNotFoundError("somebody has taken the ladder")
+        raise FileNotFoundError("the ladder is gone")
     return {"shelf": f"shelf-{len(inputs['text']) % 7}"}
 
 
 def notify(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Tell somebody; there is nobody to tell."""
-    raise ConnectionError(f"nobody heard of {inputs['number']}")
+    """Send a notification. It always fails: there is no receiver."""
+    raise ConnectionError(f"no receiver for {inputs['number']}")

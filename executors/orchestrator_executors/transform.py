@@ -1,11 +1,11 @@
-"""Evaluates expressions on the worker: the executor `transform`.
+"""The executor `transform`: evaluates expressions on the worker.
 
     input:
       data: {var: steps.orders.output}
       output: {$literal: {total: {reduce: [...]}}}
 
-The input of a step is evaluated before the step is sent out; `$literal` keeps an expression as it is, so that
-it is evaluated here, where `data` is all there is to read.
+The coordinator evaluates the input of a step before it dispatches the step. `$literal` protects an expression
+from that, so that it is evaluated here, where it can read only `data`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from .settings import Refused, merge_settings
 
 __all__ = ["transform"]
 
-LITERAL_HINT = "write {$literal: ...} around it, so that it comes here as it is"
+LITERAL_HINT = "write {$literal: ...} around it, so that it is evaluated on the worker"
 
 
 class TransformInputs(TypedDict, total=False):
-    """`data`: what expressions read; `expression`: one, or `output`: one for each key."""
+    """`data`: the value that expressions read; `expression`: one expression, or `output`: one for each
+    key."""
 
     data: Any
     expression: Any
@@ -31,21 +32,21 @@ class TransformInputs(TypedDict, total=False):
 def transform(
     inputs: TransformInputs, configuration: dict[str, Any], evaluate: Callable[[Any, Any], Any]
 ) -> dict[str, Any]:
-    """The value of `expression` as `result`, or those of `output` under its keys."""
+    """Evaluate `expression` into `result`, or each expression of `output` into its key."""
     settings = merge_settings(configuration, inputs, TransformInputs.__annotations__)
     if ("expression" in settings) == ("output" in settings):
-        raise Refused(f"give either an 'expression' or an 'output' of several: {LITERAL_HINT}")
+        raise Refused(f"give either 'expression' or 'output': {LITERAL_HINT}")
     data = settings.get("data")
     if "expression" in settings:
-        return {"result": _value("expression", settings["expression"], data, evaluate)}
-    wanted = settings["output"]
-    if not isinstance(wanted, dict):
+        return {"result": _evaluate("expression", settings["expression"], data, evaluate)}
+    output = settings["output"]
+    if not isinstance(output, dict):
         raise Refused(f"'output' must be a mapping of names to expressions: {LITERAL_HINT}")
-    return {key: _value(f"output.{key}", one, data, evaluate) for key, one in wanted.items()}
+    return {key: _evaluate(f"output.{key}", one, data, evaluate) for key, one in output.items()}
 
 
-def _value(name: str, expression: Any, data: Any, evaluate: Callable[[Any, Any], Any]) -> Any:
-    """It reads nothing but its data, so a failure would only be repeated."""
+def _evaluate(name: str, expression: Any, data: Any, evaluate: Callable[[Any, Any], Any]) -> Any:
+    """Evaluate one expression. It reads only its data, so a failure is final: a retry would fail too."""
     try:
         return evaluate(expression, data)
     except Exception as error:

@@ -1,10 +1,10 @@
-"""Posts what became of an execution as JSON: the executor `webhook`, which every worker knows by itself.
+"""The executor `webhook`: posts the outcome of an execution as JSON. Every worker has it.
 
-    ORCHESTRATOR_WEBHOOK_HOSTS    whom this worker may post to: hooks.example.org, *.example.org, or * for any
-                                  public host, separated by commas; unset, it posts to nobody
-    ORCHESTRATOR_WEBHOOK_SECRET   what it signs with; unset, nothing is signed
+    ORCHESTRATOR_WEBHOOK_HOSTS    the hosts to which this worker may post: hooks.example.org, *.example.org,
+                                  or * for any public host, separated by commas; if unset, none
+    ORCHESTRATOR_WEBHOOK_SECRET   the key for signatures; if unset, posts are not signed
 
-Both belong to the worker and never enter Redis. `network.py` tells how hosts are judged.
+Both belong to the worker and are never stored in Redis. `network.py` describes how hosts are checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from collections.abc import Iterable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from .network import HostAllowlist, HostNotFound, Refused, host_of, port_of, redact, resolve
+from .network import (
+    HostAllowlist,
+    HostNotFound,
+    describe_failure,
+    describe_unreachable,
+    host_of,
+    port_of,
+    resolve,
+)
+from .settings import Refused
 
 if TYPE_CHECKING:
     import httpx
@@ -31,23 +40,22 @@ SECRET_VARIABLE = "ORCHESTRATOR_WEBHOOK_SECRET"
 ALLOWLIST = HostAllowlist(HOSTS_VARIABLE, "post to")
 
 CONNECT_TIMEOUT_S = 5.0
-ANSWER_WITHIN_S = 10.0
-MAX_RESPONSE_EXCERPT = 200
+RESPONSE_TIMEOUT_S = 10.0
 
 
 class NotDelivered(Exception):
-    """Nobody has taken it; another attempt may do better."""
+    """The post was not accepted; another attempt may succeed."""
 
 
 def prepare() -> None:
-    """What takes its time, done before a worker forks; where nothing may be posted, nothing."""
+    """Import httpx before the worker forks, since that is slow; not if this worker may not post."""
     if os.environ.get(HOSTS_VARIABLE):
         with suppress(ImportError):
             importlib.import_module("httpx")
 
 
 def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """Post `body` to `url` with these `headers`; any answer but a success is a failure, a redirect too."""
+    """Post `body` as JSON to `url` with `headers`; any response but 2xx is a failure, a redirect too."""
     try:
         import httpx
     except ImportError:
@@ -58,27 +66,26 @@ def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         raise Refused(f"the URL cannot be used: {type(error).__name__}") from None
     host = host_of(url)
     if url.scheme not in ("http", "https") or not host:
-        raise Refused("the URL cannot be used: it must begin with http:// or https://, and name a host")
-    addresses = _addresses(host, port_of(url))
+        raise Refused("the URL cannot be used: it must begin with http:// or https:// and have a host")
+    addresses = _find_addresses(host, port_of(url))
     body = json.dumps(inputs.get("body"), ensure_ascii=False, separators=(",", ":")).encode()
-    given = inputs.get("headers") or {}
-    headers = httpx.Headers({"User-Agent": "rq-orchestrator", **given}, encoding="utf-8")
+    own_headers = inputs.get("headers") or {}
+    headers = httpx.Headers({"User-Agent": "rq-orchestrator", **own_headers}, encoding="utf-8")
     for name in ("Content-Length", "Transfer-Encoding", "Orchestrator-Signature"):
         headers.pop(name, None)
-    headers.update(_our_headers(url, body, str(context["idempotency_key"])))
+    headers.update(_fixed_headers(url, body, str(context["idempotency_key"])))
     secrets = [os.environ.get(SECRET_VARIABLE, ""), url.userinfo.decode(), url.raw_path.decode()]
-    secrets += [*given.values(), *url.params.values()]
+    secrets += [*own_headers.values(), *url.params.values()]
     try:
         return {"status": _post(url, addresses, headers, body, secrets)}
     except httpx.TimeoutException:
-        raise NotDelivered(f"{host} did not answer within {ANSWER_WITHIN_S:g} s") from None
+        raise NotDelivered(f"{host} did not answer within {RESPONSE_TIMEOUT_S:g} s") from None
     except httpx.HTTPError as error:
-        said = redact(f"{type(error).__name__}: {error}", secrets)
-        raise NotDelivered(f"{host} cannot be reached: {said}") from None
+        raise NotDelivered(describe_unreachable(host, error, secrets)) from None
 
 
-def _our_headers(url: httpx.URL, body: bytes, delivery: str) -> dict[str, str]:
-    """What nobody else sets: whom it is for, which word this is, and that it is ours."""
+def _fixed_headers(url: httpx.URL, body: bytes, delivery: str) -> dict[str, str]:
+    """The headers that a document cannot set: the host, the id of the delivery, and the signature."""
     headers = {
         "Host": url.netloc.decode(),
         "Content-Type": "application/json",
@@ -96,11 +103,12 @@ def _our_headers(url: httpx.URL, body: bytes, delivery: str) -> dict[str, str]:
 def _post(
     url: httpx.URL, addresses: list[str], headers: httpx.Headers, body: bytes, secrets: Iterable[str]
 ) -> int:
-    """The status of a success. Of several addresses the first that can be reached is asked, and no other."""
+    """Post to the first address that can be reached, and to no other. Returns the status of a success."""
     import httpx
 
-    timeout = httpx.Timeout(ANSWER_WITHIN_S, connect=CONNECT_TIMEOUT_S)
-    # Neither a proxy nor a .netrc of the environment: what was judged is what is called.
+    timeout = httpx.Timeout(RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    # trust_env=False: no proxy and no .netrc of the environment, so that the request goes to the checked
+    # address.
     trusted = httpx.create_ssl_context()
     with httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False, verify=trusted) as client:
         while True:
@@ -121,16 +129,14 @@ def _post(
         with closing(response):
             if response.is_success:
                 return response.status_code
-            said = ""
+            text = ""
             with suppress(httpx.HTTPError):
-                said = next(response.iter_raw(), b"").decode(errors="replace")
-    shown = redact(" ".join(said.split()), secrets)[:MAX_RESPONSE_EXCERPT]
-    answer = f"{host_of(url)} answered {response.status_code}"
-    raise NotDelivered(f"{answer}: {shown}" if shown else answer)
+                text = next(response.iter_raw(), b"").decode(errors="replace")
+    raise NotDelivered(describe_failure(host_of(url), response.status_code, text, secrets))
 
 
-def _addresses(host: str, port: int) -> list[str]:
-    """The addresses behind a host that this worker may post to; Refused when there is none."""
+def _find_addresses(host: str, port: int) -> list[str]:
+    """The addresses of a host to which this worker may post; Refused when there is none."""
     is_named = ALLOWLIST.check_host(host, port)
     try:
         return ALLOWLIST.allowed_addresses(host, resolve(host, port), is_named)

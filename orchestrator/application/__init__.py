@@ -1,1 +1,1 @@
-"""Layer 1 decides: specs, records, expressions and transitions, without clock, socket or file."""
+"""Layer 1 makes the decisions: specs, records, expressions, transitions. It uses no clock, socket or file."""

@@ -1,28 +1,28 @@
-"""Every error raised on purpose.
+"""Every error that this package raises on purpose.
 
 OrchestratorError
-├── InvalidSpec            the workflow as written is wrong; nothing was started
-├── InvalidEvent           an event that cannot be understood; it goes to the dead letters
-├── ExpressionError        an expression could not be evaluated; the step fails, nothing else
-├── IllegalTransition      a step or workflow was about to move where it must not: a defect here
-├── ExecutorNotFound       no executor answers to this name; the attempt fails
-├── HeartbeatMissing       a step wants a heartbeat, and its executor takes none; the attempt fails
+├── InvalidSpec            the workflow document is wrong; nothing was started
+├── InvalidEvent           an event has missing or malformed fields; it becomes a dead letter
+├── ExpressionError        an expression could not be evaluated; only its step fails
+├── IllegalTransition      a step or workflow tried to enter a status it must not enter: a bug in this project
+├── ExecutorNotFound       no executor has this name; the attempt fails
+├── HeartbeatMissing       a step requires a heartbeat, and its executor takes none; the attempt fails
 ├── ConfigurationMissing   a source has a configuration, and its executor takes none; the attempt fails
 ├── BadConfiguration       the configuration of a source cannot be evaluated; the attempt fails
-├── SecretUnavailable      whoever knows the secrets could not be asked; the attempt fails
-├── Refused                a worker will not do this however often it is asked; the step fails
+├── SecretUnavailable      the provider of the secrets failed; the attempt fails
+├── RejectedByWorker       a worker rejects this, and would reject it again; the step fails without a retry
 │   ├── SecretNotFound     a step refers to a secret that its worker does not have, or cannot read
-│   └── VariableRefused    a configuration reads a variable that its worker keeps to itself
-├── NoRoute                no queue serves the tags of a step; its start is refused
-├── StartRejected           the coordinator answered a start with a refusal
-├── Busy                   too many starts wait already; nothing was sent, try later
-├── TooLarge               a value is too large to be passed, by reference too
-├── PayloadMissing         a value that is kept by reference is not in the payload store any more
+│   └── VariableRefused    a configuration reads a variable that its worker does not allow
+├── NoRoute                no queue serves the tags of a step; the start is rejected
+├── StartRejected          the coordinator rejected a start
+├── Busy                   too many starts are waiting; the start was not sent, and can be sent later
+├── TooLarge               a value is too large to be passed, even by reference
+├── PayloadMissing         a value that is stored by reference is no longer in the payload store
 └── StoreError
     ├── RecordNotFound     no execution has this id
-    ├── RecordExists       an execution with this id is already there
-    ├── Unavailable        the store cannot be reached, or cannot write now; it passes by itself
-    └── RecordConflict     somebody committed first; load again and decide again
+    ├── RecordExists       an execution with this id already exists
+    ├── Unavailable        the store cannot be reached, or cannot write now; a temporary condition
+    └── RecordConflict     another commit came first; load the record and decide again
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from typing import Any
 
 
 class OrchestratorError(Exception):
-    """The root of everything this package raises on purpose."""
+    """The base class of every error that this package raises on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a document: where, what kind, in words, and what was likely meant.
+    """One problem of a document: where it is, its code, a message, and a hint how to fix it.
 
-    `source` says in which of several files, if the document was merged from them.
+    `source` is the file with the problem, for a document that was merged from several files.
     """
 
     path: str
@@ -52,17 +52,17 @@ class Problem:
     source: str | None = None
 
     def __str__(self) -> str:
-        place = f"{self.line}:{self.column}: " if self.line is not None else ""
+        position = f"{self.line}:{self.column}: " if self.line is not None else ""
         path = f"{self.path}: " if self.path else ""
         hint = f"; {self.hint}" if self.hint else ""
-        return f"{place}{path}{self.message}{hint} [{self.code}]"
+        return f"{position}{path}{self.message}{hint} [{self.code}]"
 
     def as_dict(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 class InvalidSpec(OrchestratorError):
-    """All problems of one document in one answer."""
+    """A document is invalid; `problems` lists everything that is wrong with it."""
 
     def __init__(self, problems: Iterable[Problem], source: str | None = None) -> None:
         self.problems = tuple(problems)
@@ -76,7 +76,7 @@ class InvalidSpec(OrchestratorError):
 
 
 class InvalidEvent(OrchestratorError):
-    """The event's fields do not make sense; the reason is for the one who sent it."""
+    """The fields of an event are missing or malformed; the message is written for the sender of the event."""
 
 
 class ExpressionError(OrchestratorError):
@@ -92,7 +92,7 @@ class IllegalTransition(OrchestratorError):
 class ExecutorNotFound(OrchestratorError):
     def __init__(self, fn: str, known: Iterable[str], hint: str = "") -> None:
         names = ", ".join(sorted(known)) or "none"
-        super().__init__(f"no executor is called {fn!r}; this worker knows: {names}{hint}")
+        super().__init__(f"no executor is called {fn!r}; this worker has: {names}{hint}")
         self.fn = fn
 
 
@@ -113,25 +113,27 @@ class ConfigurationMissing(OrchestratorError):
 
 
 class BadConfiguration(OrchestratorError):
-    """It names a key and never a value: those may be secrets of the worker."""
+    """The configuration of a source cannot be evaluated. The message names the key and never the value,
+    which may be a secret of the worker."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
             f"the configuration of its source cannot be evaluated on this worker: {key}"
-            " (what was found there is not shown: it may be a secret)"
+            " (its value is not shown, because it may be a secret)"
         )
 
 
 class SecretUnavailable(OrchestratorError):
-    """It names what was asked and what kind of error it raised: what that says may hold anything."""
+    """The provider of the secrets raised an error. The message names the provider and the type of the error,
+    and never the text of the error, which may contain the secret."""
 
     def __init__(self, name: str, provider: str, error: BaseException) -> None:
         kind = type(error).__name__
-        super().__init__(f"the secret {name!r} cannot be had now: {provider} raised {kind}")
+        super().__init__(f"the secret {name!r} is not available now: {provider} raised {kind}")
 
 
 class RejectedByWorker(OrchestratorError):
-    """A worker will not do this, however often it is asked."""
+    """A worker rejects a job, and would reject it again: the step fails without a retry."""
 
 
 class SecretNotFound(RejectedByWorker):
@@ -143,8 +145,8 @@ class SecretNotFound(RejectedByWorker):
 class VariableRefused(RejectedByWorker):
     def __init__(self, name: str, setting: str) -> None:
         super().__init__(
-            f"a source reads the environment variable {name!r}, which this worker keeps to itself:"
-            f" name it in {setting} of the worker, or use a secret instead"
+            f"a source reads the environment variable {name!r}, which this worker does not allow:"
+            f" add it to {setting} of the worker, or use a secret instead"
         )
         self.name = name
 
@@ -154,12 +156,12 @@ class NoRoute(OrchestratorError):
         super().__init__(
             f"step {step!r} needs a worker with the tags {', '.join(tags)}, and no entry of {setting} covers"
             f" them: add one to the settings of the coordinators, such as {'+'.join(tags)}=QUEUE,"
-            f" or write the queue of the step (known are: {known or 'none'})"
+            f" or set the queue of the step (known entries: {known or 'none'})"
         )
 
 
 class StartRejected(OrchestratorError):
-    """A start was answered with a refusal; `problems` holds the details of an invalid spec."""
+    """The coordinator rejected a start; `problems` lists what is wrong with an invalid spec."""
 
     def __init__(self, reason: str, problems: Iterable[dict[str, Any]] = ()) -> None:
         super().__init__(reason)
@@ -167,33 +169,33 @@ class StartRejected(OrchestratorError):
 
 
 class Busy(OrchestratorError):
-    """Too many starts wait for coordinators. `sent` are the entry ids of those that went before."""
+    """Too many starts wait for coordinators. `sent` has the entry ids of the starts that were sent."""
 
     exit_code = 7
 
-    def __init__(self, waiting: int, most: int, sent: Sequence[str] = ()) -> None:
+    def __init__(self, waiting: int, max_waiting: int, sent: Sequence[str] = ()) -> None:
         super().__init__(
-            f"busy: {waiting:,} starts wait for coordinators, and no more than {most:,} may"
+            f"busy: {waiting:,} starts wait for coordinators, and the limit is {max_waiting:,}"
             f" (ORCHESTRATOR_MAX_BACKLOG); {len(sent) or 'nothing'} {'were' if sent else 'was'} sent."
-            " Try later, or start more coordinators and workers: orchestrator doctor says which"
+            " Try again later, or start more coordinators and workers: orchestrator doctor shows which"
         )
-        self.waiting, self.most, self.sent = waiting, most, tuple(sent)
+        self.waiting, self.max_waiting, self.sent = waiting, max_waiting, tuple(sent)
 
 
 class TooLarge(OrchestratorError):
-    """Says what is too large, by how much, and which limit it is."""
+    """A value is too large; the message names the value, its size and the limit."""
 
 
 class PayloadMissing(OrchestratorError):
-    """Says which value is not there any more."""
+    """A value is no longer in the payload store; the message names the value."""
 
 
 class StoreError(OrchestratorError):
-    """The store could not do what was asked."""
+    """The store could not carry out an operation."""
 
 
 class RecordNotFound(StoreError, KeyError):
-    """A KeyError too, because that is what the Store port has always promised."""
+    """It is also a KeyError, because the Store port documents that type."""
 
     def __init__(self, workflow_execution_id: str) -> None:
         super().__init__(f"no execution has the id {workflow_execution_id!r}")
@@ -210,7 +212,7 @@ class RecordExists(StoreError):
 
 
 class Unavailable(StoreError):
-    """Whether the last command was carried out is unknown: look again before acting."""
+    """The store is unavailable. The last command may or may not have been carried out: read before acting."""
 
 
 class RecordConflict(StoreError):

@@ -1,4 +1,7 @@
-"""Layer 2: Backend composes a Store and a Runner, whichever they are."""
+"""Layer 2: Backend composes any Store with any Runner."""
+
+from importlib import import_module
+from typing import Any
 
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_record import StepRecord
@@ -7,13 +10,11 @@ from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Runner, Store
 from orchestrator.backend.sqlite.runner import SqliteRunner
 from orchestrator.backend.sqlite.store import SqliteStore
-from orchestrator.backend.worker import InProcessWorker
 
 __all__ = [
     "Backend",
     "InMemoryStore",
     "InProcessRunner",
-    "InProcessWorker",
     "Runner",
     "SqliteRunner",
     "SqliteStore",
@@ -21,3 +22,12 @@ __all__ = [
     "Store",
     "WorkflowRecord",
 ]
+
+_RUNFOX_NAMES = {"InProcessWorker": "orchestrator.local.worker"}
+"""Names that programs written for runfox import from here. This package must not import their modules."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RUNFOX_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_RUNFOX_NAMES[name]), name)

@@ -1,22 +1,19 @@
-"""Backend: a Store and a Runner, and the only place where anything is written.
+"""Backend: a Store and a Runner. Every decision is written through it.
 
     checkout -> (a pure function decides) -> commit -> dispatch
 
-Whoever decides checks a record out, and commits with it. A record that is checked out belongs to that one
-caller: another one who asks for it meanwhile gets a copy of its own, and the store refuses the second commit.
-Live records are kept in a cache, so that a commit costs what changed and not what the workflow holds; a stale
-one is noticed by the version that every commit compares, the empty one too.
+The caller checks a record out, decides upon it, and commits it. A checked-out record belongs to that caller:
+a second caller gets a copy of its own, and the store rejects the second commit.
+Open records stay in a cache, so that a commit costs what changed and not what the workflow holds. Every
+commit, also an empty one, compares the version, and so detects a cached record that is stale.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.engine.create import new_record
@@ -37,7 +34,7 @@ from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_log import LogLine, filter_by_step
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_inputs, check_spec, load_spec
-from orchestrator.application.values.payload_refs import PayloadStore, load, payload_limit
+from orchestrator.application.values.payload_refs import PayloadStore, load_payloads
 from orchestrator.backend import ids as identifiers
 from orchestrator.backend.conflicts import resolve_conflict
 from orchestrator.backend.copies import copy_json
@@ -48,19 +45,21 @@ from orchestrator.backend.record_cache import RecordCache
 from orchestrator.backend.results import ResultPairs, as_result_runner
 from orchestrator.backend.runfox_api import RunfoxMethods, SharedStateAdapter, ensure_commit
 from orchestrator.backend.shared_state import scope_owner
-from orchestrator.backend.worker import ExecutorFunctions, InProcessWorker
+from orchestrator.backend.spec_cache import SpecCache
+from orchestrator.invocation.invoke import ExecutorFunctions
+from orchestrator.settings import Settings
 
 SPEC_CACHE_SIZE = 64
 MAX_ID_TRIES = 20
 
 StateMerge = tuple[str, dict[str, Any], dict[str, Any], StateChangeEvent | None]
 OnStateChange = Callable[..., None]
-"""Called with workflow_execution_id, the state before, the state after and, if it takes four, the event."""
+"""Called with the workflow_execution_id, the state before and after and, if it takes four, the event."""
 
 
 @runtime_checkable
 class HistoryStore(Protocol):
-    """What a store may know beside its records."""
+    """A store that also finds executions by either id and keeps their history."""
 
     def full_id(self, execution_id: str) -> str: ...
 
@@ -86,28 +85,29 @@ class Backend(RunfoxMethods):
         clock: Callable[[], int] = identifiers.now_ms,
         nonce: Callable[[], str] = identifiers.random_nonce,
         payloads: PayloadStore | None = None,
+        settings: Settings | None = None,
     ) -> None:
-        """`executor` is for an InProcessWorker of the backend's own; `poll_interval` is the longest pause
-        between two looks for results, in seconds; `payloads` keep large values, instead of the store's."""
-        self._store = ensure_commit(store if store is not None else InMemoryStore())
-        if not isinstance(self._store, SharedStateStore):
-            self._store = SharedStateAdapter(self._store)
-        self.shared_state = self._store.shared_state
-        self.payloads = payloads or find_payloads(self._store) or MemoryPayloads()
-        self._runner = as_result_runner(runner if runner is not None else InProcessRunner())
-        if isinstance(self._runner, InProcessRunner) and self._runner.payloads is None:
-            self._runner.payloads = self.payloads
-        self.worker: InProcessWorker | None = None
-        if executor is not None:
-            self.worker = InProcessWorker(
-                self._runner, executor, clock=clock, store=self._store, payloads=self.payloads
-            )
+        """Without arguments everything is in memory.
+
+        `executor` runs the steps when Workflow.run() is called without a worker. `poll_interval` is the
+        longest pause between two queries for results, in seconds. `payloads` keeps large values; by default
+        the store's own payload store does. `settings` are read from the environment by default.
+        """
+        self.store = ensure_commit(store if store is not None else InMemoryStore())
+        if not isinstance(self.store, SharedStateStore):
+            self.store = SharedStateAdapter(self.store)
+        self.shared_state = self.store.shared_state
+        self.payloads = payloads or find_payloads(self.store) or MemoryPayloads()
+        self.runner = as_result_runner(runner if runner is not None else InProcessRunner())
+        if isinstance(self.runner, InProcessRunner) and self.runner.payloads is None:
+            self.runner.payloads = self.payloads
+        self.executor = executor
+        self.settings = settings if settings is not None else Settings.from_environment()
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change
         self._takes_event = on_state_change is not None and _takes_four(on_state_change)
         self._live = RecordCache()
-        self._specs: OrderedDict[tuple[type, str], LoadedSpec] = OrderedDict()
-        self._lock = Lock()
+        self._specs = SpecCache[tuple[type, str]](SPEC_CACHE_SIZE)
         self._began_at = iso(clock())
         self._undelivered: set[str] = set()
 
@@ -129,12 +129,12 @@ class Backend(RunfoxMethods):
     ) -> str:
         """Start an execution of a spec, given as data or as YAML, and return its workflow_execution_id.
 
-        Under an idempotency root that was used within its window, that is the id of the first execution; for
-        an execution id that is taken, the conflict policy says what happens (conflicts.py).
-        `webhook` is a URL, or a mapping as in a document, before whose own it comes.
+        If the idempotency root was used within its window, the id is that of the first execution. If the
+        execution id is taken, the conflict policy decides (conflicts.py). `webhook` is a URL or a mapping as
+        in a document, and overrides the document's own.
         """
-        loaded = self._loaded(spec)
-        filled, problems = check_inputs(loaded.spec, store_large_inputs(inputs, self.payloads), inputs)
+        loaded = self._check_spec(spec)
+        filled, problems = check_inputs(loaded.spec, self._store_large(inputs), inputs)
         if problems:
             raise InvalidSpec(problems)
         filled = copy_json(filled)
@@ -150,62 +150,67 @@ class Backend(RunfoxMethods):
             )
             record = new_record(loaded, candidate, filled, event, moment)
             root = None if idempotency_root is None else (idempotency_root, idempotency_window_s)
-            commit = Commit(record, Changes(moment.at_ms), creates=True, root=root)
+            commit = Commit(record, Changes(moment.at_ms), creates=True, idempotency_root=root)
             created = self._create(commit, conflict_policy if execution_id is not None else None)
             if created is not None:
                 return created
         raise RecordExists(candidate)
 
-    def loaded(self, value: Any, what: str = "outcome") -> Any:
-        """A value of a record with what is kept of it by reference; PayloadMissing when that is gone."""
-        return load(value, self.payloads.get, payload_limit(os.environ), what)
+    def load_payloads(self, value: Any, what: str = "outcome") -> Any:
+        """Replace the references in a value by the large values; PayloadMissing if one is missing."""
+        return load_payloads(value, self.payloads.get, self.settings.payload_max_bytes, what)
+
+    def _store_large(self, inputs: dict[str, Any] | None) -> dict[str, Any] | None:
+        return store_large_inputs(inputs, self.payloads, self.settings.payload_max_bytes)
 
     def _create(self, commit: Commit, policy: ConflictPolicy | None) -> str | None:
-        """The id of what a creation came to; None when its id is taken and no policy says what then."""
+        """The id of the new or existing execution; None if the id is taken and there is no policy."""
         for _ in range(MAX_ID_TRIES):
             [result] = self.commit([commit])
             match result:
                 case Committed.YES:
                     return commit.record.workflow_execution_id
-                case Committed.REPEATED if commit.root is not None:
-                    return (
-                        self.shared_state.find_by_root(commit.root[0]) or commit.record.workflow_execution_id
-                    )
+                case Committed.REPEATED if commit.idempotency_root is not None:
+                    first = self.shared_state.find_by_root(commit.idempotency_root[0])
+                    return first or commit.record.workflow_execution_id
                 case Committed.EXISTS if policy is None:
                     return None
                 case Committed.EXISTS | Committed.CONFLICT if policy is not None:
-                    settled = resolve_conflict(self, commit, policy, self.moment("create"))
-                    if isinstance(settled, WorkflowRecord):
-                        return settled.workflow_execution_id
-                    commit = settled
+                    resolved = resolve_conflict(self, commit, policy, self.moment("create"))
+                    if isinstance(resolved, WorkflowRecord):
+                        return resolved.workflow_execution_id
+                    commit = resolved
                 case _:
                     weid = commit.record.workflow_execution_id
                     raise StoreError(f"{weid!r} was not created: {result.value}")
         raise RecordExists(commit.record.execution_id)
 
     def load(self, workflow_execution_id: str) -> WorkflowRecord:
-        """A copy of the record that is the caller's own."""
-        return self._store.load(workflow_execution_id)
+        """Load a record as a copy that belongs to the caller."""
+        return self.store.load(workflow_execution_id)
 
     def write(self, record: WorkflowRecord) -> None:
-        """Put a whole record, whatever was there: for repairs, not for decisions."""
-        self._store.write(record)
-        self._live.take(record.workflow_execution_id)
+        """Write a whole record without a version check: for repairs, not for decisions."""
+        self.store.write(record)
+        self._live.pop(record.workflow_execution_id)
 
     def find(self, execution_id: str) -> str:
-        """The workflow_execution_id behind an id of either kind; RecordNotFound when there is none."""
-        if isinstance(self._store, HistoryStore):
-            return self._store.full_id(execution_id)
-        return self._store.load(execution_id).workflow_execution_id
+        """The workflow_execution_id for either kind of id; RecordNotFound when there is no such execution."""
+        if isinstance(self.store, HistoryStore):
+            return self.store.full_id(execution_id)
+        return self.store.load(execution_id).workflow_execution_id
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
-        """One entry per transition, the oldest first; nothing when the store keeps none."""
-        return self._store.history(workflow_execution_id) if isinstance(self._store, HistoryStore) else []
+        """One entry per transition, the oldest first; empty when the store keeps no history."""
+        return self.store.history(workflow_execution_id) if isinstance(self.store, HistoryStore) else []
 
-    def lines(self, workflow_execution_id: str, step: str | None = None) -> list[LogLine]:
-        """What executors said, the oldest first; nothing when the store keeps none."""
-        found = self._store.lines(workflow_execution_id) if isinstance(self._store, StepLogStore) else []
+    def log_lines(self, workflow_execution_id: str, step: str | None = None) -> list[LogLine]:
+        """The step log of an execution or of one step, oldest first; empty when the store keeps none."""
+        found = self.store.log_lines(workflow_execution_id) if isinstance(self.store, StepLogStore) else []
         return filter_by_step(found, step)
+
+    lines = log_lines
+    """The former name of log_lines()."""
 
     # ---- decisions
 
@@ -213,72 +218,72 @@ class Backend(RunfoxMethods):
         return Moment(self.clock(), self.nonce(), cause)
 
     def checkout(self, workflow_execution_id: str) -> WorkflowRecord:
-        """The live record, to decide upon and to commit with."""
-        live = self._live.take(workflow_execution_id)
-        record = live if live is not None else self._store.load(workflow_execution_id)
+        """Take the cached record or load it, to decide upon it and commit it."""
+        live = self._live.pop(workflow_execution_id)
+        record = live if live is not None else self.store.load(workflow_execution_id)
         self.load_shared_values([record])
         return record
 
     def checkout_many(self, ids: Sequence[str]) -> dict[str, WorkflowRecord | StoreError]:
-        """As checkout(), of many at once; what cannot be loaded is its error."""
+        """Check many records out at once; the value is the error for a record that cannot be loaded."""
         found: dict[str, WorkflowRecord | StoreError] = {}
         for one in ids:
-            live = self._live.take(one)
+            live = self._live.pop(one)
             if live is not None:
                 found[one] = live
         cold = [one for one in ids if one not in found]
-        if isinstance(self._store, BulkLoadStore):
-            found.update(zip(cold, self._store.load_many(cold) if cold else (), strict=True))
+        if isinstance(self.store, BulkLoadStore):
+            found.update(zip(cold, self.store.load_many(cold) if cold else (), strict=True))
         else:
             found.update((one, self._load_or_error(one)) for one in cold)
         self.load_shared_values([record for record in found.values() if isinstance(record, WorkflowRecord)])
         return found
 
     def load_shared_values(self, records: Sequence[WorkflowRecord]) -> None:
-        """Give records the values that executions share, as far as their specs may read them."""
+        """Load the shared values of records whose specs may read them."""
         sharing = [record for record in records if record.loaded.uses_shared_values]
         if not sharing:
             return
         scopes = [(record, scope) for record in sharing for scope in ("global", "flow_group")]
-        found = self.shared_state.shared([(scope, scope_owner(record, scope)) for record, scope in scopes])
-        for (record, scope), values in zip(scopes, found, strict=True):
+        owners = [(scope, scope_owner(record, scope)) for record, scope in scopes]
+        for (record, scope), values in zip(scopes, self.shared_state.load_values(owners), strict=True):
             record.shared[scope] = values
 
     def register(self, name: str, spec: dict[str, Any] | str) -> str:
-        """Keep a spec under a name for steps that start it as their child; returns its workflow_id."""
-        loaded = self._loaded(spec)
+        """Register a spec under a name, for steps that start it as a child; returns its workflow_id."""
+        loaded = self._check_spec(spec)
         self.shared_state.register(name, loaded)
         return loaded.workflow_id
 
     def spec_of(self, workflow_execution_id: str) -> LoadedSpec:
         """The spec that an execution is pinned to."""
         live = self._live.peek(workflow_execution_id)
-        return (live or self._store.load(workflow_execution_id)).loaded
+        return (live or self.store.load(workflow_execution_id)).loaded
 
     def _load_or_error(self, workflow_execution_id: str) -> WorkflowRecord | StoreError:
         try:
-            return self._store.load(workflow_execution_id)
+            return self.store.load(workflow_execution_id)
         except StoreError as error:
             return error
 
     def drop_cached_records(self) -> None:
-        """Drop what is kept in memory: after an outage nothing of it is sure."""
+        """Empty the record cache: after an outage its records may be stale."""
         self._live.clear()
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
-        """Write decisions; records of refused ones are forgotten: check out again and decide again."""
-        results = self._store.commit(commits)
+        """Write decisions. After a rejected commit, check the record out again and decide again."""
+        results = self.store.commit(commits)
         merges: list[StateMerge] = []
         for commit, result in zip(commits, results, strict=True):
             if result is Committed.YES:
                 if self._on_state_change is not None:
                     merges += _merges(commit)
                 commit.record.apply(commit.changes)
-                self._live.keep(commit.record)
+                self._live.put(commit.record)
         try:
             for merge in merges:
                 self.report_state_change(*merge)
-        except BaseException:  # a warning that is an error, or ^C: nobody is told what to dispatch
+        except BaseException:  # a warning turned into an error, or ^C: the caller does not dispatch the jobs
             for commit in commits:
                 self.mark_undelivered(commit.changes.jobs)
             raise
@@ -287,7 +292,7 @@ class Backend(RunfoxMethods):
     def report_state_change(
         self, weid: str, before: dict[str, Any], after: dict[str, Any], event: StateChangeEvent | None
     ) -> None:
-        """Call on_state_change. What it raises becomes a warning: an observer must not stop a workflow."""
+        """Call on_state_change. Its exceptions become warnings: an observer must not stop a workflow."""
         if self._on_state_change is None:
             return
         try:
@@ -301,40 +306,40 @@ class Backend(RunfoxMethods):
     # ---- jobs and results
 
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
-        """Hand jobs to the runner. Pairs it returns were run on the spot; they are for on_step_result()."""
+        """Give jobs to the runner. Returns the results of jobs that ran at once, for on_step_result()."""
         try:
-            return self._runner.dispatch(workflow_execution_id, jobs)
+            return self.runner.dispatch(workflow_execution_id, jobs)
         except BaseException:
             self.mark_undelivered(jobs)
             raise
 
     def gather(self, workflow_execution_id: str) -> ResultPairs:
-        return self._runner.gather(workflow_execution_id)
+        return self.runner.gather(workflow_execution_id)
 
     def results(self, workflow_execution_id: str) -> list[ResultEvent]:
-        """What gather() returns, with error, run_id, attempt and token."""
-        return self._runner.results(workflow_execution_id)
+        """The results that gather() returns, with error, run_id, attempt and token."""
+        return self.runner.results(workflow_execution_id)
 
     def list_pending_jobs(self) -> list[DispatchJob]:
-        return self._runner.list_pending_jobs()
+        return self.runner.list_pending_jobs()
 
     def take_pending_jobs(self) -> list[DispatchJob]:
-        return self._runner.take_pending_jobs()
+        return self.runner.take_pending_jobs()
 
     def submit_work_result(
         self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
     ) -> None:
-        self._runner.submit_work_result(workflow_execution_id, step_id, output, job)
+        self.runner.submit_work_result(workflow_execution_id, step_id, output, job)
 
     def mark_undelivered(self, jobs: Sequence[DispatchJob]) -> None:
-        """Remember that these dispatches never reached the runner."""
+        """Note that these dispatches never reached the runner."""
         self._undelivered.update(job.token for job in jobs)
 
     def find_lost_dispatches(self, record: WorkflowRecord) -> list[LostEvent]:
-        """Dispatches in a record that nobody will ever answer: their process died before this one began, or
-        they never reached the runner; and the runner, which can tell, does not have them."""
+        """A LostEvent for each dispatch that will never have a result: the runner does not have it, and its
+        process died before this one started or it never reached the runner."""
         held_tokens = (
-            self._runner.held_tokens(record.workflow_execution_id) if record.readiness.in_flight else None
+            self.runner.held_tokens(record.workflow_execution_id) if record.readiness.in_flight else None
         )
         if held_tokens is None:
             return []
@@ -360,31 +365,28 @@ class Backend(RunfoxMethods):
     def step_run_key(self, workflow_execution_id: str, step_id: str, run_id: int) -> str:
         return identifiers.step_run_key(workflow_execution_id, step_id, run_id)
 
-    # ---- what is kept in memory
+    # ---- helpers of create() and register()
 
-    def _loaded(self, spec: Any) -> LoadedSpec:
-        """The checked spec; many executions of one spec check it once."""
+    def _check_spec(self, spec: Any) -> LoadedSpec:
+        """Check a spec, once for many executions of it."""
         key = (type(spec), spec if isinstance(spec, str) else repr(spec))
-        with self._lock:
-            loaded = self._specs.pop(key, None)
+        loaded = self._specs.get(key)
         if loaded is None:
             loaded = load_spec(spec) if isinstance(spec, str) else check_spec(deepcopy(spec))
-        with self._lock:
-            self._specs[key] = loaded
-            if len(self._specs) > SPEC_CACHE_SIZE:
-                self._specs.popitem(last=False)
+            self._specs.put(key, loaded)
         return loaded
 
-    def _execution_ids(self, given: str | None) -> Iterator[str]:
-        if given is not None:
-            yield identifiers.check_execution_id(given)
+    def _execution_ids(self, requested: str | None) -> Iterator[str]:
+        """The requested id, or random ones to try."""
+        if requested is not None:
+            yield identifiers.check_execution_id(requested)
             return
         for _ in range(MAX_ID_TRIES):
             yield identifiers.new_execution_id(self.clock(), self.nonce())
 
 
 def _merges(commit: Commit) -> list[StateMerge]:
-    """The state before and after each merge of a commit that is not applied yet, as copies."""
+    """Copies of the state before and after each merge of a commit that is not applied yet."""
     merges: list[StateMerge] = []
     before = copy_json(commit.record.state) if commit.changes.merged else {}
     for step_id, output in commit.changes.merged:
@@ -400,5 +402,5 @@ def _takes_four(callback: OnStateChange) -> bool:
     except TypeError:
         return False
     except ValueError:
-        pass  # it tells nothing of itself: it gets everything
+        pass  # it has no signature: pass all four
     return True

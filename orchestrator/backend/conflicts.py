@@ -1,11 +1,11 @@
-"""Conflicts: a start asks for an execution id that is taken, and says what is to be done about it.
+"""Conflicts: a start requests an execution id that is taken. Its conflict policy decides:
 
-fail                the start is refused
-use_existing        the execution that is there is the answer, if it is one of the same workflow
-terminate_existing  it is cancelled if it has not ended, and the new one takes its place
+fail                the start is rejected
+use_existing        the start returns the existing execution, if it is of the same workflow
+terminate_existing  the existing execution is cancelled if it has not ended, and the new one replaces it
 
-A child has its id from its parent's, and takes the place of what a parent of that id has left behind. One
-that its parent asks for a second time, because the event was doubled, is there already.
+The id of a child derives from the id of its parent. A child replaces the child that an earlier execution with
+the parent's id left behind. If its start event is delivered twice, the child already exists.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ MAX_TRIES = 20
 
 
 class ExecutionIdConflict(RecordExists):
-    """The id is taken, and not to be had."""
+    """The id is taken, and the start cannot have it."""
 
-    def __init__(self, execution_id: str, why: str) -> None:
+    def __init__(self, execution_id: str, details: str) -> None:
         super().__init__(execution_id)
-        self.args = (f"{self.args[0]}{why}",)
+        self.args = (f"{self.args[0]}{details}",)
 
 
 class RecordAccess(Protocol):
-    """What is needed of a Backend."""
+    """The part of a Backend that this module needs."""
 
     def find(self, execution_id: str) -> str: ...
 
@@ -46,8 +46,8 @@ class RecordAccess(Protocol):
 def resolve_conflict(
     records: RecordAccess, commit: Commit, policy: ConflictPolicy, moment: Moment
 ) -> Commit | WorkflowRecord:
-    """What to do with a creation that met its id taken: the commit to try next, or the execution that answers
-    it. Raises Conflict when it is to be refused."""
+    """Resolve a creation whose id is taken: returns the commit to try next, or the execution that the start
+    returns. Raises ExecutionIdConflict when the start is rejected."""
     execution_id, parent = commit.record.execution_id, commit.record.parent
     if policy == "fail" and parent is None:
         raise ExecutionIdConflict(execution_id, "")
@@ -55,64 +55,67 @@ def resolve_conflict(
         try:
             weid = records.find(execution_id)
         except RecordNotFound:
-            return replace(commit, replaces=None)  # it has gone meanwhile
+            return replace(commit, replaces=None)  # it was deleted meanwhile
         try:
-            there = records.checkout(weid)
+            existing = records.checkout(weid)
             if policy == "use_existing":
-                return _existing(there, commit)
+                return _check_same_workflow(existing, commit)
             if parent is not None:
-                if _is_that_child(there, parent):
-                    return there
-                if not _is_left_over(there, parent):
+                if _is_same_child(existing, parent):
+                    return existing
+                if not _is_left_over(existing, parent):
                     raise ExecutionIdConflict(execution_id, "")
-            return replace(commit, replaces=_ended(records, there, moment))
+            return replace(commit, replaces=_end_existing(records, existing, moment))
         except RecordNotFound:
-            continue  # deleted under our eyes; unless somebody has broken it
-    raise ExecutionIdConflict(execution_id, ", although its record is gone: choose another id")
+            continue  # deleted between find and checkout; if the store is damaged, the tries run out
+    raise ExecutionIdConflict(execution_id, ", but its record is missing: choose another id")
 
 
-def _existing(there: WorkflowRecord, commit: Commit) -> WorkflowRecord:
-    if there.workflow_id != commit.record.workflow_id:
-        raise ExecutionIdConflict(there.execution_id, f", of another workflow: {there.workflow_id}")
-    return there
+def _check_same_workflow(existing: WorkflowRecord, commit: Commit) -> WorkflowRecord:
+    if existing.workflow_id != commit.record.workflow_id:
+        raise ExecutionIdConflict(
+            existing.execution_id, f", as an execution of another workflow: {existing.workflow_id}"
+        )
+    return existing
 
 
-def _is_that_child(there: WorkflowRecord, parent: dict[str, Any]) -> bool:
-    """Whether the execution in the way of a child is the child of that very dispatch."""
-    former = there.parent
+def _is_same_child(existing: WorkflowRecord, parent: dict[str, Any]) -> bool:
+    """Whether the existing execution is the child of the same dispatch."""
+    former = existing.parent
     return former is not None and all(
         former[name] == parent[name] for name in ("execution", "step_id", "token")
     )
 
 
-def _is_left_over(there: WorkflowRecord, parent: dict[str, Any]) -> bool:
-    """Whether the execution in the way of a child was the child of its parent's id in a former life: it was
-    deleted, or another one took its place. Nobody waits for that child any more."""
-    former = there.parent
+def _is_left_over(existing: WorkflowRecord, parent: dict[str, Any]) -> bool:
+    """Whether the existing execution is the child of an earlier execution with the parent's id, which was
+    deleted or replaced. No parent waits for that child any more."""
+    former = existing.parent
     if former is None or former["token"] == parent["token"]:
         return False
-    return _place(former) == _place(parent)
+    return _parent_step(former) == _parent_step(parent)
 
 
-def _place(parent: dict[str, Any]) -> tuple[str, str]:
+def _parent_step(parent: dict[str, Any]) -> tuple[str, str]:
+    """The execution id and the step of a parent."""
     return parent["execution"].partition("#")[2], parent["step_id"]
 
 
-def _ended(records: RecordAccess, there: WorkflowRecord, moment: Moment) -> WorkflowRecord:
-    """The execution that is in the way, cancelled if it must be. What it has to undo is not cut short."""
-    weid = there.workflow_execution_id
-    cancel = ControlEvent(weid, "cancel", reason="a new start takes its place", by=CANCELLED_BY)
+def _end_existing(records: RecordAccess, existing: WorkflowRecord, moment: Moment) -> WorkflowRecord:
+    """The existing execution, cancelled if it has not ended. Its compensation is not interrupted."""
+    weid = existing.workflow_execution_id
+    cancel = ControlEvent(weid, "cancel", reason="a new start replaces it", by=CANCELLED_BY)
     for _ in range(MAX_TRIES):
-        if there.is_final:
-            return there
+        if existing.is_final:
+            return existing
         try:
-            changes, _result = on_step_result(there, cancel, moment)
+            changes, _result = on_step_result(existing, cancel, moment)
         except InvalidEvent:
             raise ExecutionIdConflict(
-                there.execution_id, f", and it is {there.status}: start again when it has ended"
+                existing.execution_id, f", and it is {existing.status}: start again when it has ended"
             ) from None
-        # Whoever drives it begins to undo it, if it has to be: here nobody would see to its jobs.
-        changes.more = changes.fields["status"] is WorkflowStatus.COMPENSATING
-        records.commit([Commit(there, changes)])
-        there = records.checkout(weid)
-    raise ExecutionIdConflict(there.execution_id, ", and it kept changing: start again")
+        # The process that drives the execution starts its compensation: jobs dispatched here would be lost.
+        changes.has_more_ready = changes.fields["status"] is WorkflowStatus.COMPENSATING
+        records.commit([Commit(existing, changes)])
+        existing = records.checkout(weid)
+    raise ExecutionIdConflict(existing.execution_id, ", and it keeps changing: start again")

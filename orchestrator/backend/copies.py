@@ -1,6 +1,6 @@
 """Copies that share nothing with the original, made where values enter or leave a record.
 
-Inside, values are shared and never changed. Outside, they belong to whoever holds them.
+Inside the backend, values are shared and never changed. Outside, the holder of a value may change it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 
 class NotJson(ValueError):
-    """A value that JSON cannot say."""
+    """A value that JSON cannot represent."""
 
 
 def dumps(value: Any) -> str:
     try:
         text = _encode(value)
-        text.encode()  # half a surrogate pair has no bytes, here or in any store
+        text.encode()  # half a surrogate pair cannot be encoded, and no store can keep it
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJson(str(error)) from error
     return text
 
 
 def to_plain_json(value: Any) -> Any:
-    """The value as JSON brings it back; NotJson when it cannot."""
+    """The value after a round trip through JSON; NotJson when JSON cannot represent it."""
     return json.loads(dumps(value))
 
 
 def copy_json(value: Any) -> Any:
-    """A copy of what is known to be JSON."""
+    """Copy a value that is known to be JSON."""
     if isinstance(value, dict):
         return {key: copy_json(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -49,10 +49,10 @@ def copy_json(value: Any) -> Any:
 
 
 def isolate_record(record: WorkflowRecord, copy: CopyValue = copy_json) -> WorkflowRecord:
-    """All but the spec, which nobody ever changes, is the copy's own."""
+    """Copy a record. The copy shares only the spec, which never changes."""
     values = {name: copy(getattr(record, name)) for name in _VALUES}
-    steps = {step_id: _isolated_step(step, copy) for step_id, step in record.steps.items()}
-    items = {unit: _isolated_step(item, copy) for unit, item in record.items.items()}
+    steps = {step_id: _isolate_step(step, copy) for step_id, step in record.steps.items()}
+    items = {unit: _isolate_step(item, copy) for unit, item in record.items.items()}
     return replace(record, steps=steps, items=items, **values)
 
 
@@ -60,11 +60,11 @@ _SHARED = ("loaded", "steps", "items", "status")
 _VALUES = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in _SHARED)
 
 
-def _isolated_step(step: StepRecord, copy: CopyValue) -> StepRecord:
+def _isolate_step(step: StepRecord, copy: CopyValue) -> StepRecord:
     values = {name: getattr(step, name) for name in ("output", "error", "value", "loop_value")}
     if all(value is None for value in values.values()):
         return step  # frozen, and nothing else in it can be changed
-    return step.changed(**{name: copy(value) for name, value in values.items()})
+    return step.with_changes(**{name: copy(value) for name, value in values.items()})
 
 
 def isolate_job(job: DispatchJob) -> DispatchJob:
@@ -77,7 +77,7 @@ _job_values = attrgetter(*(f.name for f in fields(DispatchJob)))
 
 
 def isolate_decision(decision: _D) -> _D:
-    """A decision for a caller to keep: its jobs, outcome and error are the caller's own."""
+    """Copy a decision for a caller: its jobs, outcome and error belong to the caller."""
     if isinstance(decision, Dispatch):
         return replace(decision, jobs=[isolate_job(job) for job in decision.jobs])
     if decision is None:

@@ -1,4 +1,4 @@
-"""The names of things: executions, steps of executions, dispatches of steps, and versions of records."""
+"""Ids: of executions, steps and dispatches; and the versions of records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def random_nonce() -> str:
 
 
 def new_execution_id(at_ms: int, nonce: str) -> str:
-    """When it was made, to the second, and four hex digits of the nonce: readable, and not quite unique."""
+    """The creation time in seconds and four hex digits of the nonce: readable, but not guaranteed unique."""
     return f"{_stamp(at_ms // 1000)}-{crc32(nonce.encode()) & 0xFFFF:04x}"
 
 
@@ -43,10 +43,11 @@ def step_key(workflow_execution_id: str, step_id: str) -> str:
 
 
 def step_run_key(workflow_execution_id: str, step_id: str, run_id: int | None) -> str:
-    """The key of one dispatch of a step; of a result that names none when there is no run_id."""
+    """The key of one dispatch of a step. Without a run_id, the key of a result that names no dispatch."""
     return f"{workflow_execution_id}#{step_id}#{'' if run_id is None else run_id}"
 
 
 def next_version(version: str, nonce: str) -> str:
-    """`<counter>-<nonce>`: a bare counter would come again after a restored backup."""
+    """`<counter>-<nonce>`. A bare counter could repeat after a failover, a lost tail of the AOF or a restored
+    backup."""
     return f"{int(version.partition('-')[0] or 0) + 1}-{nonce}"

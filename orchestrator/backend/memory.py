@@ -1,4 +1,4 @@
-"""Store and Runner in memory: for one process and for tests, and the easiest to read."""
+"""InMemoryStore and InProcessRunner: for one process and for tests. The simplest implementations to read."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from orchestrator.backend.shared_state import MemorySharedState
 
 
 @dataclass(slots=True)
-class _Kept:
-    """One execution as it is kept. Values are shared with whoever committed them: nobody changes one."""
+class _StoredExecution:
+    """One execution in the store. Its values are shared with the committed record, and never changed."""
 
     fields: dict[str, Any]
     steps: dict[str, StepRecord]
@@ -43,33 +43,35 @@ class InMemoryStore:
         self._nonce = nonce
         self.shared_state = MemorySharedState()
         self.payloads = MemoryPayloads()
-        self._kept: dict[str, _Kept] = {}
+        self._executions: dict[str, _StoredExecution] = {}
         self._full_ids: dict[str, str] = {}
         self._lines: dict[str, deque[LogLine]] = {}
         self._lock = RLock()
 
     def load(self, workflow_execution_id: str) -> WorkflowRecord:
         with self._lock:
-            return isolate_record(self._kept[self.full_id(workflow_execution_id)].record())
+            return isolate_record(self._executions[self.full_id(workflow_execution_id)].record())
 
     def full_id(self, execution_id: str) -> str:
-        """The workflow_execution_id behind an execution id; a full id is its own."""
-        full_id = execution_id if execution_id in self._kept else self._full_ids.get(execution_id)
+        """The workflow_execution_id for an execution id; a full id is returned as it is."""
+        full_id = execution_id if execution_id in self._executions else self._full_ids.get(execution_id)
         if full_id is None:
             raise RecordNotFound(execution_id)
         return full_id
 
     def history(self, workflow_execution_id: str) -> list[dict[str, Any]]:
         with self._lock:
-            return [copy_json(entry) for entry in self._kept[self.full_id(workflow_execution_id)].history]
+            return [
+                copy_json(entry) for entry in self._executions[self.full_id(workflow_execution_id)].history
+            ]
 
     def add_log_lines(self, workflow_execution_id: str, lines: Sequence[LogLine]) -> None:
         with self._lock:
-            if workflow_execution_id in self._kept:
-                kept = self._lines.setdefault(workflow_execution_id, deque(maxlen=MAX_LINES_PER_EXECUTION))
-                kept.extend(lines)
+            if workflow_execution_id in self._executions:
+                log = self._lines.setdefault(workflow_execution_id, deque(maxlen=MAX_LINES_PER_EXECUTION))
+                log.extend(lines)
 
-    def lines(self, workflow_execution_id: str) -> list[LogLine]:
+    def log_lines(self, workflow_execution_id: str) -> list[LogLine]:
         with self._lock:
             return list(self._lines.get(self.full_id(workflow_execution_id), ()))
 
@@ -78,11 +80,11 @@ class InMemoryStore:
         with self._lock:
             if self._full_ids.get(record.execution_id, weid) != weid:
                 raise RecordExists(record.execution_id)
-            own = isolate_record(record, to_plain_json)
-            before = self._kept.get(weid)
-            own.version = next_version(record.version, self._nonce())
-            self._keep(own, before.history if before else [])
-            record.version = own.version
+            copy = isolate_record(record, to_plain_json)
+            before = self._executions.get(weid)
+            copy.version = next_version(record.version, self._nonce())
+            self._put(copy, before.history if before else [])
+            record.version = copy.version
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         with self._lock:
@@ -90,59 +92,59 @@ class InMemoryStore:
 
     def _commit(self, commit: Commit) -> Committed:
         record, changes = commit.record, commit.changes
-        kept = self._kept.get(record.workflow_execution_id)
-        refusal = self._refusal(commit) if commit.creates or commit.require_pending else None
-        if refusal is not None:
-            return refusal
+        stored = self._executions.get(record.workflow_execution_id)
+        rejection = self._find_rejection(commit) if commit.creates or commit.pending_refs else None
+        if rejection is not None:
+            return rejection
         if commit.creates:
-            kept = self._keep(record, [])
-        elif kept is None or kept.fields["version"] != record.version:
+            stored = self._put(record, [])
+        elif stored is None or stored.fields["version"] != record.version:
             return Committed.CONFLICT
         elif changes.is_empty:
-            self.shared_state.take(commit)
+            self.shared_state.apply(commit)
             return Committed.YES
-        self.shared_state.take(commit)
+        self.shared_state.apply(commit)
         if changes.deletes_execution:
             self._drop(record)
             return Committed.YES
         record.version = next_version(record.version, self._nonce())
-        kept.fields.update(changes.fields, version=record.version)
-        kept.steps.update(changes.steps)
-        apply_item_changes(kept.items, changes)
-        kept.state.update(changes.state)
-        kept.history.extend(changes.history)
+        stored.fields.update(changes.fields, version=record.version)
+        stored.steps.update(changes.steps)
+        apply_item_changes(stored.items, changes)
+        stored.state.update(changes.state)
+        stored.history.extend(changes.history)
         return Committed.YES
 
-    def _refusal(self, commit: Commit) -> Committed | None:
-        refusal = self.shared_state.refusal(commit)
-        if refusal is not None or not commit.creates:
-            return refusal
+    def _find_rejection(self, commit: Commit) -> Committed | None:
+        rejection = self.shared_state.find_rejection(commit)
+        if rejection is not None or not commit.creates:
+            return rejection
         record = commit.record
         if record.parent is not None:
-            parent = self._kept.get(record.parent["execution"])
+            parent = self._executions.get(record.parent["execution"])
             if parent is None or parent.steps[record.parent["step_id"]].token != record.parent["token"]:
                 return Committed.ORPHAN
-        there = self._full_ids.get(record.execution_id)
-        if there is None:
+        existing = self._full_ids.get(record.execution_id)
+        if existing is None:
             return None
-        if commit.replaces is None or self._kept[there].fields["version"] != commit.replaces.version:
+        if commit.replaces is None or self._executions[existing].fields["version"] != commit.replaces.version:
             return Committed.EXISTS
         self._drop(commit.replaces)
         return None
 
     def _drop(self, record: WorkflowRecord) -> None:
-        """Nothing is left of it; of what it shares the commons take care."""
-        del self._kept[record.workflow_execution_id]
+        """Delete an execution; MemorySharedState deletes its shared data."""
+        del self._executions[record.workflow_execution_id]
         self._lines.pop(record.workflow_execution_id, None)
         del self._full_ids[record.execution_id]
 
-    def _keep(self, record: WorkflowRecord, history: list[dict[str, Any]]) -> _Kept:
+    def _put(self, record: WorkflowRecord, history: list[dict[str, Any]]) -> _StoredExecution:
         weid = record.workflow_execution_id
         values = {name: getattr(record, name) for name in _FIELDS}
-        kept = _Kept(values, dict(record.steps), dict(record.items), dict(record.state), history)
-        self._kept[weid] = kept
+        stored = _StoredExecution(values, dict(record.steps), dict(record.items), dict(record.state), history)
+        self._executions[weid] = stored
         self._full_ids[record.execution_id] = weid
-        return kept
+        return stored
 
 
 _FIELDS = tuple(
@@ -151,9 +153,9 @@ _FIELDS = tuple(
 
 
 class InProcessRunner:
-    """Jobs and results in two dictionaries, in the order of their dispatch and of their arrival.
+    """Jobs in the order of their dispatch and results in the order of their arrival, in two dictionaries.
 
-    `payloads` are those of the backend that it serves, so that its workers have them too.
+    `payloads` is the payload store of the backend; workers of this runner use it too.
     """
 
     def __init__(self, payloads: PayloadStore | None = None) -> None:
@@ -166,8 +168,9 @@ class InProcessRunner:
         with self._lock:
             for job in jobs:
                 key = _key(job)
-                there = self._pending.get(key)
-                if there is None or there.token != job.token:  # another's, that had the same id before
+                pending = self._pending.get(key)
+                # Another token: the job of an earlier execution with the same id.
+                if pending is None or pending.token != job.token:
                     self._pending[key] = isolate_job(job)
         return []
 

@@ -1,25 +1,22 @@
-"""Large values in one process: who keeps them, and how a worker has them and leaves them."""
+"""Large values in one process: the stores that keep them, and how a worker loads and stores them."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.errors import InvalidSpec, PayloadMissing, Problem, TooLarge
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import failure
-from orchestrator.application.spec.model import WEBHOOK_UNIT
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.values.payload_refs import (
     PayloadStore,
     has_references,
-    load,
+    load_payloads,
     offload_inputs,
     offload_output,
-    payload_limit,
 )
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.backend.copies import NotJson, dumps
 
 
@@ -32,69 +29,66 @@ class HasPayloads(Protocol):
 
 
 class MemoryPayloads:
-    """They stay as long as the process does, as all records in memory do."""
+    """Payloads in memory, until the process ends, like all records in memory."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
+        self._payloads: dict[str, bytes] = {}
 
     def put(self, payload_id: str, data: bytes) -> None:
-        self._kept[payload_id] = data
+        self._payloads[payload_id] = data
 
     def get(self, payload_id: str) -> bytes | None:
-        return self._kept.get(payload_id)
+        return self._payloads.get(payload_id)
 
 
-class BadInputs(Exception):
-    """Inputs of a job that cannot be loaded: `failure` says why."""
-
-    def __init__(self, kind: str, error: Exception) -> None:
-        super().__init__(str(error))
-        self.failure = failure(kind, str(error))
-
-
-def load_job_inputs(job: DispatchJob, payloads: Callable[[], PayloadStore]) -> DispatchJob:
-    """A job with all that its inputs refer to; a webhook only says that there is a large value."""
+def load_job_inputs(
+    job: DispatchJob, payloads: Callable[[], PayloadStore], max_bytes: int
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The inputs of a job with the large values that they refer to, or the failure. A webhook keeps the
+    references."""
     if job.step_id == WEBHOOK_UNIT or not has_references(job.inputs):
-        return job
+        return job.inputs, None
     try:
-        inputs = load(job.inputs, payloads().get, payload_limit(os.environ), "inputs")
+        return load_payloads(job.inputs, payloads().get, max_bytes, "inputs"), None
     except PayloadMissing as error:
-        raise BadInputs("payload_missing", error) from error
+        return job.inputs, make_failure("payload_missing", str(error))
     except TooLarge as error:
-        raise BadInputs("expression", error) from error
-    return replace(job, inputs=inputs)
+        return job.inputs, make_failure("expression", str(error))
 
 
-def store_large_inputs(inputs: dict[str, Any] | None, payloads: PayloadStore) -> dict[str, Any] | None:
-    """Inputs of a start with references to what they have too much of; what else is wrong with them is for
-    check_inputs() to say."""
+def store_large_inputs(
+    inputs: dict[str, Any] | None, payloads: PayloadStore, max_bytes: int
+) -> dict[str, Any] | None:
+    """Store the large values of a start's inputs and put references in their place. check_inputs() reports
+    all other problems."""
     try:
         text = dumps(inputs)
     except NotJson:
         return inputs
     try:
-        stowed = offload_inputs(text, payload_limit(os.environ))
+        offloaded = offload_inputs(text, max_bytes)
     except TooLarge as error:
         raise InvalidSpec([Problem("inputs", "too_big", str(error))]) from error
-    if not stowed.payloads:
+    if not offloaded.payloads:
         return inputs
-    stowed.put_into(payloads)
-    found: dict[str, Any] = json.loads(stowed.text)
-    return found
+    offloaded.put_into(payloads)
+    with_references: dict[str, Any] = json.loads(offloaded.text)
+    return with_references
 
 
-def store_large_output(text: str, job: DispatchJob, payloads: Callable[[], PayloadStore]) -> str:
-    """An output with references to what it has too much of; NotJson when it cannot be kept."""
-    if len(text) * 4 <= job.max_output_bytes:
-        return text  # a character has four bytes at the most
+def store_large_output(
+    text: str, job: DispatchJob, payloads: Callable[[], PayloadStore], max_bytes: int
+) -> tuple[str | None, dict[str, Any] | None]:
+    """Store the large values of an output and put references in their place, or return the failure."""
     try:
-        stowed = offload_output(text, job.max_output_bytes, payload_limit(os.environ), job.step_id)
+        offloaded = offload_output(text, job.max_output_bytes, max_bytes, job.step_id)
     except TooLarge as error:
-        raise NotJson(str(error)) from error
-    if stowed.payloads:
-        stowed.put_into(payloads())
-    return stowed.text
+        return None, make_failure("bad_output", str(error))
+    if offloaded.payloads:
+        offloaded.put_into(payloads())
+    return offloaded.text, None
 
 
-def find_payloads(keeper: object) -> PayloadStore | None:
-    return keeper.payloads if isinstance(keeper, HasPayloads) else None
+def find_payloads(owner: object) -> PayloadStore | None:
+    """The payload store of a store or runner, if it has one."""
+    return owner.payloads if isinstance(owner, HasPayloads) else None

@@ -1,7 +1,7 @@
-"""What the orchestration asks of the outside: a Store, a Runner and an EventLog.
+"""The ports of the orchestration: Store, Runner, EventLog, and the smaller ones beside them.
 
-Each has implementations that share its word (InMemoryStore, SqliteStore, RedisStore) and one contract
-suite that runs on all of them.
+Each port has implementations that share its word (InMemoryStore, SqliteStore, RedisStore), and one contract
+test suite runs on all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.application.spec.model import LoadedSpec
 
 @dataclass(frozen=True, slots=True)
 class EventRef:
-    """Where an event came from, so that it can be acknowledged there."""
+    """The stream and entry id of an event, with which it is acknowledged."""
 
     stream: str
     entry_id: str
@@ -30,63 +30,68 @@ class EventRef:
 
 @dataclass(slots=True)
 class Commit:
-    """One atomic write: what changes about a record, the events it answers, and what it tells producers.
+    """One atomic write: the changes of a record, the events it acknowledges, and the replies to producers.
 
-    `creates` demands that no such execution exists yet. `answers` are the events' replies, by entry id.
-    The store refuses the whole when the record is no longer at the version it was decided upon, when one
-    of the `once` events is no longer pending, when a new child has a parent that does not wait for it, and
-    when somebody was started before under the same idempotency `root` (a name, and for how many seconds).
-    A new execution may take the place of one that has ended and `replaces` it, at the version it has there.
+    `events` are acknowledged; `replies` holds the reply to each of them, by entry id.
+    `creates` requires that no execution has this id yet. A new execution may replace one that has ended:
+    `replaces` is that record, at the version it must still have in the store.
+    `idempotency_root` is a name and a window in seconds.
+
+    The store rejects the whole commit when
+    - the record is no longer at the version that was decided upon;
+    - one of the `pending_refs` is no longer pending;
+    - a new child has a parent that does not wait for it;
+    - an execution was already started under the same idempotency root within its window.
     """
 
     record: WorkflowRecord
     changes: Changes
     events: Sequence[EventRef] = ()
-    require_pending: Sequence[EventRef] = ()
+    pending_refs: Sequence[EventRef] = ()
     replies: dict[str, dict[str, Any]] = field(default_factory=dict)
     creates: bool = False
-    root: tuple[str, int] | None = None
+    idempotency_root: tuple[str, int] | None = None
     replaces: WorkflowRecord | None = None
 
 
 class Committed(Enum):
-    """How a commit ended."""
+    """The result of a commit."""
 
-    YES = "written whole"
+    YES = "written"
     CONFLICT = "the record is at another version"
-    EXISTS = "an execution with this id is already there"
-    GONE = "an event was answered by somebody else"
+    EXISTS = "an execution with this id already exists"
+    GONE = "another coordinator has already handled one of the events"
     SPEC_COLLISION = "another document has the same workflow_id"
-    EARLY_SIGNAL = "a signal came before the execution did"
-    ORPHAN = "the step that asked for this child does not wait for it any more"
-    REPEATED = "an execution was started under this idempotency root before"
+    EARLY_SIGNAL = "a signal arrived before the execution was created"
+    ORPHAN = "the parent step no longer waits for this child"
+    REPEATED = "an execution was already started under this idempotency root"
 
 
 class Store(Protocol):
-    """Keeps records. `load` and `write` give and take isolated copies; `load` raises RecordNotFound."""
+    """Keeps records. `load` returns and `write` takes isolated copies; `load` raises RecordNotFound."""
 
     def load(self, workflow_execution_id: str) -> WorkflowRecord: ...
 
     def write(self, record: WorkflowRecord) -> None: ...
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
-        """Write each commit whole or not at all, and move `record.version` of those written.
+        """Write each commit as a whole or not at all, and set the new `record.version` of those written.
 
-        The changes are applied to what is kept, not to `commit.record`: its owner does that.
+        The changes are applied to the stored record, not to `commit.record`: the caller applies them there.
         """
         ...
 
 
 @runtime_checkable
 class StepLogStore(Protocol):
-    """A store that also keeps what executors say: the newest lines of an execution, as long as it is kept."""
+    """A store that also keeps the step log: the newest lines of an execution, until it is deleted."""
 
     def add_log_lines(self, workflow_execution_id: str, lines: Sequence[LogLine]) -> None:
-        """By the full id. Nothing happens when there is no such execution any more."""
+        """Append lines to an execution, by its full id. Does nothing when the execution does not exist."""
         ...
 
-    def lines(self, workflow_execution_id: str) -> list[LogLine]:
-        """In the order in which they were added; RecordNotFound when there is no such execution."""
+    def log_lines(self, workflow_execution_id: str) -> list[LogLine]:
+        """The lines in the order in which they were added; RecordNotFound when there is no such execution."""
         ...
 
 
@@ -95,8 +100,8 @@ class Definitions(Protocol):
 
     def register(self, name: str, loaded: LoadedSpec) -> None: ...
 
-    def named(self, names: Sequence[str]) -> list[str | None]:
-        """The workflow_ids that are registered under names, or None, in one round trip."""
+    def find_workflow_ids(self, names: Sequence[str]) -> list[str | None]:
+        """The workflow_id registered under each name, or None, in one round trip."""
         ...
 
     def spec(self, workflow_id: str) -> LoadedSpec:
@@ -105,14 +110,14 @@ class Definitions(Protocol):
 
     @property
     def schedules(self) -> ScheduleStore:
-        """When they start by themselves."""
+        """The schedules of the registered workflows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSchedule:
-    """A schedule, and the text that it was read from, which must still be there when a decision upon it is
-    written; `now_ms` is the store's clock."""
+    """A schedule and the text it was read from. A decision about it is written only if the store still has
+    the same text. `now_ms` is the store's clock."""
 
     schedule: Schedule
     text: str
@@ -125,7 +130,7 @@ class ScheduleStore(Protocol):
     def find(self, name: str) -> StoredSchedule | None: ...
 
     def find_open(self, execution_ids: Sequence[str]) -> set[str]:
-        """Those of a schedule's executions that have not ended, or whose start nobody has answered yet."""
+        """The executions of a schedule that have not ended, or whose start event is not handled yet."""
         ...
 
     def commit(
@@ -136,15 +141,15 @@ class ScheduleStore(Protocol):
         wake_ms: int | None,
         event: EventRef,
     ) -> Committed:
-        """Write a schedule, its timer and its starts, and acknowledge the event: all of it or nothing.
-        CONFLICT when somebody has changed it, GONE when the event was answered by somebody else."""
+        """Write a schedule, its timer and its start events, and acknowledge the event, all or nothing.
+        CONFLICT when the schedule was changed, GONE when another coordinator has handled the event."""
         ...
 
 
 class SharedState(Protocol):
-    """What is kept for more than one execution; `owner` of a scope is a root execution or a group."""
+    """Data of more than one execution. The `owner` of a scope is a root execution or a group."""
 
-    def shared(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    def load_values(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """All values of each (scope, owner)."""
         ...
 
@@ -152,23 +157,23 @@ class SharedState(Protocol):
         """The workflow_execution_id of the execution that was started under this idempotency root."""
         ...
 
-    def posts(self) -> list[Delivery]:
-        """What executions have said to each other and no commit has acknowledged; nothing where streams
-        carry it."""
+    def outgoing_events(self) -> list[Delivery]:
+        """Events from one execution to another that no commit has acknowledged; empty where streams carry
+        them."""
         ...
 
     def drop_outgoing_event(self, ref: EventRef) -> None: ...
 
     def register(self, name: str, loaded: LoadedSpec) -> None: ...
 
-    def definition(self, name: str) -> LoadedSpec:
-        """Raises KeyError for an unknown name."""
+    def load_definition(self, name: str) -> LoadedSpec:
+        """The spec registered under a name; KeyError for an unknown one."""
         ...
 
 
 @runtime_checkable
 class SharedStateStore(Protocol):
-    """A store whose commits carry posts, slots and shared values too."""
+    """A store whose commits also write outgoing events, slots and shared values."""
 
     @property
     def shared_state(self) -> SharedState: ...
@@ -192,23 +197,23 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One entry of an event stream: the event, or why it cannot be understood."""
+    """One entry of an event stream: the event, or the problem why it cannot be parsed."""
 
     ref: EventRef
     at_ms: int
     event: Event | None
     problem: str | None = None
     fields: dict[str, str] = field(default_factory=dict)
-    deliveries: int = 1
+    delivery_count: int = 1
 
     @property
-    def reply(self) -> str | None:
-        """Under which name whoever sent it waits for an answer."""
+    def reply_to(self) -> str | None:
+        """The name under which the sender waits for a reply."""
         return self.fields.get("reply")
 
 
 class EventLog(Protocol):
-    """Brings events to coordinators, each to one of them, again and again until a commit acknowledges it."""
+    """Delivers each event to one coordinator, and again until a commit acknowledges it."""
 
     def open(self) -> None: ...
 
@@ -219,34 +224,34 @@ class EventLog(Protocol):
         ...
 
     def read_unfinished(self, count: int) -> Iterable[list[Delivery]]:
-        """What this coordinator has read and not acknowledged, as `reclaim` brings it; `count` are looked up
-        at a time."""
+        """Events that this coordinator has read and not acknowledged, in batches like those of `reclaim`;
+        `count` are looked up at a time."""
         ...
 
     def reclaim(self, min_idle_ms: int, count: int) -> Iterable[list[Delivery]]:
-        """Take over what another coordinator read long ago and never acknowledged, up to `count` at a time
-        and each when its turn has come; what may have killed whoever handled it comes alone."""
+        """Take over events that another coordinator read long ago and never acknowledged, up to `count` at a
+        time, each when it is its turn. An event that may have killed a coordinator is delivered alone."""
         ...
 
     def renew(self, deliveries: Sequence[Delivery], min_idle_ms: int) -> None:
-        """Say that we are still at these events; those that were read or taken over less than `min_idle_ms`
-        ago are left as they are."""
+        """Mark these events as still being handled, except those that were read or taken over less than
+        `min_idle_ms` ago."""
         ...
 
-    def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
+    def reject(self, delivery: Delivery, reason: str, reply: dict[str, Any] | None = None) -> None:
         """Move an event to the dead letters, with a reason, and acknowledge it: both or neither."""
         ...
 
-    def answer(self, delivery: Delivery, answer: dict[str, Any]) -> None:
-        """Acknowledge an event with an answer, and nothing else."""
+    def reply(self, delivery: Delivery, reply: dict[str, Any]) -> None:
+        """Acknowledge an event with a reply, and nothing else."""
         ...
 
     def drop(self, delivery: Delivery) -> None:
-        """Acknowledge an event that means nothing any more."""
+        """Acknowledge an event that has no effect any more."""
         ...
 
     def load_early_signals(self, execution_id: str) -> list[dict[str, Any]]:
-        """The signals that came for an execution before it did."""
+        """The signals that arrived before the execution was created."""
         ...
 
     def keep_early_signal(self, delivery: Delivery) -> bool:
@@ -254,9 +259,9 @@ class EventLog(Protocol):
         ...
 
     def sweep(self) -> int:
-        """Raise what is due as events, and say that this coordinator is alive."""
+        """Publish due timers as events, and record that this coordinator is alive."""
         ...
 
     def trim(self) -> int:
-        """Drop what is acknowledged, and nothing else."""
+        """Delete acknowledged entries, and nothing else."""
         ...

@@ -1,4 +1,4 @@
-"""RecordCache: the records that a backend keeps in memory between two decisions."""
+"""RecordCache: the open records that a backend keeps in memory between two decisions."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ MAX_CACHED_STEPS = 200_000
 
 
 class RecordCache:
-    """Bounded by the steps they hold, the least recently used go first. A taken record is its taker's own.
+    """Bounded by the number of steps in its records; drops the least recently used record first.
 
-    Final ones are not kept: nothing is decided upon them any more.
+    A record that is popped belongs to the caller. Final records are not cached: no decision follows on them.
     """
 
     def __init__(self, max_cached_steps: int = MAX_CACHED_STEPS) -> None:
-        self._steps_kept, self._steps = max_cached_steps, 0
+        self._max_cached_steps, self._steps = max_cached_steps, 0
         self._records: OrderedDict[str, WorkflowRecord] = OrderedDict()
         self._lock = Lock()
 
-    def take(self, workflow_execution_id: str) -> WorkflowRecord | None:
+    def pop(self, workflow_execution_id: str) -> WorkflowRecord | None:
         with self._lock:
-            return self._taken(workflow_execution_id)
+            return self._pop(workflow_execution_id)
 
-    def _taken(self, workflow_execution_id: str) -> WorkflowRecord | None:
+    def _pop(self, workflow_execution_id: str) -> WorkflowRecord | None:
         record = self._records.pop(workflow_execution_id, None)
         if record is not None:
             self._steps -= _weight(record)
         return record
 
     def peek(self, workflow_execution_id: str) -> WorkflowRecord | None:
-        """For what never changes of it; the record stays where it is."""
+        """Return a record without removing it. The caller may read only what never changes."""
         with self._lock:
             return self._records.get(workflow_execution_id)
 
-    def keep(self, record: WorkflowRecord) -> None:
+    def put(self, record: WorkflowRecord) -> None:
         with self._lock:
-            self._taken(record.workflow_execution_id)
+            self._pop(record.workflow_execution_id)
             if record.is_final:
                 return
             self._records[record.workflow_execution_id] = record
             self._steps += _weight(record)
-            while self._steps > self._steps_kept and len(self._records) > 1:
+            while self._steps > self._max_cached_steps and len(self._records) > 1:
                 _, oldest = self._records.popitem(last=False)
                 self._steps -= _weight(oldest)
 

@@ -1,4 +1,4 @@
-"""How results travel: whole, as ResultEvents, and as the bare pairs that gather() has always given."""
+"""Results in two forms: complete ResultEvents, and the pairs (step_id, output) that gather() returns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import ResultEvent, failure
+from orchestrator.application.records.events import ResultEvent, make_failure
 from orchestrator.backend.copies import NotJson, to_plain_json
 from orchestrator.backend.ports import Runner
 
@@ -15,22 +15,22 @@ ResultPairs = list[tuple[str, Any]]
 
 @runtime_checkable
 class ResultRunner(Runner, Protocol):
-    """A Runner that carries whole results: with error, run_id, attempt and token."""
+    """A Runner that carries complete results: with error, run_id, attempt and token."""
 
     def submit(self, result: ResultEvent) -> None:
-        """Bring the result of one dispatch; of two results of the same dispatch the first one counts."""
+        """Submit the result of one dispatch. If a dispatch has two results, the first one counts."""
         ...
 
     def results(self, workflow_execution_id: str) -> list[ResultEvent]:
-        """What gather() returns, whole. Never waits; each result comes once."""
+        """The results that gather() returns, complete. Never waits; returns each result once."""
         ...
 
     def held_tokens(self, workflow_execution_id: str) -> set[str] | None:
-        """The tokens of the dispatches that are still on their way here; None when nobody can know."""
+        """The tokens of the dispatches that this runner still holds; None if it cannot tell."""
         ...
 
     def return_jobs(self, jobs: Sequence[DispatchJob]) -> None:
-        """Make jobs pending again that were taken and not run."""
+        """Make taken jobs that were not run pending again."""
         ...
 
 
@@ -39,7 +39,7 @@ def as_result_runner(runner: Runner) -> ResultRunner:
 
 
 class PairRunnerAdapter:
-    """Makes a ResultRunner of a Runner that knows pairs only: an error becomes an output, as in the seed."""
+    """Makes a ResultRunner of a Runner that only has pairs: an error becomes an output, as in runfox."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -83,11 +83,11 @@ def make_result(
     job: DispatchJob | None = None,
     error: dict[str, Any] | None = None,
 ) -> ResultEvent:
-    """A result as a caller hands it in: without a job it is fenced by the step's status alone."""
+    """Build a result from what a caller submits. Without a job only the step's status fences it."""
     try:
         output = to_plain_json(output)
-    except NotJson as fault:
-        output, error = None, error or failure("bad_output", f"the output is not JSON: {fault}")
+    except NotJson as problem:
+        output, error = None, error or make_failure("bad_output", f"the output is not JSON: {problem}")
     if job is None:
         return ResultEvent(workflow_execution_id, step_id, output, error)
     return ResultEvent(workflow_execution_id, step_id, output, error, job.run_id, job.attempt, job.token)
@@ -98,7 +98,7 @@ def as_results(workflow_execution_id: str, pairs: ResultPairs) -> list[ResultEve
 
 
 def as_pairs(results: Iterable[ResultEvent]) -> ResultPairs:
-    """An error in the shape in which branches see it."""
+    """The pairs of results; an error has the shape in which branches see it."""
     return [(one.step_id, one.output if one.error is None else _error_output(one.error)) for one in results]
 
 

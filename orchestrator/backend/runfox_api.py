@@ -1,5 +1,7 @@
-"""What programs written for runfox may still call or bring: its Backend methods, and stores that only load
-and write. Each method loads a record, changes it and writes it whole; decisions never come this way."""
+"""Compatibility with programs written for runfox: its Backend methods, and stores that only load and write.
+
+Each method loads a record, changes it and writes it as a whole. Decisions never use these methods.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from orchestrator.backend.shared_state import MemorySharedState
 
 
 class RunfoxHost(Protocol):
-    """What the methods below need of the class they are mixed into."""
+    """What the class must have that RunfoxMethods is mixed into."""
 
     clock: Callable[[], int]
     nonce: Callable[[], str]
@@ -104,18 +106,18 @@ class RunfoxMethods:
 
 
 def _put(backend: RunfoxHost, record: WorkflowRecord, step_id: str, **changes: Any) -> None:
-    record.steps[step_id] = record.steps[step_id].changed(**changes)
+    record.steps[step_id] = record.steps[step_id].with_changes(**changes)
     backend.write(record)
 
 
 def ensure_commit(store: Store) -> Store:
-    """The store itself, or one that commits by loading and writing when it has no commit of its own."""
+    """The store itself, or an adapter that commits by loading and writing if the store has no commit()."""
     has_commit = getattr(type(store), "commit", Store.commit) is not Store.commit
     return store if has_commit else LoadWriteStore(store)
 
 
 class SharedStateAdapter:
-    """For a store that knows nothing but records: what executions share is kept in memory beside it."""
+    """Adds shared state, in memory, to a store that only keeps records."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.shared_state = store, MemorySharedState()
@@ -133,14 +135,14 @@ class SharedStateAdapter:
         return [self._commit(commit) for commit in commits]
 
     def _commit(self, commit: Commit) -> Committed:
-        refusal = self.shared_state.refusal(commit)
-        if refusal is not None:
-            return refusal
+        rejection = self.shared_state.find_rejection(commit)
+        if rejection is not None:
+            return rejection
         if commit.creates and not self._is_awaited(commit.record.parent):
             return Committed.ORPHAN
         [result] = self._store.commit([commit])
         if result is Committed.YES:
-            self.shared_state.take(commit)
+            self.shared_state.apply(commit)
         return result
 
     def _is_awaited(self, parent: dict[str, Any] | None) -> bool:
@@ -151,7 +153,7 @@ class SharedStateAdapter:
 
 
 class LoadWriteStore:
-    """Commits by a load, a comparison and a write. Not atomic: such a store suits one process."""
+    """Commits by a load, a version check and a write. Not atomic: only for a single process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -167,21 +169,21 @@ class LoadWriteStore:
 
     def _commit(self, commit: Commit) -> Committed:
         record, changes = commit.record, commit.changes
-        kept = self._find(record.workflow_execution_id)
+        stored = self._find(record.workflow_execution_id)
         if changes.deletes_execution:
-            raise StoreError(f"{type(self._store).__name__} has no way to delete an execution")
+            raise StoreError(f"{type(self._store).__name__} cannot delete executions")
         if commit.creates:
-            if kept is not None and (commit.replaces is None or kept.version != commit.replaces.version):
+            if stored is not None and (commit.replaces is None or stored.version != commit.replaces.version):
                 return Committed.EXISTS
-            kept = replace(record, steps=dict(record.steps), state=dict(record.state))
-        elif kept is None or kept.version != record.version:
+            stored = replace(record, steps=dict(record.steps), state=dict(record.state))
+        elif stored is None or stored.version != record.version:
             return Committed.CONFLICT
         elif changes.is_empty:
             return Committed.YES
-        kept.version = next_version(record.version, random_nonce())
-        kept.apply(replace(changes, readiness=None))
-        self._store.write(kept)
-        record.version = kept.version
+        stored.version = next_version(record.version, random_nonce())
+        stored.apply(replace(changes, readiness=None))
+        self._store.write(stored)
+        record.version = stored.version
         return Committed.YES
 
     def _find(self, workflow_execution_id: str) -> WorkflowRecord | None:

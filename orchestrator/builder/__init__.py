@@ -1,4 +1,4 @@
-"""Workflows written in Python: the same documents as in YAML, typed, and checked where they are written.
+"""Builds workflow documents in Python. Arguments are typed, and each call checks what it adds.
 
 flow = WorkflowBuilder("greeting")
 name = flow.input("name", type="string", required=True)

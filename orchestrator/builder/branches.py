@@ -1,8 +1,8 @@
-"""What happens next, by the result of a step: entries of `branch`, of which the first that fits decides.
+"""Entries of `branch`: the action that follows the result of a step. The first true condition decides.
 
 branch=[
     when(output.code == 7).halt({"why": "full"}),
-    when(output.quality < 0.9).reset(),  # the step itself, and all that depends on it
+    when(output.quality < 0.9).reset(),  # the step itself and every step that depends on it
     complete(),
 ]
 """
@@ -21,7 +21,7 @@ ABSENT: Any = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """One entry. Without targets, a `set` is meant for the step that has this entry."""
+    """One entry. A `set` without targets resets the step that has the entry."""
 
     condition: Condition
     action: Action
@@ -30,35 +30,35 @@ class Branch:
 
 
 class When:
-    """A condition that waits for its action."""
+    """A condition without its action yet."""
 
     def __init__(self, condition: Condition) -> None:
         if not isinstance(condition, Expr | bool):
-            raise TypeError(f"a condition is an expression, True or False, not {condition!r}")
+            raise TypeError(f"a condition must be an expression, True or False, not {condition!r}")
         self._condition = condition
 
     def halt(self, outcome: Value = ABSENT) -> Branch:
-        """Ends the workflow on purpose, with this outcome, which is evaluated if it has expressions in it."""
+        """End the workflow on purpose with this outcome. Expressions in it are evaluated."""
         return Branch(self._condition, "halt", outcome)
 
     def complete(self) -> Branch:
-        """The step is complete, also if it failed."""
+        """Complete the step, even if it failed."""
         return Branch(self._condition, "complete")
 
     def reset(self, *targets: Target) -> Branch:
-        """These steps, this one and all that depends on them run again; this one alone, if none is given."""
+        """Run these steps, this step and all their dependents again; without targets, only this step."""
         return Branch(self._condition, "set", targets=targets)
 
     def retry(self) -> Branch:
-        """The result counts as a failure, and is tried again if attempts are left."""
+        """Treat the result as a failure, and retry it if attempts are left."""
         return Branch(self._condition, "retry")
 
     def fail(self) -> Branch:
-        """The step has failed, and is not tried again."""
+        """Fail the step without a retry."""
         return Branch(self._condition, "fail")
 
     def skip(self) -> Branch:
-        """The step is skipped, and what depends on it."""
+        """Skip the step and the steps that depend on it."""
         return Branch(self._condition, "skip")
 
     def __repr__(self) -> str:

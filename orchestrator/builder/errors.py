@@ -1,4 +1,4 @@
-"""What is wrong with a call, in the words of Python: the step and the argument that were meant."""
+"""Errors of a builder call. They name the step and the Python argument."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from orchestrator.application.spec.report import Report, parse
 from orchestrator.application.spec.step_models import StepModel, WorkflowModel
 from orchestrator.application.values.paths import Path, child, parse_path, render_path
 
-_CALLED_OTHERWISE = {"depends_on": "after"}
+_ARGUMENT_NAMES = {"depends_on": "after"}
 
 
 def check_arguments(method: str, keys: Mapping[str, object], arguments: type) -> None:
-    """A TypeError for a keyword that a method does not have, as Python itself would raise it."""
+    """Raise TypeError for an unknown keyword argument, as Python itself does."""
     known = arguments.__annotations__
     for key in keys:
         if key not in known:
-            wanted = _CALLED_OTHERWISE.get(key, key)
-            raise TypeError(add_suggestion(f"{method}() has no argument {key!r}", wanted, known))
+            argument = _ARGUMENT_NAMES.get(key, key)
+            raise TypeError(add_suggestion(f"{method}() has no argument {key!r}", argument, known))
 
 
-def add_suggestion(message: str, word: str, known: Iterable[str]) -> str:
-    """A message with what was probably meant."""
-    hint = suggest(word, known)
+def add_suggestion(message: str, name: str, known: Iterable[str]) -> str:
+    """Add a "did you mean" hint to a message if a known name is similar."""
+    hint = suggest(name, known)
     return f"{message}; {hint}" if hint else message
 
 
-def suggest(word: str, known: Iterable[str]) -> str | None:
-    close = get_close_matches(word, list(known), n=1)
+def suggest(name: str, known: Iterable[str]) -> str | None:
+    close = get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]!r}?" if close else None
 
 
 def check_header(raw: dict[str, Any]) -> None:
-    """InvalidSpec with all that is wrong with keys of a document, whatever its steps say."""
+    """Raise InvalidSpec with all problems of the keys of a document, without its steps."""
     report = Report(raw, (), check_data(raw))
     report.raise_if_any()
     parse(WorkflowModel, {**raw, "steps": []}, (), report)
@@ -46,7 +46,7 @@ def check_header(raw: dict[str, Any]) -> None:
 
 
 def check_step(raw: dict[str, Any], path: Path) -> None:
-    """InvalidSpec with all that is wrong with a step, whatever the rest of the document says."""
+    """Raise InvalidSpec with all problems of a step, without the rest of the document."""
     report = Report(raw, (), check_data(raw, path))
     report.raise_if_any()
     parse(StepModel, raw, path, report)
@@ -55,7 +55,7 @@ def check_step(raw: dict[str, Any], path: Path) -> None:
 
 
 def locate_problems(invalid: InvalidSpec, path: Path, step_id: str | None = None) -> InvalidSpec:
-    """The same problems, of what is about to be added at `path`."""
+    """Add the path and the step to problems of a value that is about to be added."""
     name = "" if step_id is None else f"step {step_id!r}: "
     return InvalidSpec(
         replace(problem, path=problem.path or render_path(path), message=name + problem.message)
@@ -64,11 +64,11 @@ def locate_problems(invalid: InvalidSpec, path: Path, step_id: str | None = None
 
 
 def name_steps_in_problems(invalid: InvalidSpec, document: Mapping[str, Any]) -> InvalidSpec:
-    """The same problems, each with the name of its step, also in the workflows inside of a workflow."""
-    return InvalidSpec(_named(problem, document) for problem in invalid.problems)
+    """Add the name of the step to each problem, including problems in nested workflows."""
+    return InvalidSpec(_name_step(problem, document) for problem in invalid.problems)
 
 
-def _named(problem: Problem, document: Any) -> Problem:
+def _name_step(problem: Problem, document: Any) -> Problem:
     path = parse_path(problem.path, document)
     names: list[str] = []
     while len(path) > 1 and path[0] in ("steps", "flow"):
@@ -82,6 +82,6 @@ def _named(problem: Problem, document: Any) -> Problem:
 
 
 def find_step_name(raw: Any) -> str | None:
-    """The name of a step as a document says it, right or wrong."""
+    """Return the name of a step in a document, whether it is valid or not."""
     keys = (key for key in ("id", "op", "name") if isinstance(child(raw, key), str))
     return next((str(raw[key]) for key in keys), None)

@@ -1,14 +1,15 @@
-"""Expressions as Python objects: comparison, arithmetic, `&`, `|`, `~` and paths give JSON Logic.
+"""Expressions as Python objects: comparison, arithmetic, `&`, `|`, `~` and paths build JSON Logic.
 
     check.output.amount > 500           {">": [{"var": "steps.check.output.amount"}, 500]}
     input_.lines[0]["unit price"]       {"var": "input.lines.0.unit price"}
     ~ctx.loop.value                     {"!": {"var": "ctx.loop.value"}}
 
-An expression never changes and has no value before the workflow runs, so Python must not ask for one: `if`,
-`and`, `in`, a loop or an f-string over an expression is a TypeError that says what to write instead.
+An expression is immutable and has no value before the workflow runs. Using it where Python needs a value
+(`if`, `and`, `in`, a loop, an f-string) raises a TypeError that names the alternative.
 
-Each expression remembers where its paths begin. A path into the steps of one workflow is refused in another,
-and so is one that leaves the item of a scoped operator, or enters it from outside: they would read null.
+Each expression stores where its paths begin. A path into the steps of one workflow is rejected in another.
+The body of a scoped operator can read only its item, and nothing outside can read that item. Such paths would
+read null.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from typing import Any, NoReturn, TypeAlias, Union
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.expressions.evaluation import LITERAL, MAX_DEPTH, check_condition, is_expression
-from orchestrator.application.values.secret_refs import SECRET, SECRET_NAME_RULE, is_reference, is_secret_name
+from orchestrator.application.values.secret_refs import (
+    SECRET,
+    SECRET_NAME_RULE,
+    is_secret_name,
+    is_secret_reference,
+)
 
 Scalar: TypeAlias = bool | int | float | str | None
 Json: TypeAlias = Scalar | Sequence["Json"] | Mapping[str, "Json"]
@@ -29,14 +35,14 @@ Condition: TypeAlias = Union["Expr", bool]
 
 
 class Origin:
-    """Where paths begin: in what belongs to `owner`, or, without one, in whatever the expression is given."""
+    """Where a path begins: a part of `owner`, or, without an owner, a root that every expression can read."""
 
-    def __init__(self, what: str, owner: object | None = None) -> None:
-        self.what, self.owner = what, owner
+    def __init__(self, description: str, owner: object | None = None) -> None:
+        self.description, self.owner = description, owner
 
 
 class Expr:
-    """An expression: the JSON Logic it stands for, and where its paths begin."""
+    """An expression: its JSON Logic, and where its paths begin."""
 
     __slots__ = ("_origins", "_rule")
     _rule: Any
@@ -69,16 +75,16 @@ class Expr:
     # ---- logic
 
     def __and__(self, other: Condition) -> Expr:
-        return _chained("and", self, _condition(other))
+        return _extend_operation("and", self, _require_condition(other))
 
     def __rand__(self, other: Condition) -> Expr:
-        return operation("and", _condition(other), self)
+        return operation("and", _require_condition(other), self)
 
     def __or__(self, other: Condition) -> Expr:
-        return _chained("or", self, _condition(other))
+        return _extend_operation("or", self, _require_condition(other))
 
     def __ror__(self, other: Condition) -> Expr:
-        return operation("or", _condition(other), self)
+        return operation("or", _require_condition(other), self)
 
     def __invert__(self) -> Expr:
         return operation("!", self)
@@ -86,39 +92,39 @@ class Expr:
     # ---- arithmetic
 
     def __add__(self, other: Number) -> Expr:
-        return _chained("+", self, _number(other))
+        return _extend_operation("+", self, _require_number(other))
 
     def __radd__(self, other: Number) -> Expr:
-        return operation("+", _number(other), self)
+        return operation("+", _require_number(other), self)
 
     def __sub__(self, other: Number) -> Expr:
-        return operation("-", self, _number(other))
+        return operation("-", self, _require_number(other))
 
     def __rsub__(self, other: Number) -> Expr:
-        return operation("-", _number(other), self)
+        return operation("-", _require_number(other), self)
 
     def __mul__(self, other: Number) -> Expr:
-        return _chained("*", self, _number(other))
+        return _extend_operation("*", self, _require_number(other))
 
     def __rmul__(self, other: Number) -> Expr:
-        return operation("*", _number(other), self)
+        return operation("*", _require_number(other), self)
 
     def __truediv__(self, other: Number) -> Expr:
-        return operation("/", self, _number(other))
+        return operation("/", self, _require_number(other))
 
     def __rtruediv__(self, other: Number) -> Expr:
-        return operation("/", _number(other), self)
+        return operation("/", _require_number(other), self)
 
     def __mod__(self, other: Number) -> Expr:
-        return operation("%", self, _number(other))
+        return operation("%", self, _require_number(other))
 
     def __rmod__(self, other: Number) -> Expr:
-        return operation("%", _number(other), self)
+        return operation("%", _require_number(other), self)
 
     def __neg__(self) -> Expr:
         return operation("-", self)
 
-    # ---- what Python must not do with it
+    # ---- unsupported operations
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
@@ -136,10 +142,10 @@ class Expr:
         raise TypeError("an expression has no text before the workflow runs: write op.cat()")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError("an expression never changes")
+        raise AttributeError("an expression is immutable")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError("an expression never changes")
+        raise AttributeError("an expression is immutable")
 
     def __copy__(self) -> Expr:
         return self
@@ -152,9 +158,9 @@ class Expr:
 
 
 class Reference(Expr):
-    """A path into what an expression can see. Attributes and [] go on: `lines[0].price`.
+    """A path to a value. Attributes and [] extend it: `lines[0].price`.
 
-    Only [] can name a key that is no Python name, begins with an underscore, or is called `default`.
+    Use [] for a key that is not a Python name, starts with an underscore, or is called `default`.
     """
 
     __slots__ = ("_keys", "_path")
@@ -169,27 +175,29 @@ class Reference(Expr):
 
     def __getattr__(self, name: str) -> Reference:
         if name.startswith("_"):
-            raise AttributeError(f"a key that begins with an underscore is written [{name!r}]")
+            raise AttributeError(f"write [{name!r}] for a key that starts with an underscore")
         return self[name]
 
     def __getitem__(self, key: str | int) -> Reference:
         if isinstance(key, int) and not isinstance(key, bool):
             if key < 0:
-                raise ValueError("a path counts from the start of a list: write op.last(), or op.vars()")
+                raise ValueError("a path cannot have a negative index: write op.last() or op.vars()")
         elif not isinstance(key, str):
-            raise TypeError(f"a path goes on with a key or an index, not with {key!r}; op.vars() has slices")
+            raise TypeError(
+                f"a path is extended with a key or an index, not with {key!r}; for slices use op.vars()"
+            )
         elif not key or "." in key:
             raise ValueError(f"a path cannot name the key {key!r}: write op.get(object, {key!r})")
         return Reference((*self._keys, key), self._origins)
 
     def default(self, value: Value) -> Expr:
-        """With a value for where there is nothing; and then it is no dependency, if it reads a step."""
+        """Use this value if the path finds nothing. A path with a default does not make a dependency."""
         rule, origins = _snapshot(value, is_operand=True)
         return Expr({"var": [self._path, rule]}, self._origins | origins)
 
 
 class Step:
-    """A step of a workflow: what comes `after` it, and what expressions read of it."""
+    """A step of a workflow, to pass as `after` and to read in expressions."""
 
     __slots__ = ("_origins", "id", "owner")
 
@@ -207,7 +215,7 @@ class Step:
 
     @property
     def error(self) -> Reference:
-        """What its failure was: `kind`, `message`; null without one."""
+        """The failure of the step with `kind` and `message`, or null."""
         return Reference(("ctx", "error", self.id), self._origins)
 
     def __repr__(self) -> str:
@@ -215,25 +223,24 @@ class Step:
 
 
 def ref(path: str) -> Reference:
-    """A path from its root on, such as `ref("state.total")`."""
+    """Refer to a full path, such as `ref("state.total")`."""
     return Reference(path.split(".") if path else (), frozenset({Origin(f"the path {path!r}")}))
 
 
 def literal(value: Json) -> Expr:
-    """Data that is not to be evaluated, whatever it looks like."""
+    """Quote data, so that it is never evaluated."""
     return Expr({LITERAL: copy_data(value)})
 
 
 def secret(name: str) -> Expr:
-    """A secret of the worker, in its place: a whole value of an input, or anywhere in the configuration of a
-    source."""
+    """Refer to a secret of the worker: a whole value of an input, or anywhere in a source configuration."""
     if not is_secret_name(name):
         raise spec_error("bad_id", f"{name!r} {SECRET_NAME_RULE}")
     return Expr({SECRET: name})
 
 
 def raw(rule: Mapping[str, Any]) -> Expr:
-    """An expression that is JSON Logic already, such as {"var": "input.x"}."""
+    """Use JSON Logic as an expression, such as {"var": "input.x"}."""
     copied = copy_data(rule)
     if problems := check_condition(copied, ""):
         raise InvalidSpec(problems)
@@ -241,19 +248,19 @@ def raw(rule: Mapping[str, Any]) -> Expr:
 
 
 def render(value: Value, owner: object | None = None) -> Any:
-    """The plain data, with JSON Logic in it, that a value stands for: a copy, the caller's own.
+    """Return a value as plain data with JSON Logic. The result is a copy.
 
-    InvalidSpec when the value reads what belongs to somebody else than `owner`, if there is one.
+    Raises InvalidSpec if there is an `owner` and the value reads something of another one.
     """
     rule, origins = _snapshot(value)
     for origin in origins:
         if owner is not None and origin.owner is not None and origin.owner is not owner:
-            raise spec_error("unknown_dependency", f"{origin.what} does not belong to this workflow")
+            raise spec_error("unknown_dependency", f"{origin.description} does not belong to this workflow")
     return copy_data(rule)
 
 
 def copy_data(value: Any, depth: int = 0) -> Any:
-    """A copy of data without expressions, as dicts and lists."""
+    """Copy data without expressions to dicts and lists."""
     if depth > MAX_DEPTH:
         raise spec_error("too_deep", f"a value is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
@@ -263,12 +270,12 @@ def copy_data(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Scalar):
         return value
     if isinstance(value, Expr):
-        raise TypeError(f"no expression can stand here: {value!r}")
-    raise TypeError(f"{value!r} is no data of a workflow")
+        raise TypeError(f"an expression is not allowed here: {value!r}")
+    raise TypeError(f"{value!r} is not JSON data")
 
 
 def operation(operator: str, *operands: Value) -> Expr:
-    """An operator and its operands; a single one needs no list unless it is one."""
+    """Build an operation. A single operand is written without a list, unless it is a list."""
     snapshots = [_snapshot(operand, is_operand=True) for operand in operands]
     rules = [rule for rule, _ in snapshots]
     origins = frozenset[Origin]().union(*(found for _, found in snapshots))
@@ -277,7 +284,7 @@ def operation(operator: str, *operands: Value) -> Expr:
 
 
 def scoped_operation(operator: str, items: Value, body: Callable[..., Value] | Value, *more: Value) -> Expr:
-    """An operator with a body that sees items alone; a function is given references into the item."""
+    """Build an operation whose body reads only its items. A function receives references to the item."""
     if callable(body):
         item = object()
         inside = frozenset({Origin(f"the item of {operator}", item)})
@@ -286,7 +293,7 @@ def scoped_operation(operator: str, items: Value, body: Callable[..., Value] | V
         rule, origins = _snapshot(body, is_operand=True)
         for origin in origins:
             if origin.owner is not item:
-                message = f"the body of {operator} sees its items alone, not {origin.what}"
+                message = f"the body of {operator} can read only its items, not {origin.description}"
                 raise spec_error("bad_path", message)
         body = Expr(rule)
     return operation(operator, items, body, *more)
@@ -297,7 +304,7 @@ def spec_error(code: str, message: str, hint: str | None = None) -> InvalidSpec:
 
 
 def _snapshot(value: Value, *, is_operand: bool = False, depth: int = 0) -> tuple[Any, frozenset[Origin]]:
-    """The rule of a value, which nobody changes, and where its paths begin."""
+    """Return the rule of a value and where its paths begin. The rule must not be changed."""
     if isinstance(value, Expr):
         return value._rule, value._origins
     if isinstance(value, Step):
@@ -305,7 +312,7 @@ def _snapshot(value: Value, *, is_operand: bool = False, depth: int = 0) -> tupl
     if depth > MAX_DEPTH:
         raise spec_error("too_deep", f"a value is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
-        _check_that_it_is_data(value, is_operand)
+        _check_is_data(value, is_operand)
         inside = {key: _snapshot(item, depth=depth + 1) for key, item in value.items()}
         origins = frozenset[Origin]().union(*(found for _, found in inside.values()))
         return {key: rule for key, (rule, _) in inside.items()}, origins
@@ -315,9 +322,9 @@ def _snapshot(value: Value, *, is_operand: bool = False, depth: int = 0) -> tupl
     return copy_data(value), frozenset()
 
 
-def _check_that_it_is_data(value: Mapping[str, Any], is_operand: bool) -> None:
-    """Among operands every mapping with one key counts as an expression, and a misspelt one is refused."""
-    if is_reference(dict(value)):
+def _check_is_data(value: Mapping[str, Any], is_operand: bool) -> None:
+    """Reject a mapping that is read as a secret or an expression, in operands every one with a single key."""
+    if is_secret_reference(dict(value)):
         hint = "write secret(...) for a secret, literal(...) around data"
         raise spec_error("bad_type", f"{dict(value)!r} would be read as a secret", hint)
     if len(value) == 1 and (is_operand or LITERAL in value or is_expression(dict(value))):
@@ -325,8 +332,8 @@ def _check_that_it_is_data(value: Mapping[str, Any], is_operand: bool) -> None:
         raise spec_error("bad_type", f"{dict(value)!r} would be read as an expression", hint)
 
 
-def _chained(operator: str, left: Expr, right: Value) -> Expr:
-    """`a & b & c` is one operation on three."""
+def _extend_operation(operator: str, left: Expr, right: Value) -> Expr:
+    """Write `a & b & c` as one operation with three operands."""
     first = left._rule.get(operator)
     if not isinstance(first, list):
         return operation(operator, left, right)
@@ -334,15 +341,13 @@ def _chained(operator: str, left: Expr, right: Value) -> Expr:
     return Expr({operator: [*first, rule]}, left._origins | origins)
 
 
-def _condition(operand: Condition) -> Condition:
+def _require_condition(operand: Condition) -> Condition:
     if not isinstance(operand, Expr | bool):
-        raise TypeError(
-            f"& and | join conditions, not {operand!r}: put each in parentheses, (a > 1) & (b > 2)"
-        )
+        raise TypeError(f"& and | join conditions, not {operand!r}: write parentheses, (a > 1) & (b > 2)")
     return operand
 
 
-def _number(operand: Number) -> Number:
+def _require_number(operand: Number) -> Number:
     if not isinstance(operand, Expr | int | float):
-        raise TypeError(f"{operand!r} is not a number; texts are joined by op.cat()")
+        raise TypeError(f"{operand!r} is not a number; to join strings, use op.cat()")
     return operand

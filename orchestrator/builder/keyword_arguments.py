@@ -1,7 +1,7 @@
-"""The keys of the language as keyword arguments: a type checker knows each by its name and its values.
+"""The keys of the language as keyword arguments, typed for a type checker.
 
-They are called what the language calls them, except that `depends_on` is `after` and keys that begin with
-`x-` are the mapping `x`. A duration is a text such as "30s", whole seconds, or a timedelta.
+They have the names of the language, except that `depends_on` is `after` and keys that start with `x-` are in
+the mapping `x`. A duration is a text such as "30s", an integer number of seconds, or a timedelta.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ StepName: TypeAlias = Step | str
 StepNames: TypeAlias = StepName | Sequence[StepName]
 
 
-# Parts ------------------------------------------------------------------------------------------------------
+# ---- parts
 
 
 class Retry(TypedDict, total=False):
@@ -83,13 +83,13 @@ class SourceOverride(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A declared source, for the steps that call it."""
+    """A declared source, to pass to the steps that call it."""
 
     name: str
     owner: object
 
     def override(self, settings: Values) -> SourceOverride:
-        """The source with other settings, for one step."""
+        """Return the source with other settings for one step."""
         return {"base": self.name, "override": settings}
 
 
@@ -142,11 +142,11 @@ class Schedule(TypedDict, total=False):
     overlap: Overlap
 
 
-# Steps and workflows ----------------------------------------------------------------------------------------
+# ---- steps and workflows
 
 
 class StepKeys(TypedDict, total=False):
-    """What a step of any kind can say."""
+    """Keys of every kind of step."""
 
     name: str
     label: str
@@ -170,7 +170,7 @@ class StepKeys(TypedDict, total=False):
 
 
 class WorkKeys(StepKeys, total=False):
-    """And one that runs something: an executor, or another workflow."""
+    """Keys of steps that run an executor or another workflow."""
 
     input: Values
     timeout: Duration
@@ -181,13 +181,13 @@ class WorkKeys(StepKeys, total=False):
 
 
 class JobKeys(WorkKeys, total=False):
-    """And one with an executor."""
+    """Keys of steps with an executor."""
 
     heartbeat: Duration
 
 
 class WorkflowKeys(TypedDict, total=False):
-    """What a workflow can say, besides its inputs, sources, steps and outputs."""
+    """Keys of a workflow, without its inputs, sources, steps and outputs."""
 
     description: str
     defaults: Defaults

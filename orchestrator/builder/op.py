@@ -1,13 +1,15 @@
-"""The operators of the language that Python has no sign for, to be read as `op.cat(...)`.
+"""Operators of the language that have no Python operator, used as `op.cat(...)`.
 
-A dotted operator has the last part of its name here: `str.upper` is `op.upper`. Called differently are
+A dotted operator is named after its last part: `str.upper` is `op.upper`. These have other names:
 
     identical  ===      truthy  !!      number   + with one operand      later    time.add
     not_identical  !==  choose  ?:      between  <= or < with three      default  any.default
 
-`kv_get`, which is `kv.get`, and what would be a keyword of Python, which ends in an underscore.
+    kv_get  kv.get
 
-The body of map, filter, all, some, none and reduce is a function of the item, and sees the item alone:
+A name that is a Python keyword ends in an underscore: `if_`, `in_`.
+
+The body of map, filter, all, some, none and reduce is a function of the item, and can read only the item:
 
     op.filter(order.output.lines, lambda line: line.price > 10)
     op.reduce(order.output.lines, lambda total, line: total + line.price, 0)
@@ -31,11 +33,11 @@ from orchestrator.builder.expressions import (
 
 Body = Callable[[Reference], Value] | Value
 
-# Comparison and logic ---------------------------------------------------------------------------------------
+# ---- comparison and logic
 
 
 def identical(left: Value, right: Value) -> Expr:
-    """Equal without conversion: `==` takes 1 and "1" for the same."""
+    """Whether two values are equal without conversion. `==` treats 1 and "1" as equal."""
     return operation("===", left, right)
 
 
@@ -61,7 +63,7 @@ def truthy(value: Value) -> Expr:
 
 
 def if_(condition: Condition, then: Value, *otherwise: Value) -> Expr:
-    """`otherwise` is the value if the condition is false, or more pairs of condition and value before it."""
+    """`otherwise` is the value for a false condition, after any further pairs of condition and value."""
     return operation("if", condition, then, *otherwise)
 
 
@@ -74,11 +76,11 @@ def default(*values: Value) -> Expr:
     return operation("any.default", *values)
 
 
-# Numbers ----------------------------------------------------------------------------------------------------
+# ---- numbers
 
 
 def number(value: Value) -> Expr:
-    """A text as the number it shows."""
+    """Convert a string to a number."""
     return operation("+", value)
 
 
@@ -91,24 +93,24 @@ def max(*values: Number) -> Expr:
 
 
 def round(value: Number, digits: Number | None = None) -> Expr:
-    """Half away from zero; to a whole number, unless digits are given."""
-    return operation("num.round", value, *_given(digits))
+    """Round halves away from zero. Without digits the result is an integer."""
+    return operation("num.round", value, *_optional(digits))
 
 
 def abs(value: Number) -> Expr:
     return operation("num.abs", value)
 
 
-# Texts ------------------------------------------------------------------------------------------------------
+# ---- strings
 
 
 def cat(*parts: Value) -> Expr:
-    """All parts as one text."""
+    """Join all parts to one string."""
     return operation("cat", *parts)
 
 
 def substr(text: Expr | str, start: Number, length: Number | None = None) -> Expr:
-    return operation("substr", text, start, *_given(length))
+    return operation("substr", text, start, *_optional(length))
 
 
 def upper(text: Expr | str) -> Expr:
@@ -128,12 +130,12 @@ def replace(text: Expr | str, old: Expr | str, new: Expr | str) -> Expr:
 
 
 def split(text: Expr | str, separator: Expr | str | None = None) -> Expr:
-    """At white space, unless there is a separator."""
-    return operation("str.split", text, *_given(separator))
+    """Split at the separator, or at whitespace if there is none."""
+    return operation("str.split", text, *_optional(separator))
 
 
 def join(items: Expr | Sequence[Value], separator: Expr | str | None = None) -> Expr:
-    return operation("str.join", items, *_given(separator))
+    return operation("str.join", items, *_optional(separator))
 
 
 def contains(text: Expr | str, part: Expr | str) -> Expr:
@@ -149,45 +151,45 @@ def ends_with(text: Expr | str, part: Expr | str) -> Expr:
 
 
 def matches(text: Expr | str, pattern: str) -> Expr:
-    """Whether the pattern is found anywhere in the text, unless it begins with ^ or ends with $."""
+    """Whether the pattern matches anywhere in the text. Use ^ and $ to anchor it."""
     return operation("str.matches", text, pattern)
 
 
 def dumps(value: Value) -> Expr:
-    """The JSON of a value."""
+    """Convert a value to a JSON string."""
     return operation("json.dumps", value)
 
 
 def parse(text: Expr | str) -> Expr:
-    """The value that a JSON text says."""
+    """Parse a JSON string."""
     return operation("json.parse", text)
 
 
-# Lists and objects ------------------------------------------------------------------------------------------
+# ---- lists and objects
 
 
 def in_(part: Value, whole: Expr | Sequence[Value]) -> Expr:
-    """Whether a list has this item, or a text this part."""
+    """Whether a list contains this item, or a string this part."""
     return operation("in", part, whole)
 
 
 def merge(*lists: Value) -> Expr:
-    """One list of all items; what is no list counts as an item."""
+    """Merge lists to one list. A value that is not a list counts as one item."""
     return operation("merge", *lists)
 
 
 def count(*values: Value) -> Expr:
-    """How many values count as true; of one list, its length."""
+    """Count the values that are truthy. For a single list, return its length."""
     return operation("count", *values)
 
 
 def length(value: Value) -> Expr:
-    """Of a list, a text or an object."""
+    """The length of a list, a string or an object."""
     return operation("list.length", value)
 
 
 def first(items: Expr | Sequence[Value]) -> Expr:
-    """Null if the list is empty."""
+    """The first item, or null if the list is empty."""
     return operation("list.first", items)
 
 
@@ -196,8 +198,8 @@ def last(items: Expr | Sequence[Value]) -> Expr:
 
 
 def sort(items: Expr | Sequence[Value], *, descending: Condition | None = None) -> Expr:
-    """All numbers or all texts."""
-    return operation("list.sort", items, *_given(descending))
+    """Sort a list of numbers or of strings."""
+    return operation("list.sort", items, *_optional(descending))
 
 
 def unique(items: Expr | Sequence[Value]) -> Expr:
@@ -213,14 +215,14 @@ def values(value: Value) -> Expr:
 
 
 def get(value: Value, key: Expr | str, default: Value = None) -> Expr:
-    """One key, dots and all."""
-    return operation("obj.get", value, key, *_given(default))
+    """The value of one key, which may contain dots."""
+    return operation("obj.get", value, key, *_optional(default))
 
 
 def vars(path: str | Reference, rest: str = "") -> Expr:
-    """Every match of a path, as a list: `op.vars(prices.output.items, "[*].price")`."""
+    """A list of all matches of a path: `op.vars(prices.output.items, "[*].price")`."""
     if isinstance(path, Reference):
-        return Expr({"vars": _query(path._keys) + rest}, path._origins)
+        return Expr({"vars": _write_query(path._keys) + rest}, path._origins)
     return Expr({"vars": path + rest}, frozenset({Origin(f"the path {path!r}")}))
 
 
@@ -250,38 +252,38 @@ def reduce(
     body: Callable[[Reference, Reference], Value] | Value,
     initial: Value = None,
 ) -> Expr:
-    """The body takes what came of the items before, and the item."""
-    return scoped_operation("reduce", items, body, *_given(initial))
+    """The body receives the result for the previous items, and the item."""
+    return scoped_operation("reduce", items, body, *_optional(initial))
 
 
 def missing(*paths: str | Reference) -> Expr:
-    """Those of the paths where there is nothing."""
+    """The list of those paths that have no value."""
     origins = frozenset[Origin]().union(*(_origins(path) for path in paths))
     return Expr({"missing": [_path(path) for path in paths]}, origins)
 
 
 def missing_some(least: int, paths: Sequence[str | Reference]) -> Expr:
-    """Like missing(), and empty if at least so many are there."""
+    """Like missing(), but empty if at least `least` of the paths have a value."""
     origins = frozenset[Origin]().union(*(_origins(path) for path in paths))
     return Expr({"missing_some": [least, [_path(path) for path in paths]]}, origins)
 
 
-# The rest ---------------------------------------------------------------------------------------------------
+# ---- time, shared values and logging
 
 
 def now() -> Expr:
-    """The time of the event that causes the evaluation."""
+    """The time of the event that triggers the evaluation."""
     return operation("time.now")
 
 
 def hour(time: Expr | str | float | None = None) -> Expr:
-    """Of now, unless a time is given; in UTC."""
-    return operation("time.hour", *_given(time))
+    """The hour of a time in UTC, by default of the current time."""
+    return operation("time.hour", *_optional(time))
 
 
 def weekday(time: Expr | str | float | None = None) -> Expr:
-    """Monday is 1, Sunday 7."""
-    return operation("time.weekday", *_given(time))
+    """The weekday of a time, by default of the current time. Monday is 1, Sunday is 7."""
+    return operation("time.weekday", *_optional(time))
 
 
 def iso(time: Expr | str | float) -> Expr:
@@ -289,20 +291,20 @@ def iso(time: Expr | str | float) -> Expr:
 
 
 def later(time: Expr | str | float, by: Number | timedelta) -> Expr:
-    """A time and so many seconds."""
+    """Add seconds to a time."""
     return operation("time.add", time, by.total_seconds() if isinstance(by, timedelta) else by)
 
 
 def kv_get(key: Expr | str, default: Value = None) -> Expr:
     """A shared value: `"k"`, `"global:k"` or `"flow_group:k"`."""
-    return operation("kv.get", key, *_given(default))
+    return operation("kv.get", key, *_optional(default))
 
 
 def log(value: Value) -> Expr:
     return operation("log", value)
 
 
-def _given(value: Value) -> list[Value]:
+def _optional(value: Value) -> list[Value]:
     return [] if value is None else [value]
 
 
@@ -314,12 +316,12 @@ def _origins(path: str | Reference) -> frozenset[Origin]:
     return path._origins if isinstance(path, Reference) else frozenset({Origin(f"the path {path!r}")})
 
 
-def _query(keys: tuple[str | int, ...]) -> str:
-    """A path of `var` as one of `vars`: an index has brackets, and so has a key with signs in it."""
-    return "".join(_segment(key) for key in keys).removeprefix(".") if keys else "$"
+def _write_query(keys: tuple[str | int, ...]) -> str:
+    """Write a path of `var` for `vars`: an index and a key with special characters are in brackets."""
+    return "".join(_write_segment(key) for key in keys).removeprefix(".") if keys else "$"
 
 
-def _segment(key: str | int) -> str:
+def _write_segment(key: str | int) -> str:
     if isinstance(key, int):
         return f"[{key}]"
     if key.replace("-", "_").isidentifier():

@@ -1,9 +1,9 @@
-"""Where paths begin: what every expression of a workflow can see, and what some can.
+"""The roots of paths: which values an expression can read, and where.
 
 everywhere          input_   state   ctx   kv
-in a branch         output: what the step has just given; its keys can be read as ref("key") too
-in `output`         result: what the executor returned
-in a map            item, or ref() with the name that `as_` says; index
+in a branch         output: the new output of the step; ref("key") reads its keys too
+in `output`         result: the value that the executor returned
+in a map            item, or ref() with the name in `as_`; index
 in a source         sources: the values of sources of type env
 """
 

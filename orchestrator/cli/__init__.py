@@ -1,6 +1,7 @@
-"""The command line: wires the rooms together and decides nothing.
+"""The command line: parses arguments, calls one function of another package, prints the result.
 
-Nothing heavy is imported before a command runs, so that `orchestrator --help` answers at once.
+Heavy packages (redis, rq, pydantic, rich) are imported inside the functions that need them, so that
+`orchestrator --help` and shell completion start quickly.
 """
 
 from orchestrator.cli.main import main

@@ -1,4 +1,4 @@
-"""Which executions a command is about: the options of a filter, the same for all of them."""
+"""The options that select executions, shared by `list`, `cancel` and `retry`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ STATUSES = (
 
 
 def filter_options(command: F) -> F:
-    """--status, --name, --group, --label, --since and --until; the command gets them as `wanted`, None when
-    none of them is there."""
+    """Add --status, --name, --group, --label, --since and --until; the command receives them as
+    `execution_filter`, which is None if the user gave none of them."""
 
     @wraps(command)
     def with_filter(
@@ -46,22 +46,20 @@ def filter_options(command: F) -> F:
 
         statuses = [WorkflowStatus(one) for one in dict.fromkeys(status)]
         execution_filter = ExecutionFilter(statuses, name, group, label, since, until)
-        named = any(one is not None for one in (name, group, since, until))
-        return command(
-            *args, execution_filter=execution_filter if status or label or named else None, **others
-        )
+        has_filter = bool(status or label) or any(one is not None for one in (name, group, since, until))
+        return command(*args, execution_filter=execution_filter if has_filter else None, **others)
 
     for option in (
-        click.option("--until", metavar="TIME", callback=_read_time, help="Begun before this time or age."),
+        click.option("--until", metavar="TIME", callback=_read_time, help="Created before this time or age."),
         click.option(
             "--since",
             metavar="TIME",
             callback=_read_time,
-            help="Begun after this time (2026-11-16T08:00, in UTC unless it says otherwise) or age (2h, 7d).",
+            help="Created after this time (2026-11-16T08:00, UTC by default) or age (2h, 7d).",
         ),
         labels_option("With this label; may be repeated."),
-        click.option("--group", metavar="NAME", help="Of this group."),
-        click.option("--name", metavar="NAME", help="Of workflows of this name."),
+        click.option("--group", metavar="NAME", help="In this group."),
+        click.option("--name", metavar="NAME", help="Of the workflow with this name."),
         click.option(
             "--status",
             type=click.Choice(STATUSES),
@@ -74,7 +72,7 @@ def filter_options(command: F) -> F:
 
 
 def _read_time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """A moment in ms, written as itself or as how long ago it was."""
+    """Convert a time, or an age before now, to milliseconds since the epoch."""
     if value is None:
         return None
     from orchestrator.application.values.durations import parse_ms

@@ -1,4 +1,8 @@
-"""Following an execution: told of its end at once, looked at in between, through outages of Redis."""
+"""Following an execution until it ends, also through outages of Redis.
+
+The end is published on a channel, so a follower sees it at once. Changes before the end are polled by the
+version of the record; only a changed execution is read.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +27,15 @@ T = TypeVar("T")
 
 POLL_INTERVAL_S = 0.25
 EXIT_INTERRUPTED = 130
-"""What shells say of a command that ^C has ended."""
+"""The exit code that shells use for a command ended by ^C."""
 
 
 def open_record_queries(target: Target) -> RecordQueries:
-    from orchestrator.cli.options import check_url
-    from orchestrator.redis_rq.connection import connect
     from orchestrator.redis_rq.queries.record_queries import RecordQueries
+    from orchestrator.wiring import make_keys
 
-    settings = target.settings()
-    check_url(settings.redis_url)
-    return RecordQueries(connect(settings.redis_url), settings.keys)
+    settings, client = target.connect()
+    return RecordQueries(client, make_keys(settings))
 
 
 def follow(
@@ -43,83 +45,86 @@ def follow(
     print_text: Callable[[str], None],
     poll_log: Callable[[], Any] = lambda: None,
 ) -> Iterator[T | None]:
-    """What `read` gives whenever the execution has changed, and None for each look at which it has not; ends
-    with what was read of an execution that has ended. `listen` is called at every look, after that: what is
-    said changes nothing. An outage is waited for, and told once."""
+    """Yield the result of `read` at each change of an execution, and None at each poll without a change.
+
+    The last value is read after the execution has ended. `poll_log` is called at every poll, because log
+    lines do not change the record. During an outage of Redis it waits, and prints one line about it.
+    """
     from orchestrator.application.errors import Unavailable
     from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES
     from orchestrator.redis_rq.connection import backoff_delays
 
-    seen, is_away, pauses = "", False, backoff_delays()
+    seen_version, is_unavailable, delays = "", False, backoff_delays()
     while True:
         try:
             with queries.subscribe_to_end(workflow_execution_id) as end:
                 while True:
-                    # The version first: what is read later is as new, or will be read again.
+                    # The version comes first: what is read after it is at least as new, or is read again.
                     began = time.monotonic()
                     version, status = queries.version(workflow_execution_id)
-                    is_away, found = False, None
-                    if version != seen:
-                        found, seen = read(), version
+                    is_unavailable, found = False, None
+                    if version != seen_version:
+                        found, seen_version = read(), version
                     poll_log()
-                    # Reading costs more in a large workflow: never more than a tenth of the time.
-                    pause = max(POLL_INTERVAL_S, 10 * (time.monotonic() - began))
+                    # A large workflow takes longer to read: spend at most a tenth of the time on it.
+                    pause_s = max(POLL_INTERVAL_S, 10 * (time.monotonic() - began))
                     yield found
                     if status in FINAL_WORKFLOW_STATUSES:
                         return
-                    end.wait(pause)
+                    end.wait(pause_s)
         except Unavailable as error:
-            if not is_away:
-                print_text(f"Redis is away, waiting for it: {str(error).removeprefix('Redis: ')}")
-                pauses = backoff_delays()
-            is_away = True
-            time.sleep(next(pauses))
+            if not is_unavailable:
+                print_text(f"Redis is unavailable; retrying: {str(error).removeprefix('Redis: ')}")
+                delays = backoff_delays()
+            is_unavailable = True
+            time.sleep(next(delays))
 
 
 class StepLogReader:
-    """Hears what executors of one execution say, from an entry on."""
+    """Reads the step log of one execution, from an entry on."""
 
     def __init__(self, queries: RecordQueries, workflow_execution_id: str, after: str = "") -> None:
-        self._queries, self._name, self._after = queries, workflow_execution_id, after
-        self._heard: list[LogLine] = []
+        self._queries, self._execution, self._after = queries, workflow_execution_id, after
+        self._new_lines: list[LogLine] = []
 
     def poll_log(self) -> None:
-        found = self._queries.lines(self._name, self._after)
+        found = self._queries.log_lines(self._execution, self._after)
         self._after = found[-1][0] if found else self._after
-        self._heard += [line for _, line in found]
+        self._new_lines += [line for _, line in found]
 
-    def heard(self) -> list[LogLine]:
-        """What was said since this was asked before."""
-        heard, self._heard = self._heard, []
-        return heard
+    def take_new_lines(self) -> list[LogLine]:
+        """Return the lines that were read since the last call."""
+        lines, self._new_lines = self._new_lines, []
+        return lines
 
 
 def follow_history(
     queries: RecordQueries, workflow_execution_id: str, include_step_log: bool = True
 ) -> Iterator[HistoryEntry]:
-    """Each entry of a history, those that are there and those that come, until the execution has ended; with
-    what executors say in between."""
-    told, log_reader = 0, StepLogReader(queries, workflow_execution_id)
+    """Yield the entries of a history, existing and new ones, with the step log among them, until the
+    execution has ended."""
+    count, log_reader = 0, StepLogReader(queries, workflow_execution_id)
 
-    def newer() -> list[HistoryEntry]:
-        return [json.loads(text) for text in queries.history(workflow_execution_id, told)]
+    def read_new_entries() -> list[HistoryEntry]:
+        return [json.loads(text) for text in queries.history(workflow_execution_id, count)]
 
     def poll_log() -> None:
         if include_step_log:
             log_reader.poll_log()
 
-    for found in follow(queries, workflow_execution_id, newer, partial(print_text, err=True), poll_log):
-        told += len(found or ())
-        yield from merge_log_lines(found or (), log_reader.heard())
+    report = partial(print_text, err=True)
+    for entries in follow(queries, workflow_execution_id, read_new_entries, report, poll_log):
+        count += len(entries or ())
+        yield from merge_log_lines(entries or (), log_reader.take_new_lines())
 
 
 @contextmanager
 def detach_on_interrupt(execution_id: str) -> Iterator[None]:
-    """^C ends only the looking; say so, and how to look again."""
+    """At ^C, stop following; the execution continues, and a line says how to follow it again."""
     try:
         yield
     except KeyboardInterrupt:
         click.echo(
-            f"\nnot watched any more; the execution goes on: orchestrator watch {execution_id}", err=True
+            f"\nstopped watching; the execution continues: orchestrator watch {execution_id}", err=True
         )
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""How the commands that log are told so: --log-level and --log-format."""
+"""The options --log-level and --log-format of commands that log."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class LogOptions:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The same, for another command of ours."""
+        """The same options as arguments for a child process."""
         return "--log-level", self.level, "--log-format", self.format
 
 
 def log_options(default_level: str) -> Callable[[F], F]:
-    """--log-level and --log-format; the command gets them as `log`."""
+    """Add --log-level and --log-format; the command receives them as `log`."""
 
     def decorate(command: F) -> F:
         @wraps(command)
@@ -39,7 +39,7 @@ def log_options(default_level: str) -> Callable[[F], F]:
             type=click.Choice(LEVELS, case_sensitive=False),
             default=default_level,
             show_default=True,
-            help="What is worth a line.",
+            help="Log level.",
         )
         form = click.option(
             "--log-format",
@@ -47,7 +47,7 @@ def log_options(default_level: str) -> Callable[[F], F]:
             default="text",
             show_default=True,
             envvar="ORCHESTRATOR_LOG_FORMAT",
-            help="Lines for people, or a JSON object each; or ORCHESTRATOR_LOG_FORMAT.",
+            help="Log lines as text or as JSON objects; or set ORCHESTRATOR_LOG_FORMAT.",
         )
         return level(form(with_log))  # type: ignore[return-value]
 

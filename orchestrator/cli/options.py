@@ -1,4 +1,4 @@
-"""What several commands read in the same way: where Redis is, inputs, documents."""
+"""Options and arguments that several commands share: the Redis connection, inputs, labels, files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import click
 if TYPE_CHECKING:
     from orchestrator.application.spec.model import LoadedSpec
     from orchestrator.client import Client
+    from orchestrator.redis_rq.connection import Client as RedisClient
     from orchestrator.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,45 +25,58 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass
 class Target:
-    """Which Redis, and under which prefix, as far as the user said so."""
+    """The Redis URL and the key prefix of the command line; None where the user gave none."""
 
     redis_url: str | None = None
     prefix: str | None = None
 
     def settings(self) -> Settings:
-        """The settings of the environment, with what the command line said on top."""
+        """Read the settings from the environment; the command line overrides them."""
         from orchestrator.settings import Settings
+        from orchestrator.wiring import check_settings
 
         settings = Settings.from_environment()
         if self.redis_url is not None:
             settings = replace(settings, redis_url=self.redis_url)
         if self.prefix is not None:
             settings = replace(settings, prefix=self.prefix)
+        check_settings(settings)
         return settings
 
     def client(self) -> Client:
-        from orchestrator.client import Client
+        from orchestrator.wiring import make_client
 
         settings = self.settings()
         check_url(settings.redis_url)
-        return Client(settings.redis_url, settings.keys, max_backlog=settings.max_backlog)
+        return make_client(settings)
+
+    def connect(self) -> tuple[Settings, RedisClient]:
+        """Create a connection to Redis, for commands that read keys directly."""
+        from orchestrator.redis_rq.connection import connect
+
+        settings = self.settings()
+        check_url(settings.redis_url)
+        return settings, connect(settings.redis_url)
 
 
 pass_target = click.make_pass_decorator(Target, ensure=True)
 
 
 def connection_options(command: F) -> F:
-    """--redis-url and --prefix behind the name of a command."""
+    """Add --redis-url and --prefix after the name of a command."""
     return _connection_options(command, from_environment=False)
 
 
 def global_connection_options(command: F) -> F:
-    """The same before it. Only here is the environment read, or it would win over what stands here."""
+    """Add --redis-url and --prefix before the name of a command.
+
+    Only these read the environment; otherwise it would override the options before the command.
+    """
     return _connection_options(command, from_environment=True)
 
 
 def _connection_options(command: F, from_environment: bool) -> F:
-    def remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    def store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None:
             _CHECKS[str(param.name)](value)
             setattr(ctx.ensure_object(Target), str(param.name), value)
@@ -71,17 +85,17 @@ def _connection_options(command: F, from_environment: bool) -> F:
         "--redis-url",
         metavar="URL",
         expose_value=False,
-        callback=remember,
+        callback=store,
         envvar="ORCHESTRATOR_REDIS_URL" if from_environment else None,
-        help="redis://, rediss://, unix:// or redis+sentinel://; or ORCHESTRATOR_REDIS_URL.",
+        help="redis://, rediss://, unix:// or redis+sentinel://; or set ORCHESTRATOR_REDIS_URL.",
     )
     prefix = click.option(
         "--prefix",
         metavar="NAME",
         expose_value=False,
-        callback=remember,
+        callback=store,
         envvar="ORCHESTRATOR_PREFIX" if from_environment else None,
-        help="What our keys and queues begin with (orchestrator); or ORCHESTRATOR_PREFIX.",
+        help="Prefix of all keys and queues (orchestrator); or set ORCHESTRATOR_PREFIX.",
     )
     return url(prefix(command))
 
@@ -89,26 +103,29 @@ def _connection_options(command: F, from_environment: bool) -> F:
 def check_url(url: str) -> None:
     if not re.match(r"rediss?://|unix://|rediss?\+sentinel://([^@/]*@)?[^/?]+/[^/?]+", url):
         raise click.UsageError(
-            f"{mask_password(url)!r} is no Redis URL: write redis://HOST:6379/0, rediss://..., unix:///path"
-            " or redis+sentinel://HOST:26379,HOST:26379/SERVICE/0"
+            f"{mask_password(url)!r} is not a Redis URL: write redis://HOST:6379/0, rediss://...,"
+            " unix:///path or redis+sentinel://HOST:26379,HOST:26379/SERVICE/0"
         )
 
 
 def check_prefix(prefix: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", prefix):
-        raise click.UsageError(f"the prefix {prefix!r}: 1 to 64 letters, digits, '_', '-', '.' or ':'")
+        raise click.UsageError(
+            f"the prefix {prefix!r} is not valid: use 1 to 64 letters, digits, '_', '-', '.' or ':'"
+        )
 
 
 _CHECKS = {"redis_url": check_url, "prefix": check_prefix}
 
 
 def _read_inputs(ctx: click.Context, param: click.Parameter, value: str) -> dict[str, Any]:
-    """A JSON object, written out or in a file: '{"sku": "a1"}', @inputs.json, @- for the standard input."""
+    """Parse a JSON object from the option itself ('{"sku": "a1"}'), from a file (@inputs.json), or from the
+    standard input (@-)."""
     text, place = value, ""
     if value.startswith("@"):
         text, place = read_document(value[1:]), f"{value[1:]}: "
     try:
-        inputs = json.loads(text, parse_constant=_no_constant)
+        inputs = json.loads(text, parse_constant=_reject_constant)
     except json.JSONDecodeError as error:
         problem = f"{place}not JSON: {error.msg} at {error.lineno}:{error.colno}"
         raise click.BadParameter(problem, ctx, param) from None
@@ -125,26 +142,26 @@ def _inputs_option(text: str) -> Callable[[F], F]:
         metavar="JSON|@FILE",
         default="{}",
         callback=_read_inputs,
-        help=f"{text}, or @FILE with one.",
+        help=f"{text}: a JSON object, @FILE, or @- for the standard input.",
     )
 
 
-inputs_option = _inputs_option("The inputs: a JSON object")
-corrections_option = _inputs_option("Inputs that take the place of wrong ones: a JSON object")
+inputs_option = _inputs_option("The inputs")
+corrections_option = _inputs_option("Inputs that replace the recorded ones")
 
 
 def _read_labels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     labels = {}
-    for one in values:
-        name, is_one, value = one.partition("=")
-        if not (is_one and name and value):
-            raise click.BadParameter(f"{one!r}: write KEY=VALUE, such as customer=acme", ctx, param)
+    for pair in values:
+        name, separator, value = pair.partition("=")
+        if not (separator and name and value):
+            raise click.BadParameter(f"{pair!r}: write KEY=VALUE, such as customer=acme", ctx, param)
         labels[name] = value
     return labels
 
 
 def read_ms(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    """A duration as documents have it, in ms: 30s, 5m, or whole seconds."""
+    """Parse a duration as in workflow files (30s, 5m, or whole seconds), in ms."""
     from orchestrator.application.values.durations import parse_ms
 
     try:
@@ -154,17 +171,17 @@ def read_ms(ctx: click.Context, param: click.Parameter, value: str) -> int:
 
 
 def _read_window(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """In seconds; how many they may be is the coordinator's business."""
+    """Parse a duration, in seconds; the coordinator checks its limits."""
     return None if value is None else read_ms(ctx, param, value) // 1_000
 
 
 def labels_option(text: str) -> Callable[[F], F]:
-    """--label KEY=VALUE, as often as wanted; the command gets a mapping."""
+    """Add --label KEY=VALUE, which may be repeated; the command receives a mapping."""
     return click.option("--label", metavar="KEY=VALUE", multiple=True, callback=_read_labels, help=text)
 
 
 def start_options(command: F) -> F:
-    """What else a start may say; the command gets it as `options`."""
+    """Add the options of a start; the command receives them as `options`."""
 
     @wraps(command)
     def with_options(
@@ -181,30 +198,42 @@ def start_options(command: F) -> F:
         from orchestrator.client import StartOptions
 
         if idempotency_window is not None and idempotency_root is None:
-            raise click.UsageError("--idempotency-window belongs to an --idempotency-root")
+            raise click.UsageError("--idempotency-window needs an --idempotency-root")
         options = StartOptions(
             on_conflict, label, group, priority, idempotency_root, idempotency_window, webhook
         )
         return command(*args, options=options, **others)
 
     for option in (
-        click.option("--webhook", metavar="URL", help="Whom to tell of its end, instead of the document's."),
+        click.option(
+            "--webhook",
+            metavar="URL",
+            help="Post the outcome to this URL, instead of the webhook in the workflow.",
+        ),
         click.option(
             "--idempotency-window",
             metavar="TIME",
             callback=_read_window,
-            help="How long that is remembered: 1s and more (24h).",
+            help="How long the idempotency root is remembered: at least 1s (24h).",
         ),
-        click.option("--idempotency-root", metavar="NAME", help="Start once a day at most under this name."),
         click.option(
-            "--priority", type=click.IntRange(1, 5), help="For steps that have none of their own; 1 is first."
+            "--idempotency-root",
+            metavar="NAME",
+            help="Start only once under this name; later starts return the same execution.",
         ),
-        click.option("--group", metavar="NAME", help="The group whose shared values it reads and writes."),
-        labels_option("A label to find it by; may be repeated."),
+        click.option(
+            "--priority",
+            type=click.IntRange(1, 5),
+            help="Priority of steps that have none of their own; 1 is highest.",
+        ),
+        click.option(
+            "--group", metavar="NAME", help="The group whose shared values the execution reads and writes."
+        ),
+        labels_option("A label of the execution, for filters; may be repeated."),
         click.option(
             "--on-conflict",
             type=click.Choice(["fail", "use_existing", "terminate_existing"]),
-            help="What to do when an execution has this id already (fail).",
+            help="What to do if an execution with this id exists (fail).",
         ),
     ):
         with_options = option(with_options)
@@ -216,13 +245,13 @@ executors_option = click.option(
     "--executors",
     metavar="MODULE",
     multiple=True,
-    help="A module with executors; may be repeated. Or ORCHESTRATOR_EXECUTORS, separated by commas.",
+    help="A Python module with executors; may be repeated. Or set ORCHESTRATOR_EXECUTORS (comma-separated).",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 def read_document(name: str) -> str:
-    """The text of a file, or of the standard input for '-'."""
+    """Read a file, or the standard input if the name is '-'."""
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -230,7 +259,7 @@ def read_document(name: str) -> str:
 
 
 def read_spec(*names: str) -> LoadedSpec:
-    """The spec in one or several files; its warnings go to the standard error."""
+    """Load a workflow from one file or several; warnings go to the standard error."""
     from orchestrator.application.spec.validation import load_specs
 
     loaded = load_specs([(read_document(name), name) for name in names])
@@ -247,18 +276,19 @@ def write_text(name: str, text: str) -> None:
 
 
 def add_current_directory() -> None:
-    """Executors may lie where the command was started, as for `python -m` and for `rq worker`."""
+    """Make modules in the current directory importable, as `python -m` and `rq worker` do."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
 
 
 def mask_password(url: str) -> str:
-    """Of a socket it stands behind the path: unix://user@/run/redis.sock?password=..."""
+    """Replace passwords in a Redis URL by ***, also after the path of a socket
+    (unix://user@/run/redis.sock?password=...)."""
     return re.sub(r"([?&]\w*password=)[^&]*", r"\1***", re.sub(r"//[^@/]*@", "//***@", url))
 
 
-def _no_constant(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 

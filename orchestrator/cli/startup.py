@@ -1,10 +1,9 @@
-"""What a service does before it serves: log, load its executors, look at its Redis."""
+"""The startup of coordinators and workers: configure logging, load the executors, wait for Redis."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,39 +19,41 @@ if TYPE_CHECKING:
 logger = logging.getLogger("orchestrator")
 
 
-def load_executors(modules: tuple[str, ...]) -> None:
-    """Import the executors once, before any work-horse is forked; modules may lie where we were started."""
+def load_executors(settings: Settings) -> None:
+    """Import the executors once, before any work-horse is forked; the current directory is searched too."""
+    from orchestrator.worker import harness
     from orchestrator.worker.executors.lookup import BadExecutors, prepare_built_ins
-    from orchestrator.worker.harness import EXECUTORS_VARIABLE, executors_from_environment
 
     add_current_directory()
-    if modules:
-        os.environ[EXECUTORS_VARIABLE] = ",".join(modules)
     try:
-        found = executors_from_environment()
+        executors = harness.load_executors(settings.executors)
         prepare_built_ins()
     except BadExecutors:
         raise
-    except Exception as error:  # whatever a module does when it is imported
-        named = os.environ.get(EXECUTORS_VARIABLE, "")
+    except Exception as error:  # a module may raise anything while it is imported
+        names = ", ".join(settings.executors)
         problem = f"{type(error).__name__}: {error}"
-        raise InvalidRequest(f"the executors ({named}) cannot be imported: {problem}") from error
-    logger.info("executors: %s", ", ".join(found.names) or "none; name a module with --executors")
+        raise InvalidRequest(f"the executors ({names}) cannot be imported: {problem}") from error
+    logger.info("executors: %s", ", ".join(executors.names) or "none; name a module with --executors")
 
 
-def prepare_payloads() -> None:
-    """What the payload store needs is loaded before any work-horse is forked, and missed before any runs."""
+def prepare_payloads(settings: Settings) -> None:
+    """Load what the payload store needs before any work-horse is forked, so that a missing package is
+    reported at startup."""
     from orchestrator.application.errors import StoreError
-    from orchestrator.payload_stores import PayloadSettings
+    from orchestrator.wiring import make_payload_settings
 
     try:
-        PayloadSettings.from_environment(os.environ).prepare()
+        make_payload_settings(settings).prepare()
     except StoreError as error:
         raise InvalidRequest(str(error)) from error
 
 
 def wait_for_redis(client: Client, settings: Settings, wait: Callable[[float], Any]) -> bool:
-    """Wait until Redis answers, is new enough and takes writes; False when `wait` was told to stop."""
+    """Wait until Redis replies, is new enough and accepts writes.
+
+    `wait` sleeps between two tries; if it returns True, the process is stopping, and so does this: False.
+    """
     from redis.exceptions import AuthenticationError
 
     from orchestrator.application.errors import Unavailable
@@ -63,30 +64,33 @@ def wait_for_redis(client: Client, settings: Settings, wait: Callable[[float], A
         redis_version,
         translate_errors,
     )
+    from orchestrator.wiring import make_keys
 
-    place = mask_password(settings.redis_url)
-    for tries, pause in enumerate(backoff_delays()):
+    address = mask_password(settings.redis_url)
+    for tries, delay_s in enumerate(backoff_delays()):
         try:
             with translate_errors():
                 version = redis_version(client)
-            check_writable(client, settings.keys.leases)
+            check_writable(client, make_keys(settings).leases)
             break
         except Unavailable as error:
             if isinstance(error.__cause__, AuthenticationError):
                 raise
             if tries == 0:
-                logger.warning("cannot use Redis at %s, waiting for it: %s", place, error)
-            if wait(pause):
+                logger.warning("cannot use Redis at %s; retrying: %s", address, error)
+            if wait(delay_s):
                 return False
     if version < MINIMUM_REDIS:
-        have, need = (".".join(map(str, numbers)) for numbers in (version, MINIMUM_REDIS))
-        raise Failure(f"Redis at {place} is version {have}: {need} or newer is needed; upgrade it")
+        current, minimum = (".".join(map(str, numbers)) for numbers in (version, MINIMUM_REDIS))
+        raise Failure(f"Redis at {address} is version {current}: {minimum} or newer is needed; upgrade it")
     return True
 
 
 def durability_warnings(client: Client) -> list[str]:
-    """What is wrong with the configuration of this Redis, and what to do; nothing, should it have gone again:
-    whoever serves waits for it."""
+    """List the problems of this Redis' configuration, with advice.
+
+    The list is empty if Redis is unavailable again: the service waits for it anyway.
+    """
     from orchestrator.application.errors import Unavailable
     from orchestrator.redis_rq.connection import translate_errors
 
@@ -99,44 +103,47 @@ def durability_warnings(client: Client) -> list[str]:
     warnings = []
     if not persistence.get("aof_enabled"):
         warnings.append(
-            "this Redis has no append-only file: what it holds is lost when it dies;"
+            "this Redis has no append-only file, so a crash loses its data;"
             " start it with --appendonly yes (redis.conf: appendonly yes)"
         )
     policy = memory.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         warnings.append(
-            f"this Redis evicts keys when it is full ({policy}), workflows too;"
+            f"this Redis evicts keys when it is full ({policy}), including workflow data;"
             " start it with --maxmemory-policy noeviction (redis.conf: maxmemory-policy noeviction)"
         )
     return warnings
 
 
 class RepeatedOutageFilter(logging.Filter):
-    """RQ reports every try to reach a Redis that is away, some with a traceback: say it once, in one line."""
+    """Reduces RQ's reports of one Redis outage to a single line.
+
+    RQ logs every failed try to connect, some with a traceback.
+    """
 
     FORGET_AFTER_S = 30.0
 
     def __init__(self) -> None:
         super().__init__()
-        self._last = -math.inf
+        self._last_at = -math.inf
 
     def filter(self, record: logging.LogRecord) -> bool:
         from orchestrator.redis_rq.connection import is_transient
 
-        words = record.getMessage()
+        message = record.getMessage()
         cause = record.exc_info[1] if record.exc_info else None
-        told = "could not connect to Redis" in words or "Redis connection timeout" in words
-        if not told and not is_transient(cause):
+        is_rq_report = "could not connect to Redis" in message or "Redis connection timeout" in message
+        if not is_rq_report and not is_transient(cause):
             return True
-        is_new = record.created - self._last > self.FORGET_AFTER_S
-        self._last = record.created
+        is_new = record.created - self._last_at > self.FORGET_AFTER_S
+        self._last_at = record.created
         record.exc_info, record.exc_text = None, None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
-        record.msg, record.args = f"Redis is away, waiting for it: {cause or words}", None
+        record.msg, record.args = f"Redis is unavailable; retrying: {cause or message}", None
         return is_new
 
 
 def configure_logging(options: LogOptions, process: str) -> None:
-    """Log to the standard error from now on, under this name."""
+    """Log to the standard error; `process` is the name in the log lines."""
     log_to_stderr(options.level, options.format, process)
     logging.getLogger("rq.worker").addFilter(RepeatedOutageFilter())

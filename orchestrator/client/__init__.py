@@ -1,4 +1,4 @@
-"""The client: what an application calls to start workflows, to steer and to follow them."""
+"""The client: an application uses it to start, control and follow executions."""
 
 from orchestrator.client.client import Client, ExecutionFailed, StillRunning
 from orchestrator.client.controls import BulkResult, ControlRejected, ControlResult

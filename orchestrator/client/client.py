@@ -1,4 +1,4 @@
-"""Client: starts executions, steers them, and follows them."""
+"""The client: starts, controls and follows executions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ from orchestrator.client.controls import BulkResult, ControlResult, Controls
 from orchestrator.client.payloads import ClientPayloads
 from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
 from orchestrator.client.starts import StartOptions, StartResult, StartWriter, WorkflowSource
-from orchestrator.redis_rq.backlog import MAX_BACKLOG, Backlog
+from orchestrator.deprecation import renamed_arguments, renamed_attribute
+from orchestrator.redis_rq.backlog import Backlog
 from orchestrator.redis_rq.connection import BLOCK_MS, connect, retry_until_available, translate_errors
 from orchestrator.redis_rq.connection import Client as RedisClient
-from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.listing import ExecutionFilter, Listing, Page, Summary
 from orchestrator.redis_rq.scripts import batches
 from orchestrator.redis_rq.store import RedisStore
+from orchestrator.settings import MAX_BACKLOG, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +45,11 @@ START_BATCH_SIZE = 1_000
 
 
 class StillRunning(OrchestratorError):
-    """The execution did not end in the time given."""
+    """The execution did not end within the timeout."""
 
 
 class ExecutionFailed(OrchestratorError):
-    """There is no result: the execution has failed or was cancelled. `end` says how."""
+    """The execution has no result: it failed or was cancelled. `end` is its final decision."""
 
     def __init__(self, execution_id: str, end: FinalDecision) -> None:
         how = f"failed: {end.error.get('message')}" if isinstance(end, Failed) else "was cancelled"
@@ -56,11 +58,11 @@ class ExecutionFailed(OrchestratorError):
 
 
 class Client:
-    """Starts, steers and follows executions. One per process is enough; it is safe to share between threads.
+    """Starts, controls and follows executions. One client per process is enough; threads can share it.
 
-    An execution is named by its execution id or by its full id. What is told to one is answered by a
-    coordinator: a method returns when it has taken effect, and raises ControlRejected when it cannot, and
-    NoReply when there is no coordinator.
+    Methods take an execution id or a full id. A control waits for the reply of a coordinator: the method
+    returns when the control has taken effect. It raises ControlRejected if the execution cannot follow it,
+    and NoReply if no coordinator replies in time.
     """
 
     def __init__(
@@ -69,13 +71,21 @@ class Client:
         keys: Keys | None = None,
         payloads: PayloadStore | None = None,
         max_backlog: int = MAX_BACKLOG,
+        settings: Settings | None = None,
     ) -> None:
-        """`payloads` keep large values; by default they are where the environment says, as for workers.
-        While `max_backlog` starts wait for coordinators, no more are sent."""
+        """`payloads` stores large values; by default, the store of the settings, as for workers. `settings`
+        are read from the environment by default. While `max_backlog` starts wait for coordinators, starts
+        raise Busy."""
         self._redis = connect(redis) if isinstance(redis, str) else redis
         self._keys = keys or Keys()
         self.store = RedisStore(self._redis, self._keys)
-        self._large = ClientPayloads(self._redis, self._keys, self.store, payloads)
+        self._payloads = ClientPayloads(
+            self._redis,
+            self._keys,
+            self.store,
+            payloads,
+            settings if settings is not None else Settings.from_environment(),
+        )
         self._backlog = Backlog(self._redis, self._keys, max_backlog)
         self._replies = Replies(self._redis, self._keys)
         self._controls = Controls(self._redis, self._keys, self._replies)
@@ -84,17 +94,18 @@ class Client:
     # ---- starting
 
     def register(self, name: str, spec: str | Mapping[str, Any]) -> str:
-        """Keep a spec under a name, so that it can be started by it; returns its workflow_id."""
+        """Register a spec under a name, so that it can be started by that name; returns its workflow_id."""
         loaded = load_spec(spec) if isinstance(spec, str) else check_spec(dict(spec))
         self.store.register(name, loaded)
         return loaded.workflow_id
 
+    @renamed_arguments(answer_within_s="reply_timeout_s")
     def start(
         self,
         workflow: WorkflowSource,
         inputs: Mapping[str, Any] | None = None,
         execution_id: str | None = None,
-        answer_within_s: float = REPLY_TIMEOUT_S,
+        reply_timeout_s: float = REPLY_TIMEOUT_S,
         *,
         conflict_policy: ConflictPolicy | None = None,
         labels: Mapping[str, str] | None = None,
@@ -104,21 +115,22 @@ class Client:
         idempotency_window_s: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
     ) -> StartResult:
-        """Start a registered name, a spec as a mapping or a loaded one, and wait until it is accepted.
+        """Start a workflow (a registered name, a mapping or a loaded spec), and wait until it is accepted.
 
-        Raises StartRejected when the coordinator says no, NoReply when none is there, and Busy when too many
-        starts wait already. Under a root of
-        idempotency that was used within its window (a day), and under an execution id that is taken with the
-        conflict policy `use_existing`, it gives the execution that is there.
+        Raises StartRejected if the coordinator rejects it, NoReply if no coordinator replies in time, and
+        Busy if too many starts are waiting. It returns the existing execution if the idempotency root was
+        used within its window (a day by default), or if the execution id is taken and the conflict policy is
+        `use_existing`.
         """
         options = StartOptions(
             conflict_policy, labels or {}, group, priority, idempotency_root, idempotency_window_s, webhook
         )
-        answer = self.answer(self.send_start(workflow, inputs or {}, execution_id, options), answer_within_s)
-        if not answer["ok"]:
-            raise StartRejected(answer["reason"], answer.get("problems", ()))
-        started = StartResult.of(answer)
-        return replace(started, outcome=self._large.loaded(started.outcome, "outcome"))
+        entry_id = self.send_start(workflow, inputs or {}, execution_id, options)
+        reply = self.wait_for_reply(entry_id, reply_timeout_s)
+        if not reply["ok"]:
+            raise StartRejected(reply["reason"], reply.get("problems", ()))
+        started = StartResult.of(reply)
+        return replace(started, outcome=self._payloads.load_references(started.outcome, "outcome"))
 
     def send_start(
         self,
@@ -127,8 +139,8 @@ class Client:
         execution_id: str | None = None,
         options: StartOptions | None = None,
     ) -> str:
-        """Send a start without waiting; returns its entry id, by which answer() finds what became of it."""
-        fields = StartWriter(self._large).fields(workflow, inputs, execution_id, options)
+        """Send a start without waiting; returns its entry id. wait_for_reply() returns the reply to it."""
+        fields = StartWriter(self._payloads).fields(workflow, inputs, execution_id, options)
         self._backlog.check()
         with translate_errors():
             return str(self._redis.xadd(self._keys.starts, fields))
@@ -140,53 +152,59 @@ class Client:
         execution_ids: Iterable[str | None] | None = None,
         options: StartOptions | None = None,
     ) -> list[str]:
-        """Send many starts, a thousand in each round trip, without waiting; returns the entry id of each.
+        """Send many starts without waiting, a thousand per round trip; returns the entry id of each.
 
-        Raises Busy when too many wait already; it says which were sent before."""
+        Raises Busy if too many starts are waiting; the error lists those that were sent before."""
         workflows = list(workflows)
         ids = list(execution_ids) if execution_ids is not None else [None] * len(workflows)
-        writer, sent = StartWriter(self._large), list[str]()
+        writer, sent = StartWriter(self._payloads), list[str]()
         starts = (writer.fields(*one, options) for one in zip(workflows, inputs, ids, strict=True))
-        for some in batches(starts, START_BATCH_SIZE):
+        for batch in batches(starts, START_BATCH_SIZE):
             try:
                 self._backlog.check(is_check_forced=True)
             except Busy as error:
-                raise Busy(error.waiting, error.most, sent) from None
+                raise Busy(error.waiting, error.max_waiting, sent) from None
             with translate_errors(), self._redis.pipeline(transaction=False) as pipe:
-                for fields in some:
+                for fields in batch:
                     pipe.xadd(self._keys.starts, fields)
                 sent += pipe.execute()
         return sent
 
-    def answer(self, entry_id: str, within_s: float = REPLY_TIMEOUT_S) -> dict[str, Any]:
-        """What the coordinator said to a start; waits for it."""
-        return self._replies.wait(entry_id, within_s)
+    @renamed_arguments(within_s="timeout_s")
+    def wait_for_reply(self, entry_id: str, timeout_s: float = REPLY_TIMEOUT_S) -> dict[str, Any]:
+        """Wait for the coordinator's reply to a start, and return it."""
+        return self._replies.wait(entry_id, timeout_s)
 
-    # ---- steering
+    answer = renamed_attribute("answer", "wait_for_reply")
 
+    # ---- controlling
+
+    @renamed_arguments(answer_within_s="reply_timeout_s")
     def cancel(
         self,
         execution_id: str,
         reason: str | None = None,
         by: str | None = None,
-        answer_within_s: float = REPLY_TIMEOUT_S,
+        reply_timeout_s: float = REPLY_TIMEOUT_S,
     ) -> ControlResult:
-        """End an execution and its children at once; what it has to undo is undone then."""
-        return self._tell("cancel", execution_id, answer_within_s, reason=reason, by=by)
+        """Cancel an execution and its children at once; then its completed steps are compensated."""
+        return self._control("cancel", execution_id, reply_timeout_s, reason=reason, by=by)
 
     def pause(self, execution_id: str, by: str | None = None) -> ControlResult:
-        """Dispatch nothing any more; what runs goes on, and its results count."""
-        return self._tell("pause", execution_id, by=by)
+        """Dispatch no more steps; running steps continue, and their results count."""
+        return self._control("pause", execution_id, by=by)
 
     def unpause(self, execution_id: str, by: str | None = None) -> ControlResult:
-        return self._tell("unpause", execution_id, by=by)
+        """Resume a paused execution."""
+        return self._control("unpause", execution_id, by=by)
 
     def hold(self, execution_id: str, step_id: str, by: str | None = None) -> ControlResult:
-        """Keep a step that is not in progress where it is."""
-        return self._tell("hold", execution_id, step_id=step_id, by=by)
+        """Hold a step that is not in progress until release()."""
+        return self._control("hold", execution_id, step_id=step_id, by=by)
 
     def release(self, execution_id: str, step_id: str, by: str | None = None) -> ControlResult:
-        return self._tell("release", execution_id, step_id=step_id, by=by)
+        """Release a step that is on hold."""
+        return self._control("release", execution_id, step_id=step_id, by=by)
 
     def retry(
         self,
@@ -195,9 +213,9 @@ class Client:
         by: str | None = None,
         inputs: Mapping[str, Any] | None = None,
     ) -> ControlResult:
-        """Open an execution that failed or was cancelled: what did not complete runs again. `inputs` take the
-        place of those that were wrong; the others stay."""
-        return self._tell("retry", execution_id, reason=reason, by=by, inputs=inputs)
+        """Run the steps again that did not complete in a failed or cancelled execution. `inputs` replaces
+        inputs of the same names; the others stay."""
+        return self._control("retry", execution_id, reason=reason, by=by, inputs=inputs)
 
     def rerun(
         self,
@@ -207,144 +225,151 @@ class Client:
         by: str | None = None,
         inputs: Mapping[str, Any] | None = None,
     ) -> ControlResult:
-        """The same, also of one that completed, and beginning with this step and all that depend on it."""
-        return self._tell("rerun", execution_id, step_id=step_id, reason=reason, by=by, inputs=inputs)
+        """Run a step of an ended execution again, with all that depend on it; it may have completed."""
+        return self._control("rerun", execution_id, step_id=step_id, reason=reason, by=by, inputs=inputs)
 
     def delete(self, execution_id: str) -> ControlResult:
-        """Keep nothing of an execution that has ended."""
-        return self._tell("delete", execution_id)
+        """Permanently delete a finished execution and its history."""
+        return self._control("delete", execution_id)
 
+    @renamed_arguments(answer_within_s="reply_timeout_s")
     def signal(
         self,
         execution_id: str,
         name: str,
         payload: Any = None,
-        answer_within_s: float | None = REPLY_TIMEOUT_S,
+        reply_timeout_s: float | None = REPLY_TIMEOUT_S,
     ) -> bool:
-        """Say something to an execution: the step that waits for it goes on. It need not exist yet: a signal
-        is kept for a day under the execution id.
+        """Send a signal to an execution: the step that waits for it continues.
 
-        Returns whether a step had waited for it; if not, it is kept. With None for the time, nobody is waited
-        for and the answer is False.
+        Returns whether a step was waiting for it. If not, the signal is kept; for an execution that does not
+        exist yet, it is kept for a day under the execution id. With `reply_timeout_s=None`, the method does
+        not wait for the reply and returns False.
         """
         event = SignalEvent(execution_id, name, payload)
-        if answer_within_s is None:
+        if reply_timeout_s is None:
             self._controls.send(event)
             return False
-        return not self._controls.send_and_wait(event, answer_within_s)["kept"]
+        return not self._controls.send_and_wait(event, reply_timeout_s)["kept"]
 
     def cancel_all(
         self, wanted: ExecutionFilter, reason: str | None = None, by: str | None = None
     ) -> BulkResult:
-        """Cancel every execution that a filter finds."""
-        return self._tell_all("cancel", wanted, reason, by)
+        """Cancel every execution that matches a filter."""
+        return self._control_all("cancel", wanted, reason, by)
 
     def retry_all(
         self, wanted: ExecutionFilter, reason: str | None = None, by: str | None = None
     ) -> BulkResult:
-        """Retry every execution that a filter finds."""
-        return self._tell_all("retry", wanted, reason, by)
+        """Retry every execution that matches a filter."""
+        return self._control_all("retry", wanted, reason, by)
 
-    def _tell(
+    def _control(
         self,
         action: Control,
         execution_id: str,
-        within_s: float = REPLY_TIMEOUT_S,
+        timeout_s: float = REPLY_TIMEOUT_S,
         step_id: str = "",
         reason: str | None = None,
         by: str | None = None,
         inputs: Mapping[str, Any] | None = None,
     ) -> ControlResult:
         workflow_execution_id = self.store.full_id(execution_id)
-        given = None if inputs is None else self._stowed(inputs)
-        event = ControlEvent(workflow_execution_id, action, step_id, reason, by, inputs=given)
-        answer = self._controls.send_and_wait(event, within_s)
-        return ControlResult(answer["status"], answer["changed"])
+        new_inputs = None if inputs is None else self._offload(inputs)
+        event = ControlEvent(workflow_execution_id, action, step_id, reason, by, inputs=new_inputs)
+        reply = self._controls.send_and_wait(event, timeout_s)
+        return ControlResult(reply["status"], reply["changed"])
 
-    def _stowed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Inputs that take the place of others, with references to what they have too much of."""
-        stowed = self._large.offload(inputs)
-        self._large.put(stowed)
-        return loads(stowed.text) if stowed.payloads else dict(inputs)
+    def _offload(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Store the large values of inputs, and return the inputs with references in their place."""
+        offloaded = self._payloads.offload(inputs)
+        self._payloads.put(offloaded)
+        return loads(offloaded.text) if offloaded.payloads else dict(inputs)
 
-    def _tell_all(
+    def _control_all(
         self, action: Control, wanted: ExecutionFilter, reason: str | None, by: str | None
     ) -> BulkResult:
-        found = (one.workflow_execution_id for one in self._listing.all(wanted))
-        events = (ControlEvent(weid, action, reason=reason, by=by) for weid in found)
+        ids = (one.workflow_execution_id for one in self._listing.all(wanted))
+        events = (ControlEvent(weid, action, reason=reason, by=by) for weid in ids)
         return self._controls.send_all_and_wait(events, REPLY_TIMEOUT_S)
 
     # ---- following
 
     def record(self, execution_id: str) -> WorkflowRecord:
-        """All that is known of an execution, by either of its ids; RecordNotFound if there is none."""
+        """Return the record of an execution; raises RecordNotFound if there is none."""
         return self.store.load(execution_id)
 
     def status(self, execution_id: str) -> WorkflowStatus:
         return self.record(execution_id).status
 
     def outputs(self, execution_id: str) -> dict[str, Any]:
-        """What the steps that completed have put out, with all that is kept of it by reference."""
+        """Return the output of each completed step, with large values loaded."""
         steps = self.record(execution_id).steps.items()
-        found = {step_id: step.output for step_id, step in steps if step.status is StepStatus.COMPLETE}
-        outputs: dict[str, Any] = self._large.loaded(found, "outputs")
+        stored = {step_id: step.output for step_id, step in steps if step.status is StepStatus.COMPLETE}
+        outputs: dict[str, Any] = self._payloads.load_references(stored, "outputs")
         return outputs
 
     def payload(self, payload_id: str) -> Any:
-        """A value that is kept by reference; PayloadMissing when it is not there any more."""
-        return self._large.payload(payload_id)
+        """Load a value that is kept by reference; raises PayloadMissing if it no longer exists."""
+        return self._payloads.load_payload(payload_id)
 
     def history(self, execution_id: str) -> list[dict[str, Any]]:
+        """Return the history of an execution, the oldest entry first."""
         return self.store.history(execution_id)
 
-    def lines(self, execution_id: str, step: str | None = None) -> list[LogLine]:
-        """What executors said, by `log` and in the notes of their heartbeats: all of them, or those of a step
-        with its items. Those of a run that goes on are there within a second."""
-        return filter_by_step(self.store.lines(execution_id), step)
+    def step_log(self, execution_id: str, step: str | None = None) -> list[LogLine]:
+        """Return the log lines of executors, from `log` and from the notes of their heartbeats: all of them,
+        or those of a step and its items. Lines of a running step appear within a second."""
+        return filter_by_step(self.store.log_lines(execution_id), step)
+
+    lines = renamed_attribute("lines", "step_log")
 
     def list(self, wanted: ExecutionFilter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
-        """A page of executions, the newest first. Its cursor leads to the next one; a page may have
-        fewer than `limit` and still a cursor, when it had to look through many that were not wanted."""
+        """Return a page of executions, the newest first, with a cursor for the next page.
+
+        A page may have fewer than `limit` entries and still a cursor, if many executions did not match."""
         return self._listing.page(wanted or ExecutionFilter(), limit, cursor)
 
     def list_all(self, wanted: ExecutionFilter | None = None) -> Iterator[Summary]:
-        """Every execution that a filter finds, page by page."""
+        """Yield every execution that matches a filter, page by page."""
         return self._listing.all(wanted or ExecutionFilter())
 
     def wait(self, execution_id: str, timeout_s: float | None = None) -> FinalDecision:
-        """Wait for the end without polling; raises StillRunning when it does not come in time, and
-        RecordNotFound when there is no such execution, or none any more.
+        """Wait until an execution ends, without polling; returns its final decision with large values loaded.
 
-        A Redis that goes away meanwhile is waited for; Unavailable when it is not back in time. What is kept
-        of the outcome by reference is loaded; PayloadMissing when it is not there any more."""
+        Raises StillRunning if it does not end in time, RecordNotFound if it does not exist or was deleted,
+        and PayloadMissing if a large value of the outcome no longer exists. An outage of Redis is waited for;
+        raises Unavailable if Redis is not back in time."""
         full_id = self.store.full_id(execution_id)
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         return retry_until_available(
-            lambda: self._wait(full_id, until, timeout_s or 0),
+            lambda: self._wait(full_id, deadline, timeout_s or 0),
             timeout_s,
             on_wait=lambda error: logger.warning(
-                "%s is waited for through an outage: %s", execution_id, error
+                "Redis is unavailable; still waiting for the execution %s: %s", execution_id, error
             ),
         )
 
-    def _wait(self, workflow_execution_id: str, until: float | None, timeout_s: float) -> FinalDecision:
+    def _wait(self, workflow_execution_id: str, deadline: float | None, timeout_s: float) -> FinalDecision:
         with translate_errors(), closing(self._channel()) as channel:
             channel.subscribe(self._keys.done(workflow_execution_id))
             while True:
-                # Subscribed first, read second: an end between the two is seen by one of them.
+                # Subscribe first, read second: an end between the two is seen by one of them.
                 status = self._redis.hget(self._keys.workflow(workflow_execution_id), "status")
-                if status is None:  # deleted, expired, or lost with the last writes of a Redis that died
+                if status is None:  # deleted, expired, or lost with the last writes of a Redis that crashed
                     raise RecordNotFound(workflow_execution_id)
                 if status in _FINAL and (record := self.record(workflow_execution_id)).is_final:
-                    return replace_outcome(_end_of(record), lambda one: self._large.loaded(one, "outcome"))
-                if until is not None and time.monotonic() >= until:
+                    return self._load_outcome(record)
+                if deadline is not None and time.monotonic() >= deadline:
                     execution_id = workflow_execution_id.partition("#")[2]
                     raise StillRunning(f"execution {execution_id!r} has not ended after {timeout_s:g} s")
-                left = BLOCK_MS / 1000 if until is None else min(until - time.monotonic(), BLOCK_MS / 1000)
-                channel.get_message(timeout=max(left, 0.01))
+                wait_s = BLOCK_MS / 1000
+                if deadline is not None:
+                    wait_s = min(deadline - time.monotonic(), wait_s)
+                channel.get_message(timeout=max(wait_s, 0.01))
 
     def result(self, execution_id: str, timeout_s: float | None = None) -> Any:
-        """Wait for the end, and give the outcome; raises ExecutionFailed when there is none."""
+        """Wait until an execution ends, and return its outcome; raises ExecutionFailed if it has none."""
         end = self.wait(execution_id, timeout_s)
         match end:
             case Complete():
@@ -353,13 +378,13 @@ class Client:
                 return end.result
         raise ExecutionFailed(execution_id, end)
 
+    def _load_outcome(self, record: WorkflowRecord) -> FinalDecision:
+        reason = (record.cancelled or {}).get("reason")
+        decision = make_final_decision(record.status, record.outcome, record.error, reason)
+        return replace_outcome(decision, lambda one: self._payloads.load_references(one, "outcome"))
+
     def _channel(self) -> Any:
         return self._redis.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
 
 
 _FINAL: Sequence[str] = [status.value for status in FINAL_WORKFLOW_STATUSES]
-
-
-def _end_of(record: WorkflowRecord) -> FinalDecision:
-    reason = (record.cancelled or {}).get("reason")
-    return make_final_decision(record.status, record.outcome, record.error, reason)

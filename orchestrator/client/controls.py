@@ -1,4 +1,4 @@
-"""Controls: what an operator tells an execution, and the answer to it."""
+"""Sends controls and signals to executions, and waits for the replies of coordinators."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.application.errors import OrchestratorError
 from orchestrator.application.records.events import ControlEvent, SignalEvent
 from orchestrator.client.replies import Replies
+from orchestrator.deprecation import renamed_attribute
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.keys import Keys
@@ -19,7 +20,7 @@ CONTROL_BATCH_SIZE = 500
 
 
 class ControlRejected(OrchestratorError):
-    """What was asked for cannot be done; the reason says why."""
+    """The coordinator rejected a control or a signal; `reason` says why."""
 
     exit_code = 2
 
@@ -30,7 +31,7 @@ class ControlRejected(OrchestratorError):
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
-    """A control was followed: the workflow's status after it; `changed` is false when it was so before."""
+    """The status of the workflow after a control. `changed` is false if the control had no effect."""
 
     status: str
     changed: bool = True
@@ -38,53 +39,56 @@ class ControlResult:
 
 @dataclass(slots=True)
 class BulkResult:
-    """What became of a control to many: who followed it, and who refused it and why."""
+    """The result of a control sent to many executions: those it was applied to, and those that rejected it,
+    with the reasons."""
 
     done: list[str] = field(default_factory=list)
     rejected: dict[str, str] = field(default_factory=dict)
 
+    refused = renamed_attribute("refused", "rejected")
+
 
 class Controls:
-    """Sends controls and signals, and waits for what the coordinators say to them."""
+    def __init__(self, client: Client, keys: Keys, replies: Replies) -> None:
+        self._client, self._keys, self._replies = client, keys, replies
 
-    def __init__(self, client: Client, keys: Keys, answers: Replies) -> None:
-        self._client, self._keys, self._replies = client, keys, answers
-
-    def send_and_wait(self, event: ControlEvent | SignalEvent, within_s: float) -> Mapping[str, Any]:
-        """Send one, and wait for its answer; ControlRejected when that is a no."""
-        [(entry_id, reply)] = self._send([event])
-        answer = self._replies.wait(reply, within_s, entry_id, self._stream(event))
-        if not answer["ok"]:
-            raise ControlRejected(answer["reason"])
-        return answer
+    def send_and_wait(self, event: ControlEvent | SignalEvent, timeout_s: float) -> Mapping[str, Any]:
+        """Send one event and wait for its reply; raises ControlRejected if it is rejected."""
+        [(entry_id, reply_name)] = self._send([event])
+        reply = self._replies.wait(reply_name, timeout_s, entry_id, self._stream(event))
+        if not reply["ok"]:
+            raise ControlRejected(reply["reason"])
+        return reply
 
     def send(self, event: ControlEvent | SignalEvent) -> str:
-        """Send one without asking for an answer; returns its entry id."""
+        """Send one event without requesting a reply; returns its entry id."""
         with translate_errors():
             return str(self._client.xadd(self._stream(event), dict(event_fields(event))))  # type: ignore[arg-type]
 
-    def send_all_and_wait(self, events: Iterable[ControlEvent], within_s: float) -> BulkResult:
-        """Send many, so many in each round trip; those that are gone or have moved on refuse. However long
-        it takes, the next answer must come within this time."""
+    def send_all_and_wait(self, events: Iterable[ControlEvent], timeout_s: float) -> BulkResult:
+        """Send many controls in batches. Executions that are gone or have ended reject them.
+
+        `timeout_s` is the limit for each next reply, not for all of them.
+        """
         bulk = BulkResult()
-        for some in batches(events, CONTROL_BATCH_SIZE):
-            for event, (entry_id, reply) in zip(some, self._send(some), strict=True):
-                answer = self._replies.wait(reply, within_s, entry_id, self._stream(event))
-                if answer["ok"]:
+        for batch in batches(events, CONTROL_BATCH_SIZE):
+            for event, (entry_id, reply_name) in zip(batch, self._send(batch), strict=True):
+                reply = self._replies.wait(reply_name, timeout_s, entry_id, self._stream(event))
+                if reply["ok"]:
                     bulk.done.append(event.workflow_execution_id)
                 else:
-                    bulk.rejected[event.workflow_execution_id] = answer["reason"]
+                    bulk.rejected[event.workflow_execution_id] = reply["reason"]
         return bulk
 
     def _send(self, events: Iterable[ControlEvent | SignalEvent]) -> list[tuple[str, str]]:
-        """The entry id of each, and under which name it will be answered."""
-        replies = []
+        """Send events; returns the entry id of each, and the name of its reply."""
+        names = []
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for event in events:
-                replies.append(secrets.token_hex(12))
-                pipe.xadd(self._stream(event), {**event_fields(event), "reply": replies[-1]})  # type: ignore[dict-item]
-            sent: list[str] = pipe.execute()
-        return list(zip(sent, replies, strict=True))
+                names.append(secrets.token_hex(12))
+                pipe.xadd(self._stream(event), {**event_fields(event), "reply": names[-1]})  # type: ignore[dict-item]
+            entry_ids: list[str] = pipe.execute()
+        return list(zip(entry_ids, names, strict=True))
 
     def _stream(self, event: ControlEvent | SignalEvent) -> str:
         return self._keys.events_of(event.workflow_execution_id)

@@ -1,9 +1,8 @@
-"""The large values of a client: those that it sends are put away first, those that it gives are loaded."""
+"""Passes large values by reference: stores those that a client sends, and loads those that it reads."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,59 +13,63 @@ from orchestrator.application.values.payload_refs import (
     PayloadStore,
     fetch_payload,
     has_references,
-    load,
+    load_payloads,
     offload_inputs,
 )
 from orchestrator.payload_stores import PayloadSettings
 from orchestrator.redis_rq.connection import Client
-from orchestrator.redis_rq.event_codec import dumps
+from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
+from orchestrator.settings import Settings
 
 
 class ClientPayloads:
-    """The store of payloads is where the environment says, unless it is given; it is opened when needed."""
+    """Uses the given payload store, or else the one of the settings, opened on first use."""
 
     def __init__(
-        self, client: Client, keys: Keys, definitions: RedisStore, given: PayloadStore | None = None
+        self,
+        client: Client,
+        keys: Keys,
+        definitions: RedisStore,
+        store: PayloadStore | None,
+        settings: Settings,
     ) -> None:
-        self._client, self._keys, self._given = client, keys, given
-        self._definitions = definitions
+        self._client, self._keys, self._opened_store = client, keys, store
+        self._definitions, self._settings = definitions, settings
 
     def offload(self, inputs: Mapping[str, Any]) -> OffloadedText:
-        """Inputs as JSON, with references to what they have too much of; nothing is put yet."""
+        """Encode inputs as JSON, with references in place of large values; put() stores the values."""
         try:
-            return offload_inputs(dumps(dict(inputs)), self._settings.max_bytes)
+            return offload_inputs(dumps(dict(inputs)), self._settings.payload_max_bytes)
         except TooLarge as error:
             raise StartRejected(str(error)) from error
 
-    def put(self, stowed: OffloadedText) -> None:
-        if stowed.payloads:
-            stowed.put_into(self._payloads)
+    def put(self, offloaded: OffloadedText) -> None:
+        """Store the values that offload() replaced."""
+        if offloaded.payloads:
+            offloaded.put_into(self._store)
 
-    def find(self, workflow: str) -> LoadedSpec | None:
-        """A registered workflow; None when there is none, which is for the coordinator to say."""
+    def find_definition(self, workflow: str) -> LoadedSpec | None:
+        """Return a registered workflow; None if there is none: the coordinator rejects the start then."""
         try:
-            return self._definitions.definition(workflow)
+            return self._definitions.load_definition(workflow)
         except KeyError:
             return None
 
-    def loaded(self, value: Any, what: str) -> Any:
-        """What an execution has put out, whole; PayloadMissing names what is not there any more."""
+    def load_references(self, value: Any, what: str) -> Any:
+        """Replace references in a value by their payloads; raises PayloadMissing if one no longer exists."""
         if not has_references(value):
             return value
-        return load(value, self._payloads.get, self._settings.max_bytes, what)
+        return load_payloads(value, self._store.get, self._settings.payload_max_bytes, what)
 
-    def payload(self, payload_id: str) -> Any:
-        """One value, by the id in its reference."""
-        return json.loads(fetch_payload(payload_id, self._payloads.get, self._settings.max_bytes))
-
-    @property
-    def _payloads(self) -> PayloadStore:
-        if self._given is None:
-            self._given = self._settings.open(self._client, self._keys)
-        return self._given
+    def load_payload(self, payload_id: str) -> Any:
+        """Load one value by the id in its reference."""
+        return json.loads(fetch_payload(payload_id, self._store.get, self._settings.payload_max_bytes))
 
     @property
-    def _settings(self) -> PayloadSettings:
-        return PayloadSettings.from_environment(os.environ)
+    def _store(self) -> PayloadStore:
+        if self._opened_store is None:
+            payload_settings = PayloadSettings.from_settings(self._settings)
+            self._opened_store = payload_settings.open(self._client, self._keys)
+        return self._opened_store

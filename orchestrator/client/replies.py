@@ -1,7 +1,8 @@
-"""Answers: what a coordinator says to those who sent it something. They are waited for, not polled.
+"""Waits for the replies of coordinators, without polling.
 
-An outage in between is waited for too. Redis may come back from it without its last writes, and what was sent
-is then among them or not: whoever waits looks, and is told when there is nothing left to wait for.
+An outage of Redis in between is waited for too. Redis may come back without its last writes, and the request
+may be among them. So after an outage, the client checks whether the request still exists, and raises
+RequestLost if it does not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from orchestrator.application.errors import OrchestratorError, Unavailable
 from orchestrator.redis_rq.connection import BLOCK_MS, Client, backoff_delays, translate_errors
-from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.pending_events import has_entry
 
@@ -19,24 +20,24 @@ REPLY_TIMEOUT_S = 10.0
 
 
 class NoReply(OrchestratorError):
-    """No coordinator answered in time; what was sent is in the stream and will be served by the next one."""
+    """No coordinator replied in time. The request stays in the stream for the next coordinator."""
 
     def __init__(self, entry_id: str, waited_s: float) -> None:
         super().__init__(
-            f"no coordinator answered within {waited_s:g} s: is one running (orchestrator coordinator)?"
-            f" What was sent waits in the stream as {entry_id}"
+            f"no coordinator replied within {waited_s:g} s; check that one is running (orchestrator"
+            f" coordinator). The request waits in the stream as {entry_id}"
         )
         self.entry_id = entry_id
 
 
 class RequestLost(NoReply):
-    """What was sent is neither in its stream nor answered: nobody will serve it."""
+    """The request is no longer in its stream and has no reply: no coordinator will handle it."""
 
     def __init__(self, entry_id: str, stream: str) -> None:
         OrchestratorError.__init__(
             self,
-            f"what was sent as {entry_id} is not in {stream} any more, and nobody has answered it: this Redis"
-            " came back from an outage without its last writes, or was emptied; send it again",
+            f"the request {entry_id} is no longer in {stream}, and there is no reply to it: Redis lost its"
+            " last writes in an outage, or was flushed; send the request again",
         )
         self.entry_id = entry_id
 
@@ -46,47 +47,52 @@ class Replies:
         self._client, self._keys = client, keys
 
     def wait(
-        self, name: str, within_s: float, entry_id: str | None = None, stream: str | None = None
+        self, name: str, timeout_s: float, entry_id: str | None = None, stream: str | None = None
     ) -> dict[str, Any]:
-        """The answer under a name, to what was sent as `entry_id` by a stream; it stays there for others to
-        read. By default it is that to a start."""
-        key, until = self._keys.answer(name), time.monotonic() + within_s
-        entry_id, stream = entry_id or name, stream or self._keys.starts
-        pauses, is_doubtful = backoff_delays(), False
-        while True:
-            left_s = until - time.monotonic()
-            try:
-                found = self._wait(key, min(left_s, BLOCK_MS / 1000))
-                if (
-                    found is None
-                    and (is_doubtful or left_s <= 0)
-                    and not has_entry(self._client, stream, entry_id)
-                ):
-                    found = self._look(key)  # it may have been answered, and taken from its stream, just now
-                    if found is None:
-                        raise RequestLost(entry_id, stream)
-                is_doubtful = False
-            except Unavailable:
-                pause_s = next(pauses)
-                if left_s < pause_s:
-                    raise
-                is_doubtful = True
-                time.sleep(pause_s)
-                continue
-            if found is not None:
-                answer: dict[str, Any] = loads(found)
-                return answer
-            if left_s <= 0:
-                raise NoReply(entry_id, within_s)
-            time.sleep(0.01)  # fakeredis answers at once instead of waiting
+        """Wait for the reply with this name to the request `entry_id` of a stream; by default, to a start.
 
-    def _wait(self, key: str, wait_s: float) -> str | None:
-        """BLMOVE onto itself waits like a pop, and leaves what it finds."""
+        The reply stays in Redis, so that others can read it too.
+        """
+        key, deadline = self._keys.reply(name), time.monotonic() + timeout_s
+        entry_id, stream = entry_id or name, stream or self._keys.starts
+        delays, may_be_lost = backoff_delays(), False
+        while True:
+            left_s = deadline - time.monotonic()
+            try:
+                reply = self._block(key, min(left_s, BLOCK_MS / 1000))
+                if reply is None and (may_be_lost or left_s <= 0):
+                    reply = self._read_unless_waiting(key, stream, entry_id)
+                may_be_lost = False
+            except Unavailable:
+                delay_s = next(delays)
+                if left_s < delay_s:
+                    raise
+                may_be_lost = True
+                time.sleep(delay_s)
+                continue
+            if reply is not None:
+                parsed: dict[str, Any] = loads(reply)
+                return parsed
+            if left_s <= 0:
+                raise NoReply(entry_id, timeout_s)
+            time.sleep(0.01)  # fakeredis returns at once instead of blocking
+
+    def _read_unless_waiting(self, key: str, stream: str, entry_id: str) -> str | None:
+        """Return None while the request waits in its stream, else its reply; RequestLost if it has none."""
+        if has_entry(self._client, stream, entry_id):
+            return None
+        reply = self._read(key)  # a coordinator may just have replied and removed the request from its stream
+        if reply is None:
+            raise RequestLost(entry_id, stream)
+        return reply
+
+    def _block(self, key: str, wait_s: float) -> str | None:
+        """Wait for a reply and leave it where it is: BLMOVE onto the same key blocks like a pop."""
         with translate_errors():
             found: Any = self._client.blmove(key, key, max(wait_s, 0.01), "LEFT", "LEFT")  # type: ignore[arg-type]
         return None if found is None else str(found)
 
-    def _look(self, key: str) -> str | None:
+    def _read(self, key: str) -> str | None:
         with translate_errors():
             found: Any = self._client.lindex(key, 0)
         return None if found is None else str(found)

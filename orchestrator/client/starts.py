@@ -1,4 +1,4 @@
-"""Starts, as a client writes them into their stream."""
+"""Writes start events, as a client adds them to the stream of starts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from orchestrator.application.records.events import ConflictPolicy
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_inputs, check_spec
 from orchestrator.client.payloads import ClientPayloads
-from orchestrator.redis_rq.event_codec import dumps, loads
+from orchestrator.redis_rq.json_codec import dumps, loads
 
 WorkflowSource = str | Mapping[str, Any] | LoadedSpec
-"""What is started: a registered name, a document, or one that was loaded."""
+"""The workflow to start: a registered name, a document, or a loaded spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartResult:
-    """An execution that a start has led to. Of one that was there before and is `existing`, the status is
-    known too, and its outcome or its error if it has ended."""
+    """The execution that a start led to.
+
+    `existing` is true if it existed before. Then `status` is set too, and `outcome` or `error` if it has
+    ended.
+    """
 
     workflow_execution_id: str
     execution_id: str
@@ -30,22 +33,28 @@ class StartResult:
     error: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> StartResult:
+    def of(cls, reply: Mapping[str, Any]) -> StartResult:
         return cls(
-            answer["workflow_execution_id"],
-            answer["execution_id"],
-            answer.get("existing", False),
-            answer.get("status"),
-            answer.get("outcome"),
-            answer.get("error"),
+            reply["workflow_execution_id"],
+            reply["execution_id"],
+            reply.get("existing", False),
+            reply.get("status"),
+            reply.get("outcome"),
+            reply.get("error"),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """What else a start may say: what happens when its execution id is taken, the labels by which it is
-    found, its group, the priority of steps that have none of their own, and the root under which it is not
-    to be started twice, and whom to tell of its end: a URL, or a mapping as in a document."""
+    """Optional fields of a start.
+
+    conflict_policy        what happens if the execution id is taken
+    labels, group          how the execution is found and grouped
+    priority               of steps that have none of their own
+    idempotency_root       a second start with the same root, within the window, returns the first execution
+    idempotency_window_s   how long the root is remembered; a day by default
+    webhook                called when the execution ends: a URL, or a mapping as in a document
+    """
 
     conflict_policy: ConflictPolicy | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -56,19 +65,19 @@ class StartOptions:
     webhook: str | Mapping[str, Any] | None = None
 
     def fields(self) -> dict[str, Any]:
-        given = {name: value for name, value in asdict(self).items() if value not in (None, {})}
+        fields = {name: value for name, value in asdict(self).items() if value not in (None, {})}
         for name in ("labels", "webhook"):
-            if isinstance(given.get(name), Mapping):
-                given[name] = dumps(given[name])
-        return given
+            if isinstance(fields.get(name), Mapping):
+                fields[name] = dumps(fields[name])
+        return fields
 
 
 class StartWriter:
-    """Makes the fields of starts. What one of them has been checked for is not checked again for the next."""
+    """Makes the fields of start events. A spec that is used several times is checked once."""
 
-    def __init__(self, large: ClientPayloads) -> None:
-        self._large = large
-        self._known: dict[int, tuple[WorkflowSource, LoadedSpec, str]] = {}
+    def __init__(self, payloads: ClientPayloads) -> None:
+        self._payloads = payloads
+        self._checked: dict[int, tuple[WorkflowSource, LoadedSpec, str]] = {}
 
     def fields(
         self,
@@ -77,32 +86,35 @@ class StartWriter:
         execution_id: str | None = None,
         options: StartOptions | None = None,
     ) -> dict[Any, Any]:
-        """A spec is checked here already, so that its problems come at once; and so are inputs that nobody
-        can look into later."""
-        stowed = self._large.offload(inputs)
-        fields: dict[Any, Any] = {"inputs": stowed.text}
+        """Make the fields of one start, and store its large inputs.
+
+        A spec is checked here, so that its problems are raised at once. Inputs with large values are checked
+        here too: a coordinator only sees references in their place.
+        """
+        offloaded = self._payloads.offload(inputs)
+        fields: dict[Any, Any] = {"inputs": offloaded.text}
         loaded: LoadedSpec | None = None
         if not isinstance(workflow, str):
-            _, loaded, fields["spec"] = self._checked(workflow)
+            _, loaded, fields["spec"] = self._check(workflow)
         else:
             fields["workflow"] = workflow
-            if stowed.payloads:
-                loaded = self._large.find(workflow)
+            if offloaded.payloads:
+                loaded = self._payloads.find_definition(workflow)
         if loaded is not None:
-            given = loads(stowed.text) if stowed.payloads else dict(inputs)
-            _, problems = check_inputs(loaded.spec, given, dict(inputs))
+            with_references = loads(offloaded.text) if offloaded.payloads else dict(inputs)
+            _, problems = check_inputs(loaded.spec, with_references, dict(inputs))
             if problems:
                 raise StartRejected(
                     "\n".join(map(str, problems)), [problem.as_dict() for problem in problems]
                 )
-        self._large.put(stowed)
+        self._payloads.put(offloaded)
         if execution_id is not None:
             fields["execution_id"] = execution_id
         return fields | (options.fields() if options is not None else {})
 
-    def _checked(self, workflow: Mapping[str, Any] | LoadedSpec) -> tuple[WorkflowSource, LoadedSpec, str]:
-        """By identity: whoever starts many hands over the same object every time."""
-        if id(workflow) not in self._known:
+    def _check(self, workflow: Mapping[str, Any] | LoadedSpec) -> tuple[WorkflowSource, LoadedSpec, str]:
+        """Check a spec once per object: start_many() often passes the same object every time."""
+        if id(workflow) not in self._checked:
             loaded = workflow if isinstance(workflow, LoadedSpec) else check_spec(dict(workflow))
-            self._known[id(workflow)] = (workflow, loaded, dumps(loaded.document))
-        return self._known[id(workflow)]
+            self._checked[id(workflow)] = (workflow, loaded, dumps(loaded.document))
+        return self._checked[id(workflow)]

@@ -1,11 +1,12 @@
-"""Foreign workflow documents as documents of ours, with notes on what could not be converted.
+"""Converts workflow documents of flowtoy, flow8 and runfox, with notes on what could not be converted.
 
     converted = convert(text)          # or convert(text, "flow8")
     converted.text                     # our YAML
-    converted.notes                    # what a person must look at
+    converted.notes                    # what a person must check or finish
 
-A document is read, its dialect detected, and converted by the module of that dialect; nothing of it is ever
-evaluated. The result is checked as any spec is, and what is wrong with it becomes a note too.
+The document is read, its dialect is detected, and the module of that dialect converts it. Nothing in it is
+ever evaluated. The result is checked like any spec, and each problem becomes a note too. Jinja templates need
+the library jinja2 and JMESPath needs jmespath; MissingLibrary names the extra that installs them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from orchestrator.application.values.document_limits import not_json_reason
 from orchestrator.convert.flow8 import convert_flow8, looks_like_flow8
 from orchestrator.convert.flowtoy import convert_flowtoy
 from orchestrator.convert.jinja import is_template
+from orchestrator.convert.libraries import MissingLibrary
 from orchestrator.convert.notes import Note, Notes
 from orchestrator.convert.runfox import convert_runfox, looks_like_runfox
 
-__all__ = ["DIALECTS", "ConversionResult", "Note", "UnknownDialect", "convert"]
+__all__ = ["DIALECTS", "ConversionResult", "MissingLibrary", "Note", "UnknownDialect", "convert"]
 
 _CONVERTERS: dict[str, Callable[[dict[str, Any], Notes], dict[str, Any]]] = {
     "flowtoy": convert_flowtoy,
@@ -34,10 +36,11 @@ _CONVERTERS: dict[str, Callable[[dict[str, Any], Notes], dict[str, Any]]] = {
     "runfox": convert_runfox,
 }
 DIALECTS = tuple(_CONVERTERS)
+_CHOICES = f"{', '.join(DIALECTS[:-1])} or {DIALECTS[-1]}"
 
 
 class UnknownDialect(OrchestratorError):
-    """Nothing in the document shows what it is written in, or the dialect that was named is unknown."""
+    """The dialect of the document cannot be detected, or the requested dialect does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +51,40 @@ class ConversionResult:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to be done by hand."""
+        """Whether nothing has to be finished by hand."""
         return all(note.kind == "changed" for note in self.notes)
 
 
 def convert(text: str, dialect: str | None = None) -> ConversionResult:
-    """The document in `text` as one of ours; InvalidSpec if it cannot be read, or UnknownDialect."""
+    """Convert the document in `text`.
+
+    InvalidSpec: it cannot be read. UnknownDialect: its dialect is unknown. MissingLibrary: install the extra.
+    """
     source, problems = scan_document(text)
     if not isinstance(source.data, dict):
         raise InvalidSpec([Problem("", "bad_type", "a workflow document must be a mapping")])
-    dialect = dialect or _detected(source.data, text)
+    dialect = dialect or _detect_dialect(source.data, text)
     if dialect not in _CONVERTERS:
-        raise UnknownDialect(f"{dialect!r} is no dialect: choose {', '.join(DIALECTS)}")
+        raise UnknownDialect(f"unknown dialect {dialect!r}; choose {_CHOICES}")
     notes = Notes()
     for problem in problems:
         notes.add_lost(problem.path, problem.message, "read as null" if problem.code == "not_json" else "")
-    document = _CONVERTERS[dialect](_readable(source.data) if problems else source.data, notes)
-    _check(document, notes)
+    document = _CONVERTERS[dialect](_replace_non_json(source.data) if problems else source.data, notes)
+    _note_problems(document, notes)
     is_same = document == source.data and not problems
-    return ConversionResult(document, text if is_same else _written(document), notes.as_tuple())
+    return ConversionResult(document, text if is_same else _write(document), notes.as_tuple())
 
 
-def _readable(value: Any) -> Any:
-    """Without what is no JSON: a note says that it is read as null. No document is deeper than its limit."""
+def _replace_non_json(value: Any) -> Any:
+    """Replace values that are not JSON with null. Their notes say so, and the reader limits the depth."""
     if isinstance(value, dict):
-        return {key: _readable(item) for key, item in value.items() if not_json_reason(key) is None}
+        return {key: _replace_non_json(item) for key, item in value.items() if not_json_reason(key) is None}
     if isinstance(value, list):
-        return [_readable(item) for item in value]
+        return [_replace_non_json(item) for item in value]
     return value if not_json_reason(value) is None else None
 
 
-def _detected(data: dict[str, Any], text: str) -> str:
+def _detect_dialect(data: dict[str, Any], text: str) -> str:
     if looks_like_flow8(data):
         return "flow8"
     if isinstance(data.get("flow"), list):
@@ -87,22 +93,22 @@ def _detected(data: dict[str, Any], text: str) -> str:
         return "runfox"
     if is_template(text):
         return "flowtoy"
-    raise UnknownDialect(f"nothing shows what this is written in: name its dialect, {' or '.join(DIALECTS)}")
+    raise UnknownDialect(f"cannot detect the dialect of this document; choose {_CHOICES}")
 
 
-def _written(document: dict[str, Any]) -> str:
+def _write(document: dict[str, Any]) -> str:
     try:
         return render_yaml(document)
-    except InvalidSpec:  # it has become too deep for a document, and a note says so
+    except InvalidSpec:  # it is too deep for a document, which is already in the notes
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _check(document: dict[str, Any], notes: Notes) -> None:
+def _note_problems(document: dict[str, Any], notes: Notes) -> None:
     try:
         check_spec(document)
     except InvalidSpec as error:
         for problem in error.problems:
             hint = f"; {problem.hint}" if problem.hint else ""
             notes.add_lost(
-                problem.path, f"{problem.message}{hint}", "the result is not valid until this is put right"
+                problem.path, f"{problem.message}{hint}", "the result is not valid until this is fixed"
             )

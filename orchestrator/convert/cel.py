@@ -1,91 +1,95 @@
-"""flow8's expressions, which look like CEL: comparison and logic over `input`, `kv` and the time."""
+"""Translates the expressions of flow8, which look like CEL: logic over `input`, `kv` and the time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.convert.expression_parser import (
-    CEL,
-    Call,
-    Filter,
-    Literal,
-    Member,
-    Name,
-    Test,
-    parse,
-    read_tokens,
-)
-from orchestrator.convert.json_logic import Rule, is_segment, operation, require_valid, unequal
+from orchestrator.convert.cel_parser import parse, read_tokens
+from orchestrator.convert.expression_tree import Call, Filter, Literal, Member, Name, Test
+from orchestrator.convert.json_logic import Rule, concatenate, is_segment, operation, require_valid, unequal
 from orchestrator.convert.notes import CannotConvert
 from orchestrator.convert.translation import Translator
 
 _SCOPES = ("global", "flow_group")
-_AREAS = (*_SCOPES, "flow", "local")  # names of the store itself
+_STORE_NAMES = (*_SCOPES, "flow", "local")  # a path that starts with one of these means the scope, not a key
 _METHODS = {"contains": "str.contains", "startsWith": "str.starts_with", "endsWith": "str.ends_with"}
 _METHODS |= {"matches": "str.matches"}
-_IN_UTC = "the hour is that of UTC here"
+_HOUR_IN_UTC = "the hour is in UTC here"
 
 
 class CelTranslator(Translator):
-    """`mapped` are the inputs of the flowlet whose filter this is: `input` means them before the play's."""
+    """`input` means the `step_inputs` of the flowlet that has the filter, and then the inputs of the play."""
 
-    def __init__(self, mapped: Mapping[str, Rule] | None = None) -> None:
+    def __init__(self, step_inputs: Mapping[str, Rule] | None = None) -> None:
         super().__init__()
-        self._mapped = mapped or {}
+        self._step_inputs = step_inputs or {}
 
-    def root(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
+    def resolve_variable(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
         if name == "input":
-            if keys and keys[0] in self._mapped:
-                return self._of_this_step(keys[0]), keys[1:]
+            if keys and keys[0] in self._step_inputs:
+                return self._read_step_input(keys[0]), keys[1:]
             return {"var": "input"}, keys
         if name == "kv" and keys and isinstance(keys[0], str):
-            return _kept(keys[0], keys[1:])
-        raise CannotConvert(f"there is no variable {name} here")
+            return _read_store(keys[0], keys[1:])
+        raise CannotConvert(f"the variable {name} does not exist here")
 
-    def _of_this_step(self, key: str) -> Rule:
-        rule = self._mapped[key]
+    def _read_step_input(self, key: str) -> Rule:
+        rule = self._step_inputs[key]
         if rule != {"var": f"input.{key}"}:
-            self.changes.append(f"input.{key} is taken for what the input mapping of this step says")
+            self.changes.append(f"input.{key} is read from the input mapping of this step")
         return rule
 
     def translate_special(self, node: Call | Filter | Test) -> Rule:
-        if isinstance(node, Call) and node.named:
-            raise CannotConvert("named arguments have no equal")
         match node:
             case Call(Name("len" | "size"), (of,)):
-                return operation("list.length", self.rule(of))
+                return operation("list.length", self.translate(of))
             case Call(Name("has"), (of,)):
-                return unequal(self.rule(of), None)
+                return unequal(self.translate(of), None)
             case Call(Member(of, Literal("size")), ()):
-                return operation("list.length", self.rule(of))
+                return operation("list.length", self.translate(of))
             case Call(Member(Name("timestamp"), Literal("now")), ()):
                 return {"time.now": []}
             case Call(Member(of, Literal(str(method))), (arg,)) if method in _METHODS:
-                return operation(_METHODS[method], self.rule(of), self.rule(arg))
-        raise CannotConvert("this call of a function has no equal")
+                return operation(_METHODS[method], self.translate(of), self.translate(arg))
+        raise CannotConvert("this function call has no equivalent")
 
-    def _reference(self, node: Name | Member) -> Rule:
+    def _translate_reference(self, node: Name | Member) -> Rule:
         match node:
             case Member(Call(Member(Name("timestamp"), Literal("now")), ()), Literal("hour")):
-                self.changes.append(_IN_UTC)
+                self.changes.append(_HOUR_IN_UTC)
                 return {"time.hour": []}
-        return super()._reference(node)
+        return super()._translate_reference(node)
 
 
-def _kept(key: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
-    """A value of the key-value store: `kv.get`, or a path when it is looked into."""
+def _read_store(key: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
+    """Read a value of the key-value store: `kv.get`, or a path if further keys follow."""
     scope, _, name = key.partition(":")
     if not keys:
         return {"kv.get": key}, []
     path = f"kv.{scope}.{name}" if scope in _SCOPES and name else f"kv.{key}"
-    is_path = is_segment(name if scope in _SCOPES and name else key) and key not in _AREAS
+    is_path = is_segment(name if scope in _SCOPES and name else key) and key not in _STORE_NAMES
     return ({"var": path} if is_path else {"kv.get": key}), keys
 
 
 def convert_expression(text: str, translator: CelTranslator) -> Rule:
-    """The expression of ours; CannotConvert says why there is none."""
+    """Translate an expression. CannotConvert gives the reason if that is not possible."""
     tokens, _ = read_tokens(text)
     if not tokens:
         raise CannotConvert("the expression is empty")
-    return require_valid(translator.rule(parse(tokens, CEL)))
+    return require_valid(translator.translate(parse(tokens)))
+
+
+def convert_text(text: str, translator: CelTranslator) -> Rule:
+    """Translate a text with expressions in `{{ }}`."""
+    if "{%" in text or "{#" in text:
+        raise CannotConvert("only {{ }} has an equivalent in a text")
+    parts: list[Rule] = []
+    at = 0
+    while (start := text.find("{{", at)) >= 0:
+        tokens, end = read_tokens(text, start + 2, "}}")
+        if not tokens:
+            raise CannotConvert("an expression is empty")
+        parts += (text[at:start], translator.translate(parse(tokens)))
+        at = end + 2
+    return require_valid(concatenate(*parts, text[at:]))

@@ -1,4 +1,4 @@
-"""flow8's documents: flowlets as its Go structs have them, in JSON or YAML, with keys in any spelling."""
+"""Converts flow8 documents: flowlets with the keys of its Go structs in any spelling, in JSON or YAML."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from orchestrator.application.spec.field_types import ON_ERROR
 from orchestrator.application.values.durations import parse_ms
 from orchestrator.application.values.paths import Path
 from orchestrator.convert.flow8_values import (
+    convert_duration,
     convert_filters,
     convert_value,
-    duration,
     normalize_number,
     object_id,
 )
@@ -20,16 +20,16 @@ from orchestrator.convert.step_names import StepIdAllocator
 
 LISTS = ("flowlets", "layers", "play_layers")
 _WRAPPERS = ("flow", "play")
-_NO_EQUAL = {
-    "idempotency_root": "belongs to the start of an execution: its idempotency_root",
-    "flow_group_id": "belongs to the start of an execution: its group",
-    "global_kv": "has no equal: give these values as inputs of the start",
+_NO_EQUIVALENT = {
+    "idempotency_root": "pass this as idempotency_root when you start an execution",
+    "flow_group_id": "pass this as group when you start an execution",
+    "global_kv": "has no equivalent: pass these values as inputs when you start an execution",
 }
 _IDENTITIES = {"id", "flow_id", "play_id", "company_id", "created_at", "updated_at"}
 _RECORDS = {"started_at", "completed_at", "executed_at", "duration", "status", "output", "error"}
 _RECORDS |= {"retry_count", "logs", "kv_updates"}
 _RECORDED = frozenset(_IDENTITIES | _RECORDS)
-"""Who it is, and what has happened: no part of what is to be done."""
+"""Ids and past events: they are not part of the definition, and are left out without a note."""
 _RETRY = ("max_retries", "initial_delay_ms", "max_delay_ms", "backoff_multiplier", "jitter_fraction")
 
 
@@ -58,17 +58,17 @@ def convert_flow8(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
         if url:
             tail["webhook"] = {"url": url}
         listed, path = part.take(*LISTS, "steps")
-        flowlets += _listed(listed, path, notes)
-        _tell_rest(part, notes)
+        flowlets += _collect_flowlets(listed, path, notes)
+        _note_unread(part, notes)
     kv = {"scopes": ["flow", "global", "flow_group"]}
-    return {**head, "kv": kv, "steps": _Flowlets(flowlets, notes).steps(), **tail}
+    return {**head, "kv": kv, "steps": _Flowlets(flowlets, notes).convert(), **tail}
 
 
-def _listed(listed: Any, path: Path, notes: Notes) -> list[tuple[Any, Path]]:
-    """The flowlets with their places; a layer may hold some instead of being one."""
+def _collect_flowlets(listed: Any, path: Path, notes: Notes) -> list[tuple[Any, Path]]:
+    """Return the flowlets with their paths. A layer may be a flowlet, or contain flowlets."""
     if not isinstance(listed, list):
         if listed is not None:
-            notes.add_lost(path, "is no list of flowlets", LEFT_OUT)
+            notes.add_lost(path, "is not a list of flowlets", LEFT_OUT)
         return []
     found: list[tuple[Any, Path]] = []
     for n, item in enumerate(listed):
@@ -81,87 +81,88 @@ def _listed(listed: Any, path: Path, notes: Notes) -> list[tuple[Any, Path]]:
     return found
 
 
-def _tell_rest(fields: Fields, notes: Notes) -> None:
-    for name, value, path in fields.rest():
+def _note_unread(fields: Fields, notes: Notes) -> None:
+    for name, value, path in fields.unread():
         if value and name not in _RECORDED:
-            notes.add_lost(path, _NO_EQUAL.get(name, "has no equal"), LEFT_OUT)
+            notes.add_lost(path, _NO_EQUIVALENT.get(name, "has no equivalent"), LEFT_OUT)
 
 
 class _Flowlets:
-    """The flowlets of one flow. They name each other by their ids, which become the names of steps."""
+    """Converts the flowlets of one flow. They refer to each other by ids, which become step ids."""
 
     def __init__(self, flowlets: list[tuple[Any, Path]], notes: Notes) -> None:
         self._notes = notes
         self._ids: dict[str, str] = {}
         ordered: list[tuple[float, Fields, str, str]] = []
-        identifiers = StepIdAllocator()
+        allocator = StepIdAllocator()
         for raw, path in flowlets:
             fields = Fields(raw, path)
             flowlet_id = object_id(fields.take("flowlet_id", "id")[0])
             written, _ = fields.take("name", "flowlet_name")
             name = written if isinstance(written, str) and written else flowlet_id or "step"
-            step_id = identifiers.take(name)
+            step_id = allocator.allocate(name)
             self._ids.setdefault(name, step_id)
             if flowlet_id is not None:
                 self._ids[flowlet_id] = step_id
             order, _ = fields.take("order")
             ordered.append((order if isinstance(order, int | float) else 0, fields, name, step_id))
         if len({order for order, *_ in ordered}) > 1:
-            message = "Order is no dependency: what does not depend on each other runs side by side"
-            notes.add_changed(flowlets[0][1][:-1], message, "the steps stand in that order")
+            message = "Order is not a dependency: steps that do not depend on each other run in parallel"
+            notes.add_changed(flowlets[0][1][:-1], message, "the steps are written in that order")
         self._ordered = sorted(ordered, key=lambda entry: entry[0])
 
-    def steps(self) -> list[dict[str, Any]]:
-        return [self._step(fields, name, step_id) for _, fields, name, step_id in self._ordered]
+    def convert(self) -> list[dict[str, Any]]:
+        return [self._convert_step(fields, name, step_id) for _, fields, name, step_id in self._ordered]
 
-    def _step(self, fields: Fields, name: str, step_id: str) -> dict[str, Any]:
+    def _convert_step(self, fields: Fields, name: str, step_id: str) -> dict[str, Any]:
         step: dict[str, Any] = {"id": step_id}
         if name != step_id:
             step["name"] = name
         module, _ = fields.take("module_ref")
         if module is not None:
             step["fn"] = module
-        above, _ = fields.take("depends_on")
-        if above:
-            step["depends_on"] = [self._id(item) for item in (above if isinstance(above, list) else [above])]
-        given, path = fields.take("input_mapping", "input")
-        mapped = given if isinstance(given, dict) else {}
+        parents, _ = fields.take("depends_on")
+        if parents:
+            listed = parents if isinstance(parents, list) else [parents]
+            step["depends_on"] = [self._find_step_id(parent) for parent in listed]
+        mapping, path = fields.take("input_mapping", "input")
+        mapped = mapping if isinstance(mapping, dict) else {}
         inputs = {key: convert_value(value, (*path, key), self._notes) for key, value in mapped.items()}
         filters, path = fields.take("filters")
         if filters is not None:
             step["filters"] = convert_filters(filters, path, inputs, self._notes)
         if inputs:
             step["input"] = inputs
-        step |= self._behaviour(fields)
+        step |= self._convert_behaviour(fields)
         components, path = fields.take("component_config_ids")
         if components:
             step["x-component-config-ids"] = components
-            message = "components have no equal: tell the executor in its input"
+            message = "components have no equivalent: pass them to the executor in its input"
             self._notes.add_lost(path, message, "kept as x-component-config-ids")
-        _tell_rest(fields, self._notes)
+        _note_unread(fields, self._notes)
         return step
 
-    def _id(self, value: Any) -> str:
+    def _find_step_id(self, value: Any) -> str:
         written = object_id(value) or str(value)
         return self._ids.get(written, written)
 
-    def _behaviour(self, fields: Fields) -> dict[str, Any]:
+    def _convert_behaviour(self, fields: Fields) -> dict[str, Any]:
         step: dict[str, Any] = {}
         timeout, path = fields.take("timeout")
         try:
-            written = None if timeout is None else duration(timeout)
+            written = None if timeout is None else convert_duration(timeout)
             step |= {"timeout": written} if written else {}
             if written and not isinstance(timeout, str) and parse_ms(written) < 1000:
-                self._notes.add_changed(path, f"a plain number is nanoseconds: this one is {written}")
+                self._notes.add_changed(path, f"a plain number means nanoseconds: this one is {written}")
         except CannotConvert as reason:
-            self._notes.add_lost(path, str(reason), "the default of five minutes")
+            self._notes.add_lost(path, str(reason), "the default of five minutes is used")
         retry, path = fields.take("retry", "retry_policy")
-        step |= self._retry(retry, path)
+        step |= self._convert_retry(retry, path)
         policy, path = fields.take("on_error")
         if isinstance(policy, str) and policy.lower() in ON_ERROR:
             step["on_error"] = policy.lower()
         elif policy:
-            self._notes.add_lost(path, "is none of continue, fail and skip", "fail, as if it were not there")
+            self._notes.add_lost(path, "is not continue, fail or skip", "fail is used")
         defer_ms, _ = fields.take("defer_after_ms")
         if defer_ms:
             step["defer_ms"] = normalize_number(defer_ms)
@@ -170,13 +171,13 @@ class _Flowlets:
             step["skip_output_mapping"] = is_skipping
         return step
 
-    def _retry(self, retry: Any, path: Path) -> dict[str, Any]:
+    def _convert_retry(self, retry: Any, path: Path) -> dict[str, Any]:
         if not isinstance(retry, dict):
             return {"retry": normalize_number(retry)} if retry else {}
         fields = Fields(retry, path)
         converted = {key: fields.take(key)[0] for key in _RETRY}
         converted |= {key: normalize_number(converted[key]) for key in _RETRY[:3]}
-        _tell_rest(fields, self._notes)
+        _note_unread(fields, self._notes)
         if not converted["max_retries"]:
             return {}
         if not converted["max_delay_ms"]:

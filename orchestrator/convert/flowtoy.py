@@ -1,4 +1,4 @@
-"""flowtoy's documents: `sources`, a `flow` of steps, Jinja in inputs and configurations, lists of outputs."""
+"""Converts flowtoy documents: `sources`, a `flow` of steps with Jinja templates, and lists of outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator.application.expressions.evaluation import LITERAL, references
+from orchestrator.application.expressions.evaluation import LITERAL, find_references
 from orchestrator.application.spec.field_types import ON_ERROR
 from orchestrator.application.spec.step_models import StepModel, WorkflowModel
 from orchestrator.application.values.paths import Path
@@ -23,20 +23,20 @@ from orchestrator.convert.flowtoy_providers import (
     note_secrets,
     resolve_provider,
 )
-from orchestrator.convert.jinja import JinjaTranslator, convert_template, is_template
+from orchestrator.convert.jinja import JinjaTranslator, ResolveVariable, convert_template, is_template
 from orchestrator.convert.jmespath import convert_path
 from orchestrator.convert.json_logic import Rule, convert_data
 from orchestrator.convert.notes import AS_TEXT, LEFT_OUT, CannotConvert, Notes
 from orchestrator.convert.step_names import StepIdAllocator
 
-WHOLE_RESULT = "the whole result is taken"
-_OLDER_INPUTS = {"type", "template", "value"}
+WHOLE_RESULT = "the whole result is used"
+_OLD_INPUT_KEYS = {"type", "template", "value"}
 _DOCUMENT_KEYS = frozenset(WorkflowModel.key_names()) - {"flow", "steps"}
 _STEP_KEYS = frozenset(StepModel.key_names())
 
 
 def convert_flowtoy(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    return _Conversion(data, notes).document()
+    return _Conversion(data, notes).convert()
 
 
 class _Conversion:
@@ -48,63 +48,63 @@ class _Conversion:
         flow = data.get(self._key)
         self._flow: list[Any] = flow if isinstance(flow, list) else []
         if flow is not None and not isinstance(flow, list):
-            notes.add_lost((self._key,), "is no list of steps", LEFT_OUT)
-        self._names = [_text_of(step, "name", "id", "op") for step in self._flow]
-        identifiers = StepIdAllocator()
-        self._ids = {name: identifiers.take(name) for name in dict.fromkeys(self._names) if name is not None}
-        self._has_payload = False
+            notes.add_lost((self._key,), "is not a list of steps", LEFT_OUT)
+        self._names = [_first_text(step, "name", "id", "op") for step in self._flow]
+        allocator = StepIdAllocator()
+        self._ids = {
+            name: allocator.allocate(name) for name in dict.fromkeys(self._names) if name is not None
+        }
+        self._has_noted_payload = False
         self._outputs: dict[str, Rule] = {}
-        self._assumed: dict[str, list[str]] = {}
+        self._assumed_sources: dict[str, list[str]] = {}
 
-    def document(self) -> dict[str, Any]:
+    def convert(self) -> dict[str, Any]:
         document: dict[str, Any] = {}
         for key, value in self._data.items():
             if key == self._key:
-                document["steps"] = self._steps()
+                document["steps"] = self._convert_steps()
             elif key == "sources":
                 document["sources"] = {
-                    name: self._definition(source, ("sources", name))
+                    name: self._convert_definition(source, ("sources", name))
                     for name, source in self._sources.items()
                 }
             elif key == "runner" and isinstance(value, dict):
-                document["runner"] = self._runner(value)
+                document["runner"] = self._convert_runner(value)
             elif key in _DOCUMENT_KEYS or key.startswith("x-"):
                 document[key] = value
             else:
-                self._notes.add_lost((key,), "flowtoy ignores this", LEFT_OUT)
-        if self._assumed:
+                self._notes.add_lost((key,), "flowtoy ignores this key", LEFT_OUT)
+        if self._assumed_sources:
             assumed = {
                 name: {"type": "env", "configuration": {"vars": variables}}
-                for name, variables in self._assumed.items()
+                for name, variables in self._assumed_sources.items()
             }
             document["sources"] = {**document.get("sources", {}), **assumed}
         if self._outputs and "outputs" not in document:
             document["outputs"] = self._outputs
         return document
 
-    def _runner(self, runner: dict[str, Any]) -> dict[str, Any]:
+    def _convert_runner(self, runner: dict[str, Any]) -> dict[str, Any]:
         kept: dict[str, Any] = {}
         for key, value in runner.items():
             if key == "on_error":
-                kept |= self._policy(value, ("runner", key))
+                kept |= self._convert_policy(value, ("runner", key))
             elif key == "max_workers":
                 kept[key] = value
             else:
                 self._notes.add_lost(("runner", key), "the runner has no such setting here", LEFT_OUT)
         return kept
 
-    def _policy(self, value: Any, path: Path) -> dict[str, Any]:
+    def _convert_policy(self, value: Any, path: Path) -> dict[str, Any]:
         if isinstance(value, str) and value.lower() in ON_ERROR:
             return {"on_error": value.lower()}
         if value:
-            self._notes.add_lost(
-                path, "is none of fail, skip and continue, so flowtoy takes it for fail", "fail"
-            )
+            self._notes.add_lost(path, "is not fail, skip or continue, so flowtoy uses fail", "fail is used")
         return {"on_error": "fail"} if value else {}
 
     # Steps
 
-    def _steps(self) -> list[dict[str, Any]]:
+    def _convert_steps(self) -> list[dict[str, Any]]:
         last = {name: n for n, name in enumerate(self._names)}
         steps = []
         for n, (name, raw) in enumerate(zip(self._names, self._flow, strict=True)):
@@ -112,81 +112,85 @@ class _Conversion:
             if name is None:
                 self._notes.add_lost(path, "flowtoy does not run a step without a name", LEFT_OUT)
             elif last[name] != n:
-                self._notes.add_lost(path, f"flowtoy runs only the last step of the name {name!r}", LEFT_OUT)
+                self._notes.add_lost(
+                    path, f"flowtoy runs only the last step with the name {name!r}", LEFT_OUT
+                )
             else:
-                steps.append(self._step(raw, name, path))
+                steps.append(self._convert_step(raw, name, path))
         return steps
 
-    def _step(self, raw: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+    def _convert_step(self, raw: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
         step: dict[str, Any] = {"id": self._ids[name]}
         if step["id"] != name:
             step["name"] = name
-            self._notes.add_changed((*path, "name"), f"{name!r} cannot be an id", f"{step['id']} is")
+            self._notes.add_changed((*path, "name"), f"{name!r} is not a valid id", f"the id is {step['id']}")
         provider = resolve_provider(raw.get("source"), self._sources)
         for key, value in raw.items():
             is_identity = key == "name" or (key == "id" and value == name)
             if value is not None and not is_identity:
-                step |= self._part(key, value, (*path, key), provider)
+                step |= self._convert_field(key, value, (*path, key), provider)
         move_url_to_source(step, provider, path, self._notes)
-        if "output" in step:  # what flowtoy prints in the end
+        if "output" in step:  # flowtoy prints these at the end
             self._outputs[name] = {"var": f"steps.{step['id']}.output"}
-        if missing := self._unseen(raw.get("input"), step):
+        if missing := self._find_missing_parents(raw.get("input"), step):
             step["depends_on"] = [*step.get("depends_on", ()), *missing]
         return step
 
-    def _unseen(self, given: Any, step: dict[str, Any]) -> list[str]:
-        """The steps that flowtoy waits for as a template names them, and that no expression reads now."""
-        named = [name for text in _texts(given) if is_template(text) for name in _DEPENDENCY.findall(text)]
+    def _find_missing_parents(self, inputs: Any, step: dict[str, Any]) -> list[str]:
+        """Return the steps that a template names, so that flowtoy waits for them, and no expression reads."""
+        named = [
+            name for text in _iterate_texts(inputs) if is_template(text) for name in _DEPENDENCY.findall(text)
+        ]
         wanted = dict.fromkeys(self._ids[name] for name in named if name in self._ids)
         known = {step["id"], *step.get("depends_on", ())}
-        for reference in references(step.get("input")):
+        for reference in find_references(step.get("input")):
             segments = reference.segments
             known.update(".".join(segments[: n + 1]) for n in range(len(segments)))
         return [name for name in wanted if name not in known]
 
-    def _part(self, key: str, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
+    def _convert_field(self, key: str, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
         match key:
             case "source":
-                return {key: self._source(value, path, provider)}
+                return {key: self._convert_source(value, path, provider)}
             case "input":
-                given = self._input(value, path, provider)
-                return {key: given} if given else {}
+                inputs = self._convert_input(value, path, provider)
+                return {key: inputs} if inputs else {}
             case "output":
-                return self._output(value, path, provider)
+                return self._convert_output(value, path, provider)
             case "on_error":
-                return self._policy(value, path)
+                return self._convert_policy(value, path)
             case "depends_on" if isinstance(value, list):
                 return {key: [self._ids.get(item, item) for item in value if isinstance(item, str)]}
         if key.startswith("x-") or (key in _STEP_KEYS and key not in ("depends_on", "id")):
             return {key: value}
-        self._notes.add_lost(path, "flowtoy ignores this", LEFT_OUT)
+        self._notes.add_lost(path, "flowtoy ignores this key", LEFT_OUT)
         return {}
 
     # Sources
 
-    def _source(self, source: Any, path: Path, provider: Provider) -> Any:
+    def _convert_source(self, source: Any, path: Path, provider: Provider) -> Any:
         if isinstance(source, str):
             return source if source in self._sources else {"type": TYPES.get(source, source)}
         if not isinstance(source, dict) or "base" not in source:
-            return self._definition(source, path)
+            return self._convert_definition(source, path)
         converted = {"base": source["base"]}
         if isinstance(source.get("override"), dict) and source["override"]:
-            override = self._definition(source["override"], (*path, "override"), provider)
+            override = self._convert_definition(source["override"], (*path, "override"), provider)
             converted["override"] = override
-            self._tell_merge(source, override, path)
+            self._note_merge(source, override, path)
         return converted
 
-    def _tell_merge(self, source: dict[str, Any], override: Any, path: Path) -> None:
+    def _note_merge(self, source: dict[str, Any], override: Any, path: Path) -> None:
         base = self._sources.get(source["base"]) if isinstance(source["base"], str) else None
         before = base.get("configuration") if isinstance(base, dict) else None
         after = override.get("configuration")
         if not isinstance(before, dict) or not isinstance(after, dict):
             return
         if kept := [key for key in before if key not in after]:
-            message = "flowtoy replaces the whole configuration of the base; here they are merged"
-            self._notes.add_changed((*path, "override"), message, f"{', '.join(kept)} of the base stay")
+            message = "flowtoy replaces the whole configuration of the base; here the two are merged"
+            self._notes.add_changed((*path, "override"), message, f"kept from the base: {', '.join(kept)}")
 
-    def _definition(self, source: Any, path: Path, provider: Provider | None = None) -> Any:
+    def _convert_definition(self, source: Any, path: Path, provider: Provider | None = None) -> Any:
         if not isinstance(source, dict):
             return source
         provider = provider or resolve_provider(source, {})
@@ -196,94 +200,95 @@ class _Conversion:
             if key == "type" and isinstance(value, str):
                 converted[key] = TYPES.get(value, value)
             elif key == "configuration" and isinstance(value, dict):
-                converted[key] = self._configuration(provider, value, where)
+                converted[key] = self._convert_configuration(provider, value, where)
             else:
-                converted[key] = convert_data(value, where, self._notes, self._configured)
+                converted[key] = convert_data(value, where, self._notes, self._convert_setting_text)
         if source.get("type") == "rest" and isinstance(converted.get("configuration", {}), dict):
             converted["configuration"] = {**converted.get("configuration", {}), **BODY_ONLY}
         return converted
 
-    def _configuration(self, provider: Provider, given: dict[str, Any], path: Path) -> dict[str, Any]:
-        note_secrets(provider, given, path, self._notes)
-        made: dict[str, Any] = {}
-        for name, value in given.items():
+    def _convert_configuration(
+        self, provider: Provider, settings: dict[str, Any], path: Path
+    ) -> dict[str, Any]:
+        note_secrets(provider, settings, path, self._notes)
+        converted: dict[str, Any] = {}
+        for name, value in settings.items():
             where = (*path, name)
-            converting = self._configured
+            convert_text = self._convert_setting_text
             if provider.kind == "process" and name == "command":
                 note_relative_program(value, where, self._notes)
                 if provider.configuration.get("pass_to") == "template":
-                    converting = self._rendered_later
+                    convert_text = self._convert_command_text
             if not is_setting_dropped(provider, name, value, where, self._notes):
-                made[name] = convert_data(value, where, self._notes, converting)
-        return made
+                converted[name] = convert_data(value, where, self._notes, convert_text)
+        return converted
 
-    def _rendered_later(self, text: str, path: Path, notes: Notes) -> Rule:
-        return text if is_rendered_by_executor(text) else self._configured(text, path, notes)
+    def _convert_command_text(self, text: str, path: Path, notes: Notes) -> Rule:
+        return text if is_rendered_by_executor(text) else self._convert_setting_text(text, path, notes)
 
-    def _configured(self, text: str, path: Path, notes: Notes) -> Rule:
-        return self._template(text, path, notes, self._root_of_configuration) if is_template(text) else text
+    def _convert_setting_text(self, text: str, path: Path, notes: Notes) -> Rule:
+        if not is_template(text):
+            return text
+        return self._convert_template(text, path, notes, self._resolve_in_configuration)
 
-    def _root_of_configuration(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
+    def _resolve_in_configuration(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
         if name == "sources":
-            self._check_readable(*keys[:2])
+            self._require_env_source(*keys[:2])
             return {"var": "sources"}, keys
         if name == "flows":
-            raise CannotConvert("a configuration cannot read the outputs of steps here: give them as inputs")
-        raise CannotConvert(f"there is no variable {name} here")
+            raise CannotConvert("a configuration cannot read the outputs of steps here: pass them as inputs")
+        raise CannotConvert(f"the variable {name} does not exist here")
 
-    def _check_readable(self, name: Any = None, variable: Any = None) -> None:
+    def _require_env_source(self, name: Any = None, variable: Any = None) -> None:
         if isinstance(name, str) and name not in self._sources:
-            if name not in self._assumed:
-                message = "is not in this document, and taken for a source of the type env"
+            if name not in self._assumed_sources:
+                message = "is not defined in this document, and is assumed to be a source of type env"
                 self._notes.add_changed(("sources", name), message)
-            variables = self._assumed.setdefault(name, [])
+            variables = self._assumed_sources.setdefault(name, [])
             if isinstance(variable, str) and variable not in variables:
                 variables.append(variable)
             return
         source = self._sources[name] if isinstance(name, str) else None
         if not isinstance(source, dict) or source.get("type") != "env":
-            raise CannotConvert("only sources of the type env can be read here")
+            raise CannotConvert("only sources of type env can be read here")
 
     # Inputs and outputs
 
-    def _input(self, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
+    def _convert_input(self, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
         if isinstance(value, dict):
             for key in ("template", "value"):
-                if (
-                    key in value
-                    and _OLDER_INPUTS.issuperset(value)
-                    and (key == "template" or "type" in value)
-                ):
-                    return self._payload(value[key], (*path, key), provider)
-            return convert_input(provider, value, path, self._notes, self._converting)
-        return self._payload(value, path, provider)
+                is_old_form = _OLD_INPUT_KEYS.issuperset(value) and (key == "template" or "type" in value)
+                if key in value and is_old_form:
+                    return self._convert_payload(value[key], (*path, key), provider)
+            return convert_input(provider, value, path, self._notes, self._convert_value)
+        return self._convert_payload(value, path, provider)
 
-    def _payload(self, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
-        made = convert_payload(provider, value, path, self._notes, self._converting)
-        if made and not self._has_payload:
-            message = "an input is a mapping here: what flowtoy gives a provider as a whole is its payload"
+    def _convert_payload(self, value: Any, path: Path, provider: Provider) -> dict[str, Any]:
+        payload = convert_payload(provider, value, path, self._notes, self._convert_value)
+        if payload and not self._has_noted_payload:
+            message = "an input is a mapping here: the single value that flowtoy passes on becomes payload"
             self._notes.add_changed(path, message)
-            self._has_payload = True
-        return made
+            self._has_noted_payload = True
+        return payload
 
-    def _converting(self, value: Any, path: Path) -> Rule:
-        return convert_data(value, path, self._notes, self._given)
+    def _convert_value(self, value: Any, path: Path) -> Rule:
+        return convert_data(value, path, self._notes, self._convert_input_text)
 
-    def _given(self, text: str, path: Path, notes: Notes) -> Rule:
-        return self._template(text, path, notes, self._root_of_input)
+    def _convert_input_text(self, text: str, path: Path, notes: Notes) -> Rule:
+        return self._convert_template(text, path, notes, self._resolve_in_input)
 
-    def _root_of_input(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
+    def _resolve_in_input(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
         if name == "flows":
             if not keys:
                 return {"var": "flows"}, []
             if isinstance(keys[0], str):
                 return {"var": f"steps.{self._ids.get(keys[0], keys[0])}.output"}, keys[1:]
         if name == "sources":
-            raise CannotConvert("an input cannot read sources here: they are resolved where the step runs")
-        raise CannotConvert(f"there is no variable {name} here")
+            raise CannotConvert("an input cannot read sources here: the worker resolves them")
+        raise CannotConvert(f"the variable {name} does not exist here")
 
-    def _template(self, text: str, path: Path, notes: Notes, root: Any) -> Rule:
-        translator = JinjaTranslator(root)
+    def _convert_template(self, text: str, path: Path, notes: Notes, resolve: ResolveVariable) -> Rule:
+        translator = JinjaTranslator(resolve)
         try:
             rule = convert_template(text, translator)
         except CannotConvert as reason:
@@ -293,30 +298,30 @@ class _Conversion:
             notes.add_changed(path, change)
         return rule
 
-    def _output(self, outputs: Any, path: Path, provider: Provider) -> dict[str, Any]:
+    def _convert_output(self, outputs: Any, path: Path, provider: Provider) -> dict[str, Any]:
         if not isinstance(outputs, list):
-            self._notes.add_lost(path, "is no list, as flowtoy's outputs are", "left as it is")
+            self._notes.add_lost(path, "is not a list, which flowtoy expects", "kept unchanged")
             return {"output": outputs}
         converted: dict[str, Rule] = {}
         for n, entry in enumerate(outputs):
-            name = _text_of(entry, "name")
+            name = _first_text(entry, "name")
             if name is None:
-                self._notes.add_lost((*path, n), "flowtoy passes over an output without a name", LEFT_OUT)
+                self._notes.add_lost((*path, n), "flowtoy ignores an output without a name", LEFT_OUT)
             else:
-                converted[name] = self._extraction(entry, (*path, n), provider.result)
+                converted[name] = self._convert_extraction(entry, (*path, n), provider.result)
         return {"output": converted} if converted else {}
 
-    def _extraction(self, entry: dict[str, Any], path: Path, result: Rule) -> Rule:
-        written = entry.get("value", entry.get("path"))
+    def _convert_extraction(self, entry: dict[str, Any], path: Path, result: Rule) -> Rule:
+        path_text = entry.get("value", entry.get("path"))
         if entry.get("type") != "jmespath":
             if entry.get("type") not in (None, "raw", "json"):
-                self._notes.add_lost((*path, "type"), "is none of raw, json and jmespath", WHOLE_RESULT)
-            elif written is not None:
-                message = "flowtoy uses it only with the type jmespath"
+                self._notes.add_lost((*path, "type"), "is not raw, json or jmespath", WHOLE_RESULT)
+            elif path_text is not None:
+                message = "flowtoy uses this only with type jmespath"
                 self._notes.add_lost((*path, "value"), message, WHOLE_RESULT)
             return result
         try:
-            rule, changes = convert_path(written if isinstance(written, str) else "", result)
+            rule, changes = convert_path(path_text if isinstance(path_text, str) else "", result)
         except CannotConvert as reason:
             message = f"this JMESPath cannot be converted: {reason}"
             self._notes.add_lost((*path, "value"), message, WHOLE_RESULT)
@@ -327,18 +332,18 @@ class _Conversion:
 
 
 _DEPENDENCY = re.compile(r"flows\.([A-Za-z0-9_]+)\.")
-"""flowtoy's own rule."""
+"""How flowtoy itself finds the dependencies in a template."""
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+            yield from _iterate_texts(item)
 
 
-def _text_of(entry: Any, *keys: str) -> str | None:
-    """The first of these keys that is a text."""
+def _first_text(entry: Any, *keys: str) -> str | None:
+    """Return the first value of these keys that is a non-empty text."""
     values = [entry.get(key) for key in keys] if isinstance(entry, dict) else []
     return next((value for value in values if isinstance(value, str) and value), None)

@@ -1,4 +1,4 @@
-"""Jinja's filters that have an equal here."""
+"""The filters of Jinja that have an equivalent here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.convert.json_logic import Rule, concatenate, operation
 
 @dataclass(frozen=True, slots=True)
 class KnownFilter:
-    """How a filter is written here; with how many arguments; and what is different, if something is."""
+    """Builds the equivalent of a filter. `change` describes a difference in meaning, if there is one."""
 
     build: Callable[..., Rule]
     min_args: int = 0
@@ -18,37 +18,39 @@ class KnownFilter:
     change: str = ""
 
 
-def _as(operator: str, min_args: int = 0, max_args: int = 0, change: str = "") -> KnownFilter:
+def _operator(operator: str, min_args: int = 0, max_args: int = 0, change: str = "") -> KnownFilter:
     return KnownFilter(lambda of, *args: operation(operator, of, *args), min_args, max_args, change)
 
 
-def _default(of: Rule, default: Rule = "", also_if_false: Rule = False) -> Rule:
+def _build_default(of: Rule, default: Rule = "", also_if_false: Rule = False) -> Rule:
     return operation("or" if also_if_false is True else "any.default", of, default)
 
 
-def _text(of: Rule) -> Rule:
+def _build_string(of: Rule) -> Rule:
     return concatenate(of) if isinstance(of, str) else operation("cat", of)
 
 
-_LENGTH = _as("list.length")
-_DEFAULT = KnownFilter(_default, 0, 2)
+_LENGTH = _operator("list.length")
+_DEFAULT = KnownFilter(_build_default, 0, 2)
 
 FILTERS: dict[str, KnownFilter] = {
-    "upper": _as("str.upper"),
-    "lower": _as("str.lower"),
-    "trim": _as("str.trim"),
-    "replace": _as("str.replace", 2, 2),
-    "join": _as("str.join", 0, 1),
+    "upper": _operator("str.upper"),
+    "lower": _operator("str.lower"),
+    "trim": _operator("str.trim"),
+    "replace": _operator("str.replace", 2, 2),
+    "join": _operator("str.join", 0, 1),
     "length": _LENGTH,
     "count": _LENGTH,
-    "tojson": _as("json.dumps"),
+    "tojson": _operator("json.dumps"),
     "default": _DEFAULT,
     "d": _DEFAULT,
-    "string": KnownFilter(_text),
-    "first": _as("list.first"),
-    "last": _as("list.last"),
-    "abs": _as("num.abs"),
-    "round": _as("num.round", 0, 1, "round takes halves away from zero here, and gives a whole number"),
-    "sort": _as("list.sort", change="sort tells capital letters from small ones here"),
-    "unique": _as("list.unique", change="unique tells capital letters from small ones here"),
+    "string": KnownFilter(_build_string),
+    "first": _operator("list.first"),
+    "last": _operator("list.last"),
+    "abs": _operator("num.abs"),
+    "round": _operator(
+        "num.round", 0, 1, "round rounds halves away from zero here, and without digits it gives an integer"
+    ),
+    "sort": _operator("list.sort", change="sort is case-sensitive here"),
+    "unique": _operator("list.unique", change="unique is case-sensitive here"),
 }

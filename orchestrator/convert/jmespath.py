@@ -1,10 +1,10 @@
-"""JMESPath over the result of an executor, as `var`, `vars` and a few operators.
+"""Translates a JMESPath over the result of an executor to `var`, `vars` and a few operators.
 
     a.b[0]                          var         a[*].b  a[1:3]  a[?b=='x'].c        vars
     {x: a, y: b}  [a, b]            data        a[*].{x: b, y: c}                   map
     length(a)  a | [0]  a == `1`    operators   a[?b != 'x']  a[?b && c]            filter
 
-The tree of a path is a base and the steps from there. What has no equal is CannotConvert.
+Everything else has no equivalent: CannotConvert.
 """
 
 from __future__ import annotations
@@ -15,27 +15,20 @@ from typing import Any
 from orchestrator.application.expressions.evaluation import LITERAL, is_expression
 from orchestrator.application.expressions.jsonpath import BadPath
 from orchestrator.application.expressions.jsonpath import parse as parse_jsonpath
-from orchestrator.convert.jmespath_parser import (
-    Call,
-    Compare,
-    Current,
+from orchestrator.convert.jmespath_steps import (
+    NO_EQUIVALENT,
     Each,
     Field,
     Flatten,
     Hash,
     Index,
     Items,
-    Literal,
-    Logic,
-    Node,
-    Not,
-    Path,
-    Pipe,
     Slice,
     Step,
+    Tree,
     Values,
     Where,
-    parse,
+    split_path,
 )
 from orchestrator.convert.json_logic import (
     Rule,
@@ -47,125 +40,155 @@ from orchestrator.convert.json_logic import (
     require_valid,
     unequal,
 )
+from orchestrator.convert.libraries import MissingLibrary
 from orchestrator.convert.notes import CannotConvert
 
 RESULT: Rule = {"var": "result"}
 ITEM: Rule = {"var": ""}
 _PROJECTIONS = (Each, Values, Slice, Where, Flatten)
+_CONDITIONS = frozenset({"comparator", "or_expression", "and_expression", "not_expression"})
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+_FLATTENED = "[] becomes [*]: nested lists stay nested, and values that are not lists are left out"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def convert_path(text: str, base: Rule = RESULT) -> tuple[Rule, list[str]]:
-    """The expression over the result that a JMESPath means, and what is different about it."""
-    reader = _Translation()
-    return require_valid(reader.rule(parse(text), base)), reader.changes
+    """Translate a JMESPath over `base`. Return the expression and the differences in meaning."""
+    translation = _Translation()
+    return require_valid(translation.translate(_parse(text), base)), translation.changes
+
+
+def _parse(text: str) -> Tree:
+    try:
+        from orchestrator.convert.jmespath_parser import parse
+    except ImportError as error:
+        raise MissingLibrary("a JMESPath", "jmespath") from error
+    return parse(text)
 
 
 class _Translation:
+    """`changes` collects the differences in meaning, as messages for notes."""
+
     def __init__(self) -> None:
         self.changes: list[str] = []
 
-    def rule(self, node: Node, base: Rule) -> Rule:
-        """What a node means, seen from the value `base`."""
-        match node:
-            case Current():
-                return base
-            case Literal(value):
+    def translate(self, tree: Tree, base: Rule) -> Rule:
+        """Translate an expression whose current value is `base`."""
+        match tree:
+            case {"type": "literal", "value": value}:
                 return {LITERAL: value} if isinstance(value, dict | list) else value
-            case Path(inner, steps):
-                return self._path(steps, self.rule(inner, base))
-            case Pipe(left, Path(Current(), (Field("fromjson"),))):
+            case {"type": "pipe", "children": [left, {"type": "field", "value": "fromjson"}]}:
                 self.changes.append(
-                    "fromjson is jq's, and gives null in flowtoy; here the text is read as JSON"
+                    "fromjson is a jq function and gives null in flowtoy; here the string is parsed as JSON"
                 )
-                return operation("json.parse", self.rule(left, base))
-            case Pipe(left, right):
-                return self.rule(right, self.rule(left, base))
-            case Compare(operator, left, right):
-                return _compared(operator, self.rule(left, base), self.rule(right, base))
-            case Logic(operator, left, right):
-                return flatten_operation(operator, self._condition(left, base), self._condition(right, base))
-            case Not(of):
-                return operation("!", self._condition(of, base))
-            case Call(name, args):
-                return _called(name, [self.rule(arg, base) for arg in args])
+                return operation("json.parse", self.translate(left, base))
+            case {"type": "pipe", "children": [left, right]}:
+                return self.translate(right, self.translate(left, base))
+            case {"type": "comparator", "value": operator, "children": [left, right]}:
+                return _compare(
+                    _COMPARISONS[operator], self.translate(left, base), self.translate(right, base)
+                )
+            case {"type": "or_expression" | "and_expression" as kind, "children": [left, right]}:
+                operator = kind.removesuffix("_expression")
+                return flatten_operation(
+                    operator, self._translate_condition(left, base), self._translate_condition(right, base)
+                )
+            case {"type": "not_expression", "children": [of]}:
+                return self._negate(of, base)
+            case {"type": "function_expression", "value": name, "children": args}:
+                return _call(name, [self.translate(arg, base) for arg in args])
+            case {"type": "expref"}:
+                raise CannotConvert("a reference with & has no equivalent")
+        start, steps = split_path(tree)
+        if start is tree:
+            raise CannotConvert(f"the JMESPath node {tree['type']} has no equivalent")
+        return self._translate_path(steps, base if start is None else self.translate(start, base))
 
-    def _condition(self, node: Node, base: Rule) -> Rule:
-        if not isinstance(node, Compare | Logic | Not):
+    def _negate(self, of: Tree, base: Rule) -> Rule:
+        match of:
+            case {
+                "type": "not_expression",
+                "children": [{"type": "not_expression", "children": [inner]}],
+            }:  # !!!a is !a
+                return self._negate(inner, base)
+        return operation("!", self._translate_condition(of, base))
+
+    def _translate_condition(self, tree: Tree, base: Rule) -> Rule:
+        if tree["type"] not in _CONDITIONS:
             self.changes.append("the number 0 counts as false here")
-        return self.rule(node, base)
+        return self.translate(tree, base)
 
     # Paths
 
-    def _path(self, steps: tuple[Step, ...], base: Rule) -> Rule:
+    def _translate_path(self, steps: tuple[Step, ...], base: Rule) -> Rule:
         if steps and isinstance(steps[-1], Hash | Items):
-            return self._selection(steps[:-1], steps[-1], base)
+            return self._translate_selection(steps[:-1], steps[-1], base)
         first = next((n for n, step in enumerate(steps) if isinstance(step, _PROJECTIONS)), None)
         if first is None:
-            return self._single(steps, base)
-        text = self._jsonpath(steps, first, base)
+            return self._translate_single(steps, base)
+        text = self._translate_to_jsonpath(steps, first, base)
         if text is not None:
             return {"vars": text}
-        return self._filtered(steps, first, base)
+        return self._translate_filter(steps, first, base)
 
-    def _single(self, steps: tuple[Step, ...], base: Rule) -> Rule:
-        """A path that leads to one value."""
+    def _translate_single(self, steps: tuple[Step, ...], base: Rule) -> Rule:
+        """Translate a path that leads to one value."""
         rule = base
         for n, step in enumerate(steps):
             if not isinstance(step, Field | Index):
-                raise CannotConvert("a selection in the middle of a path has no equal")
+                raise CannotConvert("a selection in the middle of a path has no equivalent")
             key = step.name if isinstance(step, Field) else step.index
             is_plain = is_segment(key) if isinstance(key, str) else key >= 0
-            if not is_plain and (text := _written(rule, steps[n:])) is not None:
+            if not is_plain and (text := _write_jsonpath(rule, steps[n:])) is not None:
                 return {"list.first": {"vars": text}}
             rule = access_key(rule, key)
         return rule
 
-    def _jsonpath(self, steps: tuple[Step, ...], first: int, base: Rule) -> str | None:
-        """The path of `vars`, which makes one flat list: only a flattening may follow a projection."""
+    def _translate_to_jsonpath(self, steps: tuple[Step, ...], first: int, base: Rule) -> str | None:
+        """Write the steps as a path of `vars`. It makes one flat list, so only [] may follow a projection."""
         if any(isinstance(step, _PROJECTIONS[:-1]) for step in steps[first + 1 :]):
             return None
-        text = _written(base, steps)
+        text = _write_jsonpath(base, steps)
         if text is not None and any(isinstance(step, Flatten) for step in steps):
-            self.changes.append("[] is [*] here: lists inside of lists stay, what is no list is left out")
+            self.changes.append(_FLATTENED)
         return text
 
-    def _filtered(self, steps: tuple[Step, ...], first: int, base: Rule) -> Rule:
-        """A condition that a path of ours cannot say, as an operator."""
+    def _translate_filter(self, steps: tuple[Step, ...], first: int, base: Rule) -> Rule:
+        """Translate a condition that a path of ours cannot express to the operator `filter`."""
         where = steps[first]
         if not isinstance(where, Where):
-            raise CannotConvert("this way through lists has no equal")
-        condition = self._condition(where.condition, ITEM)
-        kept = operation("filter", self._path(steps[:first], base), condition)
+            raise CannotConvert(NO_EQUIVALENT)
+        condition = self._translate_condition(where.condition, ITEM)
+        kept = operation("filter", self._translate_path(steps[:first], base), condition)
         rest = steps[first + 1 :]
         if not rest:
             return kept
-        self.changes.append("an item without the value gives null here")
-        return operation("map", kept, self._single(rest, ITEM))
+        self.changes.append("an item without this value gives null here")
+        return operation("map", kept, self._translate_single(rest, ITEM))
 
-    def _selection(self, steps: tuple[Step, ...], chosen: Hash | Items, base: Rule) -> Rule:
-        rule = self._path(steps, base)
+    def _translate_selection(self, steps: tuple[Step, ...], chosen: Hash | Items, base: Rule) -> Rule:
+        rule = self._translate_path(steps, base)
         is_many = any(isinstance(step, _PROJECTIONS) for step in steps)
         inner = ITEM if is_many else rule
         if isinstance(chosen, Items):
-            selected: Rule = [self.rule(item, inner) for item in chosen.items]
+            selected: Rule = [self.translate(item, inner) for item in chosen.items]
         else:
-            selected = {key: self.rule(value, inner) for key, value in chosen.pairs}
+            selected = {key: self.translate(value, inner) for key, value in chosen.pairs}
             if is_expression(selected) or LITERAL in selected:
-                raise CannotConvert("a mapping with this single key would be taken for an expression")
+                raise CannotConvert("a mapping with this single key would be read as an expression")
         return operation("map", rule, selected) if is_many else selected
 
 
-def _written(base: Rule, steps: tuple[Step, ...]) -> str | None:
-    """The path of `vars` that these steps from `base` are; None if it has no such form."""
+def _write_jsonpath(base: Rule, steps: tuple[Step, ...]) -> str | None:
+    """Write the steps from `base` as a path of `vars`, or return None if that is not possible."""
     path = base.get("var") if isinstance(base, dict) else None
     if not isinstance(path, str):
         return None
-    parts = [f"[{name}]" if name.isdecimal() else _field(name) for name in path.split(".") if name]
+    parts = [f"[{name}]" if name.isdecimal() else _write_field(name) for name in path.split(".") if name]
     for step in steps:
         match step:
             case Field(name):
-                parts.append(_field(name))
+                parts.append(_write_field(name))
             case Index(index):
                 parts.append(f"[{index}]")
             case Each() | Flatten():
@@ -175,7 +198,7 @@ def _written(base: Rule, steps: tuple[Step, ...]) -> str | None:
             case Slice(start, stop):
                 parts.append(f"[{'' if start is None else start}:{'' if stop is None else stop}]")
             case Where(condition):
-                terms = _terms(condition)
+                terms = _write_terms(condition)
                 if terms is None:
                     return None
                 parts.append(f"[?({' & '.join(terms)})]")
@@ -189,33 +212,37 @@ def _written(base: Rule, steps: tuple[Step, ...]) -> str | None:
     return text
 
 
-def _field(name: str) -> str:
-    return f".{name}" if _NAME.fullmatch(name) else f"[{_literal(name)}]"
+def _write_field(name: str) -> str:
+    return f".{name}" if _NAME.fullmatch(name) else f"[{_write_literal(name)}]"
 
 
-def _terms(condition: Node) -> list[str] | None:
-    """A condition as the terms of a filter of ours: fields compared with literals, joined by and."""
+def _write_terms(condition: Tree) -> list[str] | None:
+    """Write a condition as terms of a filter in `vars`: fields compared with literals, joined by and."""
     match condition:
-        case Logic("and", left, right):
-            before, after = _terms(left), _terms(right)
+        case {"type": "and_expression", "children": [left, right]}:
+            before, after = _write_terms(left), _write_terms(right)
             return None if before is None or after is None else [*before, *after]
-        case Compare(operator, Path(Current(), steps), Literal(value)) if steps:
+        case {"type": "comparator", "value": kind, "children": [path, {"type": "literal", "value": value}]}:
+            start, steps = split_path(path)
             names = [step.name for step in steps if isinstance(step, Field)]
+            operator = _COMPARISONS[kind]
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             is_exact = operator == "==" and isinstance(value, str | bool)
-            if len(names) < len(steps) or not (is_exact or (is_number and operator != "!=")):
+            if start is not None or not steps or len(names) < len(steps):
                 return None
-            return [f"@{''.join(map(_field, names))} {operator} {_literal(value)}"]
+            if not (is_exact or (is_number and operator != "!=")):
+                return None
+            return [f"@{''.join(map(_write_field, names))} {operator} {_write_literal(value)}"]
     return None
 
 
-def _literal(value: Any) -> str:
+def _write_literal(value: Any) -> str:
     if isinstance(value, str):
         return "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
     return str(value).lower()
 
 
-def _compared(operator: str, left: Rule, right: Rule) -> Rule:
+def _compare(operator: str, left: Rule, right: Rule) -> Rule:
     if operator in ("==", "!="):
         return equal(left, right) if operator == "==" else unequal(left, right)
     return operation(operator, left, right)
@@ -232,7 +259,7 @@ _FUNCTIONS = {  # with the number of their arguments
 }
 
 
-def _called(name: str, args: list[Rule]) -> Rule:
+def _call(name: str, args: list[Rule]) -> Rule:
     if name == "join" and len(args) == 2:
         return operation("str.join", args[1], args[0])
     if name == "contains" and len(args) == 2:
@@ -241,5 +268,5 @@ def _called(name: str, args: list[Rule]) -> Rule:
         return operation("any.default", *args)
     operator, count = _FUNCTIONS.get(name, ("", -1))
     if len(args) != count:
-        raise CannotConvert(f"the function {name} with these arguments has no equal")
+        raise CannotConvert(f"the function {name} with these arguments has no equivalent")
     return operation(operator, *args)

@@ -1,4 +1,4 @@
-"""Keys in any spelling: FlowletID, flowletId and flowlet_id are one."""
+"""Reads mappings whose keys have any spelling: FlowletID, flowletId and flowlet_id are the same key."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ def to_snake_case(key: str) -> str:
 
 
 class Fields:
-    """A mapping by the snake_case of its keys; it knows where each stands, and which nobody has asked for."""
+    """Reads a mapping by the snake_case of its keys, gives the path of each value, and tracks unread keys."""
 
     def __init__(self, mapping: Any, path: Path = ()) -> None:
         self._path = path
-        self._written: dict[str, tuple[str, Any]] = {}
+        self._unread: dict[str, tuple[str, Any]] = {}
         for key, value in mapping.items() if isinstance(mapping, dict) else ():
-            self._written.setdefault(to_snake_case(key), (key, value))
+            self._unread.setdefault(to_snake_case(key), (key, value))
 
     def take(self, *names: str) -> tuple[Any, Path]:
-        """The value of the first of these keys that has one, and where it stands."""
+        """Return the value and the path of the first of these keys that has a value."""
         for name in names:
-            key, value = self._written.pop(name, (name, None))
+            key, value = self._unread.pop(name, (name, None))
             if value is not None:
                 return value, (*self._path, key)
         return None, self._path
 
     def has(self, *names: str) -> bool:
-        return not self._written.keys().isdisjoint(names)
+        return not self._unread.keys().isdisjoint(names)
 
-    def rest(self) -> Iterator[tuple[str, Any, Path]]:
-        """What was not taken: its name, its value, and where it stands."""
-        for name, (key, value) in self._written.items():
+    def unread(self) -> Iterator[tuple[str, Any, Path]]:
+        """Return the name, value and path of every key that was not taken."""
+        for name, (key, value) in self._unread.items():
             yield name, value, (*self._path, key)

@@ -1,4 +1,4 @@
-"""runfox's documents are documents of ours: what differs in meaning is told, little is changed."""
+"""Converts runfox documents. They are valid here; notes describe the differences in meaning."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from orchestrator.convert.notes import Notes
 _NEW_OPERATORS = frozenset({"substr", "all", "none", "some"})
 _TOKENS = frozenset({"op", "fn", "type"})
 
+MAX_STEPS_SCANNED = 1_000_000
+"""The number of steps that all searches together may visit, because a foreign document can be very large."""
+
 
 def looks_like_runfox(data: dict[str, Any]) -> bool:
     steps = _mappings(data.get("steps"))
@@ -23,14 +26,16 @@ def looks_like_runfox(data: dict[str, Any]) -> bool:
 
 
 def convert_runfox(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    document = _without_strangers(data, WorkflowModel.key_names(), (), notes)
+    document = _rename_unknown_keys(data, WorkflowModel.key_names(), (), notes)
     if isinstance(document.get("steps"), list):
-        document["steps"] = [_step(step, ("steps", n), notes) for n, step in enumerate(document["steps"])]
-    for path, value in _values(document):
-        _tell_expressions(value, path, notes)
-    _tell_attempts(document, notes)
-    _tell_failures(document, notes)
-    _tell_dependencies(document, notes)
+        document["steps"] = [
+            _convert_step(step, ("steps", n), notes) for n, step in enumerate(document["steps"])
+        ]
+    for path, value in _iterate_values(document):
+        _note_expressions(value, path, notes)
+    _note_attempts(document, notes)
+    _note_failures(document, notes)
+    _note_dependencies(document, notes)
     return document
 
 
@@ -39,10 +44,10 @@ def _mappings(value: Any) -> list[tuple[int, dict[str, Any]]]:
     return [(n, item) for n, item in items if isinstance(item, dict)]
 
 
-# Keys that runfox ignores and we refuse
+# ---- keys that runfox ignores and we reject
 
 
-def _without_strangers(
+def _rename_unknown_keys(
     mapping: dict[str, Any], known: Sequence[str], path: Path, notes: Notes
 ) -> dict[str, Any]:
     kept: dict[str, Any] = {}
@@ -54,13 +59,13 @@ def _without_strangers(
     return kept
 
 
-def _step(step: Any, path: Path, notes: Notes) -> Any:
+def _convert_step(step: Any, path: Path, notes: Notes) -> Any:
     if not isinstance(step, dict):
         return step
-    step = _without_strangers(step, StepModel.key_names(), path, notes)
+    step = _rename_unknown_keys(step, StepModel.key_names(), path, notes)
     if isinstance(step.get("branch"), list):
         step["branch"] = [
-            _without_strangers(entry, BranchModel.key_names(), (*path, "branch", n), notes)
+            _rename_unknown_keys(entry, BranchModel.key_names(), (*path, "branch", n), notes)
             if isinstance(entry, dict)
             else entry
             for n, entry in enumerate(step["branch"])
@@ -68,11 +73,11 @@ def _step(step: Any, path: Path, notes: Notes) -> Any:
     return step
 
 
-# What means something else
+# ---- differences in meaning
 
 
-def _values(document: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """The values of inputs and outputs, each with its path."""
+def _iterate_values(document: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Return the values of inputs and outputs, each with its path."""
     for n, step in _mappings(document.get("steps")):
         if isinstance(step.get("input"), dict):
             yield from ((("steps", n, "input", key), value) for key, value in step["input"].items())
@@ -80,17 +85,17 @@ def _values(document: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
         yield from ((("outputs", key), value) for key, value in document["outputs"].items())
 
 
-def _tell_expressions(value: Any, path: Path, notes: Notes) -> None:
+def _note_expressions(value: Any, path: Path, notes: Notes) -> None:
     if isinstance(value, list):
         if _holds_expression(value):
-            message = "expressions inside of a list are evaluated here; runfox passes them on as they are"
-            notes.add_changed(path, message, "write {$literal: ...} around what is to stay")
+            message = "expressions inside a list are evaluated here; runfox passes them on unchanged"
+            notes.add_changed(path, message, "write {$literal: ...} around values that must stay unchanged")
     elif is_expression(value):
         for operator in sorted(_NEW_OPERATORS & set(_operators(value))):
-            notes.add_changed(path, f"{operator} is an operator here, and data for runfox")
+            notes.add_changed(path, f"{operator} is an operator here, but data in runfox")
     elif isinstance(value, dict):
         for key, item in value.items():
-            _tell_expressions(item, (*path, key), notes)
+            _note_expressions(item, (*path, key), notes)
 
 
 def _holds_expression(value: Any) -> bool:
@@ -110,7 +115,7 @@ def _operators(value: Any) -> Iterator[str]:
             yield from _operators(item)
 
 
-def _tell_attempts(document: dict[str, Any], notes: Notes) -> None:
+def _note_attempts(document: dict[str, Any], notes: Notes) -> None:
     steps = _mappings(document.get("steps"))
     entries = [entry for _, step in steps for _, entry in _mappings(step.get("branch"))]
     has_loop = any(isinstance(entry.get("action"), dict) for entry in entries)
@@ -120,51 +125,52 @@ def _tell_attempts(document: dict[str, Any], notes: Notes) -> None:
         if not isinstance(attempts, int) or attempts < 2:
             continue
         path: Path = ("steps", n, "max_attempts")
-        decides = any(entry.get("condition") is True for _, entry in _mappings(step.get("branch")))
-        if "attempts_on" not in {**(defaults if isinstance(defaults, dict) else {}), **step} and not decides:
-            message = "only errors use up attempts here; runfox repeats a step that succeeded too"
-            notes.add_changed(path, message, "write attempts_on: any for that")
+        always_branches = any(entry.get("condition") is True for _, entry in _mappings(step.get("branch")))
+        if (
+            "attempts_on" not in {**(defaults if isinstance(defaults, dict) else {}), **step}
+            and not always_branches
+        ):
+            message = "only errors use up attempts here; runfox also repeats a step that succeeded"
+            notes.add_changed(path, message, "to get that, write attempts_on: any")
         if has_loop:
             notes.add_changed(
-                path, "a step that is set again has its attempts anew; in runfox a set uses one up"
+                path, "a set action resets the attempts of a step here; in runfox it uses one up"
             )
 
 
-def _tell_failures(document: dict[str, Any], notes: Notes) -> None:
+def _note_failures(document: dict[str, Any], notes: Notes) -> None:
     steps = _mappings(document.get("steps"))
     defaults = document.get("defaults")
-    is_settled = isinstance(defaults, dict) and "on_error" in defaults
-    if not is_settled and any(not step.get("branch") and "on_error" not in step for _, step in steps):
-        message = "an executor that raises fails the workflow here; in runfox its step is complete"
-        notes.add_changed(("steps",), message, "write on_error: continue, or a branch, for that")
+    has_policy = isinstance(defaults, dict) and "on_error" in defaults
+    if not has_policy and any(not step.get("branch") and "on_error" not in step for _, step in steps):
+        message = "an executor that raises fails the workflow here; in runfox the step is complete"
+        notes.add_changed(("steps",), message, "to get that, write on_error: continue or a branch")
 
 
-def _tell_dependencies(document: dict[str, Any], notes: Notes) -> None:
+def _note_dependencies(document: dict[str, Any], notes: Notes) -> None:
     try:
         loaded = check_spec(document)
     except InvalidSpec:
-        return  # told by whoever checks the result
+        return  # convert() checks the result and adds these notes
     above = {step.id: step.depends_on for step in loaded.spec.steps}
-    work = [MAX_STEPS_SCANNED]
+    budget = [MAX_STEPS_SCANNED]
     for n, step in enumerate(loaded.spec.steps):
-        for name in _implied(set(loaded.graph.parents[step.id]), step.depends_on, above, work):
-            message = f"reads step {name!r} without depends_on: it waits for it here; runfox does not"
+        for name in _find_implied_parents(set(loaded.graph.parents[step.id]), step.depends_on, above, budget):
+            message = (
+                f"reads step {name!r} without depends_on: here this is a dependency, in runfox it is not"
+            )
             notes.add_changed(("steps", n, "input"), message)
 
 
-MAX_STEPS_SCANNED = 1_000_000
-"""How many steps are looked at for this in all: a document of strangers may have very many."""
-
-
-def _implied(
-    parents: set[str], declared: Sequence[str], above: Mapping[str, Sequence[str]], work: list[int]
+def _find_implied_parents(
+    parents: set[str], declared: Sequence[str], above: Mapping[str, Sequence[str]], budget: list[int]
 ) -> list[str]:
-    """The parents that are not above a step, as far as it is declared."""
+    """Return the parents of a step that no chain of declared dependencies leads to."""
     seen: set[str] = set()
     todo = list(declared)
     while todo and not parents <= seen:
-        work[0] -= 1
-        if work[0] < 0:
+        budget[0] -= 1
+        if budget[0] < 0:
             return []
         name = todo.pop()
         if name not in seen:

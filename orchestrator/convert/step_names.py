@@ -1,4 +1,4 @@
-"""Names that steps can have here, for the names they had."""
+"""Chooses valid and unique step ids for the names of a foreign document."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ MAX_ID_LENGTH = 128
 
 
 class StepIdAllocator:
-    """Gives each step an id that nobody else has, as near to its name as it may be."""
+    """Gives each step a unique id that is as close to its name as possible."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
-        self._next: dict[str, int] = {}
+        self._next_number: dict[str, int] = {}
 
-    def take(self, name: str) -> str:
-        written = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_")[:MAX_ID_LENGTH] or "step"
-        wanted = name if is_id(name) else written
-        found = wanted
-        while found in self._taken:
-            n = self._next[wanted] = self._next.get(wanted, 1) + 1
-            found = f"{wanted[: MAX_ID_LENGTH - len(str(n)) - 1]}_{n}"
-        self._taken.add(found)
-        return found
+    def allocate(self, name: str) -> str:
+        cleaned = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_")[:MAX_ID_LENGTH] or "step"
+        wanted = name if is_id(name) else cleaned
+        step_id = wanted
+        while step_id in self._taken:
+            n = self._next_number[wanted] = self._next_number.get(wanted, 1) + 1
+            step_id = f"{wanted[: MAX_ID_LENGTH - len(str(n)) - 1]}_{n}"
+        self._taken.add(step_id)
+        return step_id

@@ -1,4 +1,4 @@
-"""From the tree of an expression to JSON Logic: what Jinja and CEL have in common."""
+"""Translates the tree of an expression to JSON Logic: the part that Jinja and CEL have in common."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from orchestrator.application.expressions.evaluation import LITERAL, is_expression
-from orchestrator.convert.expression_parser import (
+from orchestrator.convert.expression_tree import (
     Binary,
     Call,
     Choice,
@@ -32,71 +32,76 @@ from orchestrator.convert.json_logic import (
 )
 from orchestrator.convert.notes import CannotConvert
 
-AMBIGUOUS_PLUS = "+ adds numbers here, and nothing shows whether these are numbers; for texts write cat"
+AMBIGUOUS_PLUS = "+ adds numbers here, and the types of these values are unknown; to join strings, write cat"
 
 
 class Translator(ABC):
-    """`changes` gathers what means something else now, in words for notes."""
+    """`changes` collects the differences in meaning, as messages for notes."""
 
     def __init__(self) -> None:
         self.changes: list[str] = []
 
-    def rule(self, node: Node) -> Rule:
+    def translate(self, node: Node) -> Rule:
         match node:
             case Literal(value):
                 return value
             case Name() | Member():
-                return self._reference(node)
+                return self._translate_reference(node)
             case Unary(operator, of):
-                return self._unary(operator, self.rule(of))
+                return self._translate_unary(operator, self.translate(of))
             case Binary(operator, left, right):
-                return self._binary(operator, self.rule(left), self.rule(right))
+                return self._translate_binary(operator, self.translate(left), self.translate(right))
             case Choice(condition, then, otherwise):
-                return operation("if", self.rule(condition), self.rule(then), self.rule(otherwise))
+                return operation(
+                    "if", self.translate(condition), self.translate(then), self.translate(otherwise)
+                )
             case Items(items):
-                return [self.rule(item) for item in items]
+                return [self.translate(item) for item in items]
             case Pairs(pairs):
-                return self._mapping([(self.rule(key), self.rule(value)) for key, value in pairs])
+                return _build_mapping([(self.translate(key), self.translate(value)) for key, value in pairs])
             case Call() | Filter() | Test():
                 return self.translate_special(node)
 
-    # What a language has of its own
+    # What each language defines
 
     @abstractmethod
-    def root(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
-        """The value that a variable and the first of these keys mean, and the keys that are left."""
+    def resolve_variable(self, name: str, keys: list[Any]) -> tuple[Rule, list[Any]]:
+        """Return what a variable and the first of these keys mean, and the remaining keys."""
 
     @abstractmethod
     def translate_special(self, node: Call | Filter | Test) -> Rule: ...
 
     # Shared
 
-    def _reference(self, node: Name | Member) -> Rule:
+    def _translate_reference(self, node: Name | Member) -> Rule:
         keys: list[Any] = []
         base: Node = node
         while isinstance(base, Member):
-            keys.append(self._key(base.key))
+            keys.append(self._translate_key(base.key))
             base = base.of
         keys.reverse()
-        rule, left = self.root(base.name, keys) if isinstance(base, Name) else (self.rule(base), keys)
-        for key in left:
+        if isinstance(base, Name):
+            rule, keys = self.resolve_variable(base.name, keys)
+        else:
+            rule = self.translate(base)
+        for key in keys:
             rule = access_key(rule, key)
         return rule
 
-    def _key(self, node: Node) -> Any:
-        key = self.rule(node)
+    def _translate_key(self, node: Node) -> Any:
+        key = self.translate(node)
         if isinstance(key, str | int):
             return key
-        raise CannotConvert("an index that is computed is not supported")
+        raise CannotConvert("a computed index is not supported")
 
-    def _unary(self, operator: str, of: Rule) -> Rule:
+    def _translate_unary(self, operator: str, of: Rule) -> Rule:
         if operator in ("not", "!"):
             return operation("!", of)
         if isinstance(of, int | float) and not isinstance(of, bool):
             return -of if operator == "-" else of
         return operation("-", of) if operator == "-" else operation("+", of)
 
-    def _binary(self, operator: str, left: Rule, right: Rule) -> Rule:
+    def _translate_binary(self, operator: str, left: Rule, right: Rule) -> Rule:
         match operator:
             case "and" | "&&":
                 return flatten_operation("and", left, right)
@@ -111,18 +116,18 @@ class Translator(ABC):
             case "<" | "<=" | ">" | ">=" | "in":
                 return operation(operator, left, right)
             case "~":
-                return _text(concatenate(left, right))
+                return _as_string(concatenate(left, right))
             case "+":
-                return self._sum(left, right)
+                return self._translate_sum(left, right)
             case "-" | "*" | "/" | "%":
-                if "text" in (kind_of(left), kind_of(right)):
-                    raise CannotConvert(f"{operator} of a text has no equal")
+                if "string" in (kind_of(left), kind_of(right)):
+                    raise CannotConvert(f"{operator} of a string has no equivalent")
                 return operation(operator, left, right)
-        raise CannotConvert(f"the operator {operator} has no equal")
+        raise CannotConvert(f"the operator {operator} has no equivalent")
 
-    def _sum(self, left: Rule, right: Rule) -> Rule:
+    def _translate_sum(self, left: Rule, right: Rule) -> Rule:
         kinds = {kind_of(left), kind_of(right)}
-        if "text" in kinds:
+        if "string" in kinds:
             return concatenate(left, right)
         if "list" in kinds:
             return operation("merge", left, right)
@@ -130,16 +135,17 @@ class Translator(ABC):
             self.changes.append(AMBIGUOUS_PLUS)
         return flatten_operation("+", left, right)
 
-    def _mapping(self, pairs: list[tuple[Rule, Rule]]) -> Rule:
-        if not all(isinstance(key, str) for key, _ in pairs):
-            raise CannotConvert("the keys of a mapping must be texts")
-        mapping = dict(pairs)
-        if not is_expression(mapping) and list(mapping) != [LITERAL]:
-            return mapping
-        raise CannotConvert("a mapping with this single key would be taken for an expression")
+
+def _build_mapping(pairs: list[tuple[Rule, Rule]]) -> Rule:
+    if not all(isinstance(key, str) for key, _ in pairs):
+        raise CannotConvert("the keys of a mapping must be strings")
+    mapping = dict(pairs)
+    if not is_expression(mapping) and list(mapping) != [LITERAL]:
+        return mapping
+    raise CannotConvert("a mapping with this single key would be read as an expression")
 
 
-def _text(rule: Rule) -> Rule:
-    """Always a text, also of a single part."""
-    is_text = isinstance(rule, str) or (isinstance(rule, dict) and "cat" in rule)
-    return rule if is_text else operation("cat", rule)
+def _as_string(rule: Rule) -> Rule:
+    """Return a rule that always gives a string, also when it has a single part."""
+    is_string = isinstance(rule, str) or (isinstance(rule, dict) and "cat" in rule)
+    return rule if is_string else operation("cat", rule)

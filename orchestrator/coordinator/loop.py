@@ -1,22 +1,21 @@
-"""The coordinator: events in, committed decisions out.
+"""The coordinator reads events, decides on them, and commits the decisions.
 
-    read a batch -> fold it by execution -> load -> decide -> commit
+    run -> run_once -> handle(batch):  classify -> load -> decide -> commit -> retry what conflicted
 
-An event may come twice, late or out of order, to one coordinator or to two; the process may die between any
-two arrows. A commit writes record, history, timers, jobs and acknowledgement at once, so there is one crash
-to think of:
+An event may arrive twice, late or out of order, at one coordinator or at two, and the process may die between
+any two arrows. A commit writes record, history, timers, jobs and acknowledgement at once, so there are two
+cases:
 
-    died          what is left                     who repairs it
-    before it     the event, unacknowledged        whoever reclaims it decides again
-    after it      nothing                          nobody needs to
+    crashed before the commit    the event is still pending; another coordinator reclaims it
+    crashed after the commit     nothing to repair
 
-A commit that finds the record changed is decided again on the new one. An event that cannot be understood,
-or that has failed its handler too often, goes to the dead letters and blocks nobody.
+A commit that finds the record changed is decided again on the new record. An event that cannot be read, or
+that was delivered too often, goes to the dead letters and blocks no other event.
 
-An event that kills whoever handles it must be found among those that were read with it. What is taken over
-for the first time is handled as any batch; what comes again after that is claimed and handled alone, so
-that only the one that kills is delivered once more by its victim. A coordinator that is merely slow keeps
-what it has read: between two batches it renews the rest.
+An event may kill the coordinator that handles it, and must then be told apart from the events that were read
+with it. Events that are reclaimed for the first time are handled as a batch. Events that are delivered again
+after that are claimed and handled one by one, so that only the event that kills is delivered once more. A
+slow coordinator keeps the events that it has read: between two batches it renews the rest.
 """
 
 from __future__ import annotations
@@ -25,20 +24,10 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, cast
 
-from orchestrator.application.engine.create import UnknownWorkflow
-from orchestrator.application.engine.transitions import decide, fail_workflow
-from orchestrator.application.errors import (
-    InvalidEvent,
-    InvalidSpec,
-    NoRoute,
-    RecordNotFound,
-    StoreError,
-    Unavailable,
-)
-from orchestrator.application.records.changes import Changes
+from orchestrator.application.engine.transitions import fail_workflow
+from orchestrator.application.errors import RecordNotFound, Unavailable
 from orchestrator.application.records.events import (
     ContinueEvent,
     ControlEvent,
@@ -51,39 +40,28 @@ from orchestrator.application.records.events import (
     StartEvent,
     StepEvent,
     TimerEvent,
-    failure,
+    make_failure,
 )
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.backend.backend import Backend
-from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
 from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
-from orchestrator.coordinator.pending_commit import PendingCommit, build_commit, log_fields
+from orchestrator.coordinator.decider import Decider
+from orchestrator.coordinator.options import CoordinatorOptions
+from orchestrator.coordinator.pending_commit import PendingCommit, Retries, internal_error, log_fields
 from orchestrator.coordinator.periodic import PeriodicTask
 from orchestrator.coordinator.rejections import Rejections
 from orchestrator.coordinator.schedules import Schedules
-from orchestrator.coordinator.starts import NamedWorkflows, Starts, existing_execution_reply
+from orchestrator.coordinator.starts import Starts
+
+__all__ = ["Coordinator", "CoordinatorOptions", "Pace", "StopSignal"]
 
 logger = logging.getLogger(__name__)
 
+Pace = CoordinatorOptions
+"""The former name, kept for one release."""
+
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorOptions:
-    """How often and how much."""
-
-    batch: int = 200
-    jobs_per_commit: int = 500
-    block_ms: int = 500
-    tend_every_s: float = 0.5
-    reclaim_every_s: float = 1.0
-    reclaim_after_ms: int = 5_000
-    reclaim_for_s: float = 1.0
-    renew_every_s: float = 1.0
-    trim_every_s: float = 10.0
-    max_deliveries: int = 5
-    max_conflicts: int = 20
 
 
 class Coordinator:
@@ -96,189 +74,278 @@ class Coordinator:
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(8),
         routes: TagRoutes | None = None,
     ) -> None:
-        self._backend, self._log, self._refusals = backend, log, Rejections(log)
+        self._backend, self._log, self._rejections = backend, log, Rejections(log)
         self._options, self._nonce = options or CoordinatorOptions(), nonce
-        self._starts = Starts(backend, log, definitions, routes or TagRoutes(), self._options.jobs_per_commit)
+        self._starts = Starts(backend, log, definitions, routes or TagRoutes(), self._options, self._moment)
+        self._decider = Decider(backend, self._rejections, self._options.jobs_per_commit, self._moment)
         self._schedules = Schedules(definitions.schedules, log)
-        self._chores = [
-            PeriodicTask(self._options.tend_every_s, self._log.sweep),
+        self._periodic_tasks = [
+            PeriodicTask(self._options.sweep_every_s, self._log.sweep),
             PeriodicTask(self._options.reclaim_every_s, self._reclaim),
             PeriodicTask(self._options.trim_every_s, self._log.trim),
         ]
-        self._is_told_to_stop: Callable[[], bool] = lambda: False
+        self._is_stopping: Callable[[], bool] = lambda: False
 
     # ---- the loop
 
     def run(self, stop: StopSignal) -> None:
-        """Serve until told to stop; what was read by then is finished, the rest is left to others."""
-        self._is_told_to_stop = stop.is_set
-        is_fresh, pause = True, FIRST_PAUSE_S
+        """Serve until `stop` is set. The batch that was read by then is finished."""
+        self._is_stopping = stop.is_set
+        must_resume, pause_s = True, FIRST_PAUSE_S
         while not stop.is_set():
             try:
-                if is_fresh:
-                    self.begin()
+                if must_resume:
+                    self.resume_unfinished()
                     logger.info("serving")
-                    is_fresh, pause = False, FIRST_PAUSE_S
-                self.turn()
+                    must_resume, pause_s = False, FIRST_PAUSE_S
+                self.run_once()
             except Unavailable as error:
-                if pause == FIRST_PAUSE_S:
-                    logger.warning("the store is away, waiting for it: %s", error)
-                is_fresh = True
-                stop.wait(pause)
-                pause = min(pause * 2, MAX_PAUSE_S)
-        self._end()
+                if pause_s == FIRST_PAUSE_S:
+                    logger.warning("the store is unavailable; retrying: %s", error)
+                must_resume = True
+                stop.wait(pause_s)
+                pause_s = min(pause_s * 2, MAX_PAUSE_S)
+        self._close()
 
-    def turn(self) -> int:
-        """Do what is due, then handle what has come; returns how many events it were."""
-        for chore in self._chores:
-            chore.run_if_due()
+    def run_once(self) -> int:
+        """Run the periodic tasks that are due, then read and handle new events; returns their number."""
+        for task in self._periodic_tasks:
+            task.run_if_due()
         deliveries = self._log.read(self._options.batch, self._options.block_ms)
-        self._handle_all(deliveries)
+        self._handle_in_batches(deliveries)
         return len(deliveries)
 
-    def _handle_all(self, deliveries: Sequence[Delivery]) -> None:
-        """Every stream may bring a batch. Between two of them we say that we live and are still at the rest:
-        others would take us for dead, and do our work besides their own."""
+    def _handle_in_batches(self, deliveries: Sequence[Delivery]) -> None:
+        """Handle what was read; each stream may have returned a whole batch. Between two batches the
+        coordinator renews its heartbeat and the remaining events: else others would take it for dead, and
+        handle them too."""
         batch, renew_every_s = self._options.batch, self._options.renew_every_s
-        renewed = time.monotonic()
+        renewed_at = time.monotonic()
         for at in range(0, len(deliveries), batch):
-            if time.monotonic() - renewed >= renew_every_s:
+            if time.monotonic() - renewed_at >= renew_every_s:
                 self._log.sweep()
                 self._log.renew(deliveries[at:], round(renew_every_s * 1000))
-                renewed = time.monotonic()
+                renewed_at = time.monotonic()
             self.handle(deliveries[at : at + batch])
 
-    def begin(self) -> None:
-        """After a start or an outage nothing that we remember is sure: begin with what we had read."""
+    def resume_unfinished(self) -> None:
+        """Start, or go on after an outage: cached records may be stale, and events that were read before are
+        handled first."""
         self._backend.drop_cached_records()
         self._log.open()
         self._log.sweep()
-        self._take_up(self._log.read_unfinished(self._options.batch))
+        self._handle_for_a_while(self._log.read_unfinished(self._options.batch))
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         try:
             self._log.close()
         except Unavailable as error:
-            logger.warning("the store is away at the end: %s", error)
+            logger.warning("the store is unavailable at shutdown: %s", error)
 
     def _reclaim(self) -> None:
-        self._take_up(self._log.reclaim(self._options.reclaim_after_ms, self._options.batch))
+        """Take over events of a coordinator that died."""
+        self._handle_for_a_while(self._log.reclaim(self._options.reclaim_after_ms, self._options.batch))
 
-    def _take_up(self, batches: Iterable[Sequence[Delivery]]) -> None:
-        """Events of a coordinator that died, for a while: new ones wait behind them. What is left was claimed
-        by nobody yet, and comes when it is looked for again."""
+    def _handle_for_a_while(self, batches: Iterable[Sequence[Delivery]]) -> None:
+        """Handle batches of old events for a limited time, because new events wait meanwhile. A batch that is
+        not reached was not claimed yet, and is found again the next time."""
         until = time.monotonic() + self._options.reclaim_for_s
         for batch in batches:
             self.handle(batch)
-            if self._is_told_to_stop() or time.monotonic() >= until:
+            if self._is_stopping() or time.monotonic() >= until:
                 return
 
     # ---- one batch
 
     def handle(self, deliveries: Sequence[Delivery]) -> None:
-        """Decide upon every event of a batch and commit it all in one round trip; conflicts go again."""
-        starts, others = self._understood(deliveries)
-        cases = self._begun(starts)
-        if cases and any(isinstance(one.event, SignalEvent | ControlEvent) for one in others):
-            self._settle(cases)  # somebody may mean an execution that begins in this very batch
-            cases = []
-        self._settle(cases + self._decide(self._fold(others)))
+        """Decide on the events of a batch and commit; events that could not share a commit follow alone."""
+        for delivery in self._handle_together(deliveries):
+            self._handle_together([delivery])
 
-    def _settle(self, cases: Sequence[PendingCommit]) -> None:
-        """Commit, and decide again upon what somebody else has changed meanwhile."""
-        for _ in range(self._options.max_conflicts):
-            conflicts = self._commit_all(cases)
-            if not conflicts:
-                return
-            cases = self._decide({case.execution: case.deliveries for case in conflicts})
-            for case in cases:  # each that is decided again counts once, when it is written
-                case.commit.changes.counted["conflicts"] = 1
-        # Left unacknowledged on purpose: whoever reclaims these events begins afresh.
-        logger.warning("%d executions kept changing under us", len(cases))
+    def _handle_together(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Decide on all events and commit in one round trip. Returns the events to be handled alone, which
+        a single event never is."""
+        starts, others = self._classify(deliveries)
+        creations = self._starts.build_all(starts) if starts else []
+        if creations and any(isinstance(one.event, SignalEvent | ControlEvent) for one in others):
+            # A signal or control may be for an execution that is created by this very batch.
+            self._commit_until_settled(creations)
+            creations = []
+        return self._commit_until_settled(
+            creations + self._decider.decide_all(self._group_by_execution(others))
+        )
 
-    def _understood(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        """Starts, and all other events; what cannot be understood or handled is refused."""
+    def _classify(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Starts, and all other events. Unreadable and undeliverable events are rejected, and schedule events
+        are handled."""
         starts: list[Delivery] = []
         others: list[Delivery] = []
         for delivery in deliveries:
-            if delivery.deliveries > self._options.max_deliveries:
-                self._bury(delivery, f"delivered {delivery.deliveries} times and never handled to the end")
+            if delivery.delivery_count > self._options.max_deliveries:
+                self._reject_undeliverable(
+                    delivery, f"delivered {delivery.delivery_count} times and never completed"
+                )
             elif delivery.event is None:
-                self._refusals.reject(delivery, delivery.problem or "not understood")
+                self._rejections.dead_letter(delivery, delivery.problem or "the event cannot be read")
             elif isinstance(delivery.event, ScheduleEvent):
                 self._schedules.handle(delivery)
             else:
                 (starts if isinstance(delivery.event, StartEvent) else others).append(delivery)
         return starts, others
 
-    def _fold(self, deliveries: Iterable[Delivery]) -> dict[str, list[Delivery]]:
-        """Events by the execution that they are for."""
-        folded: dict[str, list[Delivery]] = {}
+    def _group_by_execution(self, deliveries: Iterable[Delivery]) -> dict[str, list[Delivery]]:
+        grouped: dict[str, list[Delivery]] = {}
         for delivery in deliveries:
             event = cast("StepEvent", delivery.event)
-            found: str | None = event.workflow_execution_id
+            execution: str | None = event.workflow_execution_id
             if isinstance(event, SignalEvent | ControlEvent):
-                found = self._addressed(delivery, event)
-            if found is not None:
-                folded.setdefault(found, []).append(delivery)
-        return folded
+                execution = self._resolve_execution(delivery, event)
+            if execution is not None:
+                grouped.setdefault(execution, []).append(delivery)
+        return grouped
 
-    def _addressed(self, delivery: Delivery, event: SignalEvent | ControlEvent) -> str | None:
-        """The execution that somebody means, by either of its ids; a signal for one that is yet to come is
-        kept for it, and a child that its parent cancels before it begins will not begin."""
-        wanted = event.workflow_execution_id
+    def _resolve_execution(self, delivery: Delivery, event: SignalEvent | ControlEvent) -> str | None:
+        """The full id of the execution that a signal or control names by either of its ids; None when there
+        is no such execution. Then a signal is kept for an execution that may start later, and a control is
+        rejected."""
         for _ in range(self._options.max_conflicts):
             try:
-                return self._backend.find(wanted)
+                return self._backend.find(event.workflow_execution_id)
             except RecordNotFound as error:
                 if isinstance(event, ControlEvent):
-                    self._refusals.refuse(delivery, str(error))
+                    self._rejections.reply_or_reject(delivery, str(error))
                     return None
                 if self._log.keep_early_signal(delivery):
                     return None
         return None
 
-    def _commit_all(self, cases: Sequence[PendingCommit]) -> list[PendingCommit]:
-        """Commit together; returns those that met another writer and must be decided again. What cannot be
-        written is found one by one, and harms nobody else; what was written is not sent again, whatever comes
-        of the answers to the others."""
-        if not cases:
-            return []
-        try:
-            results = self._backend.commit([case.commit for case in cases])
-        except Unavailable:
-            raise
-        except Exception as error:
-            if len(cases) > 1:
-                return [conflict for case in cases for conflict in self._commit_all([case])]
-            logger.exception("cannot commit", extra={"execution": cases[0].execution})
-            self._give_up(cases[0], f"internal error: {type(error).__name__}: {error}")
-            return []
-        answered = zip(cases, results, strict=True)
-        return [case for case, result in answered if self._is_to_be_decided_again(case, result)]
+    # ---- committing
 
-    def _is_to_be_decided_again(self, case: PendingCommit, result: Committed) -> bool:
+    def _commit_until_settled(self, pending: Sequence[PendingCommit]) -> list[Delivery]:
+        """Commit, and retry what was not written, at most `max_conflicts` times. Returns the events to be
+        handled alone."""
+        separate: list[Delivery] = []
+        for _ in range(self._options.max_conflicts + 1):
+            if not pending:
+                return separate
+            retries = self._commit_all(pending)
+            for creation, result in retries.creations:
+                self._retry_creation(creation, result)
+            separate += retries.separate
+            pending = self._decide_again(retries.conflicts)
+        if pending:
+            self._leave(pending)
+        return separate
+
+    def _retry_creation(self, creation: PendingCommit, result: Committed) -> None:
+        """Retry one creation until it is written or its start is answered, at most `max_conflicts` times.
+        Alone, because the next creation of a batch may be for the same execution id."""
+        for _ in range(self._options.max_conflicts + 1):
+            try:
+                retry = self._starts.retry(creation, result)
+            except Unavailable:
+                raise
+            except Exception as error:
+                logger.exception("cannot retry a start", extra={"execution": creation.execution})
+                self._give_up(creation, internal_error(error))
+                return
+            if retry is None:
+                return
+            retries = self._commit_all([retry])
+            if not retries.creations:
+                return
+            [(creation, result)] = retries.creations
+        self._leave([creation])
+
+    def _leave(self, pending: Sequence[PendingCommit]) -> None:
+        """Leave events unacknowledged on purpose: they are reclaimed later, and decided on afresh."""
+        logger.warning("%d executions changed during every commit", len(pending))
+
+    def _decide_again(self, conflicts: dict[str, list[Delivery]]) -> list[PendingCommit]:
+        """Decide on events whose record was changed by another writer. Each execution that is decided again
+        counts once as a conflict, when it is written."""
+        if not conflicts:
+            return []
+        decided = self._decider.decide_all(conflicts)
+        for pending in decided:
+            pending.commit.changes.counter_increments["conflicts"] = 1
+        return decided
+
+    def _commit_all(self, pending: Sequence[PendingCommit]) -> Retries:
+        """Commit in one round trip, and act on each result. A commit that was written is never sent again,
+        whatever error the results of the others lead to."""
+        retries = Retries()
+        results = self._try_commit(pending)
+        if results is not None:
+            for one, result in zip(pending, results, strict=True):
+                self._act_on_result(one, result, retries)
+        elif len(pending) > 1:
+            # One of them cannot be written. The others can, one by one.
+            for one in pending:
+                for result in self._try_commit([one]) or ():
+                    self._act_on_result(one, result, retries)
+        return retries
+
+    def _try_commit(self, pending: Sequence[PendingCommit]) -> list[Committed] | None:
+        """Commit together; None after an error. A commit that fails alone is given up."""
         try:
-            return self._follow(case, result)
+            return self._backend.commit([one.commit for one in pending])
         except Unavailable:
             raise
         except Exception as error:
-            logger.exception("cannot follow up on a commit", extra={"execution": case.execution})
+            if len(pending) == 1:
+                logger.exception("cannot commit", extra={"execution": pending[0].execution})
+                self._give_up(pending[0], internal_error(error))
+            return None
+
+    def _act_on_result(self, pending: PendingCommit, result: Committed, retries: Retries) -> None:
+        try:
+            self._follow_up(pending, result, retries)
+        except Unavailable:
+            raise
+        except Exception as error:
+            logger.exception("cannot act on the result of a commit", extra={"execution": pending.execution})
             if result is not Committed.YES:
-                self._give_up(case, f"internal error: {type(error).__name__}: {error}")
-            return False
+                self._give_up(pending, internal_error(error))
 
-    def _give_up(self, case: PendingCommit, reason: str) -> None:
-        """An event whose decision cannot be written is dead; its execution fails rather than hangs."""
-        for delivery in case.deliveries:
-            self._refusals.reject(delivery, reason)
-        if not case.commit.creates:
-            self._fail(case.execution, reason, case.deliveries[-1])
+    def _follow_up(self, pending: PendingCommit, result: Committed, retries: Retries) -> None:
+        """Complete a commit that was written, or add what to do next to `retries`."""
+        first = pending.deliveries[0]
+        match result:
+            case Committed.YES:
+                pending.log()
+                for delivery, reason in pending.rejected:
+                    self._rejections.reply_or_reject(delivery, reason)
+            case Committed.CONFLICT if not pending.commit.creates:
+                retries.conflicts[pending.execution] = pending.deliveries
+            case Committed.GONE if len(pending.deliveries) > 1:
+                retries.separate += pending.deliveries  # each that is still pending counts alone
+            case Committed.GONE:
+                logger.info("handled by another coordinator", extra=log_fields(first))
+            case Committed.EXISTS if pending.commit.record.schedule is not None:
+                self._log.drop(first)  # this slot of the schedule was already started
+            case Committed.EXISTS | Committed.CONFLICT | Committed.EARLY_SIGNAL | Committed.REPEATED:
+                retries.creations.append((pending, result))
+            case Committed.ORPHAN:
+                self._log.drop(first)
+            case Committed.SPEC_COLLISION:
+                reason = "another document has the same workflow_id: change the spec, for instance its name"
+                self._rejections.dead_letter(first, reason)
 
-    def _bury(self, delivery: Delivery, reason: str) -> None:
-        """An event that nobody survives is dead; what somebody outside said is missed by nobody, but an
-        execution that waits for it fails rather than hangs."""
-        self._refusals.reject(delivery, reason)
+    # ---- giving up
+
+    def _give_up(self, pending: PendingCommit, reason: str) -> None:
+        """Dead-letter the events of a commit that cannot be written, and fail the execution: it must not wait
+        for ever."""
+        for delivery in pending.deliveries:
+            self._rejections.dead_letter(delivery, reason)
+        if not pending.commit.creates:
+            self._fail(pending.execution, reason, pending.deliveries[-1])
+
+    def _reject_undeliverable(self, delivery: Delivery, reason: str) -> None:
+        """Dead-letter an event that kills coordinators. An execution that waits for the event fails, so that
+        it does not wait for ever; no execution waits for an event that was sent from outside."""
+        self._rejections.dead_letter(delivery, reason)
         if isinstance(delivery.event, ResultEvent | LostEvent | TimerEvent | SlotEvent | ContinueEvent):
             self._fail(delivery.event.workflow_execution_id, reason, delivery)
 
@@ -288,145 +355,15 @@ class Coordinator:
                 [record] = self._backend.checkout_many([workflow_execution_id]).values()
                 if not isinstance(record, WorkflowRecord):
                     return
-                changes = fail_workflow(record, failure("internal", reason), self._moment(delivery))
+                changes = fail_workflow(record, make_failure("internal", reason), self._moment(delivery))
                 if self._backend.commit([Commit(record, changes)]) == [Committed.YES]:
                     return
         except Unavailable:
             raise
         except Exception:
-            logger.exception("cannot even fail", extra={"execution": workflow_execution_id})
-
-    def _follow(self, case: PendingCommit, result: Committed) -> bool:
-        """Do what the answer to a commit asks for; True when another writer was first, and it must be decided
-        again."""
-        match result:
-            case Committed.YES:
-                case.log()
-                for delivery, reason in case.rejected:
-                    self._refusals.refuse(delivery, reason)
-            case Committed.CONFLICT if not case.commit.creates:
-                return True
-            case Committed.GONE if len(case.deliveries) > 1:
-                for delivery in case.deliveries:  # whoever is still pending counts by itself
-                    self.handle([delivery])
-            case Committed.GONE:
-                logger.info("answered by another coordinator", extra=log_fields(case.deliveries[0]))
-            case Committed.EXISTS if case.commit.record.schedule is not None:
-                self._log.drop(case.deliveries[0])  # it is the execution of that very slot
-            case Committed.EXISTS | Committed.CONFLICT:
-                self._settle_conflict(case)
-            case Committed.EARLY_SIGNAL:
-                self._settle(self._begun(case.deliveries, has_signals=True))
-            case Committed.ORPHAN:
-                self._log.drop(case.deliveries[0])
-            case Committed.REPEATED:
-                self._repeat(case)
-            case Committed.SPEC_COLLISION:
-                reason = "another document has the same workflow_id: change the spec, for instance its name"
-                self._refusals.reject(case.deliveries[0], reason)
-        return False
-
-    def _decide(self, folded: dict[str, list[Delivery]]) -> list[PendingCommit]:
-        cases = []
-        records = self._backend.checkout_many(list(folded))
-        for workflow_execution_id, deliveries in folded.items():
-            record = records[workflow_execution_id]
-            if isinstance(record, StoreError):
-                dismiss = (
-                    self._refusals.reject_missing
-                    if isinstance(record, RecordNotFound)
-                    else self._refusals.reject
-                )
-                for delivery in deliveries:
-                    dismiss(delivery, str(record))
-            else:
-                cases.append(self._decide_one(record, deliveries))
-        return cases
-
-    def _decide_one(self, record: WorkflowRecord, deliveries: list[Delivery]) -> PendingCommit:
-        # The latest of them: streams are read one after the other, and a timer must not seem early.
-        moment = self._moment(max(deliveries, key=lambda delivery: delivery.at_ms))
-        events = cast("list[StepEvent]", [delivery.event for delivery in deliveries])
-        try:
-            decided = decide(record, events, moment, self._options.jobs_per_commit)
-        except Exception as error:
-            # A defect of ours, or a record that somebody broke. It must stop neither the others nor hide.
-            logger.exception("cannot decide", extra={"execution": record.workflow_execution_id})
-            return self._failed(record, deliveries, f"internal error: {type(error).__name__}: {error}")
-        rejected = dict(decided.rejected)
-        kept = [delivery for position, delivery in enumerate(deliveries) if position not in rejected]
-        replies = {
-            name: answer
-            for position, answer in decided.replies.items()
-            if (name := deliveries[position].reply) is not None
-        }
-        return PendingCommit(
-            build_commit(record, decided.changes, kept, replies),
-            deliveries,
-            [(deliveries[position], reason) for position, reason in rejected.items()],
-        )
-
-    def _failed(self, record: WorkflowRecord, deliveries: list[Delivery], message: str) -> PendingCommit:
-        """The end of an execution that cannot be decided upon; of one that cannot even be ended, its events
-        are refused."""
-        try:
-            changes = fail_workflow(record, failure("internal", message), self._moment(deliveries[-1]))
-        except Exception:
-            logger.exception("cannot even fail", extra={"execution": record.workflow_execution_id})
-            nothing = Commit(record, Changes(deliveries[-1].at_ms))
-            return PendingCommit(nothing, deliveries, [(delivery, message) for delivery in deliveries])
-        return PendingCommit(build_commit(record, changes, deliveries), deliveries)
-
-    # ---- starts
-
-    def _begun(self, deliveries: Sequence[Delivery], has_signals: bool = False) -> list[PendingCommit]:
-        named = self._starts.find_named_workflows(deliveries)
-        cases = (self._start(delivery, named, has_signals) for delivery in deliveries)
-        return [case for case in cases if case is not None]
-
-    def _start(self, delivery: Delivery, named: NamedWorkflows, has_signals: bool) -> PendingCommit | None:
-        try:
-            commit = self._starts.build_creation(delivery, self._moment(delivery), named, has_signals)
-            return PendingCommit(commit, [delivery])
-        except Unavailable:
-            raise
-        except InvalidSpec as error:
-            details = [problem.as_dict() for problem in error.problems]
-            self._refusals.reject(
-                delivery, f"invalid: {error}", {"ok": False, "reason": str(error), "problems": details}
+            logger.exception(
+                "could not mark the execution failed", extra={"execution": workflow_execution_id}
             )
-        except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError) as error:
-            self._refusals.reject(delivery, str(error))
-        except Exception as error:
-            logger.exception("cannot start", extra=log_fields(delivery))
-            self._refusals.reject(delivery, f"internal error: {type(error).__name__}: {error}")
-        return None
-
-    def _repeat(self, case: PendingCommit) -> None:
-        """A start that came before is answered with what came of it: once is enough."""
-        answer = self._starts.reply_to_repeated(case.commit)
-        if answer is None:
-            self.handle(case.deliveries)  # its window has just ended
-        else:
-            self._log.answer(case.deliveries[0], answer)
-
-    def _settle_conflict(self, case: PendingCommit) -> None:
-        """The id that a start asks for is taken: its policy says what then."""
-        delivery = case.deliveries[0]
-        policy = cast("StartEvent", delivery.event).conflict_policy
-        try:
-            if case.conflicts >= self._options.max_conflicts:
-                raise ExecutionIdConflict(
-                    case.commit.record.execution_id, ", and it keeps changing hands: start again"
-                )
-            settled = resolve_conflict(self._backend, case.commit, policy, self._moment(delivery))
-        except ExecutionIdConflict as error:
-            self._refusals.reject(delivery, str(error))
-            return
-        if isinstance(settled, WorkflowRecord):
-            self._log.answer(delivery, existing_execution_reply(settled))
-        else:
-            self._settle([PendingCommit(settled, case.deliveries, conflicts=case.conflicts + 1)])
 
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)

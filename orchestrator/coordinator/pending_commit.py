@@ -1,16 +1,16 @@
-"""Cases: what a coordinator has decided upon events and not committed yet."""
+"""PendingCommit: a decision of the coordinator that is not written yet."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.events import ControlEvent, SignalEvent, SlotEvent
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.backend.ports import Commit, Delivery
+from orchestrator.backend.ports import Commit, Committed, Delivery
 
 logger = logging.getLogger(__name__)
 
@@ -18,27 +18,35 @@ MAX_LOGGED_ID_CHARS = 300
 
 
 def log_fields(delivery: Delivery) -> dict[str, str | int]:
-    """What a line of the log says of an event: its entry, and of whom it speaks as far as it says so."""
-    said, found = delivery.fields, dict[str, str | int](event=delivery.ref.entry_id)
-    if execution := said.get("execution") or said.get("execution_id"):
+    """The fields of a log line about an event: its entry id, and the execution and step that it names."""
+    fields, found = delivery.fields, dict[str, str | int](event=delivery.ref.entry_id)
+    if execution := fields.get("execution") or fields.get("execution_id"):
         found["execution"] = execution[:MAX_LOGGED_ID_CHARS]
-    if step := said.get("step"):
+    if step := fields.get("step"):
         found["step"] = step[:MAX_LOGGED_ID_CHARS]
-    numbers = {name: said[name] for name in ("run_id", "attempt") if name in said}
+    numbers = {name: fields[name] for name in ("run_id", "attempt") if name in fields}
     return found | {name: int(text) for name, text in numbers.items() if text.isdecimal() and len(text) < 16}
 
 
-def rejection_text(reason: str, answer: Mapping[str, Any]) -> str:
-    """Why something is refused, without values: problems by their places and codes, as their messages quote
-    what stands there."""
-    return ", ".join(f"{one['path']} [{one['code']}]" for one in answer.get("problems", ())) or reason
+def rejection_text(reason: str, reply: Mapping[str, Any]) -> str:
+    """The reason of a rejection without values, for the log. The messages of problems quote values, so their
+    paths and codes are used instead."""
+    return ", ".join(f"{one['path']} [{one['code']}]" for one in reply.get("problems", ())) or reason
+
+
+def internal_error(error: Exception) -> str:
+    """The reason of a rejection or failure that a defect of ours, or damaged data, has caused."""
+    return f"internal error: {type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
-    """A commit, and the deliveries it was decided upon. Those that are `refused` are so only when it is
-    written: then they were judged upon the record as it is, and not as somebody remembered it. `conflicts` is
-    how often a creation has met its id taken."""
+    """A commit, and the deliveries that it was decided on.
+
+    Events in `rejected` are rejected only after the commit is written: then they were checked against the
+    record as it is, and not against a stale copy. `conflicts` counts how often a creation found its
+    execution id taken.
+    """
 
     commit: Commit
     deliveries: list[Delivery]
@@ -50,25 +58,38 @@ class PendingCommit:
         return self.commit.record.workflow_execution_id
 
     def log(self) -> None:
-        """A line for what was committed; who debugs gets one for each move of a step too, and nobody gets any
-        values."""
+        """Log what was committed, without values: an INFO line, and a DEBUG line per step transition."""
         if not logger.isEnabledFor(logging.INFO):
             return
         changes = self.commit.changes
-        whose = {"execution": self.execution, "event": self.deliveries[-1].ref.entry_id}
+        subject = {"execution": self.execution, "event": self.deliveries[-1].ref.entry_id}
         status = {"status": str(changes.fields["status"])} if "status" in changes.fields else {}
         logger.info(
             "%d events, %d steps changed, %d jobs",
             len(self.deliveries) - len(self.rejected),
             len(changes.steps),
             len(changes.jobs),
-            extra={**whose, **status},
+            extra={**subject, **status},
         )
         if logger.isEnabledFor(logging.DEBUG):
-            for move in changes.history:
-                if "step" in move and "to" in move:
-                    of_step = {name: move[name] for name in ("step", "run_id", "attempt")}
-                    logger.debug("%s -> %s", move["from"], move["to"], extra={**whose, **of_step})
+            for entry in changes.history:
+                if "step" in entry and "to" in entry:
+                    step = {name: entry[name] for name in ("step", "run_id", "attempt")}
+                    logger.debug("%s -> %s", entry["from"], entry["to"], extra={**subject, **step})
+
+
+@dataclass(slots=True)
+class Retries:
+    """What a round of commits did not write.
+
+    `conflicts` are events to decide again on the changed record, by execution. `creations` were refused with
+    a result that asks for another try. `separate` are events to handle one by one, because another
+    coordinator has already handled one of the events that they shared a commit with.
+    """
+
+    conflicts: dict[str, list[Delivery]] = field(default_factory=dict)
+    creations: list[tuple[PendingCommit, Committed]] = field(default_factory=list)
+    separate: list[Delivery] = field(default_factory=list)
 
 
 def build_commit(
@@ -77,13 +98,14 @@ def build_commit(
     deliveries: Sequence[Delivery],
     replies: Mapping[str, dict[str, Any]] | None = None,
 ) -> Commit:
-    """Results are fenced by their tokens; a signal would count twice if two coordinators held it, and so
-    would the word of an operator. That a place was given is so only in a Redis that remembers having said it:
-    one that was put back has perhaps another holder."""
-    require_pending = [
+    """A commit that acknowledges these events.
+
+    Results are fenced by their tokens. A signal or a control must still be pending: it would count twice if
+    two coordinators held it. A slot event must be too: after a rollback of Redis the slot may have another
+    holder, and only a Redis that still has the event has granted it.
+    """
+    pending_refs = [
         one.ref for one in deliveries if isinstance(one.event, SignalEvent | ControlEvent | SlotEvent)
     ]
     events = [delivery.ref for delivery in deliveries]
-    return Commit(
-        record, changes, events=events, require_pending=require_pending, replies=dict(replies or {})
-    )
+    return Commit(record, changes, events=events, pending_refs=pending_refs, replies=dict(replies or {}))

@@ -1,4 +1,4 @@
-"""Chores: what a process does every so often, between other things."""
+"""PeriodicTask: a task that a loop runs at intervals, between its other work."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 
 class PeriodicTask:
-    """Something that is done when its time has come again, and somebody asks."""
+    """Runs `task` when it is called and at least `every_s` have passed since the last run."""
 
-    def __init__(self, every_s: float, do: Callable[[], object]) -> None:
-        self._every_s, self._do = every_s, do
-        self._due = 0.0
+    def __init__(self, every_s: float, task: Callable[[], object]) -> None:
+        self._every_s, self._task = every_s, task
+        self._due_at = 0.0
 
     def run_if_due(self) -> None:
         now = time.monotonic()
-        if now >= self._due:
-            self._due = now + self._every_s
-            self._do()
+        if now >= self._due_at:
+            self._due_at = now + self._every_s
+            self._task()

@@ -1,4 +1,4 @@
-"""Refusals: events that lead to no commit, each acknowledged with a reason for whoever looks for one."""
+"""Rejections: events that lead to no commit. Each is acknowledged, with a reply or a dead letter."""
 
 from __future__ import annotations
 
@@ -11,32 +11,38 @@ from orchestrator.coordinator.pending_commit import log_fields, rejection_text
 
 logger = logging.getLogger(__name__)
 
+MAX_LOGGED_REASON_CHARS = 500
+
 
 class Rejections:
     def __init__(self, log: EventLog) -> None:
         self._log = log
 
     def reject_missing(self, delivery: Delivery, reason: str) -> None:
-        """An execution is not there. One that was found by its short id a moment ago was forgotten: Redis was
-        put back, its start comes again, and what is said to it is kept until then."""
+        """Reject an event of an execution that does not exist.
+
+        A signal by the short id is kept instead: the execution existed a moment ago, so Redis was rolled
+        back, and its start is delivered again.
+        """
         event = delivery.event
         if isinstance(event, SignalEvent) and "#" not in event.workflow_execution_id:
             self._log.keep_early_signal(delivery)
         else:
-            self.refuse(delivery, reason)
+            self.reply_or_reject(delivery, reason)
 
-    def refuse(self, delivery: Delivery, reason: str) -> None:
-        """What cannot be done; a parent that cancels its child does not mind whether it could be, and whoever
-        waits for an answer has it: nobody else need look into it."""
+    def reply_or_reject(self, delivery: Delivery, reason: str) -> None:
+        """Reject an event: its sender gets a reply if it waits for one, else the event becomes a dead letter.
+        A parent that cancels its child does not need to know whether that was possible."""
         if isinstance(delivery.event, ControlEvent) and delivery.event.is_from_parent:
             self._log.drop(delivery)
-        elif delivery.reply is not None:
-            logger.info("refused: %s", reason[:500], extra=log_fields(delivery))
-            self._log.answer(delivery, {"ok": False, "reason": reason})
+        elif delivery.reply_to is not None:
+            logger.info("rejected: %s", reason[:MAX_LOGGED_REASON_CHARS], extra=log_fields(delivery))
+            self._log.reply(delivery, {"ok": False, "reason": reason})
         else:
-            self.reject(delivery, reason)
+            self.dead_letter(delivery, reason)
 
-    def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
-        words = rejection_text(reason, answer or {})
-        logger.warning("rejected from %s: %s", delivery.ref.stream, words[:500], extra=log_fields(delivery))
-        self._log.reject(delivery, reason, answer)
+    def dead_letter(self, delivery: Delivery, reason: str, reply: dict[str, Any] | None = None) -> None:
+        """Move an event to the dead letters."""
+        text = rejection_text(reason, reply or {})[:MAX_LOGGED_REASON_CHARS]
+        logger.warning("rejected from %s: %s", delivery.ref.stream, text, extra=log_fields(delivery))
+        self._log.reject(delivery, reason, reply)

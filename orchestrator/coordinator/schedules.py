@@ -1,14 +1,13 @@
-"""Schedules as a coordinator serves them: look, decide, commit, as often as somebody says that there is
-something to see.
+"""Schedules: the coordinator loads a schedule, decides what to start, and commits that.
 
-    a slot comes: timer ─▸ event ─┐
-    an execution ends ────▸ event ─┼─▸ look ▸ fire ▸ commit (schedule, timer, starts, acknowledgement)
-    a start is refused ───▸ event ─┘
+    a slot is due ──────▸ event ─┐
+    an execution ends ──▸ event ─┼─▸ load ▸ fire ▸ commit (schedule, timer, starts, acknowledgement)
+    a start is rejected ▸ event ─┘
 
-An event is a hint and nothing more: what is done follows from the schedule, the clock and the executions
-that are open. So it may come twice, late or for nothing. A commit is written whole, and only if its event is
-still pending and nobody has changed the schedule: a slot is never started twice, by however many
-coordinators, and one that was not handled is found by whoever looks next.
+An event is only a hint: what to start follows from the schedule, the clock and the open executions. So it may
+arrive twice, late or without need. A commit is written whole, and only if its event is still pending and the
+schedule has not changed. So a slot is never started twice, however many coordinators run, and a slot that was
+not handled is found by the next event.
 """
 
 from __future__ import annotations
@@ -31,27 +30,28 @@ class Schedules:
         self._store, self._log = store, log
 
     def handle(self, delivery: Delivery) -> None:
-        """Do what a schedule has to do by now."""
+        """Start what a schedule has to start by now."""
         try:
             self._handle(delivery, cast("ScheduleEvent", delivery.event).name)
         except Unavailable:
             raise
         except Exception as error:
-            logger.exception("cannot look at a schedule: %s", delivery.fields)
+            logger.exception("cannot handle a schedule: %s", delivery.fields)
             self._log.reject(delivery, f"internal error: {type(error).__name__}: {error}")
 
     def _handle(self, delivery: Delivery, name: str) -> None:
         for _ in range(MAX_CONFLICTS):
-            kept = self._store.find(name)
-            if kept is None:
-                self._log.drop(delivery)  # it was removed while one of its executions was open
+            stored = self._store.find(name)
+            if stored is None:
+                self._log.drop(delivery)  # the schedule was removed while one of its executions was open
                 return
-            # An event that was raised in time and handled late is in time; none is ahead of the clock.
-            before, now_ms = kept.schedule, min(delivery.at_ms, kept.now_ms)
+            # An event that was published in time and handled late is in time; none is ahead of the clock.
+            before, now_ms = stored.schedule, min(delivery.at_ms, stored.now_ms)
             after, starts = fire(before, now_ms, self._store.find_open(before.open))
             due_ms = wake_ms(after, now_ms)
-            result = self._store.commit(kept, after, starts, due_ms, delivery.ref)
+            result = self._store.commit(stored, after, starts, due_ms, delivery.ref)
             if result is not Committed.CONFLICT:
                 logger.info("schedule %s: %s", name, ", ".join(starts) or "nothing to start")
                 return
-        logger.warning("the schedule %r kept changing under us", name)  # whoever reclaims it begins afresh
+        # Not acknowledged: the event is reclaimed, and handled again then.
+        logger.warning("the schedule %r changed during every commit", name)

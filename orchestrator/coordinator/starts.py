@@ -1,26 +1,38 @@
-"""Starts: the spec that a start means, and the commit that would create its execution.
+"""Starts: the commits that create executions.
 
-A start comes from a producer, or from a parent that asks for its child. Nothing is written here: the
-coordinator commits, and answers what is refused.
+    build_all(starts)          a creation for each start that is valid; the others are rejected
+    retry(creation, result)    a creation that was not written: the next one to try, or a reply or rejection
+
+A start comes from a producer, or from a parent that starts its child. Nothing is created here: the
+coordinator commits.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
 from orchestrator.application.engine.create import UnknownWorkflow, child_spec, new_record
 from orchestrator.application.engine.transitions import decide
-from orchestrator.application.errors import InvalidEvent, InvalidSpec, Unavailable
+from orchestrator.application.errors import InvalidEvent, InvalidSpec, NoRoute, StoreError, Unavailable
 from orchestrator.application.records.events import Moment, Parent, StartEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.model import ChildSpec, LoadedSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.spec.validation import check_inputs, load_spec
 from orchestrator.backend.backend import Backend
-from orchestrator.backend.ports import Commit, Definitions, Delivery, EventLog
+from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
+from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
+from orchestrator.backend.spec_cache import SpecCache
+from orchestrator.coordinator.options import CoordinatorOptions
+from orchestrator.coordinator.pending_commit import PendingCommit, internal_error, log_fields
+from orchestrator.coordinator.rejections import Rejections
+
+logger = logging.getLogger(__name__)
+
+SPEC_CACHE_SIZE = 256
 
 Reply = dict[str, Any]
 NamedWorkflows = Mapping[str, str | None]
@@ -34,32 +46,61 @@ class Starts:
         log: EventLog,
         definitions: Definitions,
         routes: TagRoutes,
-        jobs_per_commit: int,
+        options: CoordinatorOptions,
+        moment: Callable[[Delivery], Moment],
     ) -> None:
         self._backend, self._log, self._definitions = backend, log, definitions
-        self._routes, self._jobs_per_commit = routes, jobs_per_commit
-        self._specs = SpecCache()
+        self._routes, self._options, self._moment = routes, options, moment
+        self._rejections = Rejections(log)
+        self._specs = SpecCache[str](SPEC_CACHE_SIZE)
 
-    def find_named_workflows(self, deliveries: Sequence[Delivery]) -> NamedWorkflows:
-        """The registered workflows that some starts name, looked up at once."""
+    # ---- creations
+
+    def build_all(self, deliveries: Sequence[Delivery], has_signals: bool = False) -> list[PendingCommit]:
+        """The creations of some starts; a start that is invalid is rejected.
+
+        Few executions have signals before they are created. So signals are only loaded with `has_signals`,
+        after the store has found some (Committed.EARLY_SIGNAL).
+        """
+        named = self._find_named_workflows(deliveries)
+        creations = (self._build_or_reject(delivery, named, has_signals) for delivery in deliveries)
+        return [creation for creation in creations if creation is not None]
+
+    def _find_named_workflows(self, deliveries: Sequence[Delivery]) -> NamedWorkflows:
+        """The registered workflows that some starts name, in one round trip."""
         events = (cast("StartEvent", delivery.event) for delivery in deliveries)
         names = list({event.workflow: None for event in events if event.workflow is not None})
         try:
-            return dict(zip(names, self._definitions.named(names), strict=True)) if names else {}
+            return dict(zip(names, self._definitions.find_workflow_ids(names), strict=True)) if names else {}
         except Unavailable:
             raise
-        except Exception:  # each is asked for by itself then: it must not harm the others
+        except Exception:  # then each name is looked up by itself, and an error fails only its own start
             return {}
+
+    def _build_or_reject(
+        self, delivery: Delivery, named: NamedWorkflows, has_signals: bool
+    ) -> PendingCommit | None:
+        try:
+            commit = self.build_creation(delivery, self._moment(delivery), named, has_signals)
+            return PendingCommit(commit, [delivery])
+        except Unavailable:
+            raise
+        except InvalidSpec as error:
+            problems = [problem.as_dict() for problem in error.problems]
+            reply = {"ok": False, "reason": str(error), "problems": problems}
+            self._rejections.dead_letter(delivery, f"invalid: {error}", reply)
+        except (InvalidEvent, UnknownWorkflow, NoRoute, StoreError) as error:
+            self._rejections.dead_letter(delivery, str(error))
+        except Exception as error:
+            logger.exception("cannot start an execution", extra=log_fields(delivery))
+            self._rejections.dead_letter(delivery, internal_error(error))
+        return None
 
     def build_creation(
         self, delivery: Delivery, moment: Moment, named: NamedWorkflows, has_signals: bool = False
     ) -> Commit:
-        """The commit that creates what a start asks for. Raises InvalidEvent, InvalidSpec, UnknownWorkflow,
-        NoRoute or StoreError when there is nothing that could be created.
-
-        Few executions have signals before they begin: without `has_signals` none are looked for, and the
-        store says when there are some (AGAIN).
-        """
+        """The commit that creates the execution of a start. Raises InvalidEvent, InvalidSpec,
+        UnknownWorkflow, NoRoute or StoreError when it cannot be created."""
         event = cast("StartEvent", delivery.event)
         loaded = self._spec_of(event, named)
         self._routes.queues(loaded.spec)
@@ -72,78 +113,105 @@ class Starts:
             record.signals = self._log.load_early_signals(execution_id)
         self._backend.load_shared_values([record])
         if record.parent is None:
-            record.shared["global"] = {}  # what is there is of another that had this id
-        changes = decide(record, [], moment, self._jobs_per_commit).changes
-        commit = Commit(record, changes, events=[delivery.ref], require_pending=[delivery.ref], creates=True)
+            record.shared["global"] = {}  # any stored values belong to an earlier execution with this id
+        changes = decide(record, [], moment, self._options.jobs_per_commit).changes
+        commit = Commit(record, changes, events=[delivery.ref], pending_refs=[delivery.ref], creates=True)
         if event.parent is None:
             commit.replies = {delivery.ref.entry_id: _accepted(record.workflow_execution_id)}
         if event.idempotency_root is not None:
-            commit.root = (event.idempotency_root, event.idempotency_window_s)
+            commit.idempotency_root = (event.idempotency_root, event.idempotency_window_s)
         return commit
 
     def _spec_of(self, event: StartEvent, named: NamedWorkflows) -> LoadedSpec:
         if event.spec is not None:
-            return self._specs.load(event.spec)
+            return self._load_spec(event.spec)
         name = event.workflow or ""
         if event.parent is not None:
             child = self._child_of(event.parent)
             if child.loaded is not None:
                 return child.loaded
             name = child.name or ""
-        workflow_id = named[name] if name in named else self._definitions.named([name])[0]
+        workflow_id = named[name] if name in named else self._definitions.find_workflow_ids([name])[0]
         if workflow_id is None:
             raise UnknownWorkflow(name)
         return self._definitions.spec(workflow_id)
 
     def _child_of(self, parent: Parent) -> ChildSpec:
-        """Anybody can send what looks like the word of a parent, and name whatever they like."""
+        """The child that the parent's step describes. The event may be forged, so the step is checked."""
         loaded = self._definitions.spec(parent.execution.partition("#")[0])
         position = loaded.graph.index.get(parent.step_id)
         if position is None or loaded.spec.steps[position].child is None:
             raise InvalidEvent(f"workflow {parent.execution!r} has no step {parent.step_id!r} with a child")
         return child_spec(loaded, parent.step_id)
 
-    def reply_to_repeated(self, commit: Commit) -> Reply | None:
-        """What became of the first start under the same idempotency root; None when its window has ended."""
-        assert commit.root is not None, "only a root makes a start a repeated one"
-        first = self._backend.shared_state.find_by_root(commit.root[0])
+    def _load_spec(self, text: str) -> LoadedSpec:
+        """Check a spec, or return the cached one: producers send the same text many times."""
+        loaded = self._specs.get(text)
+        if loaded is None:
+            loaded = load_spec(text)
+            self._specs.put(text, loaded)
+        return loaded
+
+    # ---- creations that were not written
+
+    def retry(self, pending: PendingCommit, result: Committed) -> PendingCommit | None:
+        """The creation to try after one was not written; None when the start was answered or rejected."""
+        if result is Committed.EARLY_SIGNAL:
+            return next(iter(self.build_all(pending.deliveries, has_signals=True)), None)
+        if result is Committed.REPEATED:
+            return self._retry_repeated(pending)
+        return self._resolve_conflict(pending)
+
+    def _resolve_conflict(self, pending: PendingCommit) -> PendingCommit | None:
+        """The execution id of a start is taken: replace that execution, reply with it, or reject the
+        start."""
+        delivery = pending.deliveries[0]
+        policy = cast("StartEvent", delivery.event).conflict_policy
+        try:
+            if pending.conflicts >= self._options.max_conflicts:
+                raise ExecutionIdConflict(
+                    pending.commit.record.execution_id, ", and it keeps changing hands: start again"
+                )
+            resolved = resolve_conflict(self._backend, pending.commit, policy, self._moment(delivery))
+        except ExecutionIdConflict as error:
+            self._rejections.dead_letter(delivery, str(error))
+            return None
+        if isinstance(resolved, WorkflowRecord):
+            self._log.reply(delivery, _existing_execution_reply(resolved))
+            return None
+        return PendingCommit(resolved, pending.deliveries, conflicts=pending.conflicts + 1)
+
+    def _retry_repeated(self, pending: PendingCommit) -> PendingCommit | None:
+        """Reply to a start whose idempotency root is in use; create it again if the window has just ended."""
+        reply = self._reply_to_repeated(pending.commit)
+        if reply is None:
+            return next(iter(self.build_all(pending.deliveries)), None)
+        self._log.reply(pending.deliveries[0], reply)
+        return None
+
+    def _reply_to_repeated(self, commit: Commit) -> Reply | None:
+        """The first execution under the same idempotency root; None when its window has ended."""
+        assert commit.idempotency_root is not None, "a start without a root cannot be a repeated one"
+        first = self._backend.shared_state.find_by_root(commit.idempotency_root[0])
         if first is None:
             return None
         [record] = self._backend.checkout_many([first]).values()
         if isinstance(record, WorkflowRecord):
-            return existing_execution_reply(record)
+            return _existing_execution_reply(record)
         return {**_accepted(first), "existing": True}
 
 
-class SpecCache:
-    """Specs by their text: a producer sends the same one again and again, and checking it costs."""
-
-    def __init__(self, kept: int = 256) -> None:
-        self._kept = kept
-        self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
-
-    def load(self, text: str) -> LoadedSpec:
-        if text in self._specs:
-            self._specs.move_to_end(text)
-            return self._specs[text]
-        loaded = load_spec(text)
-        self._specs[text] = loaded
-        if len(self._specs) > self._kept:
-            self._specs.popitem(last=False)
-        return loaded
-
-
 def execution_id_for_start(delivery: Delivery) -> str:
-    """Made from the start's own id, so that the same start makes the same execution."""
+    """An execution id derived from the start's entry id, so that the same start gets the same execution."""
     milliseconds, _, sequence = delivery.ref.entry_id.partition("-")
     at = datetime.fromtimestamp(delivery.at_ms // 1000, UTC)
     return f"{at:%Y%m%dT%H%M%S}-{int(milliseconds) % 1000:03x}{int(sequence):x}"
 
 
-def existing_execution_reply(record: WorkflowRecord) -> Reply:
-    """What a start hears that began nothing: the execution that is there, and its result if it has one."""
-    answer = {**_accepted(record.workflow_execution_id), "existing": True, "status": record.status.value}
-    return answer | ({"outcome": record.outcome, "error": record.error} if record.is_final else {})
+def _existing_execution_reply(record: WorkflowRecord) -> Reply:
+    """The reply to a start that created nothing: the existing execution, and its result if it has one."""
+    reply = {**_accepted(record.workflow_execution_id), "existing": True, "status": record.status.value}
+    return reply | ({"outcome": record.outcome, "error": record.error} if record.is_final else {})
 
 
 def _accepted(workflow_execution_id: str) -> Reply:

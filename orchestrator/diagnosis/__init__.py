@@ -1,8 +1,8 @@
-"""What an operator asks: why does this not get on, is everything in order, is this process well.
+"""Answers an operator's questions: why is this execution stuck, is the system in order, is a process healthy.
 
-Nothing here writes. `why` adds what only Redis knows to the reasons of a record
-(`application/explain/reasons.py`),
-`examine` looks at all of a Redis and those who serve it, and `health` is for probes.
+Nothing here writes to Redis. `why` adds what Redis shows to the reasons of a record
+(`application/explain/reasons.py`), `run_checks` checks a Redis server and the processes that use it, and
+`health` is for probes.
 """
 
 from orchestrator.deprecation import renamed_names

@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The result of one check of `doctor`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: how it is, what was found, and what to do unless it is well."""
+    """What one check found, how serious it is, and what to do unless it is ok."""
 
     name: str
     level: Level

@@ -1,4 +1,7 @@
-"""Concurrency keys: who has the places that somebody stands in line for, and whether they give them back."""
+"""Explains why a step or an execution waits for a concurrency slot.
+
+Names the holders of the key, and reports whether they will release their slots.
+"""
 
 from __future__ import annotations
 
@@ -18,86 +21,96 @@ from orchestrator.redis_rq.keys import slot_member
 from orchestrator.redis_rq.queries.inspection import SlotEntry
 
 Ancestors = Sequence[tuple[str, str]]
-"""The executions above one, each with the step that waits for what is below it."""
+"""The ancestors of an execution, each with the step that waits for its child."""
 
 
 def explain_slot(
-    snapshot: RedisSnapshot, record: WorkflowRecord, step_id: str, slot: Slot, above: Ancestors
+    snapshot: RedisSnapshot, record: WorkflowRecord, step_id: str, slot: Slot, ancestors: Ancestors
 ) -> list[Reason]:
-    """Why a step, or the execution itself (""), has no place under its key yet."""
+    """Explain why a step, or the execution itself (`""`), does not have its concurrency slot yet."""
     keys, weid = snapshot.keys, record.workflow_execution_id
-    who = describe_unit(step_id)
-    mine = slot_member(slot.limit, keys.events_of(weid), weid, step_id, slot.token)
-    held, line = snapshot.places(slot.key)
-    if any(place.member == mine for place in held):
-        words = f"{who} was given its place under {slot.key!r}; no coordinator has handled that event yet"
+    subject = describe_unit(step_id)
+    member = slot_member(slot.limit, keys.events_of(weid), weid, step_id, slot.token)
+    holders, waiters = snapshot.slot_holders_and_waiters(slot.key)
+    if any(holder.member == member for holder in holders):
+        words = f"{subject} was granted its slot of {slot.key!r}; no coordinator has handled that event yet"
         return [Reason(RedisReasonCode.SLOT_GRANTED, words, step_id)]
-    before = snapshot.waiter_rank(slot.key, mine)
-    if before is None:
-        words = f"{who} does not stand in the line of {slot.key!r}, so it would wait for ever"
+    rank = snapshot.waiter_rank(slot.key, member)
+    if rank is None:
+        words = f"{subject} is not registered as a waiter of the key {slot.key!r}, so it would wait forever"
         return [Reason(RedisReasonCode.SLOT_LOST, words, step_id, advice=REPAIR_ADVICE)]
-    if before == 0 and len(held) < slot.limit:
-        words = f"{len(held)} of {slot.limit} places under {slot.key!r} are taken, and {who} gets none"
-        return [Reason(RedisReasonCode.SLOT_LOST, words, step_id, advice=REPAIR_ADVICE)]
-    found = [_holders(snapshot, step_id, slot, held, line, before)]
-    gone = _gone(snapshot, held)
-    if gone:
-        names = join_names(_named(place) for place in gone)
+    if rank == 0 and len(holders) < slot.limit:
         words = (
-            f"the key {slot.key!r} of {who} is held by {names}, which ended or is gone and gives nothing back"
+            f"only {len(holders)} of {slot.limit} slots of {slot.key!r} are taken, but {subject}, the first"
+            " waiter, was not granted one"
+        )
+        return [Reason(RedisReasonCode.SLOT_LOST, words, step_id, advice=REPAIR_ADVICE)]
+    found = [_describe_holders(snapshot, step_id, slot, holders, waiters, rank)]
+    gone = _find_gone_holders(snapshot, holders)
+    if gone:
+        words = (
+            f"the key {slot.key!r} of {subject} is held by {_join_entries(gone)}, which has ended or no"
+            " longer exists and will not release it"
         )
         found.append(Reason(RedisReasonCode.HOLDER_GONE, words, step_id, advice=REPAIR_ADVICE))
-    if held and all((place.execution, place.step) in _blocking(above) for place in held):
+    blocking = _holders_that_wait_for_child(ancestors)
+    if holders and all((holder.execution, holder.step) in blocking for holder in holders):
         words = (
-            f"the key {slot.key!r} of {who} is held by {join_names(_named(place) for place in held)}, which"
-            " waits for this execution to end: both wait for ever"
+            f"the key {slot.key!r} of {subject} is held by {_join_entries(holders)}, which waits for this"
+            " execution to end: this is a deadlock"
         )
-        advice = f"cancel it, and give parent and child different keys, or a limit above {slot.limit}"
+        advice = f"cancel it; use different keys for parent and child, or a limit above {slot.limit}"
         found.append(Reason(RedisReasonCode.DEADLOCK, words, step_id, advice=advice))
     return found
 
 
-def _holders(
+def _describe_holders(
     snapshot: RedisSnapshot,
     step_id: str,
     slot: Slot,
-    held: Sequence[SlotEntry],
-    line: Sequence[SlotEntry],
-    before: int,
+    holders: Sequence[SlotEntry],
+    waiters: Sequence[SlotEntry],
+    rank: int,
 ) -> Reason:
-    taken = [f"{_named(place)} (for {format_duration(snapshot.now - place.at)})" for place in held]
-    first = f", {_named(line[0])} first" if before else ""
+    held = join_names(
+        f"{_describe_entry(holder)} (for {format_duration(snapshot.now - holder.at)})" for holder in holders
+    )
+    first = f", first {_describe_entry(waiters[0])}" if rank else ""
     words = (
-        f"the key {slot.key!r} of {describe_unit(step_id)} is held by {join_names(taken)};"
-        f" {before} stand before it in line{first}"
+        f"the key {slot.key!r} of {describe_unit(step_id)} is held by {held};"
+        f" waiters ahead of it: {rank}{first}"
     )
     return Reason(RedisReasonCode.HOLDERS, words, step_id)
 
 
-def _blocking(above: Ancestors) -> set[tuple[str, str]]:
-    """Those who give their place back no earlier than their child has ended."""
-    return {(execution, step) for execution, waiting in above for step in ("", waiting)}
+def _holders_that_wait_for_child(ancestors: Ancestors) -> set[tuple[str, str]]:
+    """Return the ancestors, and their steps, that keep a slot until their child has ended."""
+    return {(execution, step) for execution, waiting in ancestors for step in ("", waiting)}
 
 
-def _gone(snapshot: RedisSnapshot, held: Sequence[SlotEntry]) -> list[SlotEntry]:
-    """Holders whose record is not there, has ended, or does not know of the place."""
+def _find_gone_holders(snapshot: RedisSnapshot, holders: Sequence[SlotEntry]) -> list[SlotEntry]:
+    """Return the holders whose record does not exist, has ended, or does not have the slot."""
     with translate_errors(), snapshot.client.pipeline(transaction=False) as pipe:
-        for place in held:
-            field = f"step:{place.step}" if place.step else "slot"
-            pipe.hmget(snapshot.keys.workflow(place.execution), "status", field)
+        for holder in holders:
+            field = f"step:{holder.step}" if holder.step else "slot"
+            pipe.hmget(snapshot.keys.workflow(holder.execution), "status", field)
         found = execute_pipeline(pipe)
-    return [place for place, stored in zip(held, found, strict=True) if not _knows(place, stored)]
+    return [holder for holder, stored in zip(holders, found, strict=True) if not _has_slot(holder, stored)]
 
 
-def _knows(place: SlotEntry, stored: Any) -> bool:
+def _has_slot(holder: SlotEntry, stored: Any) -> bool:
     if isinstance(stored, Exception) or stored[0] in (None, *FINAL_WORKFLOW_STATUSES):
         return False
     with suppress(ValueError, TypeError, AttributeError):
-        known = json.loads(stored[1] or "null")
-        slot = known.get("slot") if place.step else known
-        return bool(slot.get("token") == place.token)
+        value = json.loads(stored[1] or "null")
+        slot = value.get("slot") if holder.step else value
+        return bool(slot.get("token") == holder.token)
     return False
 
 
-def _named(place: SlotEntry) -> str:
-    return f"step {place.step} of {place.execution_id}" if place.step else place.execution_id
+def _join_entries(entries: Sequence[SlotEntry]) -> str:
+    return join_names(_describe_entry(entry) for entry in entries)
+
+
+def _describe_entry(entry: SlotEntry) -> str:
+    return f"step {entry.step} of {entry.execution_id}" if entry.step else entry.execution_id

@@ -1,4 +1,4 @@
-"""Dispatches that are out: where the job is, who would take it, and whether anybody beats for it."""
+"""Explains where a dispatched job is: in its queue, taken by a worker, running under a lease, or lost."""
 
 from __future__ import annotations
 
@@ -16,60 +16,62 @@ from orchestrator.redis_rq.queries.rq_workers import queue_position
 
 
 def explain_dispatch(
-    snapshot: RedisSnapshot, record: WorkflowRecord, unit: str, step: StepRecord, told: set[str]
+    snapshot: RedisSnapshot, record: WorkflowRecord, unit: str, step: StepRecord, explained_queues: set[str]
 ) -> list[Reason]:
-    """Where the job of a unit is. `told` are the queues whose workers were spoken of before."""
+    """Explain where the job of a unit is. The workers of a queue are explained only once: `explained_queues`
+    collects the queues."""
     with translate_errors():
         score: Any = snapshot.client.zscore(
             snapshot.keys.leases, lease_of_step(record.workflow_execution_id, unit, step)
         )
-    place, subject = queue_position(snapshot, step.token or ""), describe_unit(unit)
+    position, subject = queue_position(snapshot, step.token or ""), describe_unit(unit)
     if score is None:
         words = (
-            f"{subject} has no lease: its end is on its way to a coordinator, or nobody would notice that it"
-            " was lost"
+            f"{subject} has no lease: either its result is on its way to a coordinator, or the loss of its"
+            " worker would not be noticed"
         )
-        return [
-            Reason(RedisReasonCode.LEASE_MISSING, words, unit, advice=f"if that stays so, {REPAIR_ADVICE}")
-        ]
-    if place is not None and place[1] is not None:
-        queue, before = place[0], place[1]
-        words = f"the job of {subject} waits in the queue {queue}; {before} stand before it"
-        workers = [] if queue in told else _about_workers(snapshot, queue, unit)
-        told.add(queue)
+        advice = f"if this does not change, {REPAIR_ADVICE}"
+        return [Reason(RedisReasonCode.LEASE_MISSING, words, unit, advice=advice)]
+    if position is not None and position[1] is not None:
+        queue, ahead = position[0], position[1]
+        words = f"the job of {subject} is in the queue {queue}; jobs ahead of it: {ahead}"
+        workers = [] if queue in explained_queues else _explain_workers(snapshot, queue, unit)
+        explained_queues.add(queue)
         return [Reason(RedisReasonCode.QUEUED, words, unit), *workers]
     if score >= FIRST_SEQUENCE or score % 1:
-        where = f" {place[0]}" if place is not None else ""
-        term = (
-            ""
-            if score >= FIRST_SEQUENCE
-            else f"; it counts as lost in {format_duration(score - snapshot.now)}"
-        )
-        words = f"the job of {subject} has left the queue{where}, and no worker has begun it{term}"
-        return [Reason(RedisReasonCode.TAKEN, words, unit)]
+        return [_explain_taken(snapshot, unit, score, position[0] if position is not None else "")]
     if score <= snapshot.now:
         overdue = format_duration(snapshot.now - score)
-        words = f"the worker of {subject} stopped beating: its lease ended {overdue} ago"
-        advice = "a coordinator dispatches it again: is one running? (orchestrator doctor)"
+        words = f"the worker of {subject} stopped sending heartbeats: its lease expired {overdue} ago"
+        advice = "a coordinator will dispatch it again; check that one is running: orchestrator doctor"
         return [Reason(RedisReasonCode.LEASE_OVERDUE, words, unit, advice=advice)]
-    words = f"a worker is at {subject}: its lease holds for another {format_duration(score - snapshot.now)}"
+    remaining = format_duration(score - snapshot.now)
+    words = f"a worker is running {subject}: its lease is valid for another {remaining}"
     return [Reason(RedisReasonCode.LEASED, words, unit)]
 
 
-def _about_workers(snapshot: RedisSnapshot, queue: str, unit: str) -> list[Reason]:
-    """Why nobody takes a job from its queue."""
+def _explain_taken(snapshot: RedisSnapshot, unit: str, score: float, queue: str) -> Reason:
+    """Explain a job that has left its queue. Once a coordinator has seen that, the score is a deadline."""
+    where = f" {queue}" if queue else ""
+    lost_in = "" if score >= FIRST_SEQUENCE else format_duration(score - snapshot.now)
+    deadline = f"; it counts as lost in {lost_in}" if lost_in else ""
+    words = (
+        f"the job of {describe_unit(unit)} has left the queue{where}, but no worker has started it{deadline}"
+    )
+    return Reason(RedisReasonCode.TAKEN, words, unit)
+
+
+def _explain_workers(snapshot: RedisSnapshot, queue: str, unit: str) -> list[Reason]:
+    """Explain why no worker takes a job from its queue; empty if an idle worker serves it."""
     serving = [worker for worker in snapshot.workers if queue in worker.queues]
     alive = [worker for worker in serving if worker.is_alive]
     if not alive:
         others = sorted({name for worker in snapshot.workers if worker.is_alive for name in worker.queues})
-        gone = f" ({len(serving)} are registered, and gone)" if serving else ""
-        served = f"; workers serve {join_names(others)}" if others else "; there is no worker at all"
-        words = f"no worker listens to the queue {queue} of {describe_unit(unit)}{gone}{served}"
-        return [
-            Reason(
-                RedisReasonCode.NO_WORKER, words, unit, advice=f"start one: {worker_command(snapshot, queue)}"
-            )
-        ]
+        gone = f" (registered but no longer running: {len(serving)})" if serving else ""
+        served = f"; running workers serve {join_names(others)}" if others else "; no workers are running"
+        words = f"no worker serves the queue {queue} of {describe_unit(unit)}{gone}{served}"
+        advice = f"start one: {worker_command(snapshot, queue)}"
+        return [Reason(RedisReasonCode.NO_WORKER, words, unit, advice=advice)]
     if all(worker.is_busy for worker in alive):
         names = join_names(one.name for one in alive)
         words = f"all {len(alive)} workers of the queue {queue} of {describe_unit(unit)} are busy: {names}"
@@ -79,6 +81,6 @@ def _about_workers(snapshot: RedisSnapshot, queue: str, unit: str) -> list[Reaso
 
 
 def worker_command(snapshot: RedisSnapshot, queue: str) -> str:
-    """How one of our workers is started for a queue of RQ; it serves the queue in all its priorities."""
+    """Return the command that starts a worker for an RQ queue; it serves the queue in all its priorities."""
     name = queue.removeprefix(f"{snapshot.keys.prefix}.").partition(":")[0]
     return f"orchestrator worker {name}"

@@ -1,4 +1,4 @@
-"""Everything looked at once: a bounded number of commands, however much this Redis holds."""
+"""Runs every check, in a bounded number of Redis commands, whatever amount of data Redis holds."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ CHECK_NAMES = (
     "rq",
     "executors",
 )
-"""Every check, in the order in which they are made."""
+"""Every check, in the order in which they run."""
 
 
 def run_checks(client: Client, keys: Keys, executors: Sequence[str] = ()) -> list[Check]:
-    """How this Redis is, and those who serve it. One that cannot be used is a problem, not an error."""
+    """Check Redis and the processes that use it. A Redis that cannot be used is reported as a problem."""
     snapshot = RedisSnapshot(client, keys)
     try:
         return [*check_server(client), *check_throughput(snapshot), *check_leftovers(snapshot, executors)]
     except NoPermissionError as error:
-        advice = "give it the rights of a reader, see docs/security.md; ACL LOG names the command and the key"
-        return [problem("redis", f"this user lacks a permission: {error}", advice)]
+        advice = "grant it the reader permissions (docs/security.md); ACL LOG shows the command and the key"
+        return [problem("redis", f"this Redis user lacks a permission: {error}", advice)]
     except StoreError as error:
         cause = str(error).removeprefix("Redis: ")
-        advice = "start it, or name another with --redis-url or ORCHESTRATOR_REDIS_URL"
-        return [problem("redis", f"Redis cannot be used: {cause}", advice)]
+        advice = "start Redis, or set another URL with --redis-url or ORCHESTRATOR_REDIS_URL"
+        return [problem("redis", f"cannot use Redis: {cause}", advice)]

@@ -1,7 +1,7 @@
-"""Whether a process is well, for probes: its loop comes round, not only that it exists or that Redis answers.
+"""Checks for probes whether a process is responsive, not only whether it exists.
 
-A coordinator beats between two batches, inside its loop, so one that hangs in a decision or is stopped falls
-silent. An RQ worker beats as often as it has promised: the term of its key in Redis says by when.
+A coordinator sends its heartbeat between two batches, inside its loop, so one that is stopped or blocked in a
+decision stops sending it. The TTL of an RQ worker's key in Redis shows when its next heartbeat is due.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.explain.text import format_duration, join_names
+from orchestrator.deprecation import renamed_arguments, renamed_attribute
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.inspection import Inspection
@@ -25,7 +26,7 @@ MAX_AGE_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ProcessHealth:
-    """One process that was looked at; `late_ms` says how long it has been silent beyond what is usual."""
+    """The health of one process. `late_ms` is how late its heartbeat is."""
 
     name: str
     late_ms: int
@@ -34,6 +35,8 @@ class ProcessHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
+    """The health of all selected processes of one kind; `pulses` has one entry per process."""
+
     process: str
     is_healthy: bool
     words: str
@@ -45,26 +48,28 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFilter:
-    """Which processes are meant: those of a host, the one of a name (or of a name without its last part), or
-    all of them."""
+    """Selects processes: those of a host, those whose name is `name` or starts with `name-`, or all."""
 
     host: str | None = None
     name: str | None = None
 
     def matches(self, name: str, hostname: str | None = None) -> bool:
-        """Ours are called <host>-<pid>-<nonce>; RQ writes down the host of every worker."""
+        """Whether a process is selected. Ours are named <host>-<pid>-<nonce>; RQ stores hosts of workers."""
         if self.name is not None:
             return name == self.name or name.startswith(f"{self.name}-")
         if self.host is None:
             return True
         return hostname == self.host or bool(re.fullmatch(rf"{re.escape(self.host)}-\d+-[0-9a-f]+", name))
 
+    are = renamed_attribute("are", "matches")
+
     def __str__(self) -> str:
         if self.name is not None:
-            return f"called {self.name}"
-        return "anywhere" if self.host is None else f"on {self.host}"
+            return f"with the name {self.name}"
+        return "on any host" if self.host is None else f"on {self.host}"
 
 
+@renamed_arguments(whose="process_filter")
 def health(
     client: Client,
     keys: Keys,
@@ -72,33 +77,34 @@ def health(
     process_filter: ProcessFilter | None = None,
     max_age_ms: int = MAX_AGE_MS,
 ) -> Health:
-    """How the processes that are meant are: all of them must have come round within `max_age_ms`."""
+    """Check that every selected process sent a heartbeat within `max_age_ms`."""
     process_filter, inspection = process_filter or ProcessFilter(), Inspection(client, keys)
     try:
         if process == "redis":
-            return _redis(client)
-        look: Callable[..., Iterable[ProcessHealth]] = _coordinators if process == "coordinator" else _workers
-        pulses = tuple(look(inspection, process_filter, max_age_ms))
+            return _check_redis(client)
+        check: Callable[..., Iterable[ProcessHealth]] = (
+            _check_coordinators if process == "coordinator" else _check_workers
+        )
+        pulses = tuple(check(inspection, process_filter, max_age_ms))
     except Unavailable as error:
         return Health(process, False, f"cannot use Redis: {str(error).removeprefix('Redis: ')}")
     if not pulses:
-        return Health(process, False, f"there is no {process} {process_filter}")
-    silent = [pulse for pulse in pulses if not pulse.is_healthy]
-    if silent:
-        names = join_names(f"{pulse.name} (late by {format_duration(pulse.late_ms)})" for pulse in silent)
-        return Health(process, False, f"{process} silent: {names}", pulses)
-    return Health(
-        process, True, f"{len(pulses)} {process}{'s' * (len(pulses) > 1)} {process_filter} well", pulses
-    )
+        return Health(process, False, f"no {process} found {process_filter}")
+    late = [pulse for pulse in pulses if not pulse.is_healthy]
+    if late:
+        names = join_names(f"{pulse.name} (late by {format_duration(pulse.late_ms)})" for pulse in late)
+        return Health(process, False, f"unresponsive {process}: {names}", pulses)
+    plural = "s" if len(pulses) > 1 else ""
+    return Health(process, True, f"{len(pulses)} healthy {process}{plural} {process_filter}", pulses)
 
 
-def _redis(client: Client) -> Health:
+def _check_redis(client: Client) -> Health:
     with translate_errors():
         client.ping()
-    return Health("redis", True, "Redis answers")
+    return Health("redis", True, "Redis responds")
 
 
-def _coordinators(
+def _check_coordinators(
     inspection: Inspection, process_filter: ProcessFilter, max_age_ms: int
 ) -> Iterable[ProcessHealth]:
     now_ms = inspection.now_ms()
@@ -108,11 +114,11 @@ def _coordinators(
             yield ProcessHealth(beat.name, age_ms, age_ms <= max_age_ms)
 
 
-def _workers(
+def _check_workers(
     inspection: Inspection, process_filter: ProcessFilter, max_age_ms: int
 ) -> Iterable[ProcessHealth]:
-    """The workers of our queues. One that has lost its connection is gone: what is left of it in Redis says
-    nothing of the one that was started in its place."""
+    """Check the workers of our queues. One without a connection is gone, and its leftover registration is
+    ignored: another worker may have been started in its place."""
     ours = f"{inspection.keys.prefix}."
     for worker in rq_workers(inspection):
         is_ours = any(name.startswith(ours) for name in worker.queues)

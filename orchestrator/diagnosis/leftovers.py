@@ -1,4 +1,4 @@
-"""What has piled up: dead letters, counters, indexes; and what this installation brings along."""
+"""Checks what has accumulated (dead letters, counters, indexes), and the versions and executors in use."""
 
 from __future__ import annotations
 
@@ -13,75 +13,84 @@ from orchestrator.diagnosis.snapshot import REPAIR_ADVICE, RedisSnapshot
 from orchestrator.redis_rq.connection import execute_pipeline, translate_errors
 from orchestrator.worker.executors.lookup import BadExecutors, Executors
 
-FRESH_MS = 3_600_000
-SAMPLE = 100
-RQ_AT_LEAST, RQ_BELOW = (2, 12), (3, 0)
-OPEN = [status for status in WorkflowStatus if status not in FINAL_WORKFLOW_STATUSES]
+RECENT_MS = 3_600_000
+SAMPLE_SIZE = 100
+MIN_RQ_VERSION, RQ_VERSION_BELOW = (2, 12), (3, 0)
+OPEN_STATUSES = [status for status in WorkflowStatus if status not in FINAL_WORKFLOW_STATUSES]
 
 
 def check_leftovers(snapshot: RedisSnapshot, executors: Sequence[str]) -> list[Check]:
-    return [_dead(snapshot), _counters(snapshot), _index(snapshot), _rq(snapshot), _executors(executors)]
+    return [
+        _check_dead_letters(snapshot),
+        _check_counters(snapshot),
+        _check_index(snapshot),
+        _check_rq_versions(snapshot),
+        _check_executors(executors),
+    ]
 
 
-def _dead(snapshot: RedisSnapshot) -> Check:
+def _check_dead_letters(snapshot: RedisSnapshot) -> Check:
     with translate_errors():
-        total = int(snapshot.client.xlen(snapshot.keys.dead))
-        newest: Any = snapshot.client.xrevrange(snapshot.keys.dead, count=1)
+        total = int(snapshot.client.xlen(snapshot.keys.dead_letters))
+        newest: Any = snapshot.client.xrevrange(snapshot.keys.dead_letters, count=1)
     if not newest:
         return ok("dead_letters", "none")
     letter_id, letter = newest[0]
     age_ms = snapshot.now - int(letter_id.partition("-")[0])
     reason = str(letter.get("reason", "")).partition("\n")[0][:200]
     found = f"{total}, the newest {format_duration(age_ms)} ago: {reason}"
-    if age_ms < FRESH_MS:
-        advice = "orchestrator dead list shows what was refused, and why; dead replay sends it again"
+    if age_ms < RECENT_MS:
+        advice = (
+            "list them: orchestrator dead-letters list; send them again: orchestrator dead-letters replay"
+        )
         return warning("dead_letters", found, advice)
     return ok("dead_letters", found)
 
 
-def _counters(snapshot: RedisSnapshot) -> Check:
-    """Counted since this prefix was first used: a rate is the difference of two looks."""
+def _check_counters(snapshot: RedisSnapshot) -> Check:
+    """Show the counters, which count from the first use of the prefix. Compare two runs to get a rate."""
     with translate_errors():
-        counted: Any = snapshot.client.hgetall(snapshot.keys.counters)
-    found = ", ".join(f"{name} {count}" for name, count in sorted(counted.items())) or "nothing was counted"
-    if int(counted.get("not_shared", 0)):
-        advice = "a key of kv.global or kv.flow_group is no number, or no hash: see docs/language.md"
+        counters: Any = snapshot.client.hgetall(snapshot.keys.counters)
+    found = ", ".join(f"{name} {count}" for name, count in sorted(counters.items())) or "none"
+    if int(counters.get("not_shared", 0)):
+        advice = "a key of kv.global or kv.flow_group is not a number or not a hash: see docs/language.md"
         return warning("counters", found, advice)
     return ok("counters", found)
 
 
-def _index(snapshot: RedisSnapshot) -> Check:
-    """The oldest open executions of every status: is there a record behind each?"""
+def _check_index(snapshot: RedisSnapshot) -> Check:
+    """Check that the oldest open executions of every status have a record."""
     keys = snapshot.keys
     with snapshot.client.pipeline(transaction=False) as pipe:
-        for status in OPEN:
+        for status in OPEN_STATUSES:
             pipe.zcard(keys.index(status))
-            pipe.zrange(keys.index(status), 0, SAMPLE - 1)
+            pipe.zrange(keys.index(status), 0, SAMPLE_SIZE - 1)
         found = execute_pipeline(pipe)
     ids = [one for sample in found[1::2] for one in sample]
     with snapshot.client.pipeline(transaction=False) as pipe:
         for one in ids:
             pipe.exists(keys.workflow(one))
-        exist = execute_pipeline(pipe) if ids else []
-    gone = [one for one, is_there in zip(ids, exist, strict=True) if not is_there]
+        existing = execute_pipeline(pipe) if ids else []
+    missing = [one for one, exists in zip(ids, existing, strict=True) if not exists]
     total = sum(found[0::2])
-    if gone:
-        names = join_names((one.partition("#")[2] for one in gone), 3)
-        return warning(
-            "index", f"{len(gone)} of {len(ids)} open executions have no record: {names}", REPAIR_ADVICE
-        )
-    return ok("index", f"{total} open executions; the oldest {len(ids)} all have their record")
+    if missing:
+        names = join_names((one.partition("#")[2] for one in missing), 3)
+        words = f"{len(missing)} of {len(ids)} open executions have no record: {names}"
+        return warning("index", words, REPAIR_ADVICE)
+    return ok("index", f"{total} open executions; the oldest {len(ids)} all have a record")
 
 
-def _rq(snapshot: RedisSnapshot) -> Check:
-    """Our version of RQ, and those of the workers: they write down theirs, but not their serializer."""
+def _check_rq_versions(snapshot: RedisSnapshot) -> Check:
+    """Check the RQ version here and of each worker. Workers store their version, but not their serializer."""
     ours = version("rq")
     theirs = {one.version for one in snapshot.workers if one.is_alive and _is_ours(snapshot, one.queues)}
-    strange = sorted(one for one in {ours, *theirs} if one and not _is_supported(one))
-    wanted = f"{'.'.join(map(str, RQ_AT_LEAST))} or newer, below {RQ_BELOW[0]}"
-    if strange:
-        return warning("rq", f"RQ {join_names(strange)} is in use", f"install {wanted} everywhere")
-    return ok("rq", f"RQ {ours} here; workers have {join_names(sorted(theirs)) or 'none'}")
+    unsupported = sorted(one for one in {ours, *theirs} if one and not _is_supported(one))
+    if unsupported:
+        supported = f"RQ {'.'.join(map(str, MIN_RQ_VERSION))} or newer, below {RQ_VERSION_BELOW[0]}"
+        found = f"unsupported RQ version in use: {join_names(unsupported)}"
+        return warning("rq", found, f"install {supported}, on every host")
+    workers = f"workers use {join_names(sorted(theirs))}" if theirs else "no workers are running"
+    return ok("rq", f"RQ {ours} here; {workers}")
 
 
 def _is_ours(snapshot: RedisSnapshot, queues: Sequence[str]) -> bool:
@@ -90,16 +99,17 @@ def _is_ours(snapshot: RedisSnapshot, queues: Sequence[str]) -> bool:
 
 def _is_supported(text: str) -> bool:
     parts = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
-    return RQ_AT_LEAST <= parts < RQ_BELOW
+    return MIN_RQ_VERSION <= parts < RQ_VERSION_BELOW
 
 
-def _executors(modules: Sequence[str]) -> Check:
-    """Those that are named here; workers elsewhere may have others."""
+def _check_executors(modules: Sequence[str]) -> Check:
+    """Check the executor modules that are configured here; workers on other hosts may have others."""
     if not modules:
-        return ok("executors", "ORCHESTRATOR_EXECUTORS names no module here; workers may have their own")
+        return ok("executors", "no executor modules are configured here; workers may have their own")
     try:
         names = Executors(modules).names
     except BadExecutors as error:
-        advice = "a worker that is started like this would refuse to begin"
-        return warning("executors", str(error), advice)
+        return warning(
+            "executors", str(error), "a worker with these settings would not start; fix the module"
+        )
     return ok("executors", f"{len(names)} in {join_names(modules)}: {join_names(names)}")

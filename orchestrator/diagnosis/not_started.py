@@ -1,4 +1,7 @@
-"""Executions that do not exist: their start waits, was refused, or somebody has spoken to them too early."""
+"""Explains why an execution does not exist: its start event waits, or was rejected, or never arrived.
+
+Signals may have been sent to it before its start; they are kept for a day.
+"""
 
 from __future__ import annotations
 
@@ -20,88 +23,86 @@ _ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
 def execution_of_start(snapshot: RedisSnapshot, entry_id: str) -> str | None:
-    """The execution that a start became, by the id of its entry in the stream of starts."""
-    answer = _answer(snapshot, entry_id)
-    return answer.get("workflow_execution_id") if answer else None
+    """Return the execution that a start created, by the id of its entry in the stream of starts."""
+    reply = _read_reply(snapshot, entry_id)
+    return reply.get("workflow_execution_id") if reply else None
 
 
 def explain_missing_execution(snapshot: RedisSnapshot, execution_id: str) -> list[Reason]:
-    """What is known of an id that no execution has; nothing if nobody ever spoke of it."""
+    """Explain why no execution has this id; empty if the id appears nowhere."""
     return [
-        *_start_waits(snapshot, execution_id),
-        *_start_refused(snapshot, execution_id),
-        *_signals_kept(snapshot, execution_id),
+        *_explain_waiting_start(snapshot, execution_id),
+        *_explain_rejected_start(snapshot, execution_id),
+        *_explain_kept_signals(snapshot, execution_id),
     ]
 
 
-def _start_waits(snapshot: RedisSnapshot, execution_id: str) -> list[Reason]:
+def _explain_waiting_start(snapshot: RedisSnapshot, execution_id: str) -> list[Reason]:
     [starts, *events] = snapshot.streams()
     for stream in (starts, *events):
-        entry_id = _waiting_start(snapshot, stream, execution_id, is_child=stream is not starts)
+        entry_id = _find_waiting_start(snapshot, stream, execution_id, is_child=stream is not starts)
         if entry_id is not None:
             age = format_duration(snapshot.now - int(entry_id.partition("-")[0]))
-            words = f"its start waits in {stream.name} as {entry_id}, since {age}"
+            words = f"its start event {entry_id} has waited in {stream.name} for {age}"
             coordinators = snapshot.explain_coordinators(execution_id, starts=stream is starts)
-            held = _intake_is_held(snapshot) if stream is starts else []
-            return [Reason(RedisReasonCode.START_WAITS, words), *held, *coordinators]
+            paused = _explain_paused_intake(snapshot) if stream is starts else []
+            return [Reason(RedisReasonCode.START_WAITS, words), *paused, *coordinators]
     return []
 
 
-def _intake_is_held(snapshot: RedisSnapshot) -> list[Reason]:
-    """Coordinators begin nothing while too many jobs wait for workers."""
+def _explain_paused_intake(snapshot: RedisSnapshot) -> list[Reason]:
+    """Explain that coordinators accept no starts, if too many jobs wait for workers."""
     with translate_errors():
-        full: Any = snapshot.client.get(snapshot.keys.full)
-    if full is None:
+        queued: Any = snapshot.client.get(snapshot.keys.intake_paused)
+    if queued is None:
         return []
-    words = f"coordinators take no starts: {full} jobs wait for workers (ORCHESTRATOR_MAX_QUEUED)"
     deepest = max(rq_queues(snapshot), key=lambda queue: queue.depth)
-    command = worker_command(snapshot, deepest.name)
-    return [
-        Reason(
-            RedisReasonCode.QUEUES_FULL,
-            f"{words}, most of them in {deepest.name}",
-            advice=f"start more: {command}",
-        )
-    ]
+    words = (
+        f"coordinators accept no starts: {queued} jobs wait for workers (ORCHESTRATOR_MAX_QUEUED), most of"
+        f" them in {deepest.name}"
+    )
+    advice = f"start more workers: {worker_command(snapshot, deepest.name)}"
+    return [Reason(RedisReasonCode.QUEUES_FULL, words, advice=advice)]
 
 
-def _waiting_start(snapshot: RedisSnapshot, stream: Stream, execution_id: str, is_child: bool) -> str | None:
-    """The entry of a start that nobody has handled; a child's comes by the events."""
+def _find_waiting_start(
+    snapshot: RedisSnapshot, stream: Stream, execution_id: str, is_child: bool
+) -> str | None:
+    """Return the entry id of an unhandled start. The start of a child is in an event stream."""
     for entry_id, fields in (*snapshot.pending(stream), *snapshot.unread(stream)):
-        is_named = fields.get("execution_id") == execution_id
         if is_child and fields.get("type") != "child":
             continue
-        if is_named or (entry_id == execution_id and not is_child):
+        if fields.get("execution_id") == execution_id or (entry_id == execution_id and not is_child):
             return entry_id
     return None
 
 
-def _start_refused(snapshot: RedisSnapshot, execution_id: str) -> list[Reason]:
-    answer = _answer(snapshot, execution_id)
-    if answer and not answer.get("ok"):
-        return [_refused(str(answer.get("reason")), "")]
+def _explain_rejected_start(snapshot: RedisSnapshot, execution_id: str) -> list[Reason]:
+    reply = _read_reply(snapshot, execution_id)
+    if reply and not reply.get("ok"):
+        return [_rejected(str(reply.get("reason")), "")]
     with translate_errors():
-        letters: Any = snapshot.client.xrevrange(snapshot.keys.dead, count=MAX_DEAD_LETTERS_READ)
+        letters: Any = snapshot.client.xrevrange(snapshot.keys.dead_letters, count=MAX_DEAD_LETTERS_READ)
     for letter_id, letter in letters:
         with suppress(ValueError, AttributeError):
             event = json.loads(letter.get("event", ""))
             is_start = letter.get("stream") == snapshot.keys.starts or event.get("type") == "child"
             if is_start and execution_id in (event.get("execution_id"), letter.get("entry")):
                 age = format_duration(snapshot.now - int(letter_id.partition("-")[0]))
-                return [_refused(str(letter.get("reason")), f" {age} ago")]
+                return [_rejected(str(letter.get("reason")), f" {age} ago")]
     return []
 
 
-def _refused(reason: str, when: str) -> Reason:
-    words = f"its start was refused{when}: {reason}"
-    return Reason(RedisReasonCode.START_REJECTED, words, advice="put that right and start it again")
+def _rejected(reason: str, ago: str) -> Reason:
+    words = f"its start was rejected{ago}: {reason}"
+    return Reason(RedisReasonCode.START_REJECTED, words, advice="fix the problem and start it again")
 
 
-def _signals_kept(snapshot: RedisSnapshot, execution_id: str) -> list[Reason]:
+def _explain_kept_signals(snapshot: RedisSnapshot, execution_id: str) -> list[Reason]:
     key = snapshot.keys.signals(execution_id)
     with translate_errors():
         kept: Any = snapshot.client.lrange(key, 0, 99)
-        left_s: Any = snapshot.client.ttl(key)
+        ttl_s: Any = snapshot.client.ttl(key)
     if not kept:
         return []
     names = []
@@ -109,18 +110,20 @@ def _signals_kept(snapshot: RedisSnapshot, execution_id: str) -> list[Reason]:
         with suppress(ValueError, KeyError, TypeError):
             names.append(str(json.loads(text)["name"]))
     words = (
-        f"{len(kept)} signals are kept for it ({join_names(dict.fromkeys(names))}), for another"
-        f" {format_duration(left_s * 1000)}: they wait for its start"
+        f"{len(kept)} signals ({join_names(dict.fromkeys(names))}) are kept for its start, for another"
+        f" {format_duration(ttl_s * 1000)}"
     )
-    return [Reason(RedisReasonCode.SIGNALS_KEPT, words, advice=f"start it under the id {execution_id}")]
+    advice = f"start an execution with the id {execution_id}"
+    return [Reason(RedisReasonCode.SIGNALS_KEPT, words, advice=advice)]
 
 
-def _answer(snapshot: RedisSnapshot, entry_id: str) -> dict[str, Any] | None:
+def _read_reply(snapshot: RedisSnapshot, entry_id: str) -> dict[str, Any] | None:
+    """Return the reply to a start event; None if there is none, or if this is not an entry id."""
     if not _ENTRY_ID.fullmatch(entry_id):
         return None
     with translate_errors():
-        found: Any = snapshot.client.lindex(snapshot.keys.answer(entry_id), 0)
+        found: Any = snapshot.client.lindex(snapshot.keys.reply(entry_id), 0)
     with suppress(ValueError, TypeError):
-        answer = json.loads(found)
-        return answer if isinstance(answer, dict) else None
+        reply = json.loads(found)
+        return reply if isinstance(reply, dict) else None
     return None

@@ -1,4 +1,4 @@
-"""The reasons that no record knows: their codes, and the look at Redis that all of them share."""
+"""A snapshot of Redis that all explanations share, and the codes of reasons that only Redis shows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from orchestrator.redis_rq.event_log import DEAD_AFTER_MS
 from orchestrator.redis_rq.queries.inspection import CoordinatorHeartbeat, Inspection, Stream
 from orchestrator.redis_rq.queries.rq_workers import RqWorker, rq_workers
 
-REPAIR_ADVICE = "orchestrator verify --repair puts it right"
+REPAIR_ADVICE = "repair it: orchestrator check-consistency --repair"
 LAG_MS = 2_000
-"""Who has waited less than this waits for nobody in particular."""
+"""An event that has waited for less time than this is not reported as lag."""
 
 
 class RedisReasonCode(StrEnum):
-    """What only Redis can say."""
+    """Reasons that only Redis shows."""
 
     HOLDERS = "holders"
     HOLDER_GONE = "holder_gone"
@@ -43,7 +43,7 @@ class RedisReasonCode(StrEnum):
 
 
 class RedisSnapshot(Inspection):
-    """One look at Redis: what several findings need is read once."""
+    """Queries Redis; what several explanations need is read once and kept."""
 
     @cached_property
     def now(self) -> int:
@@ -54,37 +54,36 @@ class RedisSnapshot(Inspection):
         return rq_workers(self)
 
     @cached_property
-    def beats(self) -> list[CoordinatorHeartbeat]:
+    def heartbeats(self) -> list[CoordinatorHeartbeat]:
         return self.coordinators()
 
     @property
     def has_live_coordinator(self) -> bool:
-        return any(beat.is_alive(self.now) for beat in self.beats)
+        return any(heartbeat.is_alive(self.now) for heartbeat in self.heartbeats)
 
     def explain_coordinators(self, execution: str, starts: bool = False) -> list[Reason]:
-        """Why an event of an execution is not handled: nobody is there to do so, or they are behind."""
+        """Explain why the events of an execution wait: no coordinator is alive, or they are behind."""
         found = []
         if not self.has_live_coordinator:
-            last = self.beats[0] if self.beats else None
-            was = f"; {last.name} was the last, {format_duration(self.now - last.at_ms)} ago" if last else ""
-            words = f"no coordinator has come round within {DEAD_AFTER_MS // 1000} s{was}: nothing moves on"
-            found.append(
-                Reason(RedisReasonCode.NO_COORDINATOR, words, advice="start one: orchestrator coordinator")
-            )
+            last = self.heartbeats[0] if self.heartbeats else None
+            ago = f"; the last was {last.name}, {format_duration(self.now - last.at_ms)} ago" if last else ""
+            words = f"no coordinator has sent a heartbeat within {DEAD_AFTER_MS // 1000} s{ago}"
+            advice = "start one: orchestrator coordinator"
+            found.append(Reason(RedisReasonCode.NO_COORDINATOR, words, advice=advice))
         name = self.keys.starts if starts else self.keys.events_of(execution)
         [stream] = self.streams([name])
         if stream.waiting and (stream.age_ms(self.now) >= LAG_MS or not self.has_live_coordinator):
-            mine = 0 if starts else self._own(execution, stream)
-            of_it = f" ({mine} of the first ones for this execution)" if mine else ""
+            own = 0 if starts else self._count_events_of(execution, stream)
+            of_these = f" (at least {own} of them for this execution)" if own else ""
             words = (
-                f"{stream.unread} events of {stream.name} are unread, {stream.pending} not acknowledged"
-                f"{of_it}; the oldest has waited for {format_duration(stream.age_ms(self.now))}"
+                f"{stream.name} has {stream.unread} unread and {stream.pending} unacknowledged events"
+                f"{of_these}; the oldest has waited for {format_duration(stream.age_ms(self.now))}"
             )
-            found.append(
-                Reason(RedisReasonCode.LAG, words, advice="coordinators are behind: orchestrator doctor")
-            )
+            advice = "coordinators are behind; check them: orchestrator doctor"
+            found.append(Reason(RedisReasonCode.LAG, words, advice=advice))
         return found
 
-    def _own(self, execution: str, stream: Stream) -> int:
+    def _count_events_of(self, execution: str, stream: Stream) -> int:
+        """Count the events of an execution among the first ones of a stream."""
         entries = [*self.pending(stream, 200), *self.unread(stream, 200)]
         return sum(1 for _, fields in entries if fields.get("execution") == execution)

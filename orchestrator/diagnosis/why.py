@@ -1,4 +1,4 @@
-"""Why an execution does not get on: the reasons of its record, and after each what Redis knows about it."""
+"""Explains why an execution makes no progress: the reasons of its record, and what Redis shows for each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from orchestrator.application.errors import OrchestratorError, RecordNotFound
-from orchestrator.application.explain.reasons import Reason, ReasonCode, explain_unit, reasons
+from orchestrator.application.explain.reasons import Reason, ReasonCode, explain_execution, explain_unit
 from orchestrator.application.records.events import parse_iso_ms
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.record_view import make_record_view
@@ -24,13 +24,15 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
 
 MAX_CHILD_DEPTH = 5
-"""So many generations of children are asked; the last of them says how to ask further."""
+"""Children are explained down to this depth."""
 MAX_HISTORY_ENTRIES = 200
 MAX_REDIS_LOOKUPS = 20
-"""Of so many dispatches and places Redis is asked where they are: an execution may have thousands."""
+"""Only this many dispatches and slots are looked up in Redis: an execution may have thousands."""
 
 
 class UnknownStep(OrchestratorError):
+    """The execution has no step of that name."""
+
     exit_code = 2
 
     def __init__(self, record: WorkflowRecord, step: str) -> None:
@@ -42,8 +44,11 @@ class UnknownStep(OrchestratorError):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What keeps an execution; `status` is None when there is none of that id, or not yet. `children` are
-    the executions that it waits for, or that it failed with."""
+    """Why an execution makes no progress.
+
+    `status` is None if no execution has the id, or not yet. `children` are the executions that it waits for,
+    or whose failure made it fail.
+    """
 
     execution_id: str
     workflow_execution_id: str | None
@@ -53,7 +58,7 @@ class Explanation:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether there is no such execution, and none on its way."""
+        """Whether there is no such execution, and no start event for it is waiting."""
         return self.status is None and all(one.code != RedisReasonCode.START_WAITS for one in self.reasons)
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,100 +66,104 @@ class Explanation:
 
 
 def why(client: Client, keys: Keys, execution_id: str, step: str = "") -> Explanation:
-    """Why an execution, or one step of it, does not get on; by any of its ids, or by that of its start.
+    """Explain why an execution, or one of its steps, makes no progress.
 
-    RecordNotFound when nobody has ever heard of it, UnknownStep when it has no such step.
+    `execution_id` is an execution id, a full id, or the entry id of a start. Raises RecordNotFound if the id
+    is unknown, and UnknownStep if the execution has no such step.
     """
-    return _Question(RedisSnapshot(client, keys)).answer(execution_id, step)
+    return _Explainer(RedisSnapshot(client, keys)).explain(execution_id, step)
 
 
-class _Question:
+class _Explainer:
     def __init__(self, snapshot: RedisSnapshot) -> None:
         self._snapshot, self._store = snapshot, RedisStore(snapshot.client, snapshot.keys)
 
-    def answer(self, execution_id: str, step: str = "", depth: int = 0) -> Explanation:
+    def explain(self, execution_id: str, step: str = "", depth: int = 0) -> Explanation:
         snapshot = self._snapshot
         try:
-            full = self._store.full_id(execution_id)
+            full_id = self._store.full_id(execution_id)
         except RecordNotFound:
-            full = execution_of_start(snapshot, execution_id) or ""
+            full_id = execution_of_start(snapshot, execution_id) or ""
         try:
-            record = self._store.load(full or execution_id)
+            record = self._store.load(full_id or execution_id)
         except RecordNotFound:
-            return self._unknown(execution_id, full)
-        found = self._reasons(record, step)
-        hide = make_record_view(record).text
-        shown = tuple(replace(one, words=hide(one.words)) for one in self._explained(record, found))
+            return self._explain_missing(execution_id, full_id)
+        found = self._explain_record(record, step)
+        redact = make_record_view(record).text
+        reasons = tuple(
+            replace(one, words=redact(one.words)) for one in self._add_redis_reasons(record, found)
+        )
         if not record.is_final:
-            shown += tuple(snapshot.explain_coordinators(record.workflow_execution_id))
+            reasons += tuple(snapshot.explain_coordinators(record.workflow_execution_id))
         return Explanation(
             record.execution_id,
             record.workflow_execution_id,
             record.status.value,
-            shown,
-            tuple(self.answer(child, depth=depth + 1) for child in self._children(record, found, depth)),
+            reasons,
+            tuple(self.explain(child, depth=depth + 1) for child in self._children(record, found, depth)),
         )
 
-    def _unknown(self, execution_id: str, full: str) -> Explanation:
-        short = execution_id.partition("#")[2] or execution_id
-        found = explain_missing_execution(self._snapshot, short)
-        if full and "#" not in execution_id:
-            words = f"{self._snapshot.keys.execution(execution_id)} leads to {full}, and its record is gone"
+    def _explain_missing(self, execution_id: str, full_id: str) -> Explanation:
+        short_id = execution_id.partition("#")[2] or execution_id
+        found = explain_missing_execution(self._snapshot, short_id)
+        if full_id and "#" not in execution_id:
+            key = self._snapshot.keys.execution(execution_id)
+            words = f"{key} points to {full_id}, but that record does not exist"
             found.insert(0, Reason(RedisReasonCode.RECORD_GONE, words, advice=REPAIR_ADVICE))
         if not found:
             raise RecordNotFound(execution_id)
-        return Explanation(short, None, None, tuple(found))
+        return Explanation(short_id, None, None, tuple(found))
 
-    def _reasons(self, record: WorkflowRecord, step: str) -> list[Reason]:
-        now, since_ms = self._snapshot.now, self._since(record)
+    def _explain_record(self, record: WorkflowRecord, step: str) -> list[Reason]:
+        now_ms, since_ms = self._snapshot.now, self._status_since_ms(record)
         if not step:
-            return reasons(record, now, since_ms)
+            return explain_execution(record, now_ms, since_ms)
         try:
-            return explain_unit(record, step, now, since_ms)
+            return explain_unit(record, step, now_ms, since_ms)
         except LookupError:
             raise UnknownStep(record, step) from None
 
-    def _since(self, record: WorkflowRecord) -> int | None:
-        """When the execution came to its status, if that is told by the end of its history."""
+    def _status_since_ms(self, record: WorkflowRecord) -> int | None:
+        """Return when the execution reached its status, if the last entries of its history show it."""
         key = self._snapshot.keys.history(record.workflow_execution_id)
         with translate_errors():
             entries: Any = self._snapshot.client.lrange(key, -MAX_HISTORY_ENTRIES, -1)
-        for entry in reversed(entries):
+        for text in reversed(entries):
             with suppress(ValueError, AttributeError, TypeError, KeyError):
-                told = json.loads(entry)
-                if told.get("workflow") == record.status:
-                    return parse_iso_ms(told["at"])
+                entry = json.loads(text)
+                if entry.get("workflow") == record.status:
+                    return parse_iso_ms(entry["at"])
         return None
 
-    # ---- what Redis knows
+    # ---- what Redis shows
 
-    def _explained(self, record: WorkflowRecord, found: Sequence[Reason]) -> Iterable[Reason]:
-        looked_at, queues = 0, set[str]()
+    def _add_redis_reasons(self, record: WorkflowRecord, found: Sequence[Reason]) -> Iterable[Reason]:
+        """Yield each reason of the record, followed by what Redis shows about it."""
+        lookups, explained_queues = 0, set[str]()
         for reason in found:
             yield reason
-            if looked_at < MAX_REDIS_LOOKUPS:
-                more = self._about(record, reason, queues)
-                looked_at += bool(more)
+            if lookups < MAX_REDIS_LOOKUPS:
+                more = self._look_up(record, reason, explained_queues)
+                lookups += bool(more)
                 yield from more
-        yield from self._unregistered(record, {reason.step for reason in found})
+        yield from self._explain_unregistered(record, {reason.step for reason in found})
 
-    def _about(self, record: WorkflowRecord, reason: Reason, queues: set[str]) -> list[Reason]:
+    def _look_up(self, record: WorkflowRecord, reason: Reason, explained_queues: set[str]) -> list[Reason]:
         unit = record.steps.get(reason.step) or record.items.get(reason.step)
         match reason.code:
             case ReasonCode.WAITING_FOR_SLOT:
                 slot = unit.slot if unit is not None else Slot(**record.slot or {})
-                return [] if slot is None else self._explain_slot(record, reason.step, slot)
+                if slot is None:
+                    return []
+                return explain_slot(self._snapshot, record, reason.step, slot, list(self._ancestors(record)))
             case ReasonCode.DISPATCHED | ReasonCode.RUNNING if unit is not None:
-                return explain_dispatch(self._snapshot, record, reason.step, unit, queues)
+                return explain_dispatch(self._snapshot, record, reason.step, unit, explained_queues)
             case ReasonCode.CHILD if unit is not None:
-                return self._about_child(reason.step, unit.child or "")
+                return self._explain_child(reason.step, unit.child or "")
         return []
 
-    def _explain_slot(self, record: WorkflowRecord, step_id: str, slot: Slot) -> list[Reason]:
-        return explain_slot(self._snapshot, record, step_id, slot, list(self._above(record)))
-
-    def _above(self, record: WorkflowRecord) -> Iterable[tuple[str, str]]:
-        """The executions above this one, each with the step that waits for the one below."""
+    def _ancestors(self, record: WorkflowRecord) -> Iterable[tuple[str, str]]:
+        """Yield the ancestors of this execution, each with the step that waits for its child."""
         parent = record.parent
         for _ in range(record.spec.limits.max_depth):
             if parent is None:
@@ -165,55 +174,51 @@ class _Question:
             except RecordNotFound:
                 return
 
-    def _about_child(self, step_id: str, child: str) -> list[Reason]:
+    def _explain_child(self, step_id: str, child: str) -> list[Reason]:
+        """Explain why a child does not exist yet; empty if it exists."""
         if self._exists(child):
             return []
-        waits = [
-            one
+        waiting = [
+            one.words
             for one in explain_missing_execution(self._snapshot, child)
             if one.code == RedisReasonCode.START_WAITS
         ]
-        words = waits[0].words if waits else "nobody has begun it yet"
-        return [
-            Reason(
-                RedisReasonCode.CHILD_WAITS,
-                f"the child {child} of step {step_id} does not exist yet: {words}",
-                step_id,
-            )
-        ]
+        why = waiting[0] if waiting else "its start event is in no stream"
+        words = f"the child {child} of step {step_id} does not exist yet: {why}"
+        return [Reason(RedisReasonCode.CHILD_WAITS, words, step_id)]
 
-    def _unregistered(self, record: WorkflowRecord, told: Set[str]) -> list[Reason]:
-        """Children by name that nobody has registered: of steps that have not ended, as far as asked for."""
-        named = {
+    def _explain_unregistered(self, record: WorkflowRecord, step_ids: Set[str]) -> list[Reason]:
+        """Explain that open steps among `step_ids` start a workflow by a name that is not registered."""
+        names = {
             spec.id: spec.child.name
             for spec in record.spec.steps
-            if spec.child is not None and spec.child.name is not None and spec.id in told
+            if spec.child is not None and spec.child.name is not None and spec.id in step_ids
         }
-        if not named or record.is_final:
+        if not names or record.is_final:
             return []
         with translate_errors():
-            known: Any = self._snapshot.client.hmget(self._snapshot.keys.definitions, list(named.values()))
+            known: Any = self._snapshot.client.hmget(self._snapshot.keys.definitions, list(names.values()))
         return [
             Reason(
                 RedisReasonCode.CHILD_UNREGISTERED,
-                f"the child of step {step_id} is the workflow {name!r}, and nobody has registered it",
+                f"step {step_id} starts the workflow {name!r}, which is not registered",
                 step_id,
-                advice=f"orchestrator register FILE --name {name}",
+                advice=f"register it: orchestrator register FILE --name {name}",
             )
-            for (step_id, name), workflow_id in zip(named.items(), known, strict=True)
+            for (step_id, name), workflow_id in zip(names.items(), known, strict=True)
             if workflow_id is None
             and not record.steps[step_id].is_final
             and not self._exists(record.steps[step_id].child)
         ]
 
     def _children(self, record: WorkflowRecord, found: Iterable[Reason], depth: int) -> list[str]:
-        """Those to be asked as well: the ones it waits for, and the one it failed with."""
+        """Return the children to explain: those it waits for, and the one whose failure made it fail."""
         if depth >= MAX_CHILD_DEPTH:
             return []
         waiting = [record.steps[one.step].child or "" for one in found if one.code == ReasonCode.CHILD]
         failed = (record.error or {}).get("child")
-        wanted = [*waiting, *([str(failed)] if failed else [])]
-        return [child for child in wanted[:MAX_REDIS_LOOKUPS] if self._exists(child)]
+        children = [*waiting, *([str(failed)] if failed else [])]
+        return [child for child in children[:MAX_REDIS_LOOKUPS] if self._exists(child)]
 
     def _exists(self, execution: str | None) -> bool:
         keys = self._snapshot.keys

@@ -1,13 +1,16 @@
-"""What an executor is given, and what of it must not come back.
+"""The arguments of an executor, and which of their values are redacted.
 
-    hidden                              in errors, logs and notes    in outputs
-    secrets it was given                yes                          yes
-    variables that are called like one  yes                          yes, also if its source reads none:
-                                                                     an executor may read the environment
-    other variables that it reads       yes                          no: many are addresses and names
-    what stands under keys that are     yes                          no: records keep values, steps need them
+    value                                 in errors, logs and notes    in outputs
+    a secret that the executor is given   redacted                     redacted
+    a readable variable whose name looks  redacted                     redacted, also if its source does not
+    like that of a secret                                              read it: an executor may read the
+                                                                       environment
+    another variable that its source      redacted                     kept: many are addresses and names
+    reads
+    a text under a key that looks like    redacted                     kept: records store values, and later
+    that of a secret                                                   steps need them
 
-The work-horse of every step imports this: nothing heavy may be needed here.
+The work-horse of every step imports this: it must load nothing heavy.
 """
 
 from __future__ import annotations
@@ -22,15 +25,17 @@ from orchestrator.invocation.source_config import build_configuration, read_vari
 
 
 class CallArguments(NamedTuple):
-    """Its inputs and its configuration, complete, and which values must not come back: those that are found
-    before it is called, for it may change what it is given."""
+    """The inputs and the configuration, with secrets filled in, and the redactors of their values.
+
+    The values are collected before the call, because the executor may change its arguments.
+    """
 
     inputs: dict[str, Any]
     configuration: dict[str, Any]
     text_redactor: ValueRedactor
-    """Hides from what it says."""
-    outputs: ValueRedactor
-    """Hides from what it returns."""
+    """Redacts errors, logs and notes."""
+    output_redactor: ValueRedactor
+    """Redacts the output."""
 
 
 def resolve_arguments(
@@ -42,27 +47,27 @@ def resolve_arguments(
     secrets: Iterable[Sequence[str | int]] = (),
     redact: Sequence[str] = (),
 ) -> CallArguments:
-    """What a job means on this worker; each secret is read once."""
-    found: dict[str, str] = {}
+    """Fill in the secrets and variables of a job on this worker. Each secret is read once."""
+    secret_values: dict[str, str] = {}
 
     def read_once(name: str) -> str:
-        if name not in found:
-            found[name] = read(name)
-        return found[name]
+        if name not in secret_values:
+            secret_values[name] = read(name)
+        return secret_values[name]
 
     variables = read_variables(source, environment)
-    complete = fill_secrets(inputs, secrets, read_once)
+    filled = fill_secrets(inputs, secrets, read_once)
     configuration = build_configuration(source, variables, read_once)
-    values = {name: value for of in variables.values() for name, value in of.items() if value is not None}
-    named = collect_secrets([complete, configuration], redact)
-    private = [
+    read_values = [value for of in variables.values() for value in of.values() if value is not None]
+    under_secret_keys = collect_secrets([filled, configuration], redact)
+    secret_variables = [
         value for name, value in readable_variables(environment).items() if is_secret_key(name, redact)
     ]
-    not_returned = [*found.values(), *private]
-    not_said = [*not_returned, *values.values(), *named]
+    not_in_output = [*secret_values.values(), *secret_variables]
+    not_in_text = [*not_in_output, *read_values, *under_secret_keys]
     return CallArguments(
-        complete,
+        filled,
         configuration,
-        ValueRedactor(not_said) if not_said else REDACT_NOTHING,
-        ValueRedactor(not_returned) if not_returned else REDACT_NOTHING,
+        ValueRedactor(not_in_text) if not_in_text else REDACT_NOTHING,
+        ValueRedactor(not_in_output) if not_in_output else REDACT_NOTHING,
     )

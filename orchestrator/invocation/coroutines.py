@@ -1,4 +1,4 @@
-"""Executors that are written `async def`, called from where nothing is async.
+"""Run `async def` executors from synchronous code.
 
 The work-horse of every step imports this: asyncio is loaded only for an executor that needs it.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def await_result(returned: Any) -> Any:
-    """What an executor has returned; of a coroutine, what becomes of it on an event loop of its own."""
+    """The value that an executor returned. A coroutine is run on its own event loop."""
     if not isinstance(returned, CoroutineType):
         return returned
     import asyncio
@@ -19,11 +19,11 @@ def await_result(returned: Any) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(returned)
-    return _elsewhere(returned)
+    return _run_in_thread(returned)
 
 
-def _elsewhere(coroutine: CoroutineType[Any, Any, Any]) -> Any:
-    """This thread runs a loop already, in which nobody may wait."""
+def _run_in_thread(coroutine: CoroutineType[Any, Any, Any]) -> Any:
+    """Run a coroutine in another thread: this one already runs an event loop, which must not block."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 

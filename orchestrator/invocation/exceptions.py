@@ -1,92 +1,98 @@
-"""What an executor raised, as a failure in words that can be kept: what it said, of which types it is, where
-it came from, and why it is not tried again if it must not be.
+"""An exception of an executor as a failure that can be stored: message, types, traceback, and the reason why
+the step is not retried, if there is one.
 
     class Rejected(Exception):
         non_retryable = True  # or "NonRetryable" in the name of the class, or of a base
 
-ORCHESTRATOR_NON_RETRYABLE of the worker names other types, separated by commas: ValueError,package.Rejected.
+ORCHESTRATOR_NON_RETRYABLE of the worker lists other types, separated by commas: ValueError,package.Rejected.
 """
 
 from __future__ import annotations
 
-import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.values.failure_kinds import matches_any_type, type_name
 
 NON_RETRYABLE_VARIABLE = "ORCHESTRATOR_NON_RETRYABLE"
 MAX_TRACEBACK_CHARS = 2_000
 MAX_MESSAGE_CHARS = 10_000
 MAX_TRACEBACK_LINE_CHARS = 200
-"""How much of a line of a traceback is kept: a long message must not push out who raised it."""
+"""The maximum length of a traceback line: a long message must not push the raising line out of the text."""
 MAX_NAME_CHARS = 200
 MAX_TYPES = 10
 
 RedactText = Callable[[str], str]
-"""A text without the secrets that its step was given."""
+"""Removes the secrets of a step from a text."""
 
 
-def describe_exception(error: BaseException, hide: RedactText = str) -> dict[str, Any]:
-    """The failure that an exception is. It may do whatever it likes when it is looked at: raise, or exit."""
+def describe_exception(
+    error: BaseException, redact: RedactText = str, non_retryable: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The failure for an exception; the types in `non_retryable` are not retried.
+
+    Reading an exception may run its own code, which may raise or exit.
+    """
     try:
-        details = _details(error, hide)
+        details = _details(error, redact, non_retryable)
     except BaseException:
         details = {}
-    return failure("exception", format_message(error, hide), format_type_name(error, hide), **details)
+    message, type_ = format_message(error, redact), format_type_name(error, redact)
+    return make_failure("exception", message, type_, **details)
 
 
-def format_message(error: BaseException, hide: RedactText) -> str:
-    """What an exception says, if it can; else what it is. Secrets go before the rest is cut."""
+def format_message(error: BaseException, redact: RedactText) -> str:
+    """The message of an exception, or its type if it has none. Secrets are removed before it is cut."""
     try:
-        return _storable(hide(str(error))[:MAX_MESSAGE_CHARS]) or format_type_name(error, hide)
+        return _storable(redact(str(error))[:MAX_MESSAGE_CHARS]) or format_type_name(error, redact)
     except BaseException:
-        return format_type_name(error, hide)
+        return format_type_name(error, redact)
 
 
-def format_type_name(error: BaseException, hide: RedactText) -> str:
-    """The name of its type, as Python has it: a metaclass could tell another, or none."""
-    return _name(hide(type.__dict__["__name__"].__get__(type(error))))
+def format_type_name(error: BaseException, redact: RedactText) -> str:
+    """The name of its type, read without the metaclass, which could return anything."""
+    return _name(redact(type.__dict__["__name__"].__get__(type(error))))
 
 
-def _details(error: BaseException, hide: RedactText) -> dict[str, Any]:
+def _details(error: BaseException, redact: RedactText, non_retryable: Sequence[str]) -> dict[str, Any]:
     details: dict[str, Any] = {}
     types = _types(error)
     if types != [type(error).__name__]:
-        details["types"] = [_name(hide(one)) for one in types]
-    reason = _not_retried(error, types)
+        details["types"] = [_name(redact(one)) for one in types]
+    reason = _find_reason_not_to_retry(error, types, non_retryable)
     if reason is not None:
-        details["not_retried"] = _name(hide(reason))
-    details["traceback"] = _tail(error, hide)
+        details["not_retried"] = _name(redact(reason))
+    details["traceback"] = _traceback_tail(error, redact)
     return details
 
 
 def _types(error: BaseException) -> list[str]:
-    """Its type and the bases of that, but for those that all have."""
-    everybody = (Exception, BaseException, object)
-    return [type_name(one) for one in type(error).__mro__ if one not in everybody][:MAX_TYPES]
+    """The names of its type and of the bases, without those that all exceptions have."""
+    common = (Exception, BaseException, object)
+    return [type_name(one) for one in type(error).__mro__ if one not in common][:MAX_TYPES]
 
 
-def _not_retried(error: BaseException, types: list[str]) -> str | None:
+def _find_reason_not_to_retry(
+    error: BaseException, types: list[str], non_retryable: Sequence[str]
+) -> str | None:
     for one in type(error).__mro__:
         if "nonretryable" in one.__name__.replace("_", "").lower():
             return f"it is a {one.__name__}"
     try:
         if getattr(error, "non_retryable", False):
-            return "it says that it is non_retryable"
-    except BaseException:  # whoever cannot say so has not said so
+            return "its attribute non_retryable is set"
+    except BaseException:  # an attribute that cannot be read counts as not set
         return None
-    names = (name.strip() for name in os.environ.get(NON_RETRYABLE_VARIABLE, "").split(","))
-    found = next((name for name in names if name and matches_any_type(name, types)), None)
+    found = next((name for name in non_retryable if matches_any_type(name, types)), None)
     return None if found is None else f"{NON_RETRYABLE_VARIABLE} of its worker names {found}"
 
 
-def _tail(error: BaseException, hide: RedactText) -> str:
-    """The end of its traceback, with what caused it; hidden before it is cut, or half a secret would stay."""
+def _traceback_tail(error: BaseException, redact: RedactText) -> str:
+    """The end of its traceback, with its causes. Redacted before it is cut, or half a secret could remain."""
     try:
-        lines = hide("".join(traceback.format_exception(error))).splitlines()
+        lines = redact("".join(traceback.format_exception(error))).splitlines()
     except BaseException:
         return ""
     cut = (
@@ -101,5 +107,5 @@ def _name(text: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """Whatever an exception says must be storable: half a surrogate pair is not."""
+    """Replace characters that cannot be stored, such as half a surrogate pair."""
     return text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""What a call of an executor brought: its output as JSON text, or why it cannot be one."""
+"""The output of an executor as JSON text, or the failure why it cannot be encoded."""
 
 from __future__ import annotations
 
@@ -6,26 +6,33 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.redaction.by_value import ValueRedactor
 from orchestrator.invocation.exceptions import RedactText, format_message, format_type_name
 
 Offload = Callable[[str], tuple[str | None, dict[str, Any] | None]]
-"""A JSON text that is too large, with references to what it has too much of; or why that cannot be."""
+"""Stores the large parts of a JSON text: returns the text with references to them, or a failure."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def encode_output(
-    output: Any, max_bytes: int, hide: RedactText, secrets: ValueRedactor, offload: Offload
+    output: Any,
+    max_bytes: int,
+    redact: RedactText,
+    secrets: ValueRedactor,
+    offload: Offload,
+    is_fatal: Callable[[BaseException], bool],
 ) -> tuple[str | None, dict[str, Any] | None]:
-    """An output as JSON text without these secrets, or why it cannot be one."""
+    """Encode an output as JSON text without these secrets; the second item is the failure, if any."""
     try:
         text = _encode(output)
-        if secrets and secrets.text(text) != text:
-            text = _encode(secrets.value(json.loads(text)))
-        size = len(text.encode())
-    except BaseException as error:  # an object may raise whatever it likes when it is looked at
-        message = f"the output is not JSON: {format_message(error, hide)}"
-        return None, failure("bad_output", message, format_type_name(error, hide))
+        if secrets and secrets.redact_text(text) != text:
+            text = _encode(secrets.redact_value(json.loads(text)))
+        size = len(text) if text.isascii() else len(text.encode())  # half a surrogate pair raises
+    except BaseException as error:  # an object may run its own code and raise anything while it is encoded
+        if is_fatal(error):
+            raise
+        message = f"the output is not JSON: {format_message(error, redact)}"
+        return None, make_failure("bad_output", message, format_type_name(error, redact))
     return (text, None) if size <= max_bytes else offload(text)

@@ -1,17 +1,17 @@
-"""How an executor is called: with its inputs, and with what else it names.
+"""The parameters of an executor: its inputs, and others that it requests by name.
 
     def fetch(inputs, configuration, context, heartbeat, log, cancelled): ...
 
-It imports nothing for that: what it is given follows from the names of its parameters.
+An executor imports nothing for this: a worker passes what its parameters are named after.
 
-    configuration              what its source is set up with
-    context                    which call this is: ids, attempt, idempotency key, deadline
-    heartbeat(progress, note)  says that it is at work
-    log(text)                  keeps a line with the run of its step
-    cancelled()                whether nobody waits for it any more
-    evaluate(expression, data) an expression of the language, evaluated
+    configuration               the configuration of its source
+    context                     ids, attempt, idempotency key and deadline of this call
+    heartbeat(progress, note)   reports that the executor is still working
+    log(text)                   adds a line to the step log
+    cancelled()                 whether the result of this call is no longer needed
+    evaluate(expression, data)  evaluates an expression of the workflow language
 
-The work-horse of every step imports this: nothing heavy may be needed here.
+The work-horse of every step imports this: it must load nothing heavy.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from orchestrator.application.errors import ConfigurationMissing, HeartbeatMissing
+from orchestrator.application.values.unit_id import split_unit
 
 OFFERED_PARAMETERS = frozenset({"heartbeat", "configuration", "context", "log", "cancelled", "evaluate"})
 
@@ -29,72 +30,78 @@ _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-def find_requested_parameters(executor: Callable[..., Any], given: int) -> frozenset[str]:
-    """Which of NAMES an executor takes, besides the arguments that it is given by their position.
+def find_requested_parameters(executor: Callable[..., Any], positional: int) -> frozenset[str]:
+    """The OFFERED_PARAMETERS that an executor takes, besides its first `positional` arguments.
 
-    Whatever those are called: the inputs may well be called `context`. A bare `**kwargs` names nothing.
+    The names of those do not matter: the inputs may well be called `context`. A bare `**kwargs` requests
+    nothing.
     """
     try:
-        return _remembered(executor, given)
-    except TypeError:  # it cannot be hashed, and so not be remembered
-        return _named_by(executor, given)
+        return _find_cached(executor, positional)
+    except TypeError:  # an unhashable executor cannot be cached
+        return _find_requested(executor, positional)
 
 
-def _named_by(executor: Callable[..., Any], given: int) -> frozenset[str]:
+def _find_requested(executor: Callable[..., Any], positional: int) -> frozenset[str]:
     try:
-        meant, taken = signature(executor), signature(executor, follow_wrapped=False)
+        wrapped, outer = signature(executor), signature(executor, follow_wrapped=False)
     except (TypeError, ValueError):
-        return frozenset()  # it tells nothing of itself
-    names = _free(meant, given)
-    if not any(one.kind is Parameter.VAR_KEYWORD for one in taken.parameters.values()):
-        names &= _free(taken, given)  # a decorator need not pass on what the function below it names
+        return frozenset()  # it has no signature
+    names = _offered_names(wrapped, positional)
+    if not any(one.kind is Parameter.VAR_KEYWORD for one in outer.parameters.values()):
+        names &= _offered_names(outer, positional)  # a decorator need not pass on what its function takes
     return names - executor.keywords.keys() if isinstance(executor, partial) else names
 
 
-_remembered = lru_cache(maxsize=512)(_named_by)
+_find_cached = lru_cache(maxsize=512)(_find_requested)
 
 
-def _free(found: Signature, given: int) -> frozenset[str]:
+def _offered_names(found: Signature, positional: int) -> frozenset[str]:
     parameters = list(found.parameters.values())
     by_position = [one.name for one in parameters if one.kind in _BY_POSITION]
     by_name = {one.name for one in parameters if one.kind in _BY_NAME}
-    return OFFERED_PARAMETERS & by_name - set(by_position[:given])
+    return OFFERED_PARAMETERS & by_name - set(by_position[:positional])
 
 
 def check_requested_parameters(
-    named: frozenset[str], step: str, fn: str, heartbeat_s: float | None, source: Mapping[str, Any] | None
+    requested: frozenset[str],
+    step: str,
+    fn: str,
+    heartbeat_s: float | None,
+    source: Mapping[str, Any] | None,
 ) -> None:
-    """A step that wants to hear of its executor, or to set it up, must have one that takes part in it."""
-    if heartbeat_s is not None and "heartbeat" not in named:
+    """Check that the executor takes `heartbeat` or `configuration` if its step needs it."""
+    if heartbeat_s is not None and "heartbeat" not in requested:
         raise HeartbeatMissing(step, fn, heartbeat_s)
-    if source is not None and source["configuration"] and "configuration" not in named:
+    if source is not None and source["configuration"] and "configuration" not in requested:
         raise ConfigurationMissing(step, fn)
 
 
 class Heartbeat:
-    """What an executor calls to say that it is at work; `at` is when it last did, or was called."""
+    """An executor calls this to report that it is still working; `at` is the time of the last call, or of the
+    start."""
 
     def __init__(
         self,
         clock: Callable[[], float],
-        tell: Callable[[str], None] = lambda said: None,
-        keep: Callable[[str], None] = lambda said: None,
+        report: Callable[[str], None] = lambda text: None,
+        keep: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`tell` is given all that is said, `keep` what has a note."""
-        self._clock, self._tell, self._keep = clock, tell, keep
+        """`report` gets every progress and note, `keep` only those with a note."""
+        self._clock, self._report, self._keep = clock, report, keep
         self.at = clock()
 
     def __call__(self, progress: float | None = None, note: str | None = None) -> None:
         self.at = self._clock()
-        said = [str(one) for one in (progress, note) if one is not None]
-        if said:
-            self._tell(": ".join(said))
+        texts = [str(one) for one in (progress, note) if one is not None]
+        if texts:
+            self._report(": ".join(texts))
         if note is not None:
-            self._keep(": ".join(said))
+            self._keep(": ".join(texts))
 
 
 def evaluate(expression: Any, data: Any) -> Any:
-    """For an executor that is given expressions: what one means where `data` is all there is to read."""
+    """Evaluate an expression for an executor; it can read only `data`."""
     from orchestrator.application.expressions.evaluation import resolve
 
     return resolve(expression, data)
@@ -111,13 +118,13 @@ def build_context(
     idempotency_key: str,
     deadline: str | None,
 ) -> dict[str, Any]:
-    """Which call this is, as plain data. `deadline`: when the attempt will have exceeded its timeout."""
-    step, _, item = unit.partition("#")
+    """The context of a call as plain data. `deadline` is when the attempt exceeds its timeout."""
+    step, part = split_unit(unit)
     return {
         "execution_id": workflow_execution_id.partition("#")[2],
         "workflow_execution_id": workflow_execution_id,
         "step": step,
-        "item": int(item) if item.isdigit() else None,  # the compensation of a step is none
+        "item": int(part) if part.isdigit() else None,  # a compensation is not an item
         "attempt": attempt,
         "run_id": run_id,
         "round": round,

@@ -1,6 +1,7 @@
-"""The configuration of a source as its worker makes it: from what the job carries, from secrets, and from the
-environment. The work-horse of every step imports this: expressions are loaded only for a configuration that
-has some.
+"""The configuration of a source, built by the worker from the job, from secrets and from the environment.
+
+The work-horse of every step imports this: the expression evaluator is loaded only for a configuration that
+contains expressions.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from orchestrator.application.errors import BadConfiguration, ExpressionError, V
 from orchestrator.application.values.secret_refs import ReadSecret, fill_secrets
 
 ENV_ALLOWLIST_VARIABLE = "ORCHESTRATOR_ENV_VARIABLES"
-"""Names and patterns of the variables that specs may read here; not set, they may read none."""
+"""Names and patterns of the variables that specs may read on this worker; they may read none by default."""
 
 Variables = Mapping[str, Mapping[str, str | None]]
-"""By source, what the environment has; null for what is not set."""
+"""The variables of each source; None for a variable that is not set."""
 
 
 def read_variables(source: Mapping[str, Any] | None, environment: Mapping[str, str]) -> Variables:
-    """What the configuration of a source reads of the environment; VariableRefused if it must not."""
+    """Read the variables of a source configuration; VariableRefused if one is not allowed."""
     if source is None or not source.get("sources"):
         return {}
     allowed = _allowed(environment)
     for variable in (one for variables in source["sources"].values() for one in variables):
-        if not _fits(variable, allowed):
+        if not _matches(variable, allowed):
             raise VariableRefused(variable, ENV_ALLOWLIST_VARIABLE)
     return {
         name: {variable: environment.get(variable) for variable in variables}
@@ -34,18 +35,18 @@ def read_variables(source: Mapping[str, Any] | None, environment: Mapping[str, s
 
 
 def readable_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """All that specs may read of an environment, by whatever executor."""
+    """All variables of an environment that specs may read."""
     allowed = _allowed(environment)
-    return {name: value for name, value in environment.items() if _fits(name, allowed)} if allowed else {}
+    return {name: value for name, value in environment.items() if _matches(name, allowed)} if allowed else {}
 
 
 def _allowed(environment: Mapping[str, str]) -> list[str]:
-    written = environment.get(ENV_ALLOWLIST_VARIABLE)
-    return [one.strip() for one in written.split(",") if one.strip()] if written else []
+    allowlist = environment.get(ENV_ALLOWLIST_VARIABLE)
+    return [one.strip() for one in allowlist.split(",") if one.strip()] if allowlist else []
 
 
-def _fits(variable: str, patterns: Iterable[str]) -> bool:
-    """`*` stands for any characters, everything else for itself."""
+def _matches(variable: str, patterns: Iterable[str]) -> bool:
+    """Whether a variable matches a pattern: `*` matches any characters, everything else itself."""
     return any(
         re.fullmatch(".*".join(map(re.escape, one.split("*"))), variable, re.DOTALL) is not None
         for one in patterns
@@ -55,7 +56,7 @@ def _fits(variable: str, patterns: Iterable[str]) -> bool:
 def build_configuration(
     source: Mapping[str, Any] | None, variables: Variables, read: ReadSecret
 ) -> dict[str, Any]:
-    """What the source of a step means on a worker that has these variables and secrets."""
+    """The configuration of a source with these variables and secrets filled in."""
     if source is None:
         return {}
     configuration = fill_secrets(source["configuration"], source.get("secrets", ()), read)
@@ -63,17 +64,17 @@ def build_configuration(
         return configuration
     from orchestrator.application.expressions.evaluation import resolve
 
-    data, values = {"sources": _Named(variables)}, {}
+    data, values = {"sources": _SourcesByName(variables)}, {}
     for key, value in configuration.items():
         try:
             values[key] = resolve(value, data)
         except ExpressionError:
-            raise BadConfiguration(key) from None  # what it says may hold what was read
+            raise BadConfiguration(key) from None  # its message may contain a value of the environment
     return values
 
 
-class _Named(dict[str, Any]):
-    """Sources by name; a name may contain dots, and then the longest that fits a path is meant."""
+class _SourcesByName(dict[str, Any]):
+    """Sources by name. A name may contain dots: the longest name that begins the path is used."""
 
     def descend(self, parts: Sequence[str]) -> tuple[Any, Sequence[str]] | None:
         for end in range(len(parts), 0, -1):

@@ -1,11 +1,11 @@
-"""Workflow: a handle on one execution. It holds an id and a backend, and nothing else.
+"""Workflow: a handle on one execution. It holds only an id and a backend.
 
-    run()             the loop for one process: decide, dispatch, work, gather, and again
-    advance()         what can run now, claimed and written down: the caller dispatches it
-    on_step_result()  what a step brought back
+    run()             the loop for one process: decide, dispatch, run jobs, gather results, repeat
+    advance()         claims every step that can run now; the caller dispatches them
+    on_step_result()  records the result of a step
 
-Two handles with the same id are interchangeable. Whatever is decided is decided upon the record as it is
-kept: when somebody else commits first, it is loaded and decided upon again.
+Two handles with the same id are interchangeable. Every decision is made upon the stored record: when another
+process commits first, the record is loaded again and the decision is repeated.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from orchestrator.backend.backend import Backend
 from orchestrator.backend.copies import isolate_decision, to_plain_json
 from orchestrator.backend.results import as_results, make_result
 from orchestrator.local.driver import ExecutionDriver, due_timer_events
+from orchestrator.local.worker import InProcessWorker
 
 FIRST_PAUSE_S = 0.001
 
@@ -53,7 +54,7 @@ _R = TypeVar("_R")
 
 
 class Worker(Protocol):
-    """Whatever runs the jobs of a runner."""
+    """Runs the jobs of a runner."""
 
     def run(self, workflow_execution_id: str) -> None: ...
 
@@ -64,7 +65,7 @@ class Workflow:
 
     @classmethod
     def from_yaml(cls, text: str, backend: Backend, inputs: dict[str, Any] | None = None) -> Workflow:
-        """Create an execution of a spec in YAML or JSON; InvalidSpec with all that is wrong with it."""
+        """Create an execution of a spec in YAML or JSON; InvalidSpec lists all its problems."""
         return cls(backend.create(text, inputs), backend)
 
     @classmethod
@@ -75,18 +76,20 @@ class Workflow:
 
     @classmethod
     def resume(cls, workflow_execution_id: str, backend: Backend) -> Workflow:
-        """A handle on an execution that exists, by its id or execution id; KeyError when there is none."""
+        """A handle on an existing execution, by its id or execution id; KeyError when there is none."""
         return cls(backend.find(workflow_execution_id), backend)
 
-    # ---- moving
+    # ---- running
 
     def run(self, worker: Worker | None = None) -> FinalDecision:
-        """Drive the execution and its children to their end, with a worker of this process or with workers
-        elsewhere. Steps that a process before this one left in progress are dispatched again. A child that is
-        cancelled may have to undo what it did: it is waited for. A webhook is attempted if it is due, by a
-        worker of this process; its next attempt is not waited for, but made by whoever runs this again then.
+        """Run the execution and its children to their end, with a worker in this process or with workers
+        elsewhere. The default worker calls the backend's executor, if it has one.
+
+        Steps that an earlier process left in progress are dispatched again. A cancelled child is waited for,
+        because it may have to compensate. A due webhook is attempted once, by the worker in this process; the
+        next run() makes its next attempt.
         """
-        worker = worker if worker is not None else self.backend.worker
+        worker = worker if worker is not None else self._default_worker()
         driver = ExecutionDriver(self.backend, self.id)
         driver.take_over()
         decision = self._decide(self.backend.find_lost_dispatches, driver)
@@ -105,10 +108,23 @@ class Workflow:
                 pause_s = min(pause_s * 2, self.backend.poll_interval)
                 time.sleep(pause_s)
             decision = self._decide(partial(self._with_due, results), driver)
-        driver.deliver_events()  # whoever waits for this end hears of it: a parent, or the next in line
+        driver.deliver_events()  # to the parent, or to the next waiter for a slot
         self._attempt_webhooks(driver, worker)
         ended = isolate_decision(decision)
-        return replace_outcome(ended, self.backend.loaded)
+        return replace_outcome(ended, self.backend.load_payloads)
+
+    def _default_worker(self) -> Worker | None:
+        backend = self.backend
+        if backend.executor is None:
+            return None
+        return InProcessWorker(
+            backend.runner,
+            backend.executor,
+            clock=backend.clock,
+            store=backend.store,
+            payloads=backend.payloads,
+            settings=backend.settings,
+        )
 
     def _attempt_webhooks(self, driver: ExecutionDriver, worker: Worker | None) -> None:
         if driver.pending_webhooks and worker is not None:
@@ -118,30 +134,30 @@ class Workflow:
             driver.run_once()
 
     def signal(self, name: str, payload: Any = None) -> None:
-        """Say something to the execution: the step that waits for it has it, or one that will. InvalidEvent
-        when it has ended."""
+        """Send a signal to the execution: to the step that waits for it now, or to the next one that does.
+        InvalidEvent when the execution has ended."""
         event = SignalEvent(self.id, name, to_plain_json(payload))
 
-        def unless_ended(record: WorkflowRecord) -> list[StepEvent]:
+        def check_is_open(record: WorkflowRecord) -> list[StepEvent]:
             if record.is_final:
                 raise InvalidEvent(signal_rejection_reason(record, record.status))
             return [event]
 
-        ExecutionDriver(self.backend).decide(self.id, unless_ended)
+        ExecutionDriver(self.backend).decide(self.id, check_is_open)
 
     def cancel(self, reason: str | None = None, by: str | None = None) -> None:
-        """End the execution, and its children; InvalidEvent when it has ended otherwise."""
+        """Cancel the execution and its children; InvalidEvent when it has ended in another way."""
         self._control(ControlEvent(self.id, "cancel", reason=reason, by=by))
 
     def pause(self) -> None:
-        """Dispatch nothing any more until unpause(); what runs goes on."""
+        """Dispatch nothing until unpause(). Running steps continue."""
         self._control(ControlEvent(self.id, "pause"))
 
     def unpause(self) -> None:
         self._control(ControlEvent(self.id, "unpause"))
 
     def hold(self, step_id: str) -> None:
-        """Keep a step that is not in progress where it is, until release()."""
+        """Keep a step that is not in progress from starting, until release()."""
         self._control(ControlEvent(self.id, "hold", step_id))
 
     def release(self, step_id: str) -> None:
@@ -150,8 +166,8 @@ class Workflow:
     def retry(
         self, reason: str | None = None, by: str | None = None, inputs: dict[str, Any] | None = None
     ) -> None:
-        """Open an execution that failed or was cancelled again: run() runs what did not complete. `inputs`
-        take the place of those that were wrong."""
+        """Reopen an execution that failed or was cancelled: run() then runs the steps that did not complete.
+        `inputs` replaces the inputs of the execution."""
         self._control(ControlEvent(self.id, "retry", reason=reason, by=by, inputs=to_plain_json(inputs)))
 
     def rerun(
@@ -161,25 +177,25 @@ class Workflow:
         by: str | None = None,
         inputs: dict[str, Any] | None = None,
     ) -> None:
-        """The same, also of one that completed, and beginning with this step and all that depend on it."""
+        """Reopen an execution, also a complete one, and run this step and all that depend on it again."""
         self._control(
             ControlEvent(self.id, "rerun", step_id, reason=reason, by=by, inputs=to_plain_json(inputs))
         )
 
     def delete(self) -> None:
-        """Keep nothing of an execution that has ended."""
+        """Permanently delete an execution that has ended."""
         self._control(ControlEvent(self.id, "delete"))
 
     def _control(self, event: ControlEvent) -> None:
         driver, moment = ExecutionDriver(self.backend), self.backend.moment("control")
 
-        def unless_refused(record: WorkflowRecord) -> list[StepEvent]:
+        def check_is_accepted(record: WorkflowRecord) -> list[StepEvent]:
             on_step_result(record, event, moment)  # raises InvalidEvent
             return [event]
 
-        driver.decide(self.id, unless_refused)
+        driver.decide(self.id, check_is_accepted)
         while driver.deliver_events():
-            pass  # its children hear of it, and theirs
+            pass  # to its children, and to their children
 
     def _with_due(self, results: list[ResultEvent], record: WorkflowRecord) -> list[StepEvent]:
         return [*results, *self._due(record)]
@@ -188,9 +204,9 @@ class Workflow:
         return due_timer_events(record, self.backend.clock())
 
     def advance(self) -> Decision:
-        """Claim every step that can run, or end the workflow. Nothing is dispatched: the caller does that.
+        """Claim every step that can run, or end the workflow. The caller dispatches the jobs.
 
-        Children are begun by run() alone, or by a coordinator.
+        Only run() and coordinators start children.
         """
         driver = ExecutionDriver(self.backend)
         while True:
@@ -209,10 +225,10 @@ class Workflow:
         attempt: int | None = None,
         token: str | None = None,
     ) -> StepResult:
-        """Write down what a step brought back; advance() finds what follows.
+        """Record the result of a step; advance() decides what runs next.
 
-        Halt or Failed when that ended the workflow, Pending when the step will be tried again, else None.
-        A result is dropped when the step is not in progress, or not under this run_id, attempt or token.
+        Returns Halt or Failed if the result ended the workflow, Pending if the step is retried, else None.
+        A result is dropped when the step is not in progress, or has another run_id, attempt or token.
         """
         result = make_result(self.id, step_id, output, error=error)
         event = ResultEvent(self.id, step_id, result.output, result.error, run_id, attempt, token)
@@ -229,7 +245,7 @@ class Workflow:
             events: list[StepEvent] = events_for(record)
             decided = decide(record, events, moment)
             for position, reason in decided.rejected:
-                warnings.warn(f"result {position} was refused: {reason}", RuntimeWarning, stacklevel=4)
+                warnings.warn(f"result {position} was rejected: {reason}", RuntimeWarning, stacklevel=4)
             return decided.changes, decided.decision
 
         return self._commit(both, driver)
@@ -242,7 +258,7 @@ class Workflow:
         decision = (driver or ExecutionDriver(self.backend)).commit(self.id, decide_upon)
         return cast(_R, decision)
 
-    # ---- looking
+    # ---- reading
 
     @property
     def status(self) -> WorkflowStatus:
@@ -250,9 +266,8 @@ class Workflow:
 
     @property
     def outcome(self) -> Any:
-        """The resolved outputs, or the result of a halt; None before the end. What is kept of it by reference
-        is loaded."""
-        return self.backend.loaded(self.backend.load(self.id).outcome)
+        """The resolved outputs, or the result of a halt; None before the end. Large values are loaded."""
+        return self.backend.load_payloads(self.backend.load(self.id).outcome)
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -268,7 +283,7 @@ class Workflow:
 
     @property
     def progress(self) -> dict[str, int]:
-        """How many steps are in each status, and in `total`; the statuses of runfox are always there."""
+        """The number of steps in each status, and in `total`; the statuses of runfox are always included."""
         counts: dict[str, int] = dict.fromkeys(_ALWAYS_COUNTED, 0)
         steps = self.backend.load(self.id).steps
         for step in steps.values():
@@ -277,7 +292,7 @@ class Workflow:
 
     @property
     def step_durations(self) -> dict[str, float]:
-        """Seconds from start to end, or to now, of each step that has started."""
+        """The seconds from start to end, or to now, of each step that has started."""
         now = datetime.fromisoformat(iso(self.backend.clock()))
         return {
             step_id: _seconds_between(step.start_time, step.end_time, now)
@@ -287,7 +302,7 @@ class Workflow:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the first start of a step to the last end, or to now while one has none; else 0.0."""
+        """Seconds from the first start of a step to the last end, or to now while a step runs; else 0.0."""
         started = [s for s in self.backend.load(self.id).steps.values() if s.start_time is not None]
         if not started:
             return 0.0
@@ -301,9 +316,12 @@ class Workflow:
         """One entry per transition, the oldest first."""
         return self.backend.history(self.id)
 
-    def lines(self, step: str | None = None) -> list[LogLine]:
-        """What executors said, by `log` and in the notes of their heartbeats: all of them, or of one step."""
-        return self.backend.lines(self.id, step)
+    def log_lines(self, step: str | None = None) -> list[LogLine]:
+        """The step log: texts of `log` and notes of heartbeats, of all steps or of one."""
+        return self.backend.log_lines(self.id, step)
+
+    lines = log_lines
+    """The former name of log_lines()."""
 
     def __repr__(self) -> str:
         try:

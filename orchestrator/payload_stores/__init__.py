@@ -1,61 +1,49 @@
-"""Payload stores: where values are kept that are passed by reference (application/values/payload_refs.py).
+"""Payload stores: they keep values that are passed by reference (application/values/payload_refs.py).
 
-    ORCHESTRATOR_PAYLOADS            redis (as if unset), file:///folder, or s3://bucket/prefix
-    ORCHESTRATOR_PAYLOAD_TTL_S       for how long: a day more than ORCHESTRATOR_RETENTION_S unless given
-    ORCHESTRATOR_PAYLOAD_MAX_BYTES   how large one value may be: 64 MiB unless given
-    ORCHESTRATOR_S3_ENDPOINT         of a service that speaks S3 and is not Amazon's
+    ORCHESTRATOR_PAYLOADS            redis (the default), file:///folder, or s3://bucket/prefix
+    ORCHESTRATOR_PAYLOAD_TTL_S       how long a value is kept; default ORCHESTRATOR_RETENTION_S plus a day
+    ORCHESTRATOR_PAYLOAD_MAX_BYTES   the maximum size of one value; 64 MiB by default
+    ORCHESTRATOR_S3_ENDPOINT         the URL of an S3-compatible service other than Amazon's
 
-Workers and clients read them, wherever they run, and must agree on the first; coordinators never look inside.
-The work-horse of every step imports this: a store is made, and its library imported, when it is needed.
+Workers and clients read these variables, and must agree on the first. Coordinators never read payloads. The
+work-horse of every step imports this module, so a store and its library are loaded only when they are needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.application.errors import StoreError
-from orchestrator.application.values.payload_refs import (
-    MAX_PAYLOAD_BYTES,
-    PayloadStore,
-    payload_limit,
-    read_positive_int,
-)
+from orchestrator.application.values.payload_refs import PayloadStore
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.payloads import TTL_S, RedisPayloads
+from orchestrator.redis_rq.payloads import RedisPayloads
+from orchestrator.settings import MAX_PAYLOAD_BYTES, RETENTION_MARGIN_S, RETENTION_S, Settings
 
 ADDRESS_VARIABLE = "ORCHESTRATOR_PAYLOADS"
-TTL_VARIABLE = "ORCHESTRATOR_PAYLOAD_TTL_S"
-RETENTION_VARIABLE = "ORCHESTRATOR_RETENTION_S"
-ENDPOINT_VARIABLE = "ORCHESTRATOR_S3_ENDPOINT"
-
-RETENTION_MARGIN_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadSettings:
+    """The payload store to use, and its limits."""
+
     address: str = "redis"
-    ttl_s: int = TTL_S
+    ttl_s: int = RETENTION_S + RETENTION_MARGIN_S
     max_bytes: int = MAX_PAYLOAD_BYTES
     s3_endpoint: str | None = None
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> PayloadSettings:
-        retention_s = read_positive_int(environment, RETENTION_VARIABLE, TTL_S - RETENTION_MARGIN_S)
-        made = cls(
-            address=environment.get(ADDRESS_VARIABLE, "").strip() or "redis",
-            ttl_s=read_positive_int(environment, TTL_VARIABLE, retention_s + RETENTION_MARGIN_S),
-            max_bytes=payload_limit(environment),
-            s3_endpoint=environment.get(ENDPOINT_VARIABLE) or None,
+    def from_settings(cls, settings: Settings) -> PayloadSettings:
+        payloads = cls(
+            settings.payloads, settings.payload_ttl_s, settings.payload_max_bytes, settings.s3_endpoint
         )
-        made.check()
-        return made
+        payloads.check()
+        return payloads
 
     def check(self) -> None:
-        """StoreError when there can be no such store."""
+        """Raise StoreError if the address is invalid."""
         parts = urlsplit(self.address)
         if self.address == "redis":
             return
@@ -69,14 +57,16 @@ class PayloadSettings:
         )
 
     def prepare(self) -> None:
-        """For all work-horses that are forked later: what takes long is done once. StoreError when a library
-        is missing."""
+        """Do the slow part of opening a store once, before work-horses are forked.
+
+        Raises StoreError if a library is missing.
+        """
         parts = urlsplit(self.address)
         if parts.scheme == "s3":
             _s3(parts.netloc, parts.path.strip("/"), self.s3_endpoint)
 
     def open(self, client: Client, keys: Keys) -> PayloadStore:
-        """The store; the client and the keys are for one in Redis."""
+        """Open the store. The client and the keys are used by the store in Redis."""
         parts = urlsplit(self.address)
         if parts.scheme == "file":
             from orchestrator.payload_stores.folder import DirectoryPayloads
@@ -89,7 +79,7 @@ class PayloadSettings:
 
 @lru_cache(maxsize=8)
 def _s3(bucket: str, prefix: str, endpoint: str | None) -> PayloadStore:
-    """Kept for the next: to make a client of S3 takes longer than to use it."""
+    """Make an S3 store, and keep it: making an S3 client takes longer than using it."""
     from orchestrator.payload_stores.s3 import S3Payloads
 
     return S3Payloads(bucket, prefix, endpoint)

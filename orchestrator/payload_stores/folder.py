@@ -1,9 +1,10 @@
-"""Payloads in a folder that all workers and clients can reach: files under the first letters of their ids.
+"""Stores payloads in a folder that all workers and clients can reach, in subfolders by the start of their
+ids.
 
     <folder>/3f/3fa9...   the bytes of one payload
 
-A file appears whole or not at all. Whoever puts one removes what is too old beside it, so nothing else has to
-sweep: ids are spread evenly, and with every few hundred puts each place has had its turn.
+A file appears whole or not at all. Each put removes expired files from its subfolder, so no other process has
+to sweep: ids are spread evenly, and a few hundred puts reach every subfolder.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from tempfile import mkstemp
 
 from orchestrator.application.errors import StoreError, Unavailable
 
-_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
+_TEMPORARY_ERRORS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
+)
 
 
 class DirectoryPayloads:
@@ -27,19 +30,19 @@ class DirectoryPayloads:
 
     def put(self, payload_id: str, data: bytes) -> None:
         path = self._path(payload_id)
-        with self._translated():
+        with self._translate_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._write(path, data)
             self._sweep(path.parent)
 
     def get(self, payload_id: str) -> bytes | None:
         path = self._path(payload_id)
-        with self._translated():
+        with self._translate_errors():
             try:
                 data = path.read_bytes()
             except FileNotFoundError:
                 return None
-        with suppress(OSError):  # who may only read cannot make it younger
+        with suppress(OSError):  # a reader without write permission cannot renew it
             os.utime(path)
         return data
 
@@ -50,7 +53,7 @@ class DirectoryPayloads:
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)
-            os.chmod(name, 0o640)  # a client may belong to the group of the workers
+            os.chmod(name, 0o640)  # a client may be in the group of the workers
             os.replace(name, path)
         except BaseException:
             with suppress(OSError):
@@ -60,17 +63,17 @@ class DirectoryPayloads:
     def _path(self, payload_id: str) -> Path:
         return self._folder / payload_id[:2] / payload_id
 
-    def _sweep(self, place: Path) -> None:
-        oldest = time.time() - self._ttl_s
-        for entry in os.scandir(place):
-            with suppress(OSError):  # somebody else sweeps here too
-                if entry.stat().st_mtime < oldest:
+    def _sweep(self, subfolder: Path) -> None:
+        expired_before = time.time() - self._ttl_s
+        for entry in os.scandir(subfolder):
+            with suppress(OSError):  # another process may have removed it
+                if entry.stat().st_mtime < expired_before:
                     os.unlink(entry)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            kind = Unavailable if error.errno in _PASSING else StoreError
-            raise kind(f"the folder of payloads {self._folder}: {error}") from error
+            kind = Unavailable if error.errno in _TEMPORARY_ERRORS else StoreError
+            raise kind(f"payload folder {self._folder}: {error}") from error

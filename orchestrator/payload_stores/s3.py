@@ -1,7 +1,7 @@
-"""Payloads in a bucket of S3, or of another service that speaks it: one object each, under `<prefix>/<id>`.
+"""Stores payloads in a bucket of S3 or of a compatible service: one object each, named `<prefix>/<id>`.
 
-Credentials and the region come from where boto3 finds them: AWS_ACCESS_KEY_ID and its kin, or the role of the
-machine. When an object expires is for a lifecycle rule of the bucket to say; a put renews it, a get does not.
+boto3 finds the credentials and the region: in AWS_ACCESS_KEY_ID and related variables, or in the role of the
+machine. A lifecycle rule of the bucket must expire objects; a put renews an object, a get does not.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 from orchestrator.application.errors import StoreError, Unavailable
 
-_PASSING = frozenset({429, 500, 502, 503, 504})
+_TEMPORARY_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 
 class S3Payloads:
     def __init__(self, bucket: str, prefix: str = "", endpoint: str | None = None) -> None:
         self._bucket, self._prefix = bucket, prefix
-        self._client = _client(endpoint)
+        self._client = _make_client(endpoint)
 
     def put(self, payload_id: str, data: bytes) -> None:
-        with self._translated():
+        with self._translate_errors():
             self._client.put_object(
                 Bucket=self._bucket,
                 Key=self._key(payload_id),
@@ -31,7 +31,7 @@ class S3Payloads:
             )
 
     def get(self, payload_id: str) -> bytes | None:
-        with self._translated():
+        with self._translate_errors():
             try:
                 found = self._client.get_object(Bucket=self._bucket, Key=self._key(payload_id))
             except self._client.exceptions.NoSuchKey:
@@ -43,28 +43,32 @@ class S3Payloads:
         return f"{self._prefix}/{payload_id}" if self._prefix else payload_id
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        from botocore import exceptions as raised
+    def _translate_errors(self) -> Iterator[None]:
+        from botocore import exceptions
 
         try:
             yield
-        except raised.ClientError as error:
+        except exceptions.ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            kind = Unavailable if status in _PASSING else StoreError
+            kind = Unavailable if status in _TEMPORARY_STATUSES else StoreError
             raise kind(f"s3://{self._bucket}: {error}") from error
-        except (raised.ConnectionError, raised.HTTPClientError, raised.IncompleteReadError) as error:
+        except (
+            exceptions.ConnectionError,
+            exceptions.HTTPClientError,
+            exceptions.IncompleteReadError,
+        ) as error:
             raise Unavailable(f"s3://{self._bucket}: {error}") from error
-        except raised.BotoCoreError as error:
+        except exceptions.BotoCoreError as error:
             raise StoreError(f"s3://{self._bucket}: {error}") from error
 
 
-def _client(endpoint: str | None) -> Any:
+def _make_client(endpoint: str | None) -> Any:
     try:
         import boto3
         from botocore.config import Config
     except ImportError as error:
         raise StoreError(
-            "ORCHESTRATOR_PAYLOADS names a bucket of S3, and boto3 is not installed here:"
+            "ORCHESTRATOR_PAYLOADS is an S3 bucket, but boto3 is not installed:"
             " pip install 'rq-orchestrator[s3]'"
         ) from error
     config = Config(
@@ -72,10 +76,10 @@ def _client(endpoint: str | None) -> Any:
         read_timeout=60,
         retries={"mode": "standard", "total_max_attempts": 3},
         s3={"addressing_style": "path"} if endpoint else {},
-        request_checksum_calculation="when_required",  # other services than Amazon's do not know the new ones
+        request_checksum_calculation="when_required",  # other services do not support Amazon's new checksums
         response_checksum_validation="when_required",
     )
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and endpoint is not None:
-        region = "us-east-1"  # it must sign for some region, and others have only one
+        region = "us-east-1"  # requests must be signed for a region; other services have only one
     return boto3.session.Session().client("s3", endpoint_url=endpoint, region_name=region, config=config)

@@ -1,1 +1,1 @@
-"""Layer 3 keeps and carries: every Redis command, every key and every RQ job."""
+"""Layer 3, storage and queue: every Redis command, every key and every RQ job."""

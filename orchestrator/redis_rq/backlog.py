@@ -1,8 +1,8 @@
-"""The backlog: what was sent and is not done, and whether there is room for more.
+"""The backlog: how many starts wait, and whether more are accepted.
 
-Two limits, one behind the other. Coordinators begin no execution while too many jobs wait for workers: starts
-then stay in their stream, where each takes a tenth of the room. Whoever starts by our client is refused while
-too many starts wait there. What runs already, children and schedules are never refused, only late.
+There are two limits. Coordinators create no execution while too many jobs wait for workers: then starts stay
+in their stream, where each takes a tenth of the memory. The client rejects starts while too many wait in that
+stream. Running executions, children and schedules are never rejected, only late.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from typing import Any
 from orchestrator.application.errors import Busy
 from orchestrator.redis_rq.connection import Client, execute_pipeline
 from orchestrator.redis_rq.keys import GROUP, Keys
+from orchestrator.settings import MAX_BACKLOG
 
-MAX_BACKLOG = 100_000
-"""So many starts may wait for coordinators; a hundred bytes each, and their inputs."""
 CHECK_INTERVAL_S = 1.0
 
 
 class Backlog:
-    """Asks Redis once a second at the most: a limit need not be met to the unit."""
+    """Reads the backlog at most once a second: the limit need not be exact."""
 
     def __init__(self, client: Client, keys: Keys, max_starts: int = MAX_BACKLOG) -> None:
-        self._client, self._keys, self._most = client, keys, max_starts
-        self._asked_at = float("-inf")
+        self._client, self._keys, self._max_starts = client, keys, max_starts
+        self._checked_at = float("-inf")
 
     def check(self, *, is_check_forced: bool = False) -> None:
-        """Raise Busy when no more starts should be sent; nothing was sent then."""
+        """Raise Busy when no more starts are accepted."""
         now = time.monotonic()
-        if not is_check_forced and now - self._asked_at < CHECK_INTERVAL_S:
+        if not is_check_forced and now - self._checked_at < CHECK_INTERVAL_S:
             return
         waiting = count_waiting_starts(self._client, self._keys)
-        if waiting >= self._most:
-            raise Busy(waiting, self._most)
-        self._asked_at = now
+        if waiting >= self._max_starts:
+            raise Busy(waiting, self._max_starts)
+        self._checked_at = now
 
 
 def count_waiting_starts(client: Client, keys: Keys) -> int:
-    """How many starts nobody has answered. Where Redis cannot tell how many are unread, because it is older
-    than 7.0 or somebody has deleted some, all that are in the stream count. Who may not ask hears of none."""
+    """How many starts no coordinator has handled. Where Redis does not know how many are unread, because it
+    is older than 7.0 or entries were deleted, the whole stream counts. Without the right to read it, the
+    result is 0."""
     with client.pipeline(transaction=False) as pipe:
         pipe.xlen(keys.starts)
         pipe.xinfo_groups(keys.starts)

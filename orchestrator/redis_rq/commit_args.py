@@ -1,7 +1,34 @@
-"""Commits as the words of commit.lua: all that a decision writes, in one place.
+"""CommitArgs: commits as the arguments of commit.lua. Everything that a commit writes is decided here.
 
-The script checks versions and events, writes the jobs, and then runs plain commands; which ones is said here.
-Some of them are for keys that most decisions write to: those are gathered, and run once for a whole batch.
+The script checks versions and events, writes the jobs, and then runs plain Redis commands. Commands for keys
+that many commits write to are batched: the script runs them once per key, after the last commit of the call.
+
+One call writes several commits. `n *` means a number, then that many of what follows; `0 | 1 ...` means 0, or
+1 and then what follows.
+
+    KEYS  leases, sequences, counters, the prefix of records
+    ARGV  group, how many pending entries to look up at a time
+          n * spec of a new execution: key, document
+          n * stream with entries that must still be pending: name, lowest and highest entry id
+          then the commits, each: the number of its arguments, and
+              n * event that must still be pending: stream, entry id
+              the record's key, the version that was decided on
+              0 | 1 new execution: the key of its pointer, its full id, the position of its spec,
+                    the key of its early signals, how many of them the decision includes,
+                    0 | 1 parent: its record, the field of the waiting step, its token, the child's id
+                    0 | 1 idempotency root: key, window in s
+                    0 | 1 replaced execution: full id, record, version
+                    the key of global values to delete, or ""
+              n * queue: name, then n * job: token, data, timeout, lease
+              n * token of a job to revoke
+              n * idempotency root to release: key, the execution that must own it
+              n * shared value: "set" or "add", key, field, value
+              n * slot: 1 to acquire or 0 to release, holders, waiters, member
+              0 | 1 end of the execution: the spec's key and its TTL in s, the retention in s,
+                    the key of its global values or "", the pointer of its root or "" if it is the root,
+                    the groups, its group or "", the values of the group
+              commands: the number of args, then the args; 0 ends them
+              batched commands (ZREM, HINCRBY, ZADD, XACK): the number of args, then the args
 """
 
 from __future__ import annotations
@@ -18,148 +45,149 @@ from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.backend.ports import Commit
 from orchestrator.backend.shared_state import scope_owner
-from orchestrator.redis_rq.event_codec import canonical_json, dumps, event_fields
+from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.indexes import ended_index_entry, ended_member, permanent_indexes, score_of
 from orchestrator.redis_rq.job_codec import job_args, lease_of_step
+from orchestrator.redis_rq.json_codec import canonical_json, dumps
 from orchestrator.redis_rq.keys import GROUP, Keys, OwnStreams, schedule_address, slot_member, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, dropped_fields
 from orchestrator.redis_rq.scripts import Call
+from orchestrator.settings import RETENTION_MARGIN_S
 
 REPLY_TTL_S = 3_600
-RETENTION_MARGIN_S = 86_400
-"""By how much what executions share may outlive the retention of the last of them."""
 DOCUMENT_CACHE_SIZE = 256
 MAX_ARGS_PER_COMMAND = 2_000
-"""Lua's stack bounds how many words one command may have inside a script."""
+"""Lua's stack limits the number of args of one command inside a script."""
 MAX_ARGS_PER_CALL = 20_000
-"""After so many the next commits go into a call of their own: while a script runs, nobody else is served."""
+"""Further commits go into another call: while a script runs, Redis serves no other client."""
 PENDING_LOOKUP_BATCH = 1_000
-"""How many entries of a stream are asked for at once, to see whether they are pending."""
+"""How many pending entries of a stream one command looks up."""
 
 Command = list[str | int | float]
 
 
 class CommitArgs:
     def __init__(self, keys: Keys, retention_s: int, routes: TagRoutes, own_streams: OwnStreams) -> None:
-        self._keys, self._retention_s, self._routes, self._home = keys, retention_s, routes, own_streams
+        self._keys, self._retention_s = keys, retention_s
+        self._routes, self._own_streams = routes, own_streams
         self._documents: dict[str, str] = {}
 
     def calls(self, commits: Sequence[Commit], versions: Sequence[str]) -> Iterator[Call]:
-        """The calls of commit.lua that write these, each with as many of them as it may hold up others."""
-        specs, require_pending, words = dict[str, LoadedSpec](), dict[str, list[str]](), Command()
+        """The calls of commit.lua that write these commits: as few as MAX_ARGS_PER_CALL allows."""
+        specs, pending_refs, args = dict[str, LoadedSpec](), dict[str, list[str]](), Command()
         for commit, version in zip(commits, versions, strict=True):
-            if len(words) >= MAX_ARGS_PER_CALL:
-                yield self._call(specs, require_pending, words)
-                specs, require_pending, words = {}, {}, []
-            for ref in commit.require_pending:
-                require_pending.setdefault(ref.stream, []).append(ref.entry_id)
+            if len(args) >= MAX_ARGS_PER_CALL:
+                yield self._call(specs, pending_refs, args)
+                specs, pending_refs, args = {}, {}, []
+            for ref in commit.pending_refs:
+                pending_refs.setdefault(ref.stream, []).append(ref.entry_id)
             if commit.creates:
                 specs.setdefault(commit.record.workflow_id, commit.record.loaded)
-            own = self.of(
+            own = self.args_of(
                 commit, version, list(specs).index(commit.record.workflow_id) + 1 if commit.creates else 0
             )
-            words.append(len(own))
-            words += own
-        if words:
-            yield self._call(specs, require_pending, words)
+            args.append(len(own))
+            args += own
+        if args:
+            yield self._call(specs, pending_refs, args)
 
     def _call(
-        self, specs: Mapping[str, LoadedSpec], require_pending: Mapping[str, list[str]], words: Command
+        self, specs: Mapping[str, LoadedSpec], pending_refs: Mapping[str, list[str]], commits: Command
     ) -> Call:
         keys = self._keys
         args: Command = [GROUP, PENDING_LOOKUP_BATCH, len(specs)]
         for workflow_id, loaded in specs.items():
             args += [keys.spec(workflow_id), self._document(loaded)]
-        args.append(len(require_pending))
-        for stream, ids in require_pending.items():
-            args += [stream, min(ids, key=_place), max(ids, key=_place)]
-        args += words
+        args.append(len(pending_refs))
+        for stream, ids in pending_refs.items():
+            args += [stream, min(ids, key=_parse_entry_id), max(ids, key=_parse_entry_id)]
+        args += commits
         return [keys.leases, keys.sequences, keys.counters, keys.workflow("")], args
 
-    def of(self, commit: Commit, version: str, spec: int = 0) -> Command:
-        """The words of one commit, in the order of commit.lua; a new execution has this one of the specs."""
+    def args_of(self, commit: Commit, version: str, spec: int = 0) -> Command:
+        """The arguments of one commit; `spec` is the position of a new execution's spec in the call."""
         record, changes, keys = commit.record, commit.changes, self._keys
-        args: Command = [len(commit.require_pending)]
-        for ref in commit.require_pending:
+        args: Command = [len(commit.pending_refs)]
+        for ref in commit.pending_refs:
             args += [ref.stream, ref.entry_id]
         args += [keys.workflow(record.workflow_execution_id), record.version]
-        args += self._beginning(commit, spec) if commit.creates else [0]
-        groups = _by_queue(changes.jobs, keys, self._routes)
-        args.append(len(groups))
-        if groups:
-            events = self._home.events_of(record.workflow_execution_id)
-        for queue, jobs in groups.items():
+        args += self._creation_args(commit, spec) if commit.creates else [0]
+        queues = _by_queue(changes.jobs, keys, self._routes)
+        args.append(len(queues))
+        if queues:
+            events = self._own_streams.events_of(record.workflow_execution_id)
+        for queue, jobs in queues.items():
             args += [queue, len(jobs)]
             for job in jobs:
                 args += job_args(job, events)
         args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
-        args += self._root_words(commit)
-        args += self._shared_words(commit)
-        args += self._slot_words(commit)
-        args += self._end_words(commit) if _ends(commit) else [0]
+        args += self._released_root_args(commit)
+        args += self._shared_value_args(commit)
+        args += self._slot_args(commit)
+        args += self._end_args(commit) if _ends(commit) else [0]
         for command in self._commands(commit, version):
             args.append(len(command))
             args += command
         args.append(0)
-        for command in self._gathered(commit):
+        for command in self._batched_commands(commit):
             args.append(len(command))
             args += command
         return args
 
-    def _beginning(self, commit: Commit, spec: int) -> Command:
+    def _creation_args(self, commit: Commit, spec: int) -> Command:
         keys, record = self._keys, commit.record
-        words: Command = [1, keys.execution(record.execution_id), record.workflow_execution_id, spec]
-        words += [keys.signals(record.execution_id), len(record.signals)]
-        words += self._conditions(commit)
-        words += self._replaced_words(commit.replaces)
+        args: Command = [1, keys.execution(record.execution_id), record.workflow_execution_id, spec]
+        args += [keys.signals(record.execution_id), len(record.signals)]
+        args += self._condition_args(commit)
+        args += self._replaced_args(commit.replaces)
         may_find_values = record.loaded.uses_shared_values or commit.replaces is not None
         is_root = record.parent is None
-        words.append(keys.shared("global", record.execution_id) if is_root and may_find_values else "")
-        return words
+        args.append(keys.shared("global", record.execution_id) if is_root and may_find_values else "")
+        return args
 
-    def _conditions(self, commit: Commit) -> Command:
-        """What else must be so for an execution to begin: a parent that waits, a root that is free."""
-        keys, parent, root = self._keys, commit.record.parent, commit.root
-        words: Command = [0]
+    def _condition_args(self, commit: Commit) -> Command:
+        """The conditions of a creation: the parent still waits, the idempotency root is free."""
+        keys, parent, root = self._keys, commit.record.parent, commit.idempotency_root
+        args: Command = [0]
         if parent is not None:
-            words = [1, keys.workflow(parent["execution"]), f"step:{parent['step_id']}"]
-            words += [parent["token"], commit.record.execution_id]
+            args = [1, keys.workflow(parent["execution"]), f"step:{parent['step_id']}"]
+            args += [parent["token"], commit.record.execution_id]
         if root is None:
-            return [*words, 0]
+            return [*args, 0]
         name, window_s = root
-        return [*words, 1, keys.idempotency(name), window_s]
+        return [*args, 1, keys.idempotency(name), window_s]
 
-    def _replaced_words(self, replaced: WorkflowRecord | None) -> Command:
+    def _replaced_args(self, replaced: WorkflowRecord | None) -> Command:
         if replaced is None:
             return [0]
         weid = replaced.workflow_execution_id
         return [1, weid, self._keys.workflow(weid), replaced.version]
 
-    def _root_words(self, commit: Commit) -> Command:
-        """The idempotency root of an execution that goes; one that takes its place has its own."""
+    def _released_root_args(self, commit: Commit) -> Command:
+        """The idempotency root of an execution that is deleted or replaced."""
         gone = commit.record if commit.changes.deletes_execution else commit.replaces
         if gone is None or gone.idempotency_root is None:
             return [0]
         return [1, self._keys.idempotency(gone.idempotency_root), gone.workflow_execution_id]
 
-    def _shared_words(self, commit: Commit) -> Command:
-        words: Command = [len(commit.changes.shared)]
+    def _shared_value_args(self, commit: Commit) -> Command:
+        args: Command = [len(commit.changes.shared)]
         for one in commit.changes.shared:
             key = self._keys.shared(one.scope, scope_owner(commit.record, one.scope))
-            words += ["add" if one.is_increment else "set", key, one.key, dumps(one.value)]
-        return words
+            args += ["add" if one.is_increment else "set", key, one.key, dumps(one.value)]
+        return args
 
-    def _slot_words(self, commit: Commit) -> Command:
+    def _slot_args(self, commit: Commit) -> Command:
         keys, weid = self._keys, commit.record.workflow_execution_id
-        words: Command = [len(commit.changes.slots)]
+        args: Command = [len(commit.changes.slots)]
         for one in commit.changes.slots:
             slot = one.slot
             member = slot_member(slot.limit, keys.events_of(weid), weid, one.step_id, slot.token)
-            words += [int(one.is_acquire), keys.places(slot.key), keys.line(slot.key), member]
-        return words
+            args += [int(one.is_acquire), keys.slot_holders(slot.key), keys.slot_waiters(slot.key), member]
+        return args
 
-    def _end_words(self, commit: Commit) -> Command:
-        """What an execution leaves behind when it ends, and when that goes."""
+    def _end_args(self, commit: Commit) -> Command:
+        """The data that outlives an execution, and when it expires."""
         keys, record = self._keys, commit.record
         group, retention_s = record.group or "", retention_of(record, self._retention_s)
         return [
@@ -175,7 +203,7 @@ class CommitArgs:
         ]
 
     def _document(self, loaded: LoadedSpec) -> str:
-        """The spec as it is stored: made once for each, since a start carries it every time."""
+        """The spec as it is stored; cached, because every start of it carries the document."""
         if loaded.workflow_id not in self._documents:
             if len(self._documents) >= DOCUMENT_CACHE_SIZE:
                 self._documents.clear()
@@ -183,69 +211,68 @@ class CommitArgs:
         return self._documents[loaded.workflow_id]
 
     def _commands(self, commit: Commit, version: str) -> list[Command]:
-        """What a commit writes to keys of its own, as plain commands."""
+        """The commands for keys that only this commit writes."""
         record, changes, keys = commit.record, commit.changes, self._keys
         weid = record.workflow_execution_id
         commands: list[Command] = []
         if record.is_final and "status" in changes.fields:
-            commands += self._reopening(record)
+            commands += self._reopening_commands(record)
         if commit.replaces is not None:
-            commands += self._removal(commit.replaces)
+            commands += self._removal_commands(commit.replaces)
         if changes.deletes_execution:
-            commands += self._removal(record)
+            commands += self._removal_commands(record)
             commands.append(["DEL", keys.execution(record.execution_id)])
             if record.parent is None:
                 commands.append(["DEL", keys.shared("global", record.execution_id)])
         elif changes_record(commit):
             fields = {"version": version, **(created_fields(record) if commit.creates else {})}
             fields.update(changed_fields(changes))
-            commands += _chunked(["HSET", keys.workflow(weid)], [w for pair in fields.items() for w in pair])
+            commands += _chunked(["HSET", keys.workflow(weid)], flatten_fields(fields))
         commands += _chunked(["HDEL", keys.workflow(weid)], dropped_fields(changes))
         if changes.history and not changes.deletes_execution:
             commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
         if commit.creates and record.group is not None:
             commands.append(["HINCRBY", keys.groups, record.group, 1])
             commands.append(["PERSIST", keys.shared("flow_group", record.group)])
-        if changes.more:
-            commands.append(["XADD", self._home.events_of(weid), "*", "type", "continue", "execution", weid])
-        for post in changes.posts:
-            commands.append(
-                ["XADD", keys.events_of(_addressee(post)), "*", *flatten_fields(event_fields(post))]
-            )
+        if changes.has_more_ready:
+            stream = self._own_streams.events_of(weid)
+            commands.append(["XADD", stream, "*", "type", "continue", "execution", weid])
+        for event in changes.outgoing_events:
+            stream = keys.events_of(_recipient(event))
+            commands.append(["XADD", stream, "*", *flatten_fields(event_fields(event))])
         if _ends(commit):
             commands.append(["PUBLISH", keys.done(weid), changes.fields["status"]])
             if record.schedule is not None:
                 commands.append(schedule_hint_command(record.schedule, keys))
-            if record.parent is not None:  # by which `verify` sees of a child that it has ended
-                term_s = retention_of(record, self._retention_s) + RETENTION_MARGIN_S
-                commands.append(["EXPIRE", keys.execution(record.execution_id), term_s])
-        for name, answer in commit.replies.items():
-            commands += reply_commands(keys.answer(name), answer)
+            if record.parent is not None:  # `verify` recognizes an ended child by this TTL
+                ttl_s = retention_of(record, self._retention_s) + RETENTION_MARGIN_S
+                commands.append(["EXPIRE", keys.execution(record.execution_id), ttl_s])
+        for name, reply in commit.replies.items():
+            commands += reply_commands(keys.reply(name), reply)
         return commands
 
-    def _gathered(self, commit: Commit) -> list[Command]:
-        """What a commit writes to keys that others of the same call write to as well."""
+    def _batched_commands(self, commit: Commit) -> list[Command]:
+        """The commands for keys that other commits of the same call write too."""
         record, changes, keys = commit.record, commit.changes, self._keys
         weid = record.workflow_execution_id
         ended = [*changes.finished_dispatches, *changes.revoked]
         leases = [lease_of_step(weid, unit, step) for unit, step in ended if step.child is None]
         commands: list[Command] = [["ZREM", keys.leases, *leases]] if leases else []
         if changes.timers_by_name_to_disarm:
-            commands.append(
-                ["ZREM", keys.timers, *(_member(weid, timer) for timer in changes.timers_to_disarm)]
-            )
-        for timer in changes.timers:
-            commands.append(["ZADD", keys.timers, timer.due_ms, _member(weid, timer)])
+            members = (_timer_member(weid, timer) for timer in changes.timers_to_disarm)
+            commands.append(["ZREM", keys.timers, *members])
+        for timer in changes.timers_to_arm:
+            commands.append(["ZADD", keys.timers, timer.due_ms, _timer_member(weid, timer)])
         if not changes.deletes_execution:
-            commands += self._index_moves(commit)
-        for name, count in changes.counted.items():
+            commands += self._index_commands(commit)
+        for name, count in changes.counter_increments.items():
             commands.append(["HINCRBY", keys.counters, name, count])
         for stream, ids in _by_stream(commit).items():
             commands.append(["XACK", stream, *ids])
         return commands
 
-    def _index_moves(self, commit: Commit) -> Iterator[Command]:
-        """The indexes follow the status; an execution that ends stands where it waits for being dropped."""
+    def _index_commands(self, commit: Commit) -> Iterator[Command]:
+        """Move an execution to the index of its new status; an ended one is also listed for its deletion."""
         record, keys, weid = commit.record, self._keys, commit.record.workflow_execution_id
         status, score = commit.changes.fields.get("status", record.status), score_of(record)
         if commit.creates:
@@ -257,15 +284,13 @@ class CommitArgs:
             return
         yield ["ZADD", keys.index(status), score, weid]
         if status in FINAL_WORKFLOW_STATUSES:
-            place, ended_ms = ended_index_entry(record, keys, commit.changes.at_ms)
-            yield ["ZADD", place, ended_ms, ended_member(record, keys)]
+            index, ended_score = ended_index_entry(record, keys, commit.changes.at_ms)
+            yield ["ZADD", index, ended_score, ended_member(record, keys)]
 
-    def _reopening(self, record: WorkflowRecord) -> list[Command]:
-        """An execution that had ended counts again, and nothing that it needs has a term; its own keys may
-        have one that was given by an earlier release."""
+    def _reopening_commands(self, record: WorkflowRecord) -> list[Command]:
+        """An execution that had ended counts as open again, and nothing that it needs expires."""
         keys, spec = self._keys, self._keys.spec(record.workflow_id)
-        kept = [*_own(record, keys), keys.execution(record.execution_id), spec]
-        kept.append(keys.shared("global", record.root))
+        kept = [keys.execution(record.execution_id), spec, keys.shared("global", record.root)]
         commands: list[Command] = [["HINCRBY", spec, "executions", 1]]
         commands.append(["ZREM", ended_index_entry(record, keys, 0)[0], ended_member(record, keys)])
         if record.group is not None:
@@ -274,75 +299,71 @@ class CommitArgs:
         commands += (["PERSIST", key] for key in kept)
         return commands
 
-    def _removal(self, record: WorkflowRecord) -> list[Command]:
-        """All that is kept of an execution that has ended, but for its name and its global values: who takes
-        its place has the one by now, and has begun with none of the others."""
+    def _removal_commands(self, record: WorkflowRecord) -> list[Command]:
+        """Delete an execution that has ended, except its pointer and its global values: an execution that
+        replaces it owns the pointer by now, and was created without the values."""
         keys, weid = self._keys, record.workflow_execution_id
         indexes = [keys.index(record.status), *permanent_indexes(record, keys)]
-        place, _ = ended_index_entry(record, keys, 0)
-        commands: list[Command] = [["DEL", *_own(record, keys)], ["ZREM", place, ended_member(record, keys)]]
+        ended, _ = ended_index_entry(record, keys, 0)
+        own = (keys.workflow(weid), keys.history(weid), keys.step_log(weid))
+        commands: list[Command] = [["DEL", *own], ["ZREM", ended, ended_member(record, keys)]]
         commands += (["ZREM", index, weid] for index in indexes)
         return commands
 
 
-def _own(record: WorkflowRecord, keys: Keys) -> tuple[str, str, str]:
-    """The keys that carry the id of an execution."""
-    weid = record.workflow_execution_id
-    return keys.workflow(weid), keys.history(weid), keys.lines(weid)
-
-
 def retention_of(record: WorkflowRecord, default_s: int) -> int:
-    """For how long an execution is kept after its end, in s: its document may say."""
+    """How long an execution is kept after its end, in s: its document may set it."""
     own_s = record.spec.retention_s
     return default_s if own_s is None else math.ceil(own_s)
 
 
 def schedule_hint_command(schedule: str, keys: Keys) -> Command:
-    """Say that there is something to see at a schedule."""
+    """Publish an event that lets a coordinator check a schedule."""
     stream = keys.events_of(schedule_address(schedule))
     return ["XADD", stream, "*", *flatten_fields(event_fields(ScheduleEvent(schedule)))]
 
 
-def reply_commands(key: str, answer: Mapping[str, object]) -> list[Command]:
-    """An answer is alone under its name: who uses one again does not find what was said the last time, and
-    whatever else somebody has put there does not break a commit in two."""
-    return [["DEL", key], ["RPUSH", key, dumps(answer)], ["EXPIRE", key, REPLY_TTL_S]]
+def reply_commands(key: str, reply: Mapping[str, object]) -> list[Command]:
+    """Write a reply. The key is deleted first: a reply name that is used again must not return the old reply,
+    and a value of another type under the key must not make half a commit fail."""
+    return [["DEL", key], ["RPUSH", key, dumps(reply)], ["EXPIRE", key, REPLY_TTL_S]]
 
 
-def _addressee(post: OutgoingEvent) -> str:
-    """By whose stream a post travels. A child is named by its execution id before it has another."""
-    return post.execution_id or "" if isinstance(post, StartEvent) else post.workflow_execution_id
+def _recipient(event: OutgoingEvent) -> str:
+    """The execution whose event stream carries an event. A child that is yet to be created has only its
+    execution id."""
+    return event.execution_id or "" if isinstance(event, StartEvent) else event.workflow_execution_id
 
 
 def flatten_fields(fields: Mapping[str, str]) -> list[str]:
-    """Fields as the words of a command."""
-    return [word for pair in fields.items() for word in pair]
+    """Fields as the args of a command."""
+    return [arg for pair in fields.items() for arg in pair]
 
 
-def _member(workflow_execution_id: str, timer: Timer) -> str:
+def _timer_member(workflow_execution_id: str, timer: Timer) -> str:
     return timer_member(timer.kind, workflow_execution_id, timer.step_id, timer.token)
 
 
 def changes_record(commit: Commit) -> bool:
-    """Whether the record itself changes; a stale result only counts and is acknowledged."""
+    """Whether the record itself changes; a stale result is only counted and acknowledged."""
     return commit.creates or not commit.changes.is_empty
 
 
 def _may_leave_values(record: WorkflowRecord) -> bool:
     """Whether there may be global values when an execution ends: its own, its children's, or its root's."""
-    is_of_family = record.parent is not None or any(step.child is not None for step in record.spec.steps)
-    return record.loaded.uses_shared_values or is_of_family
+    has_relatives = record.parent is not None or any(step.child is not None for step in record.spec.steps)
+    return record.loaded.uses_shared_values or has_relatives
 
 
 def _ends(commit: Commit) -> bool:
-    """Whether an execution comes to its end by this: one that had ended was opened again before."""
+    """Whether a commit ends its execution."""
     return commit.changes.fields.get("status") in FINAL_WORKFLOW_STATUSES
 
 
-def _chunked(head: Command, words: Sequence[str | int]) -> list[Command]:
-    """One command, or several when it has too many words; the pairs of HSET stay together."""
+def _chunked(head: Command, args: Sequence[str | int]) -> list[Command]:
+    """One command, or several when it has too many args; the pairs of HSET stay together."""
     return [
-        [*head, *words[at : at + MAX_ARGS_PER_COMMAND]] for at in range(0, len(words), MAX_ARGS_PER_COMMAND)
+        [*head, *args[at : at + MAX_ARGS_PER_COMMAND]] for at in range(0, len(args), MAX_ARGS_PER_COMMAND)
     ]
 
 
@@ -355,7 +376,7 @@ def _by_queue(jobs: Sequence[DispatchJob], keys: Keys, routes: TagRoutes) -> dic
     return queues
 
 
-def _place(entry_id: str) -> tuple[int, int]:
+def _parse_entry_id(entry_id: str) -> tuple[int, int]:
     milliseconds, _, number = entry_id.partition("-")
     return int(milliseconds), int(number)
 

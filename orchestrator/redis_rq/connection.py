@@ -1,7 +1,7 @@
 """The one place that makes Redis clients.
 
-A client must never repeat a command on its own: a reply that was lost does not mean that the command
-was. So no retries here; whoever sends decides what an unknown result means.
+A client must never repeat a command on its own: when a reply is lost, the command may have run. So there are
+no retries here; the caller decides what to do about an unknown result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.redis_rq.sentinels import connect_to_primary, is_sentinel_url,
 
 SOCKET_TIMEOUT_S = 10.0
 BLOCK_MS = 1_000
-"""How long a blocking read may wait: well below the socket timeout, or every quiet second is an error."""
+"""How long a blocking read waits. It must be well below the socket timeout, or an idle stream is an error."""
 
 MINIMUM_REDIS = (6, 2)
 
@@ -37,12 +37,12 @@ UNREACHABLE = (
     redis.exceptions.OutOfMemoryError,
     redis.exceptions.NoScriptError,
 )
-"""What passes by itself: no server, a full one, one that is loading, has become a replica or keeps forgetting
-the scripts that it is sent."""
+"""Errors that end without our help: no server, or one that is full, is loading, has become a replica or keeps
+losing the scripts that it is sent."""
 
 
 def connect(url: str, *, decodes: bool = True) -> Client:
-    """A client for this URL. Its replies are text, or else bytes."""
+    """A client for this URL. Its replies are text if it `decodes`, else bytes."""
     return create_client(url, **{**_options(), "decode_responses": decodes})
 
 
@@ -53,7 +53,7 @@ def create_client(url: str, **options: Any) -> Client:
     )
 
 
-_OF_A_POOL = (
+_POOL_OPTIONS = (
     "retry",
     "parser_class",
     "driver_info",
@@ -63,20 +63,21 @@ _OF_A_POOL = (
     "orig_",
     "himport",
 )
-"""How the options of a connection begin that its client or its pool has put there for itself: how it tries
-again, and on TCP that it listens to announcements of maintenance, which needs another protocol than ours."""
+"""Prefixes of connection options that a client or pool sets for itself: its retries, and on TCP that it
+listens for announcements of maintenance, which needs another protocol than ours."""
 
 
 def connect_like(other: Client) -> Client:
-    """A client of ours for the server that somebody else's client talks to."""
+    """A client of ours for the server of another client, such as RQ's."""
     pool = other.connection_pool
     kwargs = {
-        name: value for name, value in pool.connection_kwargs.items() if not name.startswith(_OF_A_POOL)
+        name: value for name, value in pool.connection_kwargs.items() if not name.startswith(_POOL_OPTIONS)
     }
     options = {**kwargs, **_options()}
     if not issubclass(pool.connection_class, redis.SSLConnection):
-        # It does not introduce itself: redis-py would look into its own files for its version. With TLS the
-        # answer to that also reads what the server sends first, which a pool takes for the rest of an answer.
+        # The connection does not send its library name: redis-py would read its own files for its version.
+        # With TLS it must: reading that reply also reads the first bytes of the server, which a pool would
+        # otherwise take for unread data.
         options["driver_info"] = None
     if isinstance(pool, SentinelConnectionPool):
         return redis.Redis(connection_pool=pool_like(pool, **options))
@@ -86,12 +87,12 @@ def connect_like(other: Client) -> Client:
 
 
 class Packer:
-    """Commands as hiredis writes them. redis-py's own looks at every word, for buffers of bytes that we
-    never send; a batch of commits has thousands of words."""
+    """Packs commands with hiredis. redis-py's own packer checks every argument for byte buffers, which we
+    never send, and a batch of commits has thousands of arguments."""
 
-    def pack(self, name: str, *words: Any) -> list[bytes]:
+    def pack(self, name: str, *args: Any) -> list[bytes]:
         try:
-            return [hiredis.pack_command((*name.split(), *words))]
+            return [hiredis.pack_command((*name.split(), *args))]
         except TypeError as error:
             raise redis.exceptions.DataError(str(error)) from error
 
@@ -101,7 +102,7 @@ def _options() -> dict[str, Any]:
         "command_packer": Packer(),
         "protocol": 2,
         "decode_responses": True,
-        "encoding_errors": "replace",  # anybody can XADD bytes that are not UTF-8: a reader must survive them
+        "encoding_errors": "replace",  # any client can XADD bytes that are not UTF-8
         "socket_timeout": SOCKET_TIMEOUT_S,
         "socket_connect_timeout": SOCKET_TIMEOUT_S,
         "health_check_interval": 0,
@@ -111,36 +112,45 @@ def _options() -> dict[str, Any]:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Redis being away is Unavailable to the rooms above, which know no Redis."""
+    """Raise our own errors instead of redis-py's: Unavailable when Redis cannot serve now."""
     try:
         yield
     except redis.exceptions.AuthenticationError as error:
-        raise StoreError(f"Redis does not let us in: {error}") from error  # waiting would not help
+        raise StoreError(f"Redis authentication failed: {error}") from error  # a retry would not help
     except redis.exceptions.RedisError as error:
         if is_transient(error):
-            # Of sentinels that were asked in vain, redis-py shows all that it knows of each.
+            # When no sentinel replies, redis-py appends a description of each of them.
             raise Unavailable(f"Redis: {str(error).partition(' : <redis')[0]}") from error
         raise
 
 
-_PASSING = ("OOM ", "READONLY ", "LOADING ", "MISCONF ", "NOREPLICAS ", "MASTERDOWN ", "BUSY ", "UNBLOCKED ")
+_TRANSIENT = (
+    "OOM ",
+    "READONLY ",
+    "LOADING ",
+    "MISCONF ",
+    "NOREPLICAS ",
+    "MASTERDOWN ",
+    "BUSY ",
+    "UNBLOCKED ",
+)
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether this is about the state that Redis is in, and not about what it was asked."""
+    """Whether an error is about the state of Redis, and not about the command."""
     if isinstance(error, UNREACHABLE):
         return True
     if not isinstance(error, redis.exceptions.ResponseError):
         return False
     message = str(error)
-    if message.startswith("Error running script"):  # 6.2 wraps what comes from inside of one
-        return any(f": -{code}" in message for code in _PASSING)
-    return message.startswith(_PASSING)
+    if message.startswith("Error running script"):  # Redis 6.2 wraps the errors of commands in scripts
+        return any(f": -{code}" in message for code in _TRANSIENT)
+    return message.startswith(_TRANSIENT)
 
 
 def check_writable(client: Client, key: str) -> None:
-    """Raise Unavailable unless Redis takes writes now: one that is full, or that has become a replica,
-    answers whoever only asks. `key` is that of a sorted set; nothing is written."""
+    """Raise Unavailable unless Redis accepts writes now: a full server, or a replica, still serves reads.
+    `key` is that of a sorted set; nothing is written."""
     with translate_errors(), suppress(redis.exceptions.NoPermissionError):
         client.zadd(key, {"": 0}, xx=True)
 
@@ -151,19 +161,19 @@ def redis_version(client: Client) -> tuple[int, ...]:
 
 
 def clock_ms(client: Client) -> int:
-    """The clock that all times of records come from, in ms: that of Redis."""
+    """The time of Redis in ms: the clock of all times in records."""
     with translate_errors():
         return parse_time_ms(client.time())
 
 
-def parse_time_ms(answer: Any) -> int:
-    """What TIME answers, seconds and microseconds, in ms."""
-    seconds, micros = answer
+def parse_time_ms(reply: Any) -> int:
+    """The reply of TIME, seconds and microseconds, in ms."""
+    seconds, micros = reply
     return int(seconds) * 1000 + int(micros) // 1000
 
 
 def backoff_delays(first_s: float = 0.05, max_s: float = 2.0) -> Iterator[float]:
-    """Pauses between tries, doubling up to a longest one."""
+    """Pauses between retries, doubling up to `max_s`."""
     pause = first_s
     while True:
         yield pause
@@ -175,7 +185,7 @@ def retry_until_available(
     give_up_after_s: float | None = None,
     on_wait: Callable[[Exception], None] = lambda error: None,
 ) -> T:
-    """Call until Redis answers. Only for what may be done twice: an unknown result is tried again."""
+    """Call until Redis is available. Only for idempotent calls: a call with an unknown result is repeated."""
     started = time.monotonic()
     for tries, pause in enumerate(backoff_delays()):
         try:
@@ -191,12 +201,12 @@ def retry_until_available(
 
 
 def execute_pipeline(pipe: Any) -> list[Any]:
-    """What a pipeline answers. A command that is refused (a key of another type, a right that is missing)
-    answers with its error and stops nobody; a Redis that cannot answer now is Unavailable."""
+    """The replies of a pipeline. The reply to a command that failed, because of a key of another type or a
+    missing right, is its error; raises Unavailable when Redis cannot serve now."""
     with translate_errors():
-        found: list[Any] = pipe.execute(raise_on_error=False)
-    for one in found:
-        if isinstance(one, Exception):
+        replies: list[Any] = pipe.execute(raise_on_error=False)
+    for reply in replies:
+        if isinstance(reply, Exception):
             with suppress(redis.exceptions.ResponseError), translate_errors():
-                raise one
-    return found
+                raise reply
+    return replies

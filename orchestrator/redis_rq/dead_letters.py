@@ -1,4 +1,4 @@
-"""Dead letters: the events that were refused, and why; to be read, sent again or thrown away."""
+"""Dead letters: rejected events with their reasons. They can be read, replayed or dropped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from redis.exceptions import ResponseError
 from orchestrator.application.errors import OrchestratorError
 from orchestrator.redis_rq.commit_args import flatten_fields
 from orchestrator.redis_rq.connection import Client, translate_errors
-from orchestrator.redis_rq.event_codec import loads
 from orchestrator.redis_rq.event_log import MAX_LETTER_FIELD_CHARS
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.scripts import Script
 
@@ -28,7 +28,7 @@ class DeadLetterNotFound(OrchestratorError):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """`entry` is the id of the letter itself; `source` is that of the event, in its `stream`."""
+    """A rejected event. `entry` is the id of the letter; `source` is the id of the event in its `stream`."""
 
     entry: str
     reason: str
@@ -37,19 +37,19 @@ class DeadLetter:
     fields: Mapping[str, str]
 
     @property
-    def cut(self) -> list[str]:
-        """The fields of which only the beginning was kept. One that is just as long as what is kept may have
-        been cut too: nobody can tell."""
+    def truncated_fields(self) -> list[str]:
+        """The fields that were truncated. A field of exactly the maximum length may be complete, but that
+        cannot be known."""
         return [name for name, value in self.fields.items() if len(value) >= MAX_LETTER_FIELD_CHARS]
 
 
 class DeadLetters:
     def __init__(self, client: Client, keys: Keys | None = None) -> None:
         self._client, self._keys = client, keys or Keys()
-        self._replay = Script(client, "replay")
+        self._replay = Script(client, "replay_dead_letter")
 
     def newest(self, reason: str = "") -> Iterator[DeadLetter]:
-        """All of them, the newest first; with a text, those in whose reason it is."""
+        """All letters, the newest first; with a text, those whose reason contains it."""
         before = "+"
         while entries := self._entries(before):
             for entry, fields in entries:
@@ -59,49 +59,50 @@ class DeadLetters:
             before = f"({entries[-1][0]}"
 
     def get(self, entry: str) -> DeadLetter:
-        """DeadLetterNotFound if there is none."""
+        """One letter; raises DeadLetterNotFound."""
         found: Any = []
         try:
             with translate_errors():
-                found = self._client.xrange(self._keys.dead, entry, entry)
+                found = self._client.xrange(self._keys.dead_letters, entry, entry)
         except ResponseError:
-            pass  # what was asked for is no id of an entry
+            pass  # this is not an entry id
         if not found:
             raise DeadLetterNotFound(entry)
         return _letter(*found[0])
 
     def problem(self, letter: DeadLetter) -> str | None:
-        """Why a letter cannot be sent again; None when it can."""
+        """Why a letter cannot be replayed; None when it can."""
         if not letter.fields:
-            return "nothing is left of its event"
+            return "its event is missing or unreadable"
         if letter.stream not in (self._keys.starts, *map(self._keys.events, range(self._keys.partitions))):
             return f"no coordinator reads its stream {letter.stream!r}"
-        if letter.cut:
-            return f"of {', '.join(letter.cut)} only the beginning was kept: send it again from where it came"
+        if letter.truncated_fields:
+            names = ", ".join(letter.truncated_fields)
+            return f"only the beginning of {names} was kept: publish the event again from its source"
         return None
 
     def replay(self, letter: DeadLetter) -> str | None:
-        """Put its event into its stream again and take the letter away, both or neither; returns the new id
-        of the event, None when somebody else has taken the letter. Only for a letter without a problem."""
+        """Publish the event again and delete the letter, both or neither. Returns the new id of the event, or
+        None when the letter no longer exists. Only for a letter without a problem."""
         with translate_errors():
             new = self._replay(
-                [self._keys.dead, letter.stream], [letter.entry, *flatten_fields(letter.fields)]
+                [self._keys.dead_letters, letter.stream], [letter.entry, *flatten_fields(letter.fields)]
             )
         return None if new is None else str(new)
 
     def drop(self, letter: DeadLetter) -> bool:
-        """False when it is gone already."""
+        """Delete a letter; False when it no longer exists."""
         with translate_errors():
-            return bool(self._client.xdel(self._keys.dead, letter.entry))
+            return bool(self._client.xdel(self._keys.dead_letters, letter.entry))
 
     def _entries(self, before: str) -> list[tuple[str, Mapping[str, str]]]:
         with translate_errors():
-            found: Any = self._client.xrevrange(self._keys.dead, before, "-", READ_BATCH_SIZE)
+            found: Any = self._client.xrevrange(self._keys.dead_letters, before, "-", READ_BATCH_SIZE)
         return list(found)
 
 
 def _letter(entry: str, fields: Mapping[str, str]) -> DeadLetter:
-    """A letter as it lies there: anybody may have put it there, so that anything may be missing."""
+    """A letter from its stream entry. Any client can write there, so any field may be missing."""
     try:
         event = loads(fields.get("event", ""))
     except (ValueError, RecursionError):

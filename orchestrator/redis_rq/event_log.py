@@ -1,8 +1,9 @@
-"""RedisEventLog: the event streams as one coordinator sees them.
+"""RedisEventLog: the event streams, as one coordinator reads them.
 
-Executions are spread over a few streams, and every stream has one coordinator that reads it, so that the
-events of one execution meet its record in one cache. Who reads what follows from who is alive; two that
-disagree for a moment share a stream and lose nothing but time, because every commit is guarded.
+Executions are spread over a few streams. Each stream is read by one coordinator, so that its cache has the
+records of the executions. Which coordinator reads which stream follows from the list of live coordinators.
+Two coordinators that disagree for a moment read the same stream. That costs time, but loses nothing, because
+every commit is guarded.
 """
 
 from __future__ import annotations
@@ -23,33 +24,29 @@ from orchestrator.backend.ports import Delivery, EventRef
 from orchestrator.redis_rq.commit_args import Command, flatten_fields, reply_commands, schedule_hint_command
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.event_codec import (
-    dumps,
     event_fields,
-    loads,
     read_event,
     read_parent,
     reply_of,
     unreadable_result,
 )
+from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import GROUP, Keys, OwnStreams, schedule_member
 from orchestrator.redis_rq.scripts import Script
-from orchestrator.redis_rq.store import RETENTION_S
+from orchestrator.settings import GRACE_MS, MAX_QUEUED, RETENTION_S
 
 logger = logging.getLogger(__name__)
 
 DEAD_AFTER_MS = 5_000
 CONSUMER_GONE_AFTER_MS = 3_600_000
-GRACE_MS = 10_000
-SETTLE_S = 8.0
-"""After an outage those who hold leases beat again within a quarter of one; until then none is judged."""
+LEASE_RECOVERY_S = 8.0
+"""After an outage workers renew their leases within a quarter of a lease. Until then no lease is checked."""
 MAX_FUTURE_MS = 86_400_000
 SCHEDULE_RECHECK_MS = 60_000
 SIGNAL_RETENTION_S = 86_400
 MAX_SWEPT = 500
 SUSPECT_AFTER_DELIVERIES = 2
-"""An event that was read, taken over once and still not handled may be what killed both."""
-MAX_QUEUED = 500_000
-"""So many jobs may wait for workers before no execution is begun; a kilobyte each, and their inputs."""
+"""An event that was read, reclaimed once and still not handled may have killed both coordinators."""
 MAX_DEAD_LETTERS = 100_000
 DROP_BATCH_SIZE = 500
 MAX_LETTER_FIELD_CHARS = 10_000
@@ -65,29 +62,30 @@ class RedisEventLog:
         keys: Keys | None = None,
         grace_ms: int = GRACE_MS,
         retention_s: int = RETENTION_S,
-        settle_s: float = SETTLE_S,
+        lease_recovery_s: float = LEASE_RECOVERY_S,
         max_queued: int = MAX_QUEUED,
         own_streams: OwnStreams | None = None,
     ) -> None:
         self._client, self._consumer, self._keys = client, consumer, keys or Keys()
-        self._grace_ms, self._retention_ms, self._settle_s = grace_ms, retention_s * 1000, settle_s
-        self._judge_after = 0.0
-        self._max_queued, self._is_full = max_queued, False
-        self._sweep, self._trim = Script(client, "sweep", "lease_in"), Script(client, "trim")
+        self._grace_ms, self._retention_ms = grace_ms, retention_s * 1000
+        self._lease_recovery_s, self._check_leases_at = lease_recovery_s, 0.0
+        self._max_queued, self._is_intake_paused = max_queued, False
+        self._sweep, self._trim = Script(client, "sweep", "job_lease"), Script(client, "trim")
         self._keep_signal = Script(client, "keep_signal", "run_commands")
-        self._dismissal = Script(client, "dismiss", "run_commands")
-        self._home = own_streams or OwnStreams(self._keys)
-        self._home.partitions = range(self._keys.partitions)
+        self._acknowledge_script = Script(client, "acknowledge", "run_commands")
+        self._own_streams = own_streams or OwnStreams(self._keys)
+        self._own_streams.partitions = range(self._keys.partitions)
         self._streams = self._keys.streams(self._keys.partitions)
 
     # ---- reading
 
     def open(self) -> None:
-        """Make the streams and their group, from their beginning: what was sent before us is not lost."""
-        self._judge_after = time.monotonic() + self._settle_s
-        self._make(self._streams)
+        """Create the streams and their group. The group starts at the first entry, so that events that were
+        sent before are delivered."""
+        self._check_leases_at = time.monotonic() + self._lease_recovery_s
+        self._create_groups(self._streams)
 
-    def _make(self, streams: Sequence[str]) -> None:
+    def _create_groups(self, streams: Sequence[str]) -> None:
         with translate_errors():
             for stream in streams:
                 try:
@@ -97,10 +95,11 @@ class RedisEventLog:
                         raise
 
     def read(self, count: int, block_ms: int) -> list[Delivery]:
-        """New events; waits up to `block_ms` for the first of them. While too many jobs wait for workers, new
-        starts are left where they are."""
+        """New events; waits up to `block_ms` for the first of them. While too many jobs wait for workers,
+        starts are not read."""
         keys = self._keys
-        streams = [*([] if self._is_full else [keys.starts]), *map(keys.events, self._home.partitions)]
+        starts = [] if self._is_intake_paused else [keys.starts]
+        streams = [*starts, *map(keys.events, self._own_streams.partitions)]
         if not streams:
             time.sleep(block_ms / 1000)
             return []
@@ -113,10 +112,10 @@ class RedisEventLog:
             except redis.exceptions.ResponseError as error:
                 if not str(error).startswith(_FLUSHED):
                     raise
-                logger.error("the streams are gone, and all executions with them: somebody has flushed Redis")
-                self.open()  # what comes from now on is still served
+                logger.error("the event streams and all executions are gone: Redis was flushed")
+                self.open()  # new events are still served
                 return []
-        # An entry without fields was deleted under us: there is nothing left of it to handle.
+        # An entry without fields was deleted meanwhile: there is nothing to handle.
         return [
             self._delivery(stream, entry_id, fields)
             for stream, entries in found or ()
@@ -125,15 +124,16 @@ class RedisEventLog:
         ]
 
     def read_unfinished(self, count: int) -> Iterator[list[Delivery]]:
-        """What this coordinator has read and not acknowledged: after an outage it begins with these."""
+        """Events that this coordinator has read and not acknowledged: it handles them first after an
+        outage."""
         for stream in self._streams:
             after = "-"
             while entries := self._pending(stream, after, count):
-                yield from self._taken_over([(stream, entries)], 0)
+                yield from self._claim_in_batches([(stream, entries)], 0)
                 after = f"({entries[-1]['message_id']}"
 
     def _pending(self, stream: str, after: str, count: int) -> list[Any]:
-        with translate_errors(), _nothing_if_flushed():
+        with translate_errors(), _ignore_flushed():
             found: list[Any] = self._client.xpending_range(
                 stream, GROUP, after, "+", count, consumername=self._consumer
             )
@@ -141,49 +141,50 @@ class RedisEventLog:
         return []
 
     def reclaim(self, min_idle_ms: int, count: int) -> Iterator[list[Delivery]]:
-        """Take over events that were read long ago and never acknowledged: their coordinator is gone."""
+        """Take over events that were read long ago and not acknowledged: their coordinator is gone."""
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for stream in self._streams:
                 pipe.xpending_range(stream, GROUP, "-", "+", count, idle=min_idle_ms)
             pending: list[Any] = pipe.execute(raise_on_error=False)
         found = zip(self._streams, pending, strict=True)
-        yield from self._taken_over([one for one in found if not isinstance(one[1], Exception)], min_idle_ms)
+        readable = [one for one in found if not isinstance(one[1], Exception)]
+        yield from self._claim_in_batches(readable, min_idle_ms)
 
-    def _taken_over(
+    def _claim_in_batches(
         self, pending: Sequence[tuple[str, list[Any]]], min_idle_ms: int
     ) -> Iterator[list[Delivery]]:
-        """Claimed when their turn has come, and only then delivered once more. Those that were delivered once
-        come together. The others come behind them and each alone: one of them may have killed whoever handled
-        it, and must not take the rest along."""
+        """Claim each batch when it is asked for: only then it counts as delivered once more. Events that were
+        delivered once form a batch per stream. The others follow, each alone: one of them may have killed its
+        coordinator, and the rest must not die with it."""
         suspects: list[tuple[str, Any]] = []
         for stream, entries in pending:
             trusted = [entry for entry in entries if entry["times_delivered"] < SUSPECT_AFTER_DELIVERIES]
             suspects += [
                 (stream, entry) for entry in entries if entry["times_delivered"] >= SUSPECT_AFTER_DELIVERIES
             ]
-            if found := self._claimed(stream, trusted, min_idle_ms):
+            if found := self._claim(stream, trusted, min_idle_ms):
                 yield found
         for stream, entry in suspects:
-            if found := self._claimed(stream, [entry], min_idle_ms):
+            if found := self._claim(stream, [entry], min_idle_ms):
                 yield found
 
-    def _claimed(self, stream: str, entries: Sequence[Any], min_idle_ms: int) -> list[Delivery]:
-        """Those of them that are ours now; others may have been quicker."""
+    def _claim(self, stream: str, entries: Sequence[Any], min_idle_ms: int) -> list[Delivery]:
+        """Claim events; returns those that are ours now. Another coordinator may have been faster."""
         counts = {entry["message_id"]: int(entry["times_delivered"]) + 1 for entry in entries}
         if not counts:
             return []
-        with translate_errors(), _nothing_if_flushed():
+        with translate_errors(), _ignore_flushed():
             claimed: Any = self._client.xclaim(stream, GROUP, self._consumer, min_idle_ms, list(counts))
             found = {entry_id: fields for entry_id, fields in claimed if fields}
-            self._let_go(stream, [entry_id for entry_id in counts if entry_id not in found])
+            self._acknowledge_deleted(stream, [entry_id for entry_id in counts if entry_id not in found])
             return [
                 self._delivery(stream, entry_id, fields, counts[entry_id])
                 for entry_id, fields in found.items()
             ]
         return []
 
-    def _let_go(self, stream: str, entry_ids: Sequence[str]) -> None:
-        """Acknowledge what was deleted from a stream: 6.2 would keep it pending for ever."""
+    def _acknowledge_deleted(self, stream: str, entry_ids: Sequence[str]) -> None:
+        """Acknowledge entries that were deleted from a stream: Redis 6.2 would keep them pending for ever."""
         with self._client.pipeline(transaction=False) as pipe:
             for entry_id in entry_ids:
                 pipe.xrange(stream, entry_id, entry_id)
@@ -192,8 +193,8 @@ class RedisEventLog:
                     self._client.xack(stream, GROUP, entry_id)
 
     def renew(self, deliveries: Sequence[Delivery], min_idle_ms: int) -> None:
-        """Claimed by their ids alone they count as no further delivery. What somebody has taken from us a
-        moment ago stays his."""
+        """Reset the idle time of events. Claimed with JUSTID they do not count as delivered again. An event
+        that another coordinator has claimed meanwhile stays with it."""
         held: dict[str, list[Any]] = {}
         for delivery in deliveries:
             held.setdefault(delivery.ref.stream, []).append(delivery.ref.entry_id)
@@ -211,69 +212,72 @@ class RedisEventLog:
             event = read_event(fields, is_start=stream == self._keys.starts)
         except InvalidEvent as error:
             problem = str(error)
-        # Anybody can name an id; one from the future says nothing of the time.
+        # Any client can choose an entry id; the time of one in the far future is not used.
         at_ms, now_ms = int(entry_id.partition("-")[0]), round(time.time() * 1000)
         at_ms = at_ms if at_ms < now_ms + MAX_FUTURE_MS else now_ms
         return Delivery(EventRef(stream, entry_id), at_ms, event, problem, dict(fields), deliveries)
 
-    # ---- answering
+    # ---- acknowledging
 
-    def reject(self, delivery: Delivery, reason: str, answer: dict[str, Any] | None = None) -> None:
-        """Move an event to the dead letters, with a reason, and acknowledge it; whoever waits for what it
-        should have brought hears of it."""
+    def reject(self, delivery: Delivery, reason: str, reply: dict[str, Any] | None = None) -> None:
+        """Move an event to the dead letters, with a reason, and acknowledge it. An execution that waits for
+        the event gets a failure instead."""
         keys, ref = self._keys, delivery.ref
-        shown = {name: value[:MAX_LETTER_FIELD_CHARS] for name, value in delivery.fields.items()}
+        fields = {name: value[:MAX_LETTER_FIELD_CHARS] for name, value in delivery.fields.items()}
         letter = {
             "reason": reason[:MAX_LETTER_FIELD_CHARS],
             "stream": ref.stream,
             "entry": ref.entry_id,
-            "event": dumps(shown),
+            "event": dumps(fields),
         }
-        said: list[Command] = [
-            ["XADD", keys.dead, "MAXLEN", "~", MAX_DEAD_LETTERS, "*", *flatten_fields(letter)],
+        commands: list[Command] = [
+            ["XADD", keys.dead_letters, "MAXLEN", "~", MAX_DEAD_LETTERS, "*", *flatten_fields(letter)],
             ["HINCRBY", keys.counters, "dead", 1],
         ]
-        said += self._answering(delivery, answer or {"ok": False, "reason": reason})
-        if isinstance(delivery.event, ScheduleEvent):  # its timer is gone, and nothing else would look again
+        commands += self._reply_commands(delivery, reply or {"ok": False, "reason": reason})
+        if isinstance(delivery.event, ScheduleEvent):  # its timer is gone, so the schedule needs a new one
             again_ms = max(delivery.at_ms, round(time.time() * 1000)) + SCHEDULE_RECHECK_MS
-            said.append(["ZADD", keys.timers, again_ms, schedule_member(delivery.event.name)])
-        told = _told(delivery, reason[:MAX_LETTER_FIELD_CHARS])
-        if told is not None:
-            said.append(
-                ["XADD", keys.events_of(told.workflow_execution_id), "*", *flatten_fields(event_fields(told))]
-            )
-        self._dismiss(delivery, said)
+            commands.append(["ZADD", keys.timers, again_ms, schedule_member(delivery.event.name)])
+        failure = _failure_for_execution(delivery, reason[:MAX_LETTER_FIELD_CHARS])
+        if failure is not None:
+            stream = keys.events_of(failure.workflow_execution_id)
+            commands.append(["XADD", stream, "*", *flatten_fields(event_fields(failure))])
+        self._acknowledge(delivery, commands)
 
-    def answer(self, delivery: Delivery, answer: dict[str, Any]) -> None:
-        """Acknowledge an event with an answer."""
-        self._dismiss(delivery, self._answering(delivery, answer))
+    def reply(self, delivery: Delivery, reply: dict[str, Any]) -> None:
+        """Acknowledge an event and write its reply."""
+        self._acknowledge(delivery, self._reply_commands(delivery, reply))
 
     def drop(self, delivery: Delivery) -> None:
-        """Acknowledge an event that means nothing any more."""
-        self._dismiss(delivery, [])
+        """Acknowledge an event that no longer has an effect."""
+        self._acknowledge(delivery, [])
 
-    def _answering(self, delivery: Delivery, answer: dict[str, Any]) -> list[Command]:
-        """A start is answered under its own id, anything else under the name that it gave, if any."""
+    def _reply_commands(self, delivery: Delivery, reply: dict[str, Any]) -> list[Command]:
+        """Write a reply: to a start under its entry id, to another event under the name it asks for, if
+        any."""
         is_start = delivery.ref.stream == self._keys.starts
         name = delivery.ref.entry_id if is_start else reply_of(delivery.fields)
         if name is None:
             return []
-        return reply_commands(self._keys.answer(name), answer)
+        return reply_commands(self._keys.reply(name), reply)
 
-    def _dismiss(self, delivery: Delivery, said: Sequence[Command]) -> None:
+    def _acknowledge(self, delivery: Delivery, commands: Sequence[Command]) -> None:
+        """Acknowledge an event and run commands, both or neither. The start of a schedule also gets its
+        schedule checked."""
         ref = delivery.ref
         args: Command = [GROUP, ref.entry_id]
         schedule = delivery.fields.get("schedule") if ref.stream == self._keys.starts else None
         hints = [] if schedule is None else [schedule_hint_command(schedule, self._keys)]
-        for command in (*said, *hints):
+        for command in (*commands, *hints):
             args += [len(command), *command]
         with translate_errors():
-            self._dismissal([ref.stream], args)
+            self._acknowledge_script([ref.stream], args)
 
-    # ---- signals that come early
+    # ---- early signals
 
     def load_early_signals(self, execution_id: str) -> list[dict[str, Any]]:
-        """StoreError for what nobody can have kept there: whoever starts this execution is told so."""
+        """The signals that arrived before an execution; StoreError for unreadable ones, which rejects the
+        start."""
         key = self._keys.signals(execution_id)
         try:
             with translate_errors():
@@ -286,12 +290,12 @@ class RedisEventLog:
         event, keys = delivery.event, self._keys
         assert isinstance(event, SignalEvent)
         execution_id = event.workflow_execution_id
-        if self._kept(execution_id) >= MAX_KEPT_SIGNALS:
+        if self._count_early_signals(execution_id) >= MAX_KEPT_SIGNALS:
             self.reject(delivery, str(too_many_signals(execution_id)))
             return True
         signal = dumps({"name": event.name, "payload": event.payload})
         args: Command = [signal, GROUP, delivery.ref.entry_id, SIGNAL_RETENTION_S]
-        for command in self._answering(delivery, {"ok": True, "kept": True, "status": None}):
+        for command in self._reply_commands(delivery, {"ok": True, "kept": True, "status": None}):
             args += [len(command), *command]
         with translate_errors():
             kept = self._keep_signal(
@@ -299,23 +303,22 @@ class RedisEventLog:
             )
         return bool(kept)
 
-    def _kept(self, execution_id: str) -> int:
+    def _count_early_signals(self, execution_id: str) -> int:
         with translate_errors():
             return int(self._client.llen(self._keys.signals(execution_id)))
 
-    # ---- keeping house
+    # ---- sweeping and trimming
 
     def sweep(self) -> int:
-        """Raise what is due, say that we are alive, and settle who reads which stream."""
+        """Publish what is due, send a heartbeat, and divide the streams among the live coordinators."""
         keys = self._keys
         with translate_errors():
-            raised, waiting, partitions, *alive = self._sweep(
+            published, waiting, partitions, *alive = self._sweep(
                 [
                     keys.leases,
                     keys.timers,
                     keys.sequences,
                     keys.coordinators,
-                    keys.dispatched,
                     keys.max_partitions,
                 ],
                 [
@@ -325,62 +328,64 @@ class RedisEventLog:
                     MAX_SWEPT,
                     self._consumer,
                     DEAD_AFTER_MS,
-                    int(time.monotonic() >= self._judge_after),
+                    int(time.monotonic() >= self._check_leases_at),
                 ],
             )
-        self._hold_intake(int(waiting))
-        self._widen(int(partitions))
-        me = alive.index(self._consumer)
-        self._home.partitions = [n for n in range(int(partitions)) if n % len(alive) == me]
-        return int(raised)
+        self._pause_or_resume_intake(int(waiting))
+        self._add_streams(int(partitions))
+        position = alive.index(self._consumer)
+        self._own_streams.partitions = [n for n in range(int(partitions)) if n % len(alive) == position]
+        return int(published)
 
-    def _widen(self, partitions: int) -> None:
-        """There may be more streams than our setting says: it was lowered, or others have a higher one."""
+    def _add_streams(self, partitions: int) -> None:
+        """Read more streams than the setting says, if it was lowered or other coordinators have a higher
+        one."""
         streams = self._keys.streams(partitions)
-        self._make(streams[len(self._streams) :])
+        self._create_groups(streams[len(self._streams) :])
         self._streams = streams
 
-    def _hold_intake(self, waiting: int) -> None:
-        """Begin no execution while the workers do not keep up with those that run. Whoever asks why is told
-        by a key, which is gone as soon as nobody renews it."""
-        is_full = waiting >= self._max_queued
-        if is_full != self._is_full:
-            told = "no start is taken" if is_full else "starts are taken again"
-            logger.warning("%d jobs wait for workers, of at most %d: %s", waiting, self._max_queued, told)
+    def _pause_or_resume_intake(self, waiting: int) -> None:
+        """Create no executions while too many jobs wait for workers. A key that expires shows the reason to
+        operators."""
+        is_paused = waiting >= self._max_queued
+        if is_paused != self._is_intake_paused:
+            effect = "starts are held back" if is_paused else "starts are read again"
+            logger.warning("%d jobs wait for workers, of at most %d: %s", waiting, self._max_queued, effect)
             with translate_errors():
-                self._client.delete(self._keys.full)
-        self._is_full = is_full
-        if is_full:
+                self._client.delete(self._keys.intake_paused)
+        self._is_intake_paused = is_paused
+        if is_paused:
+            text = f"{waiting} of {self._max_queued}"
             with translate_errors():
-                self._client.set(self._keys.full, f"{waiting} of {self._max_queued}", px=DEAD_AFTER_MS)
+                self._client.set(self._keys.intake_paused, text, px=DEAD_AFTER_MS)
 
     def trim(self) -> int:
-        keys, dropped, over = self._keys, 0, DROP_BATCH_SIZE
+        keys, trimmed, deleted = self._keys, 0, DROP_BATCH_SIZE
         args = [len(self._streams), self._retention_ms, GROUP, CONSUMER_GONE_AFTER_MS, DROP_BATCH_SIZE]
-        args += [keys.workflow(""), keys.history(""), keys.lines(""), keys.execution(""), keys.indexes]
-        while over >= DROP_BATCH_SIZE:
+        args += [keys.workflow(""), keys.history(""), keys.step_log(""), keys.execution(""), keys.indexes]
+        while deleted >= DROP_BATCH_SIZE:
             with translate_errors():
-                entries, over = self._trim([*self._streams, keys.ended, keys.leaving], args)
-            dropped += int(entries)
-        return dropped
+                entries, deleted = self._trim([*self._streams, keys.ended, keys.leaving], args)
+            trimmed += int(entries)
+        return trimmed
 
     def close(self) -> None:
-        """Leave the streams to the others at once, instead of when we are found dead."""
+        """Leave the streams to the other coordinators at once, instead of after the heartbeat has expired."""
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             pipe.zrem(self._keys.coordinators, self._consumer)
             for stream in self._streams:
                 pipe.xpending_range(stream, GROUP, "-", "+", 1, consumername=self._consumer)
             _, *pending = pipe.execute(raise_on_error=False)
             for stream, left in zip(self._streams, pending, strict=True):
-                if left == []:  # whoever has something pending is kept: it would be dropped with him
+                if left == []:  # deleting a consumer would also delete its pending entries
                     pipe.xgroup_delconsumer(stream, GROUP, self._consumer)
             pipe.execute(raise_on_error=False)
 
 
 @contextmanager
-def _nothing_if_flushed() -> Iterator[None]:
-    """Whoever flushed this Redis, or put it back to before there was a group, left nothing pending; the next
-    read makes the group anew."""
+def _ignore_flushed() -> Iterator[None]:
+    """Ignore a missing group: Redis was flushed or rolled back, so nothing is pending. The next read creates
+    the group again."""
     try:
         yield
     except redis.exceptions.ResponseError as error:
@@ -388,9 +393,9 @@ def _nothing_if_flushed() -> Iterator[None]:
             raise
 
 
-def _told(delivery: Delivery, reason: str) -> ResultEvent | None:
-    """What an execution hears when an event that it waits for is refused. A result that nobody can read is a
-    failure of its dispatch: without this word, whoever has no deadline would wait for ever."""
+def _failure_for_execution(delivery: Delivery, reason: str) -> ResultEvent | None:
+    """The failure of a step whose event is rejected: the start of its child, or an unreadable result. Without
+    it, a step without a deadline would wait for ever."""
     parent = read_parent(delivery.fields)
     if parent is not None:
         return reject_child(parent, reason)

@@ -1,48 +1,46 @@
 """Every Redis key we own, and the few of RQ that we write.
 
 <p>:starts                    stream  workflow-start events from producers
-<p>:events:<n>                stream  step results and what else moves executions; n spreads executions
-<p>:dead                      stream  refused events: reason, source, entry, and their own fields
-<p>:spec:<workflow_id>        hash    document (JSON); how many executions are open, how many names registered
-                                      and when the last of them was
+<p>:events:<n>                stream  step results, signals, controls, due timers; n spreads executions
+<p>:dead                      stream  rejected events: reason, stream, entry, and the event's fields
+<p>:spec:<workflow_id>        hash    document (JSON), number of open executions, number of registered names,
+                                      time of the last registration
 <p>:definitions               hash    name -> workflow_id
 <p>:workflow:<wf_exec_id>     hash    the record: plain fields, step:<id> and state:<key> as JSON
 <p>:execution:<execution_id>  string  -> workflow_execution_id
 <p>:history:<wf_exec_id>      list    one JSON object per transition
-<p>:lines:<wf_exec_id>        stream  what executors said: step, run_id, attempt, at, text
-<p>:answer:<entry_id>         list    one JSON object: what became of that start; expires
-<p>:answer:<reply>            list    the same of a control or a signal that named it as its reply
-<p>:leases                    zset    one member per dispatch that is out; score = due in ms, or while its job
-                                      waits in a queue its sequence there, which is beyond all times
-<p>:signals:<execution_id>    list    signals that came before their execution did; expires
-<p>:dispatched:<queue>        zset    of earlier releases: members of the leases whose jobs wait in a queue,
-                                      by their sequence; their score among the leases is +inf
+<p>:lines:<wf_exec_id>        stream  the step log: step, run_id, attempt, at, text
+<p>:answer:<entry_id>         list    the reply to a start: one JSON object; expires
+<p>:answer:<reply>            list    the reply to a control or a signal that named it as its reply; expires
+<p>:leases                    zset    one member per dispatch that has not ended; score = due in ms, or while
+                                      its job waits in a queue its sequence there, which is beyond all times
+<p>:signals:<execution_id>    list    signals that arrived before their execution was created; expires
 <p>:timers                    zset    one member per timer; score = due, in ms
-<p>:index:status:<status>     zset    workflow_execution_id by the time of its beginning, in ms
-<p>:index:name:<name>         zset    the same by the name of the workflow
-<p>:index:group:<group>       zset    the same by group
-<p>:index:label:<key>=<value> zset    the same by label
-<p>:ended                     zset    executions that have ended, by the time of that, in ms; see ended_member
-<p>:leaving                   zset    the same of those with a retention of their own, by when they go
-<p>:concurrency:held:<key>    zset    who has a place under a concurrency key; score = since, in ms
-<p>:concurrency:line:<key>    zset    who waits for one, in order
+<p>:index:status:<status>     zset    workflow_execution_id by creation time, in ms
+<p>:index:name:<name>         zset    the same, by the name of the workflow
+<p>:index:group:<group>       zset    the same, by group
+<p>:index:label:<key>=<value> zset    the same, by label
+<p>:ended                     zset    ended executions by their end, in ms; see ended_member
+<p>:leaving                   zset    ended executions with a retention of their own, by their deletion time
+<p>:concurrency:held:<key>    zset    the slot holders of a concurrency key; score = since, in ms
+<p>:concurrency:line:<key>    zset    the slot waiters of a concurrency key, in order
 <p>:kv:global:<execution_id>  hash    the global scope of an execution and its children, as JSON; expires
-<p>:kv:group:<group>          hash    the scope flow_group of a group, as JSON; expires
-<p>:groups                    hash    group -> how many of its executions are open
+<p>:kv:group:<group>          hash    the flow_group scope of a group, as JSON; expires
+<p>:groups                    hash    group -> number of its open executions
 <p>:idempotency:<root>        string  -> workflow_execution_id of the first start; expires
-<p>:payload:<id>              string  a large value as JSON, compressed with zlib if that pays; expires
-<p>:schedules                 hash    name -> what is known of its schedule, as JSON
-<p>:scheduled                 hash    execution_id -> the entry of its start, while it is open to its schedule
-<p>:coordinators              zset    coordinator by its last beat, in ms
-<p>:partitions                string  the largest number of event streams that was ever used
-<p>:full                      string  how many jobs wait, while that are too many to begin executions; expires
-<p>:sequences                 hash    queue -> the sequence of the last job that was put on it; see WAITING
+<p>:payload:<id>              string  a large value as JSON, compressed with zlib if that is smaller; expires
+<p>:schedules                 hash    name -> its schedule, as JSON
+<p>:scheduled                 hash    execution_id -> entry id of its start, while its schedule counts it
+<p>:coordinators              zset    coordinator by its last heartbeat, in ms
+<p>:partitions                string  the largest number of event streams ever used
+<p>:full                      string  the number of queued jobs, while no execution is started for it; expires
+<p>:sequences                 hash    queue -> the sequence of its last job; see FIRST_SEQUENCE
 <p>:counters                  hash    stale, late, lost, dead; not_shared: values that could not be written;
-                                      conflicts: decisions made again, as another coordinator was first
-<p>:done:<wf_exec_id>         channel the status an execution ended with
+                                      conflicts: decisions repeated because another coordinator was first
+<p>:done:<wf_exec_id>         channel the final status of an execution
 
 rq:job:<token>, rq:queue:<p>.<queue>, rq:queues, rq:failed:<p>.<queue>: RQ's own, written only by our
-scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours never meet.
+scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours never mix.
 """
 
 from __future__ import annotations
@@ -55,8 +53,8 @@ from urllib.parse import quote, unquote
 GROUP = "coordinator"
 
 FIRST_SEQUENCE, SEQUENCES_PER_QUEUE = 2**44, 2**40
-"""The sequences of each queue are a range of their own, from here on: as scores they are beyond all times.
-lease_in.lua has the same numbers."""
+"""Each queue has its own range of sequences, from the first one on. As scores they are larger than any time
+in ms. job_lease.lua has the same numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +68,38 @@ class Keys:
 
     @staticmethod
     def from_leases_key(leases: str) -> Keys:
-        """The keys of whoever has these leases."""
+        """The keys with the same prefix as a leases key."""
         return Keys(leases.removesuffix(":leases"))
 
     @staticmethod
     def from_events_key(events: str) -> Keys:
-        """The keys of whoever reads this stream of events: all that a job says of its prefix."""
+        """The keys with the same prefix as an event stream, which is all that a job names."""
         return Keys(events.rpartition(":events:")[0])
 
     def events(self, partition: int) -> str:
         return f"{self.prefix}:events:{partition}"
 
     def streams(self, partitions: int) -> list[str]:
-        """What coordinators read: the starts, and so many streams of events."""
+        """The streams that coordinators read: the starts, and this number of event streams."""
         return [self.starts, *map(self.events, range(partitions))]
 
     def events_of(self, workflow_execution_id: str) -> str:
         return self.events(self.partition_of(workflow_execution_id))
 
     def partition_of(self, workflow_execution_id: str) -> int:
-        """Which stream brings the events of an execution: the same one to the same coordinator.
+        """The event stream of an execution: all its events reach the same coordinator.
 
-        Only speed depends on it, never correctness. sweep.lua computes the same.
+        Only speed depends on this, not correctness. sweep.lua computes the same.
         """
         digest = sha1(workflow_execution_id.encode(), usedforsecurity=False).hexdigest()
         return int(digest[:8], 16) % self.partitions
 
     @property
-    def dead(self) -> str:
+    def dead_letters(self) -> str:
         return f"{self.prefix}:dead"
 
     def spec(self, workflow_id: str) -> str:
-        """With no id, the prefix of these keys."""
+        """The key of a spec; with an empty id, the prefix of these keys."""
         return f"{self.prefix}:spec:{workflow_id}"
 
     @property
@@ -117,10 +115,10 @@ class Keys:
     def history(self, workflow_execution_id: str) -> str:
         return f"{self.prefix}:history:{workflow_execution_id}"
 
-    def lines(self, workflow_execution_id: str) -> str:
+    def step_log(self, workflow_execution_id: str) -> str:
         return f"{self.prefix}:lines:{workflow_execution_id}"
 
-    def answer(self, entry_id: str) -> str:
+    def reply(self, entry_id: str) -> str:
         return f"{self.prefix}:answer:{entry_id}"
 
     @property
@@ -131,11 +129,6 @@ class Keys:
         return f"{self.prefix}:signals:{execution_id}"
 
     @property
-    def dispatched(self) -> str:
-        """The prefix of these keys: what follows is the name of an RQ queue."""
-        return f"{self.prefix}:dispatched:"
-
-    @property
     def timers(self) -> str:
         return f"{self.prefix}:timers"
 
@@ -144,7 +137,7 @@ class Keys:
 
     @property
     def indexes(self) -> str:
-        """What all indexes begin with."""
+        """The prefix of all index keys."""
         return f"{self.prefix}:index:"
 
     def index_of_name(self, name: str) -> str:
@@ -164,14 +157,14 @@ class Keys:
     def leaving(self) -> str:
         return f"{self.prefix}:leaving"
 
-    def places(self, key: str) -> str:
+    def slot_holders(self, key: str) -> str:
         return f"{self.prefix}:concurrency:held:{key}"
 
-    def line(self, key: str) -> str:
+    def slot_waiters(self, key: str) -> str:
         return f"{self.prefix}:concurrency:line:{key}"
 
     def shared(self, scope: str, owner: str) -> str:
-        """The values of a scope: `global` of a root execution, or `flow_group` of a group."""
+        """The values of a scope: `global`, owned by a root execution, or `flow_group`, owned by a group."""
         return f"{self.prefix}:kv:{'global' if scope == 'global' else 'group'}:{owner}"
 
     @property
@@ -182,7 +175,7 @@ class Keys:
         return f"{self.prefix}:idempotency:{root}"
 
     def payload(self, payload_id: str) -> str:
-        """By the SHA-256 of its JSON."""
+        """The key of a payload; its id is the SHA-256 of its JSON."""
         return f"{self.prefix}:payload:{payload_id}"
 
     @property
@@ -202,7 +195,7 @@ class Keys:
         return f"{self.prefix}:partitions"
 
     @property
-    def full(self) -> str:
+    def intake_paused(self) -> str:
         return f"{self.prefix}:full"
 
     @property
@@ -217,11 +210,11 @@ class Keys:
         return f"{self.prefix}:done:{workflow_execution_id}"
 
     def queue(self, name: str, priority: int = 3) -> str:
-        """The name under which RQ knows one of our queues; each priority but the usual one has its own."""
+        """The RQ queue of one of our queues; each priority other than the default has its own."""
         return f"{self.prefix}.{name}" if priority == 3 else f"{self.prefix}.{name}:{priority}"
 
     def queues(self, name: str) -> list[str]:
-        """The RQ queues behind one of ours, the most urgent first."""
+        """The RQ queues of one of our queues, the most urgent first."""
         return [self.queue(name, priority) for priority in range(1, 6)]
 
     @staticmethod
@@ -238,8 +231,8 @@ class Keys:
 
 
 class OwnStreams:
-    """The streams of events that a coordinator reads itself. What it dispatches answers to one of these, so
-    that a result meets the record in the cache of whoever has it; who reads none, to the execution's own."""
+    """The event streams that a coordinator reads itself. The results of its dispatches go to one of these, so
+    that its cache has the record. Without any, they go to the event stream of the execution."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -253,32 +246,32 @@ class OwnStreams:
 
 
 def lease_member(workflow_execution_id: str, step_id: str, run_id: int, attempt: int, token: str) -> str:
-    """A dispatch in the lease set: enough to raise its loss as an event, without any other key."""
+    """The member of a dispatch among the leases: enough to publish its loss without reading another key."""
     return f"{workflow_execution_id}|{step_id}|{run_id}|{attempt}|{token}"
 
 
 def is_queue_sequence(score: float, last_sequences: Iterable[int]) -> bool:
-    """Whether this is the sequence of a job that was put on one of these queues."""
+    """Whether a score is the sequence of a job on one of these queues."""
     return any(last - last % SEQUENCES_PER_QUEUE < score <= last for last in last_sequences)
 
 
 def slot_member(limit: int, stream: str, workflow_execution_id: str, step_id: str, token: str) -> str:
-    """Somebody under a concurrency key: enough to tell them that they have a place, without any other key."""
+    """A holder or waiter of a concurrency key: enough to publish a grant without reading another key."""
     return f"{limit}|{stream}|{workflow_execution_id}|{step_id}|{token}"
 
 
 def timer_member(kind: str, workflow_execution_id: str, step_id: str, token: str) -> str:
-    """A timer in its set: the event that it becomes when it is due."""
+    """The member of a timer: the event that is published when it is due."""
     return f"{kind}|{workflow_execution_id}|{step_id}|{token}"
 
 
 def schedule_member(name: str) -> str:
-    """The timer of a schedule: there is one, at the next slot, and its event is a hint to look."""
+    """The timer of a schedule, due at its next slot."""
     return timer_member("schedule", schedule_address(name), "", "")
 
 
 def schedule_address(name: str) -> str:
-    """The name of a schedule where others have an execution: it may have characters that part members."""
+    """The name of a schedule in place of an execution id. It is quoted, since it may contain "|"."""
     return quote(name, safe="")
 
 

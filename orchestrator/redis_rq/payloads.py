@@ -1,4 +1,4 @@
-"""RedisPayloads: a string for each payload, which expires. None is decoded: compressed bytes are no text."""
+"""RedisPayloads: one string per payload, which expires. Replies are not decoded: they may be compressed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import Any
 
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
-
-TTL_S = 8 * 86_400
-"""A day more than records are kept."""
+from orchestrator.settings import RETENTION_MARGIN_S, RETENTION_S
 
 
 class RedisPayloads:
-    def __init__(self, client: Client, keys: Keys, ttl_s: int = TTL_S) -> None:
+    def __init__(self, client: Client, keys: Keys, ttl_s: int = RETENTION_S + RETENTION_MARGIN_S) -> None:
         self._client, self._keys, self._ttl_s = client, keys, ttl_s
 
     def put(self, payload_id: str, data: bytes) -> None:

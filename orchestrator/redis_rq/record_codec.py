@@ -1,4 +1,4 @@
-"""Records as the fields of their hash, and back."""
+"""Records as the fields of their Redis hash, and back."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from orchestrator.application.records.record import RECORD_SCHEMA_VERSION, Workf
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import LoadedSpec
-from orchestrator.redis_rq.event_codec import dumps, loads
+from orchestrator.application.values.unit_id import UnitId, split_unit
+from orchestrator.redis_rq.json_codec import dumps, loads
 
 
 def created_fields(record: WorkflowRecord) -> dict[str, str]:
-    """A whole new record, as the fields of its hash."""
+    """All fields of a new record."""
     stored = {
         "schema": str(RECORD_SCHEMA_VERSION),
         "workflow_id": record.workflow_id,
@@ -57,7 +58,7 @@ _JSON_FIELDS = (
 
 
 def changed_fields(changes: Changes) -> dict[str, str]:
-    """What a commit writes: only what changed."""
+    """The fields that a commit writes: only what changed."""
     stored = {f"step:{step_id}": dumps(step.as_dict()) for step_id, step in changes.steps.items()}
     for unit, item in changes.items.items():
         if item is not None:
@@ -75,20 +76,21 @@ _PLAIN_FIELDS = frozenset({"status", "ended_at"})
 
 
 def dropped_fields(changes: Changes) -> list[str]:
-    """What a commit takes away: the items of a map that was reset, and the end of what is opened again."""
+    """The fields that a commit deletes: the items of a map that was reset, and `ended_at` of a reopened
+    record."""
     items = [item_field(unit) for unit, item in changes.items.items() if item is None]
     return items + [name for name in _PLAIN_FIELDS if changes.fields.get(name, name) is None]
 
 
 def unit_field(unit: str) -> str:
-    """Where the hash of a record has a step, or an item of one."""
-    return item_field(unit) if "#" in unit else f"step:{unit}"
+    """The field of a step, or of an item of one."""
+    return f"step:{unit}" if UnitId(unit).is_step else item_field(unit)
 
 
 def item_field(unit: str) -> str:
-    """`<step>#<n>`, as an operator reads it: item:<step>:<n>."""
-    step_id, _, n = unit.partition("#")
-    return f"item:{step_id}:{n}"
+    """The field of the item `<step>#<n>`: item:<step>:<n>."""
+    step_id, part = split_unit(unit)
+    return f"item:{step_id}:{part}"
 
 
 def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord:
@@ -101,7 +103,7 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
     for name, value in stored.items():
         if name.startswith("item:"):
             step_id, _, n = name[5:].rpartition(":")
-            items[f"{step_id}#{n}"] = StepRecord.from_dict(loads(value))
+            items[UnitId.for_item(step_id, n)] = StepRecord.from_dict(loads(value))
     state = {name[6:]: loads(value) for name, value in stored.items() if name.startswith("state:")}
     return WorkflowRecord(
         loaded=loaded,

@@ -1,7 +1,7 @@
 """RqRunner: the Runner port on RQ queues.
 
-On Redis a commit carries its jobs, so `dispatch` has nothing left to do, and results go through the event
-streams to a coordinator, so `gather` has nothing to give.
+On Redis a commit writes its jobs, so `dispatch` does nothing. Results go through the event streams to a
+coordinator, so `gather` returns nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent
 from orchestrator.redis_rq.connection import Client, clock_ms, translate_errors
-from orchestrator.redis_rq.event_codec import event_fields, loads
+from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, lease_of_job, read_job, read_payload
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import unit_field
@@ -41,19 +42,19 @@ class RqRunner:
             return [job for queue, found in tokens.items() for job in self._jobs(queue, found)]  # type: ignore[arg-type]
 
     def take_pending_jobs(self) -> list[DispatchJob]:
-        """Take all waiting jobs off their queues, for a worker that is not RQ's.
+        """Take all jobs off their queues, for a worker that is not RQ's.
 
-        Nobody beats for such a worker: each job has its own timeout, or a day, before it counts as lost.
+        Such a worker sends no heartbeats, so a job counts as lost after its timeout, or after a day.
         """
         taken: list[DispatchJob] = []
         with translate_errors():
             for queue in self._queues():
                 while found := self._client.lpop(self._keys.rq_queue(queue), 100):
                     taken += self._jobs(queue, found)  # type: ignore[arg-type]
-            self._hold(taken)
+            self._lease(taken)
         return taken
 
-    def _hold(self, jobs: Sequence[DispatchJob]) -> None:
+    def _lease(self, jobs: Sequence[DispatchJob]) -> None:
         now_ms = clock_ms(self._client)
         with self._client.pipeline(transaction=False) as pipe:
             for job in jobs:
@@ -65,7 +66,7 @@ class RqRunner:
     def submit_work_result(
         self, workflow_execution_id: str, step_id: str, output: Any, job: DispatchJob | None = None
     ) -> None:
-        """Publish a result; without a job, as that of the dispatch that is out now."""
+        """Publish a result; without a job, as the result of the current dispatch."""
         with translate_errors():
             if job is None:
                 job = self._current(workflow_execution_id, step_id)
@@ -82,9 +83,9 @@ class RqRunner:
         with self._client.pipeline(transaction=False) as pipe:
             for token in tokens:
                 pipe.hmget(self._keys.rq_job(token), JOB_FIELDS)
-            found = [read_payload(*parts) for parts in pipe.execute()]
+            payloads = [read_payload(*fields) for fields in pipe.execute()]
         name = queue.removeprefix(f"{self._keys.prefix}.")
-        return [read_job(payload, name) for payload in found if payload is not None]
+        return [read_job(payload, name) for payload in payloads if payload is not None]
 
     def _current(self, workflow_execution_id: str, step_id: str) -> DispatchJob:
         stored = self._client.hget(self._keys.workflow(workflow_execution_id), unit_field(step_id))

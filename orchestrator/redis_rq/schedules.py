@@ -1,4 +1,4 @@
-"""RedisSchedules: schedules as JSON in one hash, their next slots among the timers."""
+"""RedisSchedules: schedules as JSON in one hash; their next slots are timers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.application.spec.model import ScheduleSpec
 from orchestrator.backend.ports import Committed, EventRef, StoredSchedule
 from orchestrator.redis_rq.commit_args import Command
 from orchestrator.redis_rq.connection import Client, parse_time_ms, translate_errors
-from orchestrator.redis_rq.event_codec import dumps, loads
+from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import GROUP, Keys, schedule_member
 from orchestrator.redis_rq.scripts import Script
 
@@ -24,17 +24,17 @@ _STATUS = {1: Committed.YES, 0: Committed.CONFLICT, -2: Committed.GONE}
 class RedisSchedules:
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client, self._keys = client, keys
-        self._commit = Script(client, "schedule")
-        self._still_open = Script(client, "still_open")
+        self._commit = Script(client, "commit_schedule")
+        self._open_executions = Script(client, "open_executions")
 
     # ---- reading
 
     def find(self, name: str) -> StoredSchedule | None:
-        text, now_ms = self._look(name)
+        text, now_ms = self._read(name)
         return StoredSchedule(read_schedule(name, text), text, now_ms) if text else None
 
-    def _look(self, name: str) -> tuple[str, int]:
-        """A schedule as it is kept, "" for none, and the clock that schedules go by."""
+    def _read(self, name: str) -> tuple[str, int]:
+        """The stored text of a schedule, "" for none, and the time of Redis, which schedules use."""
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             pipe.hget(self._keys.schedules, name)
             pipe.time()
@@ -59,7 +59,7 @@ class RedisSchedules:
             *sorted(FINAL_WORKFLOW_STATUSES),
         ]
         with translate_errors():
-            return set(self._still_open([keys.scheduled, keys.starts], [*args, *execution_ids]))
+            return set(self._open_executions([keys.scheduled, keys.starts], [*args, *execution_ids]))
 
     # ---- writing
 
@@ -86,23 +86,23 @@ class RedisSchedules:
         return self._change(name, lambda schedule: replace(schedule, is_paused=True))
 
     def unpause(self, name: str) -> bool:
-        """Go on at once: slots that have passed meanwhile are missed, and `catch_up` says what that means."""
+        """Go on at once. Slots that passed meanwhile are missed slots: `catch_up` decides about them."""
         return self._change(name, lambda schedule: replace(schedule, is_paused=False))
 
     def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> bool:
         for _ in range(MAX_CONFLICTS):
-            kept = self.find(name)
-            if kept is None:
+            stored = self.find(name)
+            if stored is None:
                 return False
-            after = change(kept.schedule)
-            due_ms = None if after.is_paused else kept.now_ms
-            if self.commit(kept, after, (), due_ms, None) is Committed.YES:
+            after = change(stored.schedule)
+            due_ms = None if after.is_paused else stored.now_ms
+            if self.commit(stored, after, (), due_ms, None) is Committed.YES:
                 return True
         raise StoreError(f"the schedule {name!r} keeps changing: try again")
 
-    def registration(self, name: str, spec: ScheduleSpec | None) -> Command:
-        """The words of register.lua that are about the schedule of a name, from what is there now on."""
-        text, now_ms = self._look(name)
+    def registration_args(self, name: str, spec: ScheduleSpec | None) -> Command:
+        """The arguments of register_workflow.lua about the schedule of a name, from ARGV[6] on."""
+        text, now_ms = self._read(name)
         before = _read_if_possible(name, text)
         member = schedule_member(name)
         if spec is None:
@@ -122,7 +122,7 @@ def read_schedule(name: str, text: str) -> Schedule:
 
 
 def _read_if_possible(name: str, text: str) -> Schedule | None:
-    """What somebody broke does not keep its workflow from being registered anew."""
+    """None for an unreadable schedule: registering its workflow again repairs it."""
     try:
         return read_schedule(name, text) if text else None
     except StoreError:

@@ -1,4 +1,4 @@
-"""The Lua scripts, each in a file of its own beside this one."""
+"""The Lua scripts. Each is a file of lua/, or several that share functions."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ Call = tuple[Sequence[str], Sequence[Any]]
 """The keys and the arguments of one call."""
 
 MAX_SENDS = 3
-"""A server may forget a script between being sent it and being asked to run it: it has just restarted."""
+"""How often a script is loaded again: the server may restart, and forget it, between loading and running."""
 
 
 class Script:
-    """A script by its name, with the functions that it shares with others before it; sent whole only when the
-    server does not know it yet."""
+    """A script by its file name, after the files that define the functions it shares with other scripts. The
+    text is sent only when the server does not have it."""
 
     def __init__(self, client: Client, name: str, *shared: str) -> None:
         self._client = client
-        self._text = "".join(text_of(one) for one in (*shared, name))
+        self._text = "".join(script_text(part) for part in (*shared, name))
         self.sha = sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 
     def __call__(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
         return self.run([(keys, args)])[0]
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """All calls in one round trip; each is atomic by itself. The first error is raised after all ran."""
+        """Run all calls in one round trip; each is atomic. The first error is raised after all have run."""
         results = self._send(calls)
         for _ in range(MAX_SENDS):
-            unknown = [at for at, result in enumerate(results) if _is_unknown(result)]
-            if not unknown:
+            missing = [at for at, result in enumerate(results) if _is_unknown(result)]
+            if not missing:
                 break
             self._client.script_load(self._text)
-            again = self._send([calls[at] for at in unknown])
-            for at, result in zip(unknown, again, strict=True):
+            retried = self._send([calls[at] for at in missing])
+            for at, result in zip(missing, retried, strict=True):
                 results[at] = result
         _raise_first(results)
         return results
 
     def _send(self, calls: Sequence[Call]) -> list[Any]:
-        if len(calls) == 1:  # without a pipeline, which takes longer than the rest of a short call
+        if len(calls) == 1:  # without a pipeline: it would take longer than the rest of a short call
             [(keys, args)] = calls
             try:
                 return [self._client.evalsha(self.sha, len(keys), *keys, *args)]
@@ -60,8 +60,8 @@ class Script:
 
 
 @cache
-def text_of(name: str) -> str:
-    """A script as it is written; read once, as every store has its own."""
+def script_text(name: str) -> str:
+    """The text of a file; cached, because every store has its own Script objects."""
     return files(f"{__package__}.lua").joinpath(f"{name}.lua").read_text()
 
 
@@ -78,7 +78,7 @@ def _raise_first(results: Iterable[Any]) -> None:
 T = TypeVar("T")
 
 
-def batches(found: Iterable[T], size: int) -> Iterator[list[T]]:
-    rest = iter(found)
+def batches(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(values)
     while batch := list(islice(rest, size)):
         yield batch

@@ -1,9 +1,9 @@
-"""URLs that name sentinels: the primary is whoever they say it is, each time a connection is made.
+"""URLs that name sentinels: each new connection goes to the primary that they report.
 
     redis+sentinel://[user:password@]host[:26379][,host[:port]...]/service[/db][?option=value&...]
 
-`rediss+sentinel://` is the same by TLS, to the sentinels too. User, password and options are those of Redis,
-as in any redis:// URL; the sentinels have their own as the options sentinel_username and sentinel_password.
+`rediss+sentinel://` is the same with TLS, to the sentinels too. User, password and options are those of
+Redis, as in any redis:// URL. The options sentinel_username and sentinel_password are for the sentinels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from redis.sentinel import Sentinel, SentinelConnectionPool
 SCHEMES = ("redis+sentinel", "rediss+sentinel")
 PORT = 26379
 SENTINEL_TIMEOUT_S = 2.0
-"""How long one sentinel may take: the next one is asked then."""
+"""How long to wait for a sentinel before the next one is queried."""
 
 FORM = "redis+sentinel://HOST:26379,HOST:26379/SERVICE/0"
 
@@ -30,12 +30,12 @@ def is_sentinel_url(url: str) -> bool:
 
 
 def connect_to_primary(url: str, **options: Any) -> redis.Redis:
-    """A client for the primary that the sentinels of this URL name. `options` win over those of the URL."""
+    """A client for the primary that the sentinels of this URL report. `options` override those of the URL."""
     parts = urlsplit(url)
     credentials, _, hosts = parts.netloc.rpartition("@")
     service, _, db = parts.path.strip("/").partition("/")
     if not hosts or not service:
-        raise ValueError(f"a URL of sentinels is written {FORM}")
+        raise ValueError(f"a sentinel URL has the form {FORM}")
     query = dict(parse_qsl(parts.query))
     own = {name: query.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     scheme = parts.scheme.partition("+")[0]
@@ -62,7 +62,7 @@ def connect_to_primary(url: str, **options: Any) -> redis.Redis:
 
 
 def pool_like(pool: SentinelConnectionPool, **options: Any) -> SentinelConnectionPool:
-    """Another pool for the same service."""
+    """A new pool for the same service."""
     return SentinelConnectionPool(  # type: ignore[no-untyped-call]
         pool.service_name, pool.sentinel_manager, connection_class=pool.connection_class, **options
     )
@@ -74,5 +74,5 @@ def _address(text: str) -> tuple[str, int]:
         return text.strip("[]"), PORT
     host, _, port = text.rpartition(":")
     if not port.isdigit():
-        raise ValueError(f"{text!r} is no address of a sentinel: {FORM}")
+        raise ValueError(f"{text!r} is not the address of a sentinel; the form is {FORM}")
     return host.strip("[]"), int(port)

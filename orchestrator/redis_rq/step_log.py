@@ -1,4 +1,4 @@
-"""Lines in Redis: one stream for each execution, in the order in which they were written."""
+"""Step logs in Redis: one stream per execution, in the order in which the lines were written."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, L
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
 
-_SCRIPT = files(f"{__package__}.lua").joinpath("lines.lua").read_text()
+_SCRIPT = files(f"{__package__}.lua").joinpath("append_step_log.lua").read_text()
 
 
 def add_log_lines(pipe: Any, keys: Keys, workflow_execution_id: str, lines: Sequence[LogLine]) -> None:
-    """Put into a pipeline what writes lines; the script is sent whole, since a pipeline cannot ask for it."""
-    own, record = keys.lines(workflow_execution_id), keys.workflow(workflow_execution_id)
-    for run, said in groupby(lines, lambda one: (one.step, one.run_id, one.attempt)):
-        words = [word for one in said for word in (one.at, one.text)]
-        pipe.eval(_SCRIPT, 1, own, record, MAX_LINES_PER_EXECUTION, *run, *words)
+    """Add the commands that write log lines to a pipeline. They carry the whole script, because a pipeline
+    cannot load a script that the server does not have."""
+    step_log, record = keys.step_log(workflow_execution_id), keys.workflow(workflow_execution_id)
+    for run, lines_of_run in groupby(lines, lambda one: (one.step, one.run_id, one.attempt)):
+        args = [arg for line in lines_of_run for arg in (line.at, line.text)]
+        pipe.eval(_SCRIPT, 1, step_log, record, MAX_LINES_PER_EXECUTION, *run, *args)
 
 
 def read_log_lines(
     client: Client, keys: Keys, workflow_execution_id: str, after: str = ""
 ) -> list[tuple[str, LogLine]]:
-    """The lines of an execution behind an entry, with the ids of theirs."""
+    """The log lines of an execution after an entry, each with its entry id."""
     start = f"({after}" if after else "-"
     with translate_errors():
-        entries: Any = client.xrange(keys.lines(workflow_execution_id), start)
+        entries: Any = client.xrange(keys.step_log(workflow_execution_id), start)
     return [(entry_id, line) for entry_id, fields in entries if (line := _read(fields)) is not None]
 
 
 def _read(fields: Mapping[str, str]) -> LogLine | None:
-    """Anybody can XADD: what is no line of ours is not there."""
+    """None for an entry that is not a log line of ours: any client can XADD."""
     try:
         at = iso(parse_iso_ms(fields["at"]))
         return LogLine(fields["step"], int(fields["run_id"]), int(fields["attempt"]), at, fields["text"])

@@ -1,9 +1,8 @@
-"""RedisStore: records as hashes, each decision one atomic commit."""
+"""RedisStore: records as hashes, written by atomic commits."""
 
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -22,19 +21,33 @@ from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.spec.model import LoadedSpec, ScheduleSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.spec.validation import check_spec
+from orchestrator.backend.ids import next_version
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
-from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S, CommitArgs, changes_record
+from orchestrator.backend.spec_cache import SpecCache
+from orchestrator.redis_rq.commit_args import CommitArgs, changes_record
 from orchestrator.redis_rq.connection import Client, translate_errors
-from orchestrator.redis_rq.event_codec import canonical_json, loads
+from orchestrator.redis_rq.json_codec import canonical_json, loads
 from orchestrator.redis_rq.keys import Keys, OwnStreams
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.record_codec import created_fields, read_record
 from orchestrator.redis_rq.schedules import MAX_CONFLICTS, RedisSchedules
 from orchestrator.redis_rq.scripts import Script
 from orchestrator.redis_rq.step_log import add_log_lines, read_log_lines
+from orchestrator.settings import RETENTION_MARGIN_S, RETENTION_S
 
-RETENTION_S = 7 * 86_400
 SPEC_CACHE_SIZE = 256
+
+COMMIT_PARTS = (
+    "grant_slots",
+    "job_lease",
+    "commit_arguments",
+    "commit_pending",
+    "commit_batch",
+    "commit_creation",
+    "commit_jobs",
+    "commit_shared",
+)
+"""The files that commit.lua consists of, before itself. Each uses what the files before it define."""
 
 _STATUS = {
     1: Committed.YES,
@@ -62,26 +75,26 @@ class RedisStore:
     ) -> None:
         self._client, self._keys = client, keys or Keys()
         self._retention_s = retention_s
-        self._words = CommitArgs(
+        self._commit_args = CommitArgs(
             self._keys, retention_s, routes or TagRoutes(), own_streams or OwnStreams(self._keys)
         )
-        self._register = Script(client, "register")
-        self._commit = Script(client, "commit", "hand_on", "lease_in")
+        self._register = Script(client, "register_workflow")
+        self._commit = Script(client, "commit", *COMMIT_PARTS)
         self.schedules = RedisSchedules(client, self._keys)
         self.payloads = RedisPayloads(client, self._keys, retention_s + RETENTION_MARGIN_S)
-        self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
+        self._specs = SpecCache[str](SPEC_CACHE_SIZE)
 
     # ---- reading
 
     def load(self, workflow_execution_id: str) -> WorkflowRecord:
-        """The record, by its full id or by its execution id alone."""
+        """The record of an execution, by its full id or by its execution id alone."""
         found = self.load_many([self.full_id(workflow_execution_id)])[0]
         if isinstance(found, StoreError):
             raise found
         return found
 
     def load_many(self, ids: Sequence[str]) -> list[WorkflowRecord | StoreError]:
-        """All in one round trip; an execution that is not there or not readable is an error of its own."""
+        """All records in one round trip; one that is missing or unreadable is returned as its error."""
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for one in ids:
                 pipe.hgetall(self._keys.workflow(one))
@@ -89,7 +102,7 @@ class RedisStore:
         return [self._read(one, stored) for one, stored in zip(ids, hashes, strict=True)]
 
     def full_id(self, execution_id: str) -> str:
-        """The workflow_execution_id behind an execution id; a full id is its own."""
+        """The workflow_execution_id of an execution id; a full id is returned as it is."""
         if "#" in execution_id:
             return execution_id
         with translate_errors():
@@ -104,7 +117,7 @@ class RedisStore:
             entries: list[str] = self._client.lrange(key, 0, -1)  # type: ignore[assignment]
         return [loads(entry) for entry in entries]
 
-    def lines(self, workflow_execution_id: str) -> list[LogLine]:
+    def log_lines(self, workflow_execution_id: str) -> list[LogLine]:
         found = read_log_lines(self._client, self._keys, self.full_id(workflow_execution_id))
         return [line for _, line in found]
 
@@ -126,43 +139,41 @@ class RedisStore:
         except Unavailable:
             raise
         except _UNREADABLE as error:
-            if not self._is_there(workflow_execution_id):  # Redis was put back between record and spec
+            if not self._exists(workflow_execution_id):  # Redis was rolled back between the two reads
                 return RecordNotFound(workflow_execution_id)
             return StoreError(
                 f"the record of {workflow_execution_id!r} cannot be read: {type(error).__name__}: {error}"
             )
 
-    def _is_there(self, workflow_execution_id: str) -> bool:
+    def _exists(self, workflow_execution_id: str) -> bool:
         with translate_errors():
             return bool(self._client.exists(self._keys.workflow(workflow_execution_id)))
 
     def spec(self, workflow_id: str) -> LoadedSpec:
-        """The spec an execution is pinned to; read once, then kept, since its content never changes."""
-        if workflow_id in self._specs:
-            self._specs.move_to_end(workflow_id)
-            return self._specs[workflow_id]
+        """The spec an execution is pinned to; cached, because its content never changes."""
+        cached = self._specs.get(workflow_id)
+        if cached is not None:
+            return cached
         with translate_errors():
             document = self._client.hget(self._keys.spec(workflow_id), "document")
         if document is None:
             raise StoreError(f"the spec {workflow_id!r} is gone from Redis")
         loaded = check_spec(loads(str(document)))
         if loaded.workflow_id != workflow_id:
-            raise StoreError(f"the document kept as {workflow_id!r} is {loaded.workflow_id!r}")
-        return self.remember(loaded)
+            raise StoreError(f"the document stored as {workflow_id!r} is {loaded.workflow_id!r}")
+        return self.cache_spec(loaded)
 
-    def remember(self, loaded: LoadedSpec) -> LoadedSpec:
-        self._specs[loaded.workflow_id] = loaded
-        if len(self._specs) > SPEC_CACHE_SIZE:
-            self._specs.popitem(last=False)
+    def cache_spec(self, loaded: LoadedSpec) -> LoadedSpec:
+        self._specs.put(loaded.workflow_id, loaded)
         return loaded
 
-    # ---- what executions share
+    # ---- shared state
 
     @property
     def shared_state(self) -> RedisStore:
         return self
 
-    def shared(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    def load_values(self, owners: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         """All values of each (scope, owner), in one round trip."""
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for scope, owner in owners:
@@ -175,22 +186,22 @@ class RedisStore:
             found = self._client.get(self._keys.idempotency(root))
         return None if found is None else str(found)
 
-    def posts(self) -> list[Delivery]:
-        """None: on Redis they travel by the event streams."""
+    def outgoing_events(self) -> list[Delivery]:
+        """None: on Redis the event streams carry them."""
         return []
 
     def drop_outgoing_event(self, ref: EventRef) -> None:
-        """There is none to drop."""
+        """Nothing to do: the event streams carry them."""
 
     # ---- registered workflows
 
     def register(self, name: str, loaded: LoadedSpec) -> None:
-        """Keep a spec under a name; its schedule begins, goes on or ends with that."""
+        """Register a spec under a name, and start, keep or remove its schedule."""
         if not self._put(name, loaded.workflow_id, canonical_json(loaded.document), loaded.spec.schedule):
             raise StoreError(f"another document has the workflow_id {loaded.workflow_id!r}: change the spec")
 
     def unregister(self, name: str) -> None:
-        """Forget a name and its schedule; its executions keep their spec. KeyError for an unknown name."""
+        """Remove a name and its schedule; its executions keep their spec. KeyError for an unknown name."""
         if self._put(name) == -2:
             raise KeyError(name)
 
@@ -199,7 +210,7 @@ class RedisStore:
     ) -> int:
         keys = self._keys
         for _ in range(MAX_CONFLICTS):
-            words = self.schedules.registration(name, schedule)
+            schedule_args = self.schedules.registration_args(name, schedule)
             with translate_errors():
                 result: int = self._register(
                     [keys.definitions, keys.spec(workflow_id), keys.schedules, keys.timers, keys.scheduled],
@@ -209,21 +220,21 @@ class RedisStore:
                         document,
                         keys.spec(""),
                         self._retention_s + RETENTION_MARGIN_S,
-                        *words,
+                        *schedule_args,
                     ],
                 )
             if result != -1:
                 return result
         raise StoreError(f"the schedule of {name!r} keeps changing: try again")
 
-    def definition(self, name: str) -> LoadedSpec:
+    def load_definition(self, name: str) -> LoadedSpec:
         with translate_errors():
             workflow_id = self._client.hget(self._keys.definitions, name)
         if workflow_id is None:
             raise KeyError(name)
         return self.spec(str(workflow_id))
 
-    def named(self, names: Sequence[str]) -> list[str | None]:
+    def find_workflow_ids(self, names: Sequence[str]) -> list[str | None]:
         with translate_errors():
             found: list[str | None] = self._client.hmget(self._keys.definitions, names)  # type: ignore[assignment]
         return found
@@ -236,14 +247,14 @@ class RedisStore:
     # ---- writing
 
     def write(self, record: WorkflowRecord) -> None:
-        """Put a whole record, whatever was there: for imports and repairs, not for decisions."""
+        """Write a whole record over what is stored: for imports and repairs, not for decisions."""
         key = self._keys.workflow(record.workflow_execution_id)
         with translate_errors():
             owner = self._client.get(self._keys.execution(record.execution_id))
             is_new = not self._client.exists(key)
         if owner not in (None, record.workflow_execution_id):
             raise RecordExists(record.execution_id)
-        record.version = _next_version(record.version)
+        record.version = next_version(record.version, secrets.token_hex(4))
         with translate_errors(), self._client.pipeline(transaction=True) as pipe:
             pipe.delete(key)
             fields: dict[Any, Any] = {**created_fields(record), "version": record.version}
@@ -261,10 +272,10 @@ class RedisStore:
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         """All commits in one round trip; each is written whole or not at all."""
-        versions = [_next_version(commit.record.version) for commit in commits]
-        calls = list(self._words.calls(commits, versions))
+        versions = [next_version(commit.record.version, secrets.token_hex(4)) for commit in commits]
+        calls = list(self._commit_args.calls(commits, versions))
         with translate_errors():
-            results = [_STATUS[result] for answers in self._commit.run(calls) for result in answers]
+            results = [_STATUS[status] for statuses in self._commit.run(calls) for status in statuses]
         for commit, version, result in zip(commits, versions, results, strict=True):
             if result is Committed.YES and changes_record(commit):
                 commit.record.version = version
@@ -272,8 +283,8 @@ class RedisStore:
 
 
 def _read_shared(stored: Mapping[str, str] | Exception) -> dict[str, Any]:
-    """Values of a scope. What somebody has put there that is no JSON is not there: it must not stop those who
-    share the others."""
+    """The values of a scope. A value that is not JSON is left out: it must not stop the executions that share
+    the others."""
     values: dict[str, Any] = {}
     if isinstance(stored, Exception):
         with suppress(ResponseError), translate_errors():
@@ -283,9 +294,3 @@ def _read_shared(stored: Mapping[str, str] | Exception) -> dict[str, Any]:
         with suppress(ValueError, RecursionError):
             values[key] = loads(text)
     return values
-
-
-def _next_version(version: str) -> str:
-    """`<counter>-<nonce>`: a bare counter would come again after a failover or a lost tail of the AOF."""
-    counter = int(version.partition("-")[0] or 0)
-    return f"{counter + 1}-{secrets.token_hex(4)}"

@@ -1,14 +1,14 @@
-"""Rehearsals: a workflow in one process, under a clock that is told the time, with whoever is to be mocked.
+"""Test a workflow in one process, with a simulated clock and mocks for executors.
 
-    play = rehearse("order.yaml", {"sku": "a1"}, executors="orders")
-    play.mock("charge", {"receipt": 7})
-    play.run()
-    play.skip("24h")
-    assert play.status == "complete"
+    test = WorkflowTest("order.yaml", {"sku": "a1"}, executors="orders")
+    test.mock("charge", {"receipt": 7})
+    test.run()
+    test.skip("24h")
+    assert test.status == "complete"
 
-What decides is what decides in production; only the clock, the workers and the crashes are made up. The names
-are loaded when they are first asked for: pytest loads the plugin beside this in every run, also in those that
-rehearse nothing.
+Decisions are made by the same functions as in production. Only the clock, the workers and the crashes are
+simulated. Each name is loaded when it is first used: pytest imports the plugin of this package in every run,
+also in those that test no workflow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The clock of a rehearsal, and how its times are read and written."""
+"""The clock of a workflow test, and the format of its times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """A clock that stands still until `at_ms` is set."""
 
     def __init__(self, at_ms: int) -> None:
         self.at_ms = at_ms
@@ -20,6 +20,6 @@ def to_datetime(at_ms: int) -> datetime:
 
 
 def format_time(at: datetime) -> str:
-    """ISO 8601 in UTC, with milliseconds only where there are some."""
+    """Format a time as ISO 8601 in UTC, with milliseconds only if they are not zero."""
     spec = "milliseconds" if at.microsecond else "seconds"
     return at.isoformat(timespec=spec).replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""An execution that is rehearsed, the one at the top or a child: looking at it, and talking to it."""
+"""An execution in a workflow test, the root or a child: read its state and control it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.values.unit_id import UnitId
 from orchestrator.local.workflow import Workflow
 from orchestrator.testing.driver import SimulatedSystem
 from orchestrator.testing.errors import WorkflowTestError, unknown_name_error
@@ -18,7 +19,7 @@ from orchestrator.testing.waits import Wait, find_waits
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step as it is now, or an item of a map, or a compensation; `record` holds all that is known of it."""
+    """The state of a step, an item of a map or a compensation; `record` has all its data."""
 
     id: str
     record: StepRecord
@@ -38,7 +39,7 @@ class Step:
 
     @property
     def reason(self) -> str | None:
-        """Why it was skipped, filtered or cancelled, in words."""
+        """Why it was skipped, filtered or cancelled."""
         return self.record.reason
 
     @property
@@ -51,7 +52,7 @@ class Step:
 
     @property
     def lost(self) -> int:
-        """How many workers died with this attempt."""
+        """How many workers died during this attempt."""
         return self.record.lost
 
     def item(self, n: int) -> Step:
@@ -65,16 +66,16 @@ class Execution:
         self._system = system
         self._workflow = Workflow(workflow_execution_id, system.backend)
 
-    # ---- looking
+    # ---- reading
 
     @property
     def record(self) -> WorkflowRecord:
-        """All that is known of it, as a copy."""
+        """A copy of its record."""
         return self._system.backend.load(self._workflow.id)
 
     @property
     def id(self) -> str:
-        """Its execution id."""
+        """The execution id."""
         return self.record.execution_id
 
     @property
@@ -101,23 +102,23 @@ class Execution:
 
     @property
     def statuses(self) -> dict[str, StepStatus]:
-        """Of every step."""
+        """The status of every step."""
         return self._workflow.step_statuses
 
     def step(self, step_id: str) -> Step:
-        """A step by its id; items and compensations by the names they have in the history."""
+        """A step by its id; an item or a compensation by its name in the history, as `lines#1`."""
         record = self.record
         known = dict(record.units())
         if step_id not in known:
             raise unknown_name_error("there is no step", step_id, record.steps)
         counts = known[step_id].items
-        units = [f"{step_id}#{n}" for n in range(0 if counts is None else counts.count)]
+        units = [UnitId.for_item(step_id, n) for n in range(0 if counts is None else counts.count)]
         return Step(
             step_id, known[step_id], tuple(Step(unit, known[unit]) for unit in units if unit in known)
         )
 
     def child(self, step_id: str) -> Execution:
-        """The child that a step has started last."""
+        """The last child that a step has started."""
         step = self.step(step_id).record
         child = self._child_of(step)
         if child is None:
@@ -126,12 +127,12 @@ class Execution:
 
     @property
     def waits(self) -> list[Wait]:
-        """What it waits for, its children included."""
+        """What the execution and its children wait for."""
         return list(self._waits())
 
     @property
     def waits_for(self) -> list[str]:
-        """The same in words: "approval: signal manager until 2026-01-02T00:00:00Z"."""
+        """The same as text: "approval: signal manager until 2026-01-02T00:00:00Z"."""
         return [str(wait) for wait in self.waits]
 
     def _waits(self) -> Iterator[Wait]:
@@ -148,12 +149,12 @@ class Execution:
         try:
             return Execution(self._system, self._system.backend.find(step.child))
         except RecordNotFound:
-            return None  # it was asked for, and has not begun
+            return None  # its start event is not handled yet
 
-    # ---- talking
+    # ---- controls
 
     def signal(self, name: str, payload: Any = None) -> Self:
-        """Say something to it: the step that waits for it has it, or one that will."""
+        """Send a signal: to the step that waits for it now, or to the next one that does."""
         waits = [step.wait for step in self.record.spec.steps if step.wait is not None]
         known = [signal for wait in waits for signal in wait.signals]
         if name not in known:
@@ -162,12 +163,12 @@ class Execution:
         return self
 
     def cancel(self, reason: str | None = None, by: str | None = None) -> Self:
-        """End it, and its children; InvalidEvent when it has ended otherwise."""
+        """Cancel the execution and its children; InvalidEvent when it has ended in another way."""
         self._system.run_despite_kills(lambda: self._workflow.cancel(reason, by))
         return self
 
     def pause(self) -> Self:
-        """Dispatch nothing any more until unpause(); what runs goes on."""
+        """Dispatch nothing until unpause(). Running steps continue."""
         self._system.run_despite_kills(self._workflow.pause)
         return self
 
@@ -176,7 +177,7 @@ class Execution:
         return self
 
     def hold(self, step_id: str) -> Self:
-        """Keep a step that is not in progress where it is, until release()."""
+        """Keep a step that is not in progress from starting, until release()."""
         self._system.run_despite_kills(lambda: self._workflow.hold(step_id))
         return self
 

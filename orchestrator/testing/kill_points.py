@@ -1,6 +1,6 @@
-"""Kill points: where a process of the system may die, and who goes on from there.
+"""Kill points: where a test may kill a process of the system.
 
-Each is a place between two arrows of one step's way:
+Each is a point between two arrows on the way of one step:
 
     coordinator: decide -> commit -> worker: take the job -> call the executor -> publish its result
                         |         |                       |                    |
@@ -25,7 +25,7 @@ KILL_POINTS: dict[KillPoint, str] = {
     ),
     "worker.result": (
         "the executor has returned and its worker dies before the result is published:"
-        " nobody knows what was done, the step is lost, and dispatched again"
+        " what it did is unknown, the step is lost, and dispatched again"
     ),
     "coordinator.commit": (
         "a coordinator has decided upon the step's result and dies before it commits:"
@@ -41,7 +41,7 @@ assert set(KILL_POINTS) == set(get_args(KillPoint))
 
 @dataclass(slots=True)
 class Kill:
-    """A process is to die at a point `times` times, and has died there `happened` times."""
+    """A process is to be killed at a point `times` times, and was killed there `happened` times so far."""
 
     point: KillPoint
     step: str | None = None
@@ -58,7 +58,7 @@ class Kill:
 
 
 class CoordinatorKilled(BaseException):
-    """A coordinator dies here; `is_committed`: what it had decided is written."""
+    """A coordinator is killed here; `is_committed`: its decision is written."""
 
     def __init__(self, is_committed: bool) -> None:
         super().__init__("a coordinator was killed")
@@ -66,9 +66,9 @@ class CoordinatorKilled(BaseException):
 
 
 class KillPlan(list[Kill]):
-    """All that a test has ordered."""
+    """All planned kills of a test."""
 
-    def order(self, point: KillPoint, step: str | None, times: int) -> Kill:
+    def add(self, point: KillPoint, step: str | None, times: int) -> Kill:
         if point not in KILL_POINTS:
             raise unknown_name_error("there is no kill point", point, KILL_POINTS)
         if times < 1:
@@ -78,10 +78,10 @@ class KillPlan(list[Kill]):
         return kill
 
     def trigger(self, point: KillPoint, units: Iterable[str]) -> bool:
-        """Whether a process dies here, at work on one of these units; it is then counted."""
-        named = {name for unit in units for name in matching_names(unit, unit)}
+        """Whether a process is killed here while it handles one of these units. Counts the kill."""
+        names = {name for unit in units for name in matching_names(unit, unit)}
         for kill in self:
-            if kill.point == point and kill.is_due and named and kill.step in {None, *named}:
+            if kill.point == point and kill.is_due and names and kill.step in {None, *names}:
                 kill.happened += 1
                 return True
         return False

@@ -1,4 +1,4 @@
-"""Mocks: what stands in for an executor, and what it was called with."""
+"""Mocks of executors, and the calls that executors had."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from typing import Any
 from orchestrator.application.errors import SecretNotFound
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import ResultEvent
-from orchestrator.application.spec.model import COMPENSATION_PART, WEBHOOK_UNIT, StepSpec
+from orchestrator.application.spec.model import StepSpec
 from orchestrator.application.values.payload_refs import PayloadStore
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT, UnitId, step_of
 from orchestrator.backend.copies import copy_json
 from orchestrator.backend.memory import InProcessRunner
-from orchestrator.backend.worker import InProcessWorker
 from orchestrator.invocation.coroutines import await_result
 from orchestrator.invocation.parameters import find_requested_parameters
 from orchestrator.invocation.secret_store import read_secret
 from orchestrator.invocation.source_config import ENV_ALLOWLIST_VARIABLE
+from orchestrator.local.worker import InProcessWorker
+from orchestrator.settings import Settings
 from orchestrator.testing.clock import to_datetime
 from orchestrator.testing.documents import ExecutorSet, Function
 from orchestrator.testing.errors import MockMissing, WorkflowTestError, unknown_name_error
 
 
 class Call(dict[str, Any]):
-    """The inputs of one call, which equal any dictionary with the same content, and beside them which call
-    it was: `step` as the history names it (`lines#1` is an item, `charge#undo` a compensation), `fn`,
-    `execution_id`, `attempt`, `run_id`, `idempotency_key`, and `at`."""
+    """The inputs of one call, equal to any dictionary with the same content. Attributes identify the call:
+    `step` as in the history (`lines#1` is an item, `charge#undo` a compensation), `fn`, `execution_id`,
+    `attempt`, `run_id`, `idempotency_key`, and `at`."""
 
     def __init__(self, job: DispatchJob, at_ms: int) -> None:
         super().__init__(copy_json(job.inputs))
@@ -42,14 +44,14 @@ class Call(dict[str, Any]):
 
 
 def matching_names(unit: str, fn: str) -> list[str]:
-    """By what a test may mean a dispatch, the nearest first: the unit, its step, its executor. A compensation
-    is not its step."""
-    step_id, _, part = unit.partition("#")
-    return list(dict.fromkeys([unit, fn] if part == COMPENSATION_PART else [unit, step_id, fn]))
+    """The names by which a test may refer to a dispatch, the most specific first: the unit, its step, its
+    executor. The name of a step does not match its compensation."""
+    unit_id = UnitId(unit)
+    return list(dict.fromkeys([unit, fn] if unit_id.is_compensation else [unit, unit_id.step_id, fn]))
 
 
 class RaisedToTest(BaseException):
-    """Carries what the test itself is to see through the worker, for which every Exception is a result."""
+    """Carries an error to the test, past the worker, for which every Exception is a result."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -57,8 +59,8 @@ class RaisedToTest(BaseException):
 
 
 class Mock:
-    """Answers for an executor: an output, an exception to be raised, a function of the inputs, or several of
-    these in a list or an iterator, one for each call. `calls` are those it has had."""
+    """Replaces an executor. Its answer is an output, an exception, a function of the inputs, or a list or an
+    iterator of these, one for each call. `calls` are the calls so far."""
 
     def __init__(self, name: str, answer: Any = None, takes_ms: int = 0) -> None:
         self.name, self.takes_ms = name, takes_ms
@@ -75,7 +77,7 @@ class Mock:
         cancelled: Any,
         evaluate: Any,
     ) -> Any:
-        """What a worker calls. It names all that a worker offers, and so it fits into every step."""
+        """Called by a worker. It requests every parameter that a worker offers, so it fits every step."""
         offered = {
             "heartbeat": heartbeat,
             "configuration": configuration,
@@ -84,9 +86,9 @@ class Mock:
             "cancelled": cancelled,
             "evaluate": evaluate,
         }
-        return self._given(inputs, offered)
+        return self._answer_call(inputs, offered)
 
-    def _given(self, inputs: dict[str, Any], offered: Mapping[str, Any]) -> Any:
+    def _answer_call(self, inputs: dict[str, Any], offered: Mapping[str, Any]) -> Any:
         answer = self._next() if isinstance(self._answer, Iterator) else self._answer
         if isinstance(answer, BaseException) or _is_exception_class(answer):
             raise answer
@@ -106,8 +108,8 @@ class Mock:
     def _next(self) -> Any:
         for answer in self._answer:
             return answer
-        given = len(self.calls)
-        message = f"the mock of {self.name!r} has no answer to call {given + 1}: it was given {given}"
+        count = len(self.calls)
+        message = f"the mock of {self.name!r} has no answer for call {count + 1}: its list has {count}"
         raise RaisedToTest(WorkflowTestError(message))
 
     def __repr__(self) -> str:
@@ -117,7 +119,7 @@ class Mock:
 def _takes_nothing(function: Callable[..., Any]) -> bool:
     try:
         return not inspect.signature(function).parameters
-    except ValueError:  # it tells nothing of itself
+    except ValueError:  # it has no signature
         return False
 
 
@@ -126,12 +128,14 @@ def _is_exception_class(answer: Any) -> bool:
 
 
 WORKER_NAME = "rehearsal"
-"""The name of the worker, as records have it."""
+"""The name of the worker in records."""
 
 
 class CallRouter:
-    def __init__(self, company: ExecutorSet, steps: Iterable[StepSpec]) -> None:
-        self._company, self._mocks = company, dict[str, Mock]()
+    """Calls the mock or the executor of a job, and keeps the calls."""
+
+    def __init__(self, executors: ExecutorSet, steps: Iterable[StepSpec]) -> None:
+        self._executors, self._mocks = executors, dict[str, Mock]()
         self._steps = list(steps)
         self.calls: list[Call] = []
 
@@ -141,29 +145,29 @@ class CallRouter:
         return mock
 
     def check(self, name: str) -> None:
-        """Refuse a name that means no step and no executor of these workflows."""
+        """Reject a name that is neither a step nor an executor of these workflows."""
         executors = [step.fn for step in self._steps if step.fn]
         executors += [step.compensate.fn for step in self._steps if step.compensate is not None]
-        self._check("no step and no executor is called", name, executors)
+        self._check("no step and no executor has the name", name, executors)
 
     def check_step(self, name: str) -> None:
         self._check("there is no step", name)
 
     def _check(self, what: str, name: str, others: Iterable[str] = ()) -> None:
         known = [*(step.id for step in self._steps), *others]
-        if name not in known and name.partition("#")[0] not in known:
+        if name not in known and step_of(name) not in known:
             raise unknown_name_error(what, name, known)
 
     def call_executor(
         self, job: DispatchJob, clock: Callable[[], int], payloads: PayloadStore
     ) -> tuple[int, ResultEvent]:
-        """Call who is to be called, as a worker does: how long that takes, and what it brings."""
+        """Call the mock or the executor of a job, as a worker does. Returns its duration and result."""
         call = Call(job, clock())
         mock = next((self._mocks[n] for n in matching_names(job.step_id, job.fn) if n in self._mocks), None)
-        function = mock or (_post_nothing if job.step_id == WEBHOOK_UNIT else self._company.find(job.fn))
+        function = mock or (_skip_webhook if job.step_id == WEBHOOK_UNIT else self._executors.find(job.fn))
         if function is None:
             raise MockMissing(job.step_id, job.fn)
-        result = _result(job, function, clock, payloads)
+        result = _run_job(job, function, clock, payloads)
         self.calls.append(call)
         if mock is None:
             return 0, result
@@ -171,33 +175,34 @@ class CallRouter:
         return mock.takes_ms, result
 
 
-def _secret(name: str) -> str:
-    """What a worker would find here, or else a text that is made up: nobody rehearses with real secrets."""
+def _read_secret(name: str) -> str:
+    """The secret that a worker would read here, or else a made-up text: tests rarely have real secrets."""
     try:
-        return read_secret(name)
+        return read_secret(name, os.environ)
     except SecretNotFound:
         return f"secret:{name}"
 
 
-def _post_nothing(inputs: dict[str, Any]) -> None:
-    """Delivered."""
+def _skip_webhook(inputs: dict[str, Any]) -> None:
+    """The webhook counts as delivered."""
 
 
-def _result(
+def _run_job(
     job: DispatchJob, function: Function, clock: Callable[[], int], payloads: PayloadStore
 ) -> ResultEvent:
-    desk = InProcessRunner(payloads)
-    desk.dispatch(job.workflow_execution_id, [job])
+    runner = InProcessRunner(payloads)
+    runner.dispatch(job.workflow_execution_id, [job])
     try:
         InProcessWorker(
-            desk,
+            runner,
             {job.fn: function},
             clock=clock,
             name=WORKER_NAME,
-            environment={**os.environ, ENV_ALLOWLIST_VARIABLE: "*"},  # a test may read what it likes
-            secrets=_secret,
+            # A test may read every variable.
+            settings=Settings.from_environment({**os.environ, ENV_ALLOWLIST_VARIABLE: "*"}),
+            secrets=_read_secret,
         ).run()
-    except RaisedToTest as passed:
-        raise passed.error from passed.error.__cause__
-    [result] = desk.results(job.workflow_execution_id)
+    except RaisedToTest as raised:
+        raise raised.error from raised.error.__cause__
+    [result] = runner.results(job.workflow_execution_id)
     return result

@@ -1,10 +1,10 @@
-"""The pytest plugin: the fixture `rehearse`, and where a rehearsal stood when its test failed.
+"""The pytest plugin: the fixture `workflow_test`, and the state of the workflow in the report of a failure.
 
-    def test_a_large_order_waits_for_its_manager(rehearse):
-        play = rehearse("order.yaml", {"amount": 900}, executors="orders")
+    def test_a_large_order_waits_for_its_manager(workflow_test):
+        test = workflow_test("order.yaml", {"amount": 900}, executors="orders")
 
-pytest loads this in every run where the package is installed: nothing of ours is imported until a test asks
-for the fixture.
+pytest loads this module in every run where the package is installed: it imports nothing of ours before a test
+uses the fixture.
 """
 
 from __future__ import annotations
@@ -17,36 +17,42 @@ import pytest
 if TYPE_CHECKING:
     from orchestrator.testing import WorkflowTest
 
-_BEGUN = pytest.StashKey["list[WorkflowTest]"]()
+_STARTED = pytest.StashKey["list[WorkflowTest]"]()
 _FAILED = pytest.StashKey[bool]()
 
 
 @pytest.fixture
-def rehearse(request: pytest.FixtureRequest) -> Generator[type[WorkflowTest], None, None]:
-    """Start workflow tests: it takes what `orchestrator.testing.WorkflowTest` takes. When the test has passed,
-    every kill that it ordered must have happened."""
+def workflow_test(request: pytest.FixtureRequest) -> Generator[type[WorkflowTest], None, None]:
+    """Start workflow tests: takes the arguments of `orchestrator.testing.WorkflowTest`. When the test has
+    passed, every kill that it planned must have happened."""
     from orchestrator.testing import WorkflowTest
 
-    begun: list[WorkflowTest] = []
-    request.node.stash[_BEGUN] = begun
+    started: list[WorkflowTest] = []
+    request.node.stash[_STARTED] = started
 
-    class Watched(WorkflowTest):
+    class RecordedWorkflowTest(WorkflowTest):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
-            begun.append(self)
+            started.append(self)
 
-    yield Watched
+    yield RecordedWorkflowTest
     if not request.node.stash.get(_FAILED, False):
-        for play in begun:
-            play.check_kills()
+        for one in started:
+            one.check_kills()
+
+
+@pytest.fixture
+def rehearse(workflow_test: type[WorkflowTest]) -> type[WorkflowTest]:
+    """The old name of the fixture `workflow_test`."""
+    return workflow_test
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    begun = item.stash.get(_BEGUN, None)
-    if begun and call.when == "call" and call.excinfo is not None:
+    started = item.stash.get(_STARTED, None)
+    if started and call.when == "call" and call.excinfo is not None:
         item.stash[_FAILED] = True
-        call.excinfo.value.add_note(str(begun[-1]))
+        call.excinfo.value.add_note(str(started[-1]))
     return (yield)

@@ -1,1 +1,1 @@
-"""Layer 4 runs: our code inside an RQ worker process."""
+"""Layer 4: the code that runs steps, inside an RQ worker process."""

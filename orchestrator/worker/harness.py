@@ -1,14 +1,15 @@
-"""The harness: a DispatchJob in, a ResultEvent out; no executor can break it.
+"""The harness turns a job into a result event, whatever the executor does.
 
-    take the lease -> find the executor -> call it -> publish what it brought -> return to RQ
+    renew the lease -> find the executor -> call it -> publish the result -> return to RQ
 
-It publishes before it returns, and waits with back-off while Redis is away, so RQ's own bookkeeping can
-fail in any way without losing a result. It never raises: what RQ calls a failed job is a dead work-horse.
+It publishes before it returns, and retries with back-off while Redis is unavailable. RQ's own bookkeeping can
+therefore fail in any way without losing a result. The harness never raises: a failed job in RQ means that the
+work-horse died.
 
-    died while            what is left                            who repairs it
-    taking the lease      a lease entry nobody beats              the sweep, after the lease
+    crashed while         left behind                             repaired by
+    renewing the lease    a lease that expires                    the sweep, when the lease has expired
     calling the executor  the same, and a failed job in RQ        the sweep, within a second
-    publishing            the same, or a result already out       the sweep; the token refuses a second result
+    publishing            the same, or a published result         the sweep; the token rejects a second result
 """
 
 from __future__ import annotations
@@ -20,107 +21,85 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from rq import get_current_job
-from rq.timeouts import JobTimeoutException
 
-from orchestrator.application.errors import BadConfiguration, OrchestratorError, RejectedByWorker, Unavailable
-from orchestrator.application.records.events import LostEvent, StartedEvent, failure, iso
+from orchestrator.application.errors import Unavailable
+from orchestrator.application.records.events import LostEvent, StartedEvent, iso
 from orchestrator.application.values.payload_refs import PayloadStore
-from orchestrator.invocation.arguments import CallArguments, resolve_arguments
 from orchestrator.invocation.coroutines import await_result
-from orchestrator.invocation.exceptions import describe_exception
-from orchestrator.invocation.output import encode_output
-from orchestrator.invocation.parameters import (
-    Heartbeat,
-    build_context,
-    check_requested_parameters,
-    evaluate,
-    find_requested_parameters,
-)
-from orchestrator.invocation.secret_store import read_secret
+from orchestrator.invocation.invoke import invoke
 from orchestrator.logs import run_context
 from orchestrator.redis_rq.connection import Client, connect_like, retry_until_available, translate_errors
-from orchestrator.redis_rq.event_codec import dumps, event_fields
+from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.job_codec import build_payload, lease_of_payload
+from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.settings import LEASE_S, Settings
 from orchestrator.worker.executors.lookup import Executor, Executors
-from orchestrator.worker.fork_guard import exit_if_forked
-from orchestrator.worker.heartbeat_watchdog import HeartbeatWatchdog
-from orchestrator.worker.lease import LEASE_S, Lease, LeaseRenewer, RedisClock
-from orchestrator.worker.log_scrubbing import scrub_logs
+from orchestrator.worker.lease import Lease, LeaseRenewer, RedisClock
 from orchestrator.worker.memory_limit import limit_memory
 from orchestrator.worker.payloads import JobPayloads
+from orchestrator.worker.step_call import ExecutorLookup, StepCall, log_fields
 from orchestrator.worker.step_log import StepLogWriter
 
 logger = logging.getLogger(__name__)
 
 GIVE_UP_AFTER_S = 3_600.0
 DEADLINE_GRACE_S = 1.0
-"""How long after its deadline a step may still run: by then the record has given it up."""
-EXECUTORS_VARIABLE = "ORCHESTRATOR_EXECUTORS"
-LEASE_VARIABLE = "ORCHESTRATOR_LEASE_S"
+"""How long a step may run past its deadline. By then the record has a timeout for this attempt."""
 
 
-def run_step(*given: Any, **options: Any) -> None:
-    """What every job of ours calls, under any RQ worker; executors are named by an environment variable."""
+def run_step(*args: Any, **kwargs: Any) -> None:
+    """Run one step: the function of every RQ job. ORCHESTRATOR_EXECUTORS names the executor modules."""
     job = get_current_job()
-    assert job is not None, "run_step is called by an RQ worker"
-    job.result_ttl = 0  # it leaves nothing behind
-    payload, client = build_payload(given, options, job.description or ""), connect_like(job.connection)
-    # A work-horse runs this one job and may be killed with it; a worker that does not fork may not.
+    assert job is not None, "run_step must be called by an RQ worker"
+    job.result_ttl = 0  # RQ keeps no result
+    payload, client = build_payload(args, kwargs, job.description or ""), connect_like(job.connection)
+    # A work-horse runs only this job, so killing it stops the job. A worker that does not fork must live on.
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
-    stop = _die if is_horse else None
+    stop = _kill_this_process if is_horse else None
+    settings = Settings.from_environment(on_bad=lambda error: logger.warning("%s; using the default", error))
     if is_horse:
-        limit_memory()
+        limit_memory(settings.max_memory)
     try:
-        harness = Harness(client, EnvironmentExecutors(), lease_s=lease_from_environment(), stop=stop)
+        harness = Harness(
+            client, LazyExecutors(settings.executors), lease_s=settings.lease_s, stop=stop, settings=settings
+        )
         harness.run(payload)
     finally:
         client.close()
 
 
-def _die(_: str) -> None:
+def _kill_this_process(_: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class ExecutorLookup(Protocol):
-    """Whatever knows executors by name."""
+class LazyExecutors:
+    """The executors of these modules, imported by the first find().
 
-    def find(self, fn: str) -> Executor: ...
+    A module that cannot be imported then fails the step, with a reason, and does not kill the work-horse.
+    """
 
-
-class EnvironmentExecutors:
-    """The executors of the named modules, which are imported when the first is asked for: a module that
-    cannot be imported is then a failure of the step, with its reason, and not a dead work-horse."""
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self._modules = modules
 
     def find(self, fn: str) -> Executor:
-        return executors_from_environment().find(fn)
-
-
-def executors_from_environment() -> Executors:
-    return _executors(os.environ.get(EXECUTORS_VARIABLE, ""))
+        return load_executors(self._modules).find(fn)
 
 
 @lru_cache(maxsize=8)
-def _executors(named: str) -> Executors:
-    return Executors(modules=[name.strip() for name in named.split(",") if name.strip()])
-
-
-def lease_from_environment() -> float:
-    try:
-        return float(os.environ.get(LEASE_VARIABLE, LEASE_S))
-    except ValueError as error:
-        logger.warning("%s is not a number, %g s are taken: %s", LEASE_VARIABLE, LEASE_S, error)
-        return LEASE_S
+def load_executors(modules: tuple[str, ...]) -> Executors:
+    return Executors(modules=modules)
 
 
 @dataclass(frozen=True, slots=True)
 class Harness:
+    """Runs jobs one at a time: holds the lease, calls the executor, publishes the result."""
+
     client: Client
     executors: ExecutorLookup
     clock: RedisClock | None = None
@@ -128,38 +107,39 @@ class Harness:
     lease_s: float = LEASE_S
     give_up_after_s: float = GIVE_UP_AFTER_S
     stop: Callable[[str], object] | None = None
-    """Ends the run of a token from outside, if anything can."""
+    """Stops the run with this token from another thread; None when the run cannot be stopped."""
     is_stopped: Callable[[], bool] = lambda: False
     await_result: Callable[[Any], Any] = await_result
     has_own_process: bool = True
-    """Whether a run that can be stopped has its process for itself."""
+    """Whether a run that can be stopped is the only run in its process."""
     payloads: PayloadStore | None = None
-    """Where large values are; by default where the environment says."""
+    """The store of large values; by default the one of the settings."""
+    settings: Settings = field(default_factory=Settings.from_environment)
     renewer: LeaseRenewer = field(default_factory=LeaseRenewer)
-    hand_in: Callable[[Mapping[str, Any], Mapping[str, str]], None] | None = None
-    """Takes the event that a run ends with, to publish it. By default it is published here, and so it is when
-    there is still something to write before it."""
+    on_result: Callable[[Mapping[str, Any], Mapping[str, str]], None] | None = None
+    """Receives the payload and the result event, and publishes the event. The harness publishes it itself
+    without this, and also when the step log has lines that must be written before the event."""
 
     def run(self, payload: Mapping[str, Any], *, is_leased: bool = False) -> bool:
-        """Run one job, whose lease whoever took it may have taken already; False when it was superseded and
-        nothing was published."""
-        run, began = log_fields(payload), time.monotonic()
-        told = {**run, "fn": payload["fn"]}
+        """Run one job and publish its result. Returns False, and publishes nothing, if it was superseded.
+
+        `is_leased`: the caller has renewed the lease already.
+        """
+        run, began_at = log_fields(payload), time.monotonic()
+        fields = {**run, "fn": payload["fn"]}
 
         def log_end(outcome: str) -> None:
-            duration_s = round(time.monotonic() - began, 3)
-            logger.info("ended", extra={**told, "outcome": outcome, "duration_s": duration_s})
+            duration_s = round(time.monotonic() - began_at, 3)
+            logger.info("ended", extra={**fields, "outcome": outcome, "duration_s": duration_s})
 
-        # A work-horse, which can be stopped, runs nothing else: what its threads log is of this run too.
-        with run_context(run, alone=self.has_own_process and self.stop is not None):
-            logger.info("started", extra=told)
+        # A work-horse, which can be stopped, runs nothing else: its other threads log about this run too.
+        with run_context(run, owns_process=self.has_own_process and self.stop is not None):
+            logger.info("started", extra=fields)
             return self._run(payload, log_end, is_leased)
 
     def _run(self, payload: Mapping[str, Any], log_end: Callable[[str], None], is_leased: bool) -> bool:
-        started_at, deadline_timer = (
-            iso(_now_ms()),
-            DeadlineTimer(payload["timeout_s"], lambda: self._stop(payload)),
-        )
+        started_at = iso(_now_ms())
+        deadline_timer = DeadlineTimer(payload["timeout_s"], lambda: self._stop(payload))
         clock = self.clock or RedisClock(self.client)
         lease = Lease(
             self.client,
@@ -167,11 +147,11 @@ class Harness:
             payload["leases"],
             lease_of_payload(payload),
             self.lease_s,
-            on_first_beat=lambda: self._on_first_beat(payload, started_at, deadline_timer),
+            on_first_renewal=lambda: self._on_first_renewal(payload, started_at, deadline_timer),
             on_superseded=lambda: self._on_superseded(payload),
             renewer=self.renewer,
         )
-        if not (is_leased or retry_until_available(lease.begin, self.give_up_after_s)):
+        if not (is_leased or retry_until_available(lease.renew, self.give_up_after_s)):
             log_end("superseded")
             return False
         with lease, deadline_timer, StepLogWriter(self.client, clock, payload) as step_log:
@@ -180,99 +160,32 @@ class Harness:
             if lease.is_superseded or self.is_stopped():
                 log_end("superseded")
                 return False
-            log_end("complete" if error is None else error["kind"])  # before anybody can answer to it
+            log_end("complete" if error is None else error["kind"])  # before the coordinator can react
             self._publish(payload, output, error, started_at, step_log)
         return True
 
     def _call(
         self, payload: Mapping[str, Any], lease: Lease, step_log: StepLogWriter
     ) -> tuple[str | None, dict[str, Any] | None]:
-        """The output as JSON text, or the failure."""
-        large = JobPayloads(self.client, payload, self.payloads, self.give_up_after_s)
-        try:
-            executor = self.executors.find(payload["fn"])
-            named = find_requested_parameters(executor, 1)
-            source = payload.get("source")
-            check_requested_parameters(
-                named, payload["step"], payload["fn"], payload.get("heartbeat_s"), source
-            )
-            inputs, missing = large.load()
-            if missing is not None:
-                return None, missing
-            told = {name: payload[name] for name in ("secrets", "redact") if name in payload}
-            given = resolve_arguments(inputs, source, os.environ, read_secret, **told)
-        except BadConfiguration as error:
-            return None, failure("expression", str(error))
-        except RejectedByWorker as error:
-            return None, failure("refused", str(error), type(error).__name__)
-        except OrchestratorError as error:
-            return None, failure("exception", str(error), type(error).__name__)
-        except Exception as error:
-            return None, describe_exception(error)
-        hide = given.text_redactor.text
-        offered = self._offered(payload, given, lease, step_log) if named else {}
-        process = os.getpid()
-        try:
-            with self._watch(payload, offered.get("heartbeat"), lease), scrub_logs(given.text_redactor):
-                output = self.await_result(executor(given.inputs, **{name: offered[name] for name in named}))
-        except JobTimeoutException as error:
-            return None, failure("timeout", str(error))
-        except KeyboardInterrupt as error:
-            if self.stop is None:
-                raise  # there may be somebody at the keyboard
-            return None, describe_exception(error, hide)
-        except BaseException as error:  # sys.exit() and the like end a step, not its worker
-            return None, describe_exception(error, hide)
-        finally:
-            exit_if_forked(process)
-        return encode_output(output, payload["max_output_bytes"], hide, given.outputs, large.offload)
+        """Call the executor. Returns its output as JSON text, or the failure."""
+        payloads = JobPayloads(self.client, payload, self.payloads, self.give_up_after_s, self.settings)
+        return invoke(StepCall(self, payload, payloads, lease, step_log))
 
-    def _offered(
-        self, payload: Mapping[str, Any], given: CallArguments, lease: Lease, step_log: StepLogWriter
-    ) -> dict[str, Any]:
-        """All that an executor may name, for one that is called now."""
-        hide, run = given.text_redactor.text, log_fields(payload)
+    def on_silence(self, payload: Mapping[str, Any], lease: Lease) -> None:
+        """The executor hangs: report the dispatch as lost, and stop the run if it can be stopped.
 
-        def log(text: Any) -> None:
-            shown = hide(str(text))
-            logger.info("%s", shown, extra=run)
-            step_log.append(shown)
-
-        return {
-            "heartbeat": Heartbeat(
-                time.monotonic,
-                lambda said: logger.debug("heartbeat: %s", hide(said), extra=run),
-                lambda said: step_log.append(hide(said)),
-            ),
-            "configuration": given.configuration,
-            "context": _context_of(payload),
-            "log": log,
-            "cancelled": lambda: lease.is_superseded or self.is_stopped(),
-            "evaluate": evaluate,
-        }
-
-    def _watch(
-        self, payload: Mapping[str, Any], heartbeat: Heartbeat | None, lease: Lease
-    ) -> AbstractContextManager[Any]:
-        within_s = payload.get("heartbeat_s")
-        if within_s is None or heartbeat is None:
-            return nullcontext()
-        return HeartbeatWatchdog(heartbeat, within_s, lambda: self._on_silence(payload, lease))
-
-    def _on_silence(self, payload: Mapping[str, Any], lease: Lease) -> None:
-        """Its executor hangs: say that the dispatch is lost, and stop it if it can be stopped.
-
-        If it returns in this very moment, its result may be out too: the token lets one of the two count.
+        If the executor returns at this moment, its result may be published too. The token lets only one of
+        the two count.
         """
         lease.give_up()
-        reason = f"its executor did not report for {payload['heartbeat_s']:g} s"
-        logger.warning("%s: %s", _name(payload), reason, extra=log_fields(payload))
-        self._tell(payload, LostEvent(*dispatch_fields(payload), reason))
+        reason = f"its executor sent no heartbeat for {payload['heartbeat_s']:g} s"
+        logger.warning("%s: %s", _describe_run(payload), reason, extra=log_fields(payload))
+        self._report(payload, LostEvent(*dispatch_fields(payload), reason))
         self._stop(payload)
 
     def _on_superseded(self, payload: Mapping[str, Any]) -> None:
-        """Nobody waits for this step any more: it was reset, or its workflow has ended. Stop it."""
-        logger.info("superseded while it runs", extra=log_fields(payload))
+        """Stop a run whose result is no longer needed: the step was reset, or its workflow has ended."""
+        logger.info("superseded while running; stopping it", extra=log_fields(payload))
         self._stop(payload)
 
     def _stop(self, payload: Mapping[str, Any]) -> None:
@@ -288,36 +201,42 @@ class Harness:
         step_log: StepLogWriter,
     ) -> None:
         fields: dict[Any, Any] = event_fields(self._started(payload, started_at))
-        brought = {"output": output} if output is not None else {"error": dumps(error)}
-        fields |= {"type": "result", **brought}
-        if self.hand_in is not None and step_log.close():
-            self.hand_in(payload, fields)
+        fields["type"] = "result"
+        if output is not None:
+            fields["output"] = output
+        else:
+            fields["error"] = dumps(error)
+        if self.on_result is not None and step_log.close():
+            self.on_result(payload, fields)
             return
         retry_until_available(
             lambda: step_log.send(payload["events"], fields),
             self.give_up_after_s,
             on_wait=lambda cause: logger.warning(
-                "cannot publish %s yet: %s", _name(payload), cause, extra=log_fields(payload)
+                "cannot publish the result of %s yet; retrying: %s",
+                _describe_run(payload),
+                cause,
+                extra=log_fields(payload),
             ),
         )
 
-    def _on_first_beat(
+    def _on_first_renewal(
         self, payload: Mapping[str, Any], started_at: str, deadline_timer: DeadlineTimer
     ) -> None:
-        """A step that takes its time: its deadline begins, and who is still running after it is stopped."""
-        self._tell(payload, self._started(payload, started_at))
+        """Report that a longer step has started, and start the timer that stops it after its deadline."""
+        self._report(payload, self._started(payload, started_at))
         if self.stop is not None:
-            deadline_timer.begin()
+            deadline_timer.start()
 
     def _started(self, payload: Mapping[str, Any], started_at: str) -> StartedEvent:
-        """Which run this is; its result says the same, and what it brought."""
+        """The event that identifies this run; the result event has the same fields and the result."""
         return StartedEvent(*dispatch_fields(payload), self.worker or _worker_name(), started_at)
 
-    def _tell(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
-        """Publish what the lease would tell too, only later: it need not be tried again.
+    def _report(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
+        """Publish an event once. If that fails, the lease shows the same later, so it is not retried.
 
-        Who is lost ends by itself. Its worker is not to be told to stop it: RQ, which looks for a work-horse
-        that has just ended, takes aim at the worker.
+        A lost run ends by itself. Removing `worker_name` keeps RQ from sending a stop command for it: RQ
+        would look for a work-horse that has just ended, and hit the worker itself.
         """
         fields: dict[Any, Any] = dict(event_fields(event))
         try:
@@ -327,21 +246,21 @@ class Harness:
                 pipe.xadd(payload["events"], fields)
                 pipe.execute()
         except Unavailable as error:
-            words = (_name(payload), fields["type"], error)
-            logger.warning("cannot report %s as %s: %s", *words, extra=log_fields(payload))
+            args = (fields["type"], _describe_run(payload), error)
+            logger.warning("cannot report the %s event of %s: %s", *args, extra=log_fields(payload))
 
 
 class DeadlineTimer:
-    """Stops a run that outlives its timeout; only for as long as the block lasts."""
+    """Stops a run that exceeds its timeout; leaving the block cancels the timer."""
 
     def __init__(self, timeout_s: float | None, stop: Callable[[], None]) -> None:
         self._timeout_s, self._stop = timeout_s, stop
         self._timer: threading.Timer | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         if self._timeout_s is not None:
             self._timer = threading.Timer(self._timeout_s + DEADLINE_GRACE_S, self._stop)
-            self._timer.name, self._timer.daemon = "overdue", True
+            self._timer.name, self._timer.daemon = "deadline", True
             self._timer.start()
 
     def __enter__(self) -> DeadlineTimer:
@@ -353,38 +272,13 @@ class DeadlineTimer:
 
 
 def dispatch_fields(payload: Mapping[str, Any]) -> tuple[str, str, int, int, str]:
-    """Which dispatch this is, in the order in which events and leases name it."""
+    """The fields that identify a dispatch, in the order of the event classes and lease entries."""
     return payload["execution"], payload["step"], payload["run_id"], payload["attempt"], payload["token"]
 
 
-def log_fields(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """What the lines of the log say of a run."""
-    return {
-        "execution": payload["execution"],
-        "step": payload["step"],
-        "run_id": payload["run_id"],
-        "attempt": payload["attempt"],
-    }
-
-
-def _name(payload: Mapping[str, Any]) -> str:
-    """In the words of a warning, since a stock `rq worker` shows no fields."""
+def _describe_run(payload: Mapping[str, Any]) -> str:
+    """The run as text for a warning: a stock `rq worker` does not show structured fields."""
     return f"{payload['execution']} {payload['step']} run {payload['run_id']} attempt {payload['attempt']}"
-
-
-def _context_of(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """For an executor that is called now."""
-    timeout_s = payload["timeout_s"]
-    return build_context(
-        payload["execution"],
-        payload["step"],
-        run_id=payload["run_id"],
-        attempt=payload["attempt"],
-        round=payload["round"],
-        iteration=payload["iteration"],
-        idempotency_key=payload["key"],
-        deadline=None if timeout_s is None else iso(_now_ms() + round(timeout_s * 1000)),
-    )
 
 
 def _now_ms() -> int:

@@ -1,4 +1,4 @@
-"""The watch over an executor that must report: its step says how often."""
+"""Detects an executor that hangs: a step with `heartbeat` must send heartbeats at least that often."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from orchestrator.invocation.parameters import Heartbeat
 
 
 class HeartbeatWatchdog:
-    """Looks on for as long as the block lasts; `on_silence` is called once, in a thread, when nothing was
-    heard for too long. The heartbeat is one on the monotonic clock."""
+    """Watches a heartbeat while the block runs. When the last one is older than `within_s`, the watchdog
+    calls `on_silence` once, in a thread. The heartbeat must use the monotonic clock."""
 
     def __init__(self, heartbeat: Heartbeat, within_s: float, on_silence: Callable[[], None]) -> None:
         self._heartbeat, self._within_s, self._on_silence = heartbeat, within_s, on_silence
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> HeartbeatWatchdog:
         self._thread.start()
@@ -25,7 +25,7 @@ class HeartbeatWatchdog:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
 
-    def _look_on(self) -> None:
+    def _watch(self) -> None:
         while (left_s := self._heartbeat.at + self._within_s - time.monotonic()) > 0:
             if self._stop.wait(left_s):
                 return

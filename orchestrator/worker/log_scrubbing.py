@@ -1,7 +1,8 @@
-"""What is printed and logged while a step runs goes without its secrets, by whomever in this process.
+"""Removes the secrets of running steps from everything that this process prints and logs.
 
-It is done where Python writes: print(), sys.stdout and sys.stderr, every logger, whoever has set it up. What
-goes around that is not seen: the output of other programs, os.write(), a stream that was kept from before.
+The scrubbing happens where Python writes: in print(), sys.stdout, sys.stderr and every logger, whatever its
+handlers. It does not cover the output of other programs, os.write(), or a reference to a stream that was
+taken before the step started.
 """
 
 from __future__ import annotations
@@ -18,50 +19,51 @@ from orchestrator.logs import redact_log_value, redact_logs
 
 _lock = threading.Lock()
 _runs = 0
-"""How many runs with secrets there are in this process: what one of them knows, another may print."""
+"""How many runs with secrets this process has. They share one set, since one may print a secret of
+another."""
 
 
 def scrub_logs(secrets: ValueRedactor) -> AbstractContextManager[None]:
-    """In the block none of these leaves the process as a line."""
-    return _without(secrets) if secrets else nullcontext()
+    """Within the block, replace these values in all printed and logged text."""
+    return _scrub(secrets) if secrets else nullcontext()
 
 
 @contextmanager
-def _without(secrets: ValueRedactor) -> Iterator[None]:
-    with redact_logs(secrets.value):
-        _begin()
+def _scrub(secrets: ValueRedactor) -> Iterator[None]:
+    with redact_logs(secrets.redact_value):
+        _install()
         try:
             yield
         finally:
-            _end()
+            _uninstall()
 
 
-def _begin() -> None:
+def _install() -> None:
     global _runs
     with _lock:
         _runs += 1
         if _runs == 1:
-            sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)
-            logging.setLogRecordFactory(_Records(logging.getLogRecordFactory()))
+            sys.stdout, sys.stderr = _ScrubbedStream(sys.stdout), _ScrubbedStream(sys.stderr)
+            logging.setLogRecordFactory(_ScrubbedRecordFactory(logging.getLogRecordFactory()))
 
 
-def _end() -> None:
-    """Take away what is ours; if somebody has put his own in its place, that stays."""
+def _uninstall() -> None:
+    """Restore the streams and the record factory, unless other code has replaced ours meanwhile."""
     global _runs
     with _lock:
         _runs -= 1
         if _runs == 0:
-            if isinstance(sys.stdout, _Stream):
+            if isinstance(sys.stdout, _ScrubbedStream):
                 sys.stdout = sys.stdout.stream
-            if isinstance(sys.stderr, _Stream):
+            if isinstance(sys.stderr, _ScrubbedStream):
                 sys.stderr = sys.stderr.stream
             factory = logging.getLogRecordFactory()
-            if isinstance(factory, _Records):
-                logging.setLogRecordFactory(factory.former)
+            if isinstance(factory, _ScrubbedRecordFactory):
+                logging.setLogRecordFactory(factory.wrapped)
 
 
-class _Stream:
-    """A stream that hides what is written to it, and is in all else the one below."""
+class _ScrubbedStream:
+    """Scrubs the text that is written; every other attribute is that of the wrapped stream."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -78,22 +80,22 @@ class _Stream:
         return getattr(self.stream, name)
 
 
-class _Records:
-    """Makes the records of all loggers: also those of a stock `rq worker`, which has handlers of its own."""
+class _ScrubbedRecordFactory:
+    """Scrubs the records of all loggers, also those of a stock `rq worker`, which has its own handlers."""
 
-    def __init__(self, former: Any) -> None:
-        self.former = former
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
 
-    def __call__(self, *given: Any, **named: Any) -> logging.LogRecord:
-        record: logging.LogRecord = self.former(*given, **named)
+    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        record: logging.LogRecord = self.wrapped(*args, **kwargs)
         try:
-            said = record.getMessage()
+            message = record.getMessage()
         except Exception:
-            return record  # its handler will say so, on a stream that hides
-        if redact_log_value(said) != said:
-            record.msg, record.args = redact_log_value(said), None
+            return record  # the handler reports the bad format, on a scrubbed stream
+        if redact_log_value(message) != message:
+            record.msg, record.args = redact_log_value(message), None
         if record.exc_info:
-            told = logging.Formatter().formatException(record.exc_info)
-            if redact_log_value(told) != told:
-                record.exc_info, record.exc_text = None, redact_log_value(told)
+            traceback = logging.Formatter().formatException(record.exc_info)
+            if redact_log_value(traceback) != traceback:
+                record.exc_info, record.exc_text = None, redact_log_value(traceback)
         return record

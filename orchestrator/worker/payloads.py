@@ -1,26 +1,30 @@
-"""What is too large for a job or a result: loaded before the executor is called, put away before its result
-is published.
+"""Large values of one job: loaded before the executor is called, stored before its result is published.
 
-    died after    what is left                            who repairs it
-    put           a payload that nobody refers to         nobody: it expires
-    publish       nothing                                 nobody needs to
+    crashed after        left behind                       repaired by
+    storing a payload    a payload without a reference     its expiry
+    publishing           nothing
 
-A payload store that is away is waited for, as Redis is by whoever publishes.
+While the payload store is unavailable, a call is retried with back-off, as publishing is.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from orchestrator.application.errors import OrchestratorError, PayloadMissing, TooLarge
-from orchestrator.application.records.events import failure
-from orchestrator.application.values.payload_refs import PayloadStore, has_references, load, offload_output
+from orchestrator.application.records.events import make_failure
+from orchestrator.application.values.payload_refs import (
+    PayloadStore,
+    has_references,
+    load_payloads,
+    offload_output,
+)
 from orchestrator.payload_stores import PayloadSettings
 from orchestrator.redis_rq.connection import Client, retry_until_available
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -29,56 +33,62 @@ T = TypeVar("T")
 
 
 class JobPayloads:
-    """Of one job; the store is opened when the first value needs it."""
+    """The large values of one job. The default store is opened when the first value needs it."""
 
     def __init__(
-        self, client: Client, job: Mapping[str, Any], given: PayloadStore | None, give_up_after_s: float
+        self,
+        client: Client,
+        job: Mapping[str, Any],
+        store: PayloadStore | None,
+        give_up_after_s: float,
+        settings: Settings,
     ) -> None:
-        self._client, self._job, self._given = client, job, given
-        self._give_up_after_s = give_up_after_s
+        self._client, self._job, self._store = client, job, store
+        self._give_up_after_s, self._settings = give_up_after_s, settings
 
     def load(self) -> tuple[dict[str, Any], Error | None]:
-        """The inputs as the executor wants them, or why it cannot have them."""
+        """Replace references in the inputs by their values. The second item is the failure, if any."""
         inputs: dict[str, Any] = self._job["inputs"]
-        is_webhook = self._job["step"].startswith("#")  # whose body says that there is a large value, no more
+        is_webhook = self._job["step"].startswith("#")  # its body keeps references
         if is_webhook or not has_references(inputs):
             return inputs, None
         try:
-            return load(inputs, self._fetch, self._settings.max_bytes, "inputs"), None
+            return load_payloads(inputs, self._fetch, self._settings.payload_max_bytes, "inputs"), None
         except PayloadMissing as error:
-            return inputs, failure("payload_missing", str(error))
+            return inputs, make_failure("payload_missing", str(error))
         except TooLarge as error:
-            return inputs, failure("expression", str(error))
+            return inputs, make_failure("expression", str(error))
         except OrchestratorError as error:
-            return inputs, failure("exception", f"its inputs cannot be loaded: {error}", type(error).__name__)
+            return inputs, make_failure(
+                "exception", f"its inputs cannot be loaded: {error}", type(error).__name__
+            )
 
     def offload(self, text: str) -> tuple[str | None, Error | None]:
-        """An output that has more bytes than it may, with references to what it has too much of."""
+        """Store the large parts of an output. Returns the output with references, or the failure."""
         limit, step = self._job["max_output_bytes"], self._job["step"]
         try:
-            stowed = offload_output(text, limit, self._settings.max_bytes, step)
-            self._persist(lambda: stowed.put_into(self._payloads))
+            offloaded = offload_output(text, limit, self._settings.payload_max_bytes, step)
+            self._retry(lambda: offloaded.put_into(self._payloads))
         except TooLarge as error:
-            return None, failure("bad_output", str(error))
+            return None, make_failure("bad_output", str(error))
         except OrchestratorError as error:
-            return None, failure("exception", f"its output cannot be kept: {error}", type(error).__name__)
-        return stowed.text, None
+            return None, make_failure(
+                "exception", f"its output cannot be stored: {error}", type(error).__name__
+            )
+        return offloaded.text, None
 
     def _fetch(self, payload_id: str) -> bytes | None:
-        return self._persist(lambda: self._payloads.get(payload_id))
+        return self._retry(lambda: self._payloads.get(payload_id))
 
-    def _persist(self, call: Callable[[], T]) -> T:
+    def _retry(self, call: Callable[[], T]) -> T:
         def on_wait(cause: Exception) -> None:
-            logger.warning("waits for the payload store: %s", cause)
+            logger.warning("the payload store is unavailable; retrying: %s", cause)
 
         return retry_until_available(call, self._give_up_after_s, on_wait)
 
     @property
     def _payloads(self) -> PayloadStore:
-        if self._given is None:
-            self._given = self._settings.open(self._client, Keys.from_leases_key(self._job["leases"]))
-        return self._given
-
-    @property
-    def _settings(self) -> PayloadSettings:
-        return PayloadSettings.from_environment(os.environ)
+        if self._store is None:
+            payload_settings = PayloadSettings.from_settings(self._settings)
+            self._store = payload_settings.open(self._client, Keys.from_leases_key(self._job["leases"]))
+        return self._store

@@ -1,9 +1,10 @@
-"""What one run says, on its way to Redis.
+"""The step log of one run, on its way to Redis.
 
-    log(text) -> waiting -> a thread writes it every half second -> the rest travels with the result
+    log(text) -> buffer -> a thread writes the buffer every half second -> the rest is sent with the result
 
-So a run that is killed has lost half a second of it at the most, and one that says nothing, or ends before,
-costs nothing. While Redis is away, lines wait; what was written when the answer was lost is written twice.
+A run that is killed loses the log lines of half a second at most. A run that logs nothing, or ends within
+half a second, costs no extra command. While Redis is unavailable, lines stay in the buffer. If a write
+succeeds but its reply is lost, the lines are written twice.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from orchestrator.worker.lease import RedisClock
 
 logger = logging.getLogger(__name__)
 
-EVERY_S = 0.5
+FLUSH_EVERY_S = 0.5
 FLUSH_AT_LINES = 100
-"""So many lines do not wait for their time."""
+"""With this many lines in the buffer, they are written at once."""
 
 
 class StepLogWriter:
+    """Buffers the log lines of one run and writes them from a thread; leaving the block writes the rest."""
+
     def __init__(self, client: Client, clock: RedisClock, payload: Mapping[str, Any]) -> None:
         self._client, self._clock, self._payload = client, clock, payload
-        self._allowance = StepLogLimiter()
-        self._waiting: list[LogLine] = []
+        self._limiter = StepLogLimiter()
+        self._buffer: list[LogLine] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_over = False
@@ -40,78 +43,78 @@ class StepLogWriter:
     def append(self, text: str) -> None:
         with self._lock:
             if self._is_over:
-                return  # a thread of an executor that has returned
+                return  # called by a thread of an executor that has returned
             at, run = iso(self._clock.now_ms()), self._payload
-            self._waiting += [
-                LogLine(run["step"], run["run_id"], run["attempt"], at, one)
-                for one in self._allowance.lines(text)
+            self._buffer += [
+                LogLine(run["step"], run["run_id"], run["attempt"], at, line)
+                for line in self._limiter.accept(text)
             ]
             if self._thread is None:
                 self._wake = threading.Event()
-                self._thread = threading.Thread(target=self._write_on, name="lines", daemon=True)
+                self._thread = threading.Thread(target=self._write_until_closed, name="step log", daemon=True)
                 self._thread.start()
-        if len(self._waiting) >= FLUSH_AT_LINES:
+        if len(self._buffer) >= FLUSH_AT_LINES:
             self._wake.set()
 
     def send(self, stream: str, fields: dict[Any, Any]) -> None:
-        """Send the last event of the run, and what nobody has written yet before it, in one round trip."""
+        """Send the last event of the run, preceded by the buffered lines, in one round trip."""
         if self.close():
             self._client.xadd(stream, fields)
             return
         with self._client.pipeline(transaction=False) as pipe:
-            self._put(pipe, self._waiting)
+            self._queue_writes(pipe, self._buffer)
             pipe.xadd(stream, fields)
-            *answers, sent = pipe.execute(raise_on_error=False)
-        refused = next((one for one in answers if isinstance(one, Exception)), None)
+            *replies, sent = pipe.execute(raise_on_error=False)
+        log_error = next((reply for reply in replies if isinstance(reply, Exception)), None)
         if isinstance(sent, Exception):
-            self._waiting = self._waiting if refused else []
+            self._buffer = self._buffer if log_error else []
             raise sent
-        if refused is not None:
-            self._give_up(refused)
-        self._waiting = []
+        if log_error is not None:
+            self._warn_of_loss(log_error)
+        self._buffer = []
 
     def close(self) -> bool:
-        """Nothing is said any more; whether all of it is written."""
+        """Accept no more lines, and stop the thread. Returns whether all lines are written."""
         with self._lock:
             self._is_over = True
         if self._thread is not None:
             self._wake.set()
             self._thread.join(SOCKET_TIMEOUT_S)
-        return not self._waiting
+        return not self._buffer
 
     def __enter__(self) -> StepLogWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Whoever could not send a last event has spoken all the same."""
+        """Write the buffered lines of a run that sent no last event."""
         if not self.close():
             self._write()
 
-    def _write_on(self) -> None:
+    def _write_until_closed(self) -> None:
         while not self._is_over:
-            self._wake.wait(EVERY_S)
+            self._wake.wait(FLUSH_EVERY_S)
             self._wake.clear()
             if not self._is_over:
                 self._write()
 
     def _write(self) -> None:
         with self._lock:
-            lines, self._waiting = self._waiting, []
+            lines, self._buffer = self._buffer, []
         if not lines:
             return
         try:
             with translate_errors(), self._client.pipeline(transaction=False) as pipe:
-                self._put(pipe, lines)
+                self._queue_writes(pipe, lines)
                 pipe.execute()
         except Unavailable:
             with self._lock:
-                self._waiting = [*lines, *self._waiting]
+                self._buffer = [*lines, *self._buffer]
         except Exception as error:
-            self._give_up(error)
+            self._warn_of_loss(error)
 
-    def _put(self, pipe: Any, lines: list[LogLine]) -> None:
+    def _queue_writes(self, pipe: Any, lines: list[LogLine]) -> None:
         add_log_lines(pipe, Keys.from_leases_key(self._payload["leases"]), self._payload["execution"], lines)
 
-    def _give_up(self, error: Exception) -> None:
-        """No step fails because it cannot be heard."""
-        logger.warning("what step %s says cannot be kept: %s", self._payload["step"], error)
+    def _warn_of_loss(self, error: Exception) -> None:
+        """Log lines that cannot be stored never fail a step."""
+        logger.warning("log lines of step %s cannot be stored: %s", self._payload["step"], error)

@@ -1,1 +1,1 @@
-"""What scripts/bench measures, and how it tells: one module for each kind of measurement."""
+"""The measurements and reports of scripts/bench: one module for each kind of measurement."""

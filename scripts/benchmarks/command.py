@@ -1,7 +1,7 @@
-"""The command scripts/bench: which measurements there are, at which size, and in which order.
+"""The command scripts/bench: its measurements, their default sizes, and their order.
 
-A round has every measurement once; rounds repeat them, so that what the machine does meanwhile meets all of
-them. What was measured is written after each, so that a run that is ended early is not lost.
+A round runs every measurement once. Rounds are repeated, so that other load on the machine affects all
+measurements alike. The results are saved after each measurement, so that an interrupted run is not lost.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from scripts.benchmarks.peers import peers
 from scripts.benchmarks.processes import STOCK
 from scripts.benchmarks.reports import WORKLOADS, report
 from scripts.benchmarks.results import Results
-from scripts.benchmarks.workflows import JOBS, cold, through_processes, two, yardstick
+from scripts.benchmarks.workflows import JOBS, cold, measure_rq, through_processes, two
 
 Measurement = Callable[[], list[Run]]
-USUAL = {
+DEFAULT_SIZES = {
     "chain": 200,
     "fan": 500,
     "many": 500,
@@ -56,11 +56,11 @@ OTHERS: dict[str, Callable[[int], list[Run]]] = {
 
 
 def measurements(sizes: dict[str, int], jobs: int | None, aof: bool) -> Iterator[tuple[str, Measurement]]:
-    """Of one round, by name; what goes through processes comes beside the yardstick."""
+    """Return the measurements of one round by name. Workloads with processes run next to the RQ reference."""
     through = [(name, size) for name, size in sizes.items() if name in WORKLOADS]
     if through:
-        for kind, usual in JOBS.items():
-            yield f"rq {kind}", partial(yardstick, kind, jobs or usual)
+        for kind, default in JOBS.items():
+            yield f"rq {kind}", partial(measure_rq, kind, jobs or default)
         yield "workflows", partial(through_processes, through)
         if aof:
             yield "workflows with an append-only file", partial(through_processes, through, aof=True)
@@ -72,11 +72,11 @@ def measurements(sizes: dict[str, int], jobs: int | None, aof: bool) -> Iterator
             yield name, partial(measure, sizes[name])
 
 
-def measure(results: Results, number: int, name: str, take: Measurement) -> None:
+def measure(results: Results, number: int, name: str, measurement: Measurement) -> None:
     began = time.monotonic()
     try:
-        results.runs += take()
-    except Exception as error:  # the others still mean something
+        results.runs += measurement()
+    except Exception as error:  # the other measurements are still valid
         results.failures.append(f"{name}, round {number}: {type(error).__name__}: {error}")
     print(f"round {number}: {name}, {time.monotonic() - began:.1f} s", file=sys.stderr)
 
@@ -92,49 +92,51 @@ def machine() -> dict[str, str]:
     }
 
 
-def size_of(word: str) -> tuple[str, int]:
-    name, _, size = word.partition("=")
-    if name not in USUAL:
-        raise argparse.ArgumentTypeError(f"no measurement {name!r}; there are {', '.join(USUAL)}")
+def parse_size(argument: str) -> tuple[str, int]:
+    name, _, size = argument.partition("=")
+    if name not in DEFAULT_SIZES:
+        raise argparse.ArgumentTypeError(f"no measurement {name!r}; there are {', '.join(DEFAULT_SIZES)}")
     if size and not (size.isdecimal() and int(size)):
-        raise argparse.ArgumentTypeError(f"the size of {name} is a number above 0, not {size!r}")
-    return name, int(size) if size else USUAL[name]
+        raise argparse.ArgumentTypeError(f"the size of {name} must be a number above 0, not {size!r}")
+    return name, int(size) if size else DEFAULT_SIZES[name]
 
 
 def options(description: str = "") -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("measurements", nargs="*", type=size_of, metavar="NAME[=SIZE]")
-    parser.add_argument("--runs", type=int, default=5, help="how many rounds; 5 unless given")
-    parser.add_argument("--jobs", type=int, help="of the yardstick, instead of 2,000 and 200")
-    parser.add_argument("--aof", action="store_true", help="workflows with an append-only file too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep what was measured")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="print what was kept there")
-    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="of the side-by-side benchmark")
+    parser.add_argument("measurements", nargs="*", type=parse_size, metavar="NAME[=SIZE]")
+    parser.add_argument("--runs", type=int, default=5, help="number of rounds (default: 5)")
+    parser.add_argument(
+        "--jobs", type=int, help="number of RQ jobs to compare with (default: 2,000, and 200 with forks)"
+    )
+    parser.add_argument("--aof", action="store_true", help="also measure workflows with an append-only file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="save the results to this file")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="print the tables of a saved file")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="folder of the side-by-side benchmark")
     return parser
 
 
-def main(description: str, words: Sequence[str] | None = None) -> int:
-    arguments = options(description).parse_args(words)
+def main(description: str, args: Sequence[str] | None = None) -> int:
+    arguments = options(description).parse_args(args)
     if arguments.report is not None:
         print(report(Results.read(arguments.report)))
         return 0
-    logging.disable(logging.CRITICAL)  # the price of a log is that of where it goes
-    sizes, results = dict(arguments.measurements) or USUAL, Results(machine())
+    logging.disable(logging.CRITICAL)  # the cost of logging depends on its destination
+    sizes, results = dict(arguments.measurements) or DEFAULT_SIZES, Results(machine())
 
-    def keep() -> None:
+    def save() -> None:
         if arguments.json is not None:
             results.write(arguments.json)
 
     for number in range(1, arguments.runs + 1):
-        for name, take in measurements(sizes, arguments.jobs, arguments.aof):
-            measure(results, number, name, take)
-            keep()
+        for name, measurement in measurements(sizes, arguments.jobs, arguments.aof):
+            measure(results, number, name, measurement)
+            save()
     if arguments.peers is not None:
-        plan = {name: sizes.get(name, USUAL[name]) for name in WORKLOADS}
+        plan = {name: sizes.get(name, DEFAULT_SIZES[name]) for name in WORKLOADS}
         for row in peers(arguments.peers, plan, arguments.runs):
             results.peers.append(row)
-            keep()
+            save()
     print(report(results))
     return 1 if results.failures else 0

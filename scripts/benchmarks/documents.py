@@ -1,4 +1,4 @@
-"""The workflows of the benchmark, and what must come of them."""
+"""The workflows of the benchmark and their expected results."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ def n_of(step: str) -> dict[str, str]:
 
 
 def chain(size: int) -> Document:
-    """Every step takes what the one before it gave; it comes to its size."""
+    """Each step takes the output of the previous one. The result is its size."""
     steps: list[Document] = [{"id": "s0", "fn": "inc", "input": {"n": 0}}]
     steps += [{"id": f"s{i}", "fn": "inc", "input": {"n": n_of(f"s{i - 1}")}} for i in range(1, size)]
     return {"steps": steps, "outputs": {"n": n_of(f"s{size - 1}")}}
 
 
 def fan(size: int) -> Document:
-    """One step, as many as wanted that take its output, and one that takes all of theirs; it comes to twice
-    its size."""
+    """One step, `size` steps that take its output, and one that takes all of theirs.
+
+    The result is twice the size.
+    """
     steps: list[Document] = [{"id": "first", "fn": "inc", "input": {"n": 0}}]
     steps += [{"id": f"b{k}", "fn": "inc", "input": {"n": n_of("first")}} for k in range(size)]
-    everyone = [{"var": f"steps.b{k}.output"} for k in range(size)]
-    steps.append({"id": "join", "fn": "total", "input": {"all": everyone}})
+    outputs = [{"var": f"steps.b{k}.output"} for k in range(size)]
+    steps.append({"id": "join", "fn": "total", "input": {"all": outputs}})
     return {"steps": steps, "outputs": {"n": n_of("join")}}
 
 
@@ -43,10 +45,10 @@ DIAMOND: Document = {
     ],
     "outputs": {"n": n_of("d")},
 }
-"""Comes to twice what its input is, and four."""
+"""The result is twice its input, plus four."""
 
 PARKED: Document = {
     "name": "parked",
     "steps": [{"id": "wait", "fn": "inc", "queue": "parked", "input": {"n": 0}}],
 }
-"""Stays open: nobody serves its queue."""
+"""Stays open, because no worker serves its queue."""

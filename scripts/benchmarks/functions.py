@@ -1,4 +1,4 @@
-"""What the steps of the benchmark do: next to nothing, so that what is measured is the way there and back."""
+"""The functions of the steps. They do almost nothing, so that only the overhead is measured."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def total(inputs: dict[str, Any]) -> dict[str, int]:
 
 
 def job(n: int) -> dict[str, int]:
-    """The same as a job of RQ."""
+    """The same function as an RQ job."""
     return {"n": n + 1}

@@ -1,4 +1,4 @@
-"""Workflows in one process, without Redis: `Workflow.run()`, beside runfox, whose documents it runs too."""
+"""Measures workflows in one process without Redis: `Workflow.run()`, compared with runfox."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from orchestrator import Backend, Workflow
 from scripts.benchmarks.documents import Document, chain, n_of
 from scripts.benchmarks.functions import inc
-from scripts.benchmarks.measuring import Run, Wrong
+from scripts.benchmarks.measuring import Run, WrongResult
 
 Start = Callable[[Document, dict[str, Any]], Any]
-"""Makes a workflow of a document and its inputs; it has run() with an outcome."""
+"""Creates a workflow from a document and its inputs, with run() that returns an outcome."""
 SMALL, LARGE = 100, 1_000
 FUNCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = {
     **dict.fromkeys(("a", "b", "c", "inc"), inc),
@@ -29,13 +29,13 @@ DIAMOND: Document = {
     ],
     "outputs": {"n": n_of("d")},
 }
-"""In words that both understand."""
+"""Written with the keys that both systems have."""
 
 
 def in_memory(diamonds: int) -> list[Run]:
-    """Diamonds one after the other, by us and by runfox if it is installed; and chains, by us."""
+    """Measure diamonds with this project and with runfox if it is installed, and chains with this project."""
     gc.collect()
-    gc.freeze()  # what other measurements have left here is not gone through again and again by this one
+    gc.freeze()  # so that garbage collection skips objects of other measurements
     ways: dict[str, Start] = {"Workflow.run()": _ours()}
     if find_spec("runfox") is not None:
         ways["runfox"] = _runfox()
@@ -43,7 +43,7 @@ def in_memory(diamonds: int) -> list[Run]:
     for system, start in ways.items():
         run = Run("in memory: many", diamonds, system, 4 * diamonds)
         documents = [DIAMOND] * diamonds
-        if system == "runfox":  # its ids have seconds, and repeat themselves within one document
+        if system == "runfox":  # its ids contain seconds, and repeat within one document
             documents = [DIAMOND | {"name": f"diamond{n}"} for n in range(diamonds)]
         _time(run, [(start, one, {"n": n}, 2 * n + 4) for n, one in enumerate(documents)])
         runs.append(run)
@@ -56,10 +56,10 @@ def in_memory(diamonds: int) -> list[Run]:
 
 def _time(run: Run, cases: list[tuple[Start, Document, dict[str, Any], int]]) -> None:
     cpu, began = time.process_time(), time.perf_counter()
-    for start, document, inputs, wanted in cases:
+    for start, document, inputs, expected in cases:
         outcome = start(document, inputs).run().outcome
-        if outcome != {"n": wanted}:
-            raise Wrong(f"{run.workload} of {run.size} by {run.system} came to {outcome}")
+        if outcome != {"n": expected}:
+            raise WrongResult(f"{run.workload} of {run.size} by {run.system} gave {outcome}")
     run.seconds = time.perf_counter() - began
     run.cpu_s = {"process": time.process_time() - cpu}
 

@@ -1,8 +1,8 @@
-"""What one measurement has found, and how it is taken.
+"""The result of one measurement, and how it is taken.
 
-Redis itself says how many commands it has run, by name and with those inside scripts, and how often it has
-read from a socket. Those reads are the round trips, and some more: what is larger than 16 KiB is read in
-several. Where everything happens in one process, round trips are counted there, and are exact.
+Redis counts the commands it has run, by name and including those inside scripts, and its reads from sockets.
+The reads are the round trips and a few more, because requests above 16 KiB are read in several parts. If
+everything runs in one process, the round trips are counted there and are exact.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from redis.connection import AbstractConnection
 from orchestrator.redis_rq.connection import Client
 
 
-class Wrong(Exception):
-    """Something came out otherwise than it must: then its figures mean nothing."""
+class WrongResult(Exception):
+    """A measurement gave a wrong result, so its figures are meaningless."""
 
 
 @dataclass
 class Run:
-    """One measurement, once. `steps` is how many of what was done, which are not always steps; processor
-    seconds are by who spent them; `facts` are whatever else was found."""
+    """One measurement. `steps` is the number of units of work, which are not always steps. `cpu_s` has CPU
+    seconds by process. `facts` has further figures."""
 
     workload: str
     size: int
@@ -40,8 +40,8 @@ class Run:
     aof: bool = False
 
     @classmethod
-    def nobody(cls) -> Run:
-        """For what must be done and is not measured."""
+    def unmeasured(cls) -> Run:
+        """Return a run for work that is not measured."""
         return cls("", 0, "", 1)
 
     @property
@@ -57,14 +57,14 @@ class Run:
         return self.round_trips / self.steps
 
     def cpu_ms_each(self, *kinds: str) -> float:
-        """Of these processes, or of all but the client."""
+        """Return the CPU time per unit of these processes, or of all except the client."""
         spent = (cpu for kind, cpu in self.cpu_s.items() if (kind in kinds if kinds else kind != "client"))
         return 1000 * sum(spent) / self.steps
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What a Redis has done since it began."""
+    """The counters of a Redis since its start."""
 
     commands: Counter[str]
     reads: int
@@ -72,7 +72,7 @@ class Tally:
 
     @classmethod
     def of(cls, client: Client) -> Tally:
-        """Asked for in one read; what it is asked with is not counted as a command."""
+        """Read the counters with one command, which is not counted."""
         info: Any = client.info("all")
         calls = {
             name.removeprefix("cmdstat_"): int(stat["calls"])
@@ -88,8 +88,8 @@ class Tally:
 
 
 @contextmanager
-def tallied(run: Run, client: Client, others: Counter[str] | None = None) -> Iterator[None]:
-    """What Redis does while a block runs, but for the commands that `others` have counted by its end."""
+def count_redis(run: Run, client: Client, others: Counter[str] | None = None) -> Iterator[None]:
+    """Add the work of Redis during the block to the run, without the commands that `others` counts."""
     before, others_before = Tally.of(client), Counter(others)
     yield
     Tally.of(client).add_since(before, run)
@@ -98,8 +98,8 @@ def tallied(run: Run, client: Client, others: Counter[str] | None = None) -> Ite
 
 
 @contextmanager
-def metered(run: Run, who: str = "client") -> Iterator[None]:
-    """What this process spends, and how often it speaks to Redis, while a block runs."""
+def count_process(run: Run, process: str = "client") -> Iterator[None]:
+    """Add the time and the round trips of this process during the block to the run."""
     connections: Any = AbstractConnection
     original = connections.send_packed_command
 
@@ -113,5 +113,5 @@ def metered(run: Run, who: str = "client") -> Iterator[None]:
         yield
     finally:
         run.seconds += time.perf_counter() - began
-        run.cpu_s[who] = run.cpu_s.get(who, 0.0) + time.process_time() - cpu
+        run.cpu_s[process] = run.cpu_s.get(process, 0.0) + time.process_time() - cpu
         connections.send_packed_command = original

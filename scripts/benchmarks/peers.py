@@ -1,7 +1,7 @@
-"""Other systems on the same work: a side-by-side benchmark of its own, which is given as a folder.
+"""Runs other systems on the same work with a separate side-by-side benchmark, whose folder is an option.
 
-It finds systems beside itself, so it is copied, with ours among them. Systems take turns, a round after the
-other, so that what the machine does meanwhile meets them all.
+That benchmark finds systems in its own folder, so the folder is copied and our adapter is added. Systems take
+turns in each round, so that other load on the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ SYSTEMS = (
     "runfox-memory",
     "flowtoy",
 )
-"""One of each, in the configuration with two workers where there is one."""
+"""One configuration of each system, with two workers if there is one."""
 ADAPTER = ROOT / "scripts" / "orchestrator_sys.py"
 
 
 def peers(
     folder: Path, sizes: Mapping[str, int], runs: int, systems: Sequence[str] = SYSTEMS
 ) -> Iterator[dict[str, Any]]:
-    """Rows as that benchmark writes them: one for each workload of each system in each round."""
+    """Return the rows of that benchmark: one for each workload of each system in each round."""
     python = os.environ.get("BENCH_PYTHON", sys.executable)
     environment = {**os.environ, "BENCH_PYTHON_ORCHESTRATOR_SYS": sys.executable}
     with tempfile.TemporaryDirectory(prefix="peers-") as copy:
-        there = Path(copy, "bench")
-        shutil.copytree(folder, there)
-        (there / "systems").chmod(0o755)
-        shutil.copy(ADAPTER, there / "systems")
+        target = Path(copy, "bench")
+        shutil.copytree(folder, target)
+        (target / "systems").chmod(0o755)
+        shutil.copy(ADAPTER, target / "systems")
         plan = ",".join(f"{name}:{size}" for name, size in sizes.items())
         for number in range(runs):
-            out = there.parent / f"{number}.jsonl"
-            words = ["--plan", plan, "--configs", ",".join(systems), "--reps", "1", "--out", str(out)]
+            out = target.parent / f"{number}.jsonl"
+            args = ["--plan", plan, "--configs", ",".join(systems), "--reps", "1", "--out", str(out)]
             subprocess.run(
-                [python, "run.py", *words], cwd=there, env=environment, stdout=sys.stderr, check=True
+                [python, "run.py", *args], cwd=target, env=environment, stdout=sys.stderr, check=True
             )
             for line in out.read_text().splitlines():
                 yield json.loads(line) | {"rep": number}

@@ -1,4 +1,4 @@
-"""What was measured, as tables: those of the page about performance are pasted from here."""
+"""Prints the results as tables. The tables in docs/performance.md come from here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _parts(results: Results) -> Iterator[str]:
 
 
 def _figures(results: Results) -> str:
-    head = (
+    header = (
         "workload",
         "by",
         "n",
@@ -47,25 +47,25 @@ def _figures(results: Results) -> str:
         "round trips",
         "processor ms each",
     )
-    yard = results.figure("jobs", "rq SimpleWorker", per_s)
+    rq_rate = results.figure("jobs", "rq SimpleWorker", per_s)
     rows = []
     for (workload, size, system, aof), runs in results.groups().items():
         middle = sorted(runs, key=lambda one: one.seconds)[len(runs) // 2]
         rate = statistics.median(map(per_s, runs))
         if not aof and rate:
-            beside = yard if workload.removeprefix("two: ") in (*WORKLOADS, "jobs") else None
+            reference = rq_rate if workload.removeprefix("two: ") in (*WORKLOADS, "jobs") else None
             rows.append(
-                (f"{workload} of {size:,}", system, f"{middle.steps:,}", *_cells(middle, rate, beside))
+                (f"{workload} of {size:,}", system, f"{middle.steps:,}", *_cells(middle, rate, reference))
             )
-    return table(head, rows)
+    return table(header, rows)
 
 
-def _cells(run: Run, rate: float, yard: float | None) -> tuple[str, ...]:
-    beside = ratio(rate, yard)
+def _cells(run: Run, rate: float, reference: float | None) -> tuple[str, ...]:
+    factor = ratio(rate, reference)
     spent = ", ".join(f"{kind} {1000 * cpu / run.steps:.2f}" for kind, cpu in sorted(run.cpu_s.items()))
     return (
         f"{rate:,.0f}",
-        "" if beside is None else f"{beside:.2f}",
+        "" if factor is None else f"{factor:.2f}",
         f"{1000 / rate:.2f}",
         f"{run.commands_each:.1f}",
         f"{run.round_trips_each:.2f}",
@@ -92,8 +92,8 @@ def _aof(results: Results) -> str:
 
 
 def _peers(results: Results) -> str:
-    """A ratio above 1 says how many times as fast this project was."""
-    head = (
+    """Compare with peers. A ratio above 1 means that this project was faster by that factor."""
+    header = (
         "system",
         "chain ms/step",
         "fan steps/s",
@@ -114,7 +114,7 @@ def _peers(results: Results) -> str:
         if row.get("ok") is False or row.get("skipped")
     }
     return "\n\n".join(
-        [table(head, rows), *(["Not measured:\n\n" + "\n".join(sorted(failed))] if failed else [])]
+        [table(header, rows), *(["Not measured:\n\n" + "\n".join(sorted(failed))] if failed else [])]
     )
 
 

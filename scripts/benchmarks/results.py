@@ -1,4 +1,4 @@
-"""All that was measured, in all rounds: medians, and how they are kept in a file."""
+"""The results of all rounds: their medians, and their file format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Figure = Callable[[Run], float]
 
 @dataclass
 class Results:
-    """`peers` are rows of the side-by-side benchmark; `failures` say what could not be measured, and why."""
+    """`peers` are rows of the side-by-side benchmark; `failures` are failed measurements with reasons."""
 
     machine: dict[str, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
@@ -34,18 +34,18 @@ class Results:
     def figure(
         self, workload: str, system: str, of: Figure, *, aof: bool = False, smallest: bool = False
     ) -> float | None:
-        """The median of a workload at its largest size, or at its smallest; None if it was not measured."""
-        sizes = {one.size for one in self._of(workload, system, aof)}
+        """Return the median of a workload at its largest or smallest size, or None if it was not measured."""
+        sizes = {one.size for one in self._select(workload, system, aof)}
         if not sizes:
             return None
         size = min(sizes) if smallest else max(sizes)
-        return statistics.median(of(one) for one in self._of(workload, system, aof) if one.size == size)
+        return statistics.median(of(one) for one in self._select(workload, system, aof) if one.size == size)
 
-    def _of(self, workload: str, system: str, aof: bool) -> Iterator[Run]:
+    def _select(self, workload: str, system: str, aof: bool) -> Iterator[Run]:
         return (one for one in self.runs if (one.workload, one.system, one.aof) == (workload, system, aof))
 
     def peer(self, system: str, workload: str) -> float | None:
-        """Its steps in a second: the median of the runs that came to the right end."""
+        """Return the steps per second of a peer: the median of the runs with the right result."""
         found = [
             row["steps"] / row["wall"]
             for row in self.peers

@@ -1,8 +1,8 @@
-"""A coordinator in this process, so that everything can be counted and nothing waits.
+"""A coordinator in this process, so that everything can be counted without waiting.
 
-Workers are simulated: all jobs that wait are taken in one pipeline and answered in another, by commands that
-do not count. Housekeeping goes by the clock, so it is left out, and done where a measurement says so: counts
-are always the same.
+Workers are simulated: one pipeline takes all queued jobs and another one publishes their results, with
+commands that are not counted. Periodic tasks depend on the clock, so they do not run on their own; a
+measurement calls them. Therefore the counts are always the same.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.pinned_connection import PinnedConnection
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
-from scripts.benchmarks.measuring import Run, metered, tallied
+from scripts.benchmarks.measuring import Run, count_process, count_redis
 from scripts.benchmarks.processes import Server
 
 NEVER_S = 86_400.0
-MOST_JOBS = 10_000
+MAX_JOBS = 10_000
 STARTED_AT = "2026-01-01T00:00:00.000Z"
 
 
 class Rig:
-    """Coordinator, producer and workers have lines of their own to Redis, as they would. `others` counts the
-    commands of whoever is not measured."""
+    """A coordinator, a producer and simulated workers, each with its own connection to Redis. `others` counts
+    the commands of the parts that are not measured."""
 
     def __init__(self, server: Server) -> None:
         self.redis, self.keys, self.others = server.client, Keys(), Counter[str]()
@@ -41,36 +41,36 @@ class Rig:
         self.log = RedisEventLog(line, "bench", self.keys)
         backend = Backend(store=self.store, runner=RqRunner(line, self.keys))
         pace = CoordinatorOptions(
-            block_ms=1, tend_every_s=NEVER_S, reclaim_every_s=NEVER_S, trim_every_s=NEVER_S
+            block_ms=1, sweep_every_s=NEVER_S, reclaim_every_s=NEVER_S, trim_every_s=NEVER_S
         )
         self.coordinator = Coordinator(backend, self.log, self.store, pace)
-        self.coordinator.begin()
-        self.coordinator.turn()  # every chore is due once, at the beginning
+        self.coordinator.resume_unfinished()
+        self.coordinator.run_once()  # every periodic task is due once at the start
         self.producer = Client(connect(server.url))
         self.handled = 0
 
     def start_many(self, name: str, count: int, prefix: str) -> None:
-        """Executions of a registered workflow, with ids that begin so."""
+        """Start executions of a registered workflow, with this prefix in their ids."""
         ids = (f"{prefix}{n}" for n in range(count))
         self.producer.start_many([name] * count, ({"n": n} for n in range(count)), ids)
 
     def coordinate(self, run: Run) -> None:
-        """Handle every event that there is; what that takes is added to the run, but for Redis's part."""
-        while self._is_behind():
-            with metered(run, "coordinator"):
-                self.handled += self.coordinator.turn()
+        """Handle every event. Add the work of the coordinator, without Redis, to the run."""
+        while self._has_events():
+            with count_process(run, "coordinator"):
+                self.handled += self.coordinator.run_once()
 
     def settle(self, run: Run) -> None:
-        """Until nobody has anything left to do; what the coordinator and Redis take is added to the run."""
-        with tallied(run, self.redis, self.others):
+        """Run until no work is left. Add the work of the coordinator and of Redis to the run."""
+        with count_redis(run, self.redis, self.others):
             self.coordinate(run)
             while self.work():
                 self.coordinate(run)
 
     def work(self) -> int:
-        """What workers would do at once; returns how many jobs that were."""
+        """Run all queued jobs as workers would. Return the number of jobs."""
         queue = self.keys.rq_queue(self.keys.queue("default"))
-        tokens: Any = self.redis.lpop(queue, MOST_JOBS) or []
+        tokens: Any = self.redis.lpop(queue, MAX_JOBS) or []
         with self.redis.pipeline(transaction=False) as pipe:
             for token in tokens:
                 pipe.hmget(self.keys.rq_job(token), JOB_FIELDS)
@@ -82,8 +82,8 @@ class Rig:
         self.others.update({"lpop": 1, "hmget": len(tokens), "del": len(tokens), "xadd": len(tokens)})
         return len(tokens)
 
-    def _is_behind(self) -> bool:
-        """Whether there are more events than were handled; nothing is trimmed meanwhile."""
+    def _has_events(self) -> bool:
+        """Whether there are more events than were handled. Streams are not trimmed meanwhile."""
         with self.redis.pipeline(transaction=False) as pipe:
             for stream in self.keys.streams(self.keys.partitions):
                 pipe.xlen(stream)

@@ -1,16 +1,16 @@
-"""Tables in Markdown, with columns that a terminal shows as well."""
+"""Tables in Markdown, with aligned columns for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first column is text, the others are figures unless one of their cells has spaces."""
-    lines = [head, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a table. Columns with numbers are aligned right; the first and those with spaces are text."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     is_text = [
-        column == 0 or any(" " in row[column].strip("× ") for row in rows) for column in range(len(head))
+        column == 0 or any(" " in row[column].strip("× ") for row in rows) for column in range(len(header))
     ]
 
     def line(cells: Sequence[str]) -> str:
@@ -24,4 +24,4 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "-" * (width + 2) if text else "-" * (width + 1) + ":"
         for width, text in zip(widths, is_text, strict=True)
     )
-    return "\n".join([line(head), f"|{'|'.join(rule)}|", *map(line, rows)])
+    return "\n".join([line(header), f"|{'|'.join(rule)}|", *map(line, rows)])

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ WORKER = "orchestrator.worker"
 WORKER_EXECUTORS = "orchestrator.worker.executors"
 PAYLOAD_STORES = "orchestrator.payload_stores"
 CLIENT = "orchestrator.client"
+SETTINGS = "orchestrator.settings"
 JSON_LOGIC = "orchestrator.application.expressions.json_logic"
 
 ANYTHING = frozenset({"*"})
@@ -90,23 +92,28 @@ RULES = {
     AUDIT: pure(ERRORS, VALUES, EXPRESSIONS, REDACTION, SPEC, RECORDS, ENGINE),
     "orchestrator.builder": Rule(ours=frozenset({APPLICATION}), never=IMPURE | DECIDES),
     "orchestrator.convert": Rule(
-        ours=frozenset({APPLICATION}), libraries=frozenset({"yaml"}), never=IMPURE | DECIDES
+        ours=frozenset({APPLICATION}),
+        libraries=frozenset({"jinja2", "jmespath", "yaml"}),
+        never=IMPURE | DECIDES,
     ),
     "orchestrator.deprecation": Rule(),
     "orchestrator.logs": Rule(),
     "orchestrator.processes": Rule(),
-    INVOCATION: Rule(ours=frozenset({APPLICATION}), never=DECIDES),
-    BACKEND: rule(APPLICATION, INVOCATION),
+    SETTINGS: Rule(),
+    INVOCATION: Rule(ours=frozenset({APPLICATION, SETTINGS}), never=DECIDES),
+    BACKEND: rule(APPLICATION, INVOCATION, SETTINGS),
     "orchestrator.backend.sqlite": rule(APPLICATION, BACKEND),
-    LOCAL: rule(APPLICATION, INVOCATION, BACKEND),
+    LOCAL: rule(APPLICATION, INVOCATION, BACKEND, SETTINGS),
     COORDINATOR: rule(APPLICATION, BACKEND, never=frozenset({EXPLAIN, AUDIT})),
-    REDIS_RQ: rule(APPLICATION, BACKEND, libraries=DATA | {"hiredis", "redis", "rq"}),
+    REDIS_RQ: rule(APPLICATION, BACKEND, SETTINGS, libraries=DATA | {"hiredis", "redis", "rq"}),
     "orchestrator.redis_rq.lua": Rule(),
     QUERIES: rule(APPLICATION, REDIS_RQ, libraries=DATA | {"redis", "rq"}, never=DECIDES),
     "orchestrator.redis_rq.verify": rule(
-        APPLICATION, BACKEND, REDIS_RQ, QUERIES, libraries=DATA | {"redis", "rq"}
+        APPLICATION, BACKEND, REDIS_RQ, QUERIES, SETTINGS, libraries=DATA | {"redis", "rq"}
     ),
-    PAYLOAD_STORES: rule(APPLICATION, REDIS_RQ, libraries=DATA | {"boto3", "botocore"}, never=DECIDES),
+    PAYLOAD_STORES: rule(
+        APPLICATION, REDIS_RQ, SETTINGS, libraries=DATA | {"boto3", "botocore"}, never=DECIDES
+    ),
     WORKER_EXECUTORS: rule(APPLICATION, INVOCATION, never=DECIDES),
     WORKER: rule(
         APPLICATION,
@@ -114,14 +121,15 @@ RULES = {
         PAYLOAD_STORES,
         REDIS_RQ,
         WORKER_EXECUTORS,
+        SETTINGS,
         "orchestrator.logs",
         libraries=DATA | {"redis", "rq"},
         never=DECIDES,
     ),
     "orchestrator.worker.processes": rule(
-        APPLICATION, REDIS_RQ, WORKER, libraries=DATA | {"redis", "rq"}, never=DECIDES
+        APPLICATION, REDIS_RQ, SETTINGS, WORKER, libraries=DATA | {"redis", "rq"}, never=DECIDES
     ),
-    CLIENT: rule(APPLICATION, BACKEND, PAYLOAD_STORES, REDIS_RQ, QUERIES),
+    CLIENT: rule(APPLICATION, BACKEND, PAYLOAD_STORES, REDIS_RQ, QUERIES, SETTINGS),
     "orchestrator.diagnosis": rule(  # it reads and writes nothing
         APPLICATION,
         CLIENT,
@@ -131,12 +139,12 @@ RULES = {
         libraries=DATA | {"redis"},
         never=DECIDES,
     ),
-    "orchestrator.testing": rule(APPLICATION, INVOCATION, BACKEND, LOCAL, WORKER_EXECUTORS),
+    "orchestrator.testing": rule(APPLICATION, INVOCATION, BACKEND, LOCAL, SETTINGS, WORKER_EXECUTORS),
     "orchestrator.testing.plugin": Rule(
         ours=frozenset({"orchestrator.testing"}), libraries=frozenset({"pytest"})
     ),
-    "orchestrator.settings": rule(APPLICATION, PAYLOAD_STORES, REDIS_RQ, WORKER),
     # These put the packages together, and no package imports them.
+    "orchestrator.wiring": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.embedded": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.cli": Rule(ours=ANYTHING, libraries=ANYTHING),
     "orchestrator.__main__": Rule(ours=frozenset({"orchestrator.cli"})),
@@ -213,6 +221,21 @@ def test_imports_point_inwards(module: str) -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports inside functions and under TYPE_CHECKING count: they only hide a cycle."""
+    edges = {
+        module: {_module_of(name) for name in imports(path.read_text(encoding="utf-8"), module)} - {module}
+        for module, path in MODULES.items()
+        if path.name != "__init__.py"  # an __init__ exports names of the modules below it
+    }
+    order = TopologicalSorter({module: found & edges.keys() for module, found in edges.items()})
+
+    try:
+        order.prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
 @pytest.mark.parametrize(
     ("module", "source"),
     [
@@ -240,7 +263,7 @@ def test_imports_point_inwards(module: str) -> None:
         ("orchestrator.builder.workflow", "from orchestrator.local.workflow import Workflow"),
         ("orchestrator.builder.workflow", "from orchestrator.application.engine.transitions import advance"),
         ("orchestrator.builder.op", "import time"),
-        ("orchestrator.convert.jinja", "import jinja2"),
+        ("orchestrator.convert.jinja", "import requests"),
         ("orchestrator.convert.jinja", "eval('1')"),
         ("orchestrator.convert.flowtoy", "from orchestrator.backend import memory"),
         ("orchestrator.backend.memory", "import redis"),
@@ -338,6 +361,14 @@ def _is_allowed(name: str, package: str) -> bool:
 def _is_application(target: str | None, rule: Rule) -> bool:
     """APPLICATION permits its subpackages. Other packages permit only themselves, not their subpackages."""
     return target is not None and APPLICATION in rule.ours and inside(target, APPLICATION)
+
+
+def _module_of(name: str) -> str:
+    """The module that an imported name is in, or the name itself when it is not ours."""
+    module = name
+    while module and module not in MODULES:
+        module = module.rpartition(".")[0]
+    return module or name
 
 
 def _called(func: ast.expr) -> str | None:

@@ -32,13 +32,13 @@ from orchestrator.backend import (
     Backend,
     InMemoryStore,
     InProcessRunner,
-    InProcessWorker,
     Runner,
     SqliteRunner,
     SqliteStore,
     Store,
 )
 from orchestrator.backend.ports import Commit, Committed
+from orchestrator.local import InProcessWorker
 from orchestrator.local.workflow import Workflow
 
 ONE_STEP = document({"a": {}})
@@ -187,7 +187,7 @@ def test_a_key_that_is_a_number_is_not_the_same_spec_as_one_that_is_a_text() -> 
 # ---- decisions
 
 
-def test_whoever_checks_a_record_out_has_it_alone() -> None:
+def test_a_checked_out_record_belongs_to_one_caller() -> None:
     backend = Backend()
     weid = backend.create(ONE_STEP)
 
@@ -252,10 +252,10 @@ def test_many_are_checked_out_at_once_and_each_missing_one_is_an_error() -> None
     backend = Backend()
     weid = backend.create(ONE_STEP)
 
-    found = backend.checkout_many([weid, "nobody#1"])
+    found = backend.checkout_many([weid, "unknown#1"])
 
     assert isinstance(found[weid], WorkflowRecord)
-    assert isinstance(found["nobody#1"], RecordNotFound)
+    assert isinstance(found["unknown#1"], RecordNotFound)
 
 
 # ---- on_state_change
@@ -408,7 +408,7 @@ def test_half_a_character_is_a_bad_output() -> None:
 @pytest.mark.parametrize(
     ("text", "fits"), [("x" * 11, True), ("x" * 12, False), ("ž" * 5, True), ("ž" * 6, False)]
 )
-def test_an_output_may_have_so_many_bytes(text: str, fits: bool) -> None:
+def test_an_output_has_a_limit_of_bytes(text: str, fits: bool) -> None:
     output, error = outcome_of(lambda fn, inputs: {"x": text}, max_output_bytes=len('{"x":""}') + 11)
 
     assert (error is None) == fits
@@ -544,7 +544,7 @@ def test_a_store_that_loads_and_writes_is_enough(make: Callable[[], Any]) -> Non
     assert workflow.history == []
     assert Workflow.resume(workflow.id, Backend(store=store)).status is WorkflowStatus.COMPLETE
     with pytest.raises(KeyError):
-        Workflow.resume("nobody#1", Backend(store=store))
+        Workflow.resume("unknown#1", Backend(store=store))
 
 
 def test_a_store_that_loads_and_writes_still_refuses_the_second_of_two_writers() -> None:
@@ -682,7 +682,7 @@ def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
         other.execute("CREATE TABLE workflows (id TEXT)")
     other.close()
 
-    with pytest.raises(StoreError, match="belongs to another program"):
+    with pytest.raises(StoreError, match="is a database of another program"):
         SqliteStore(path)
 
 
@@ -692,7 +692,7 @@ def test_a_file_of_a_later_release_is_refused(tmp_path: Path) -> None:
         later.execute("PRAGMA user_version = 99")
     later.close()
 
-    with pytest.raises(StoreError, match="has schema 99"):
+    with pytest.raises(StoreError, match="has schema version 99"):
         SqliteStore(tmp_path / "w.db")
 
 
@@ -746,7 +746,7 @@ def test_gathered_tasks_leave_nothing_behind(tmp_path: Path) -> None:
     assert rows(tmp_path, "tasks") == 0
 
 
-def test_a_worker_may_speak_sql(tmp_path: Path) -> None:
+def test_a_worker_may_use_sql(tmp_path: Path) -> None:
     runner = SqliteRunner(tmp_path / "w.db")
     runner.dispatch("w#e1", [job(fn="upper", inputs={"text": "x"})])
     runner.dispatch("w#e1", [DispatchJob("w#e1", "b", "fails", {}, 4, token="t4")])

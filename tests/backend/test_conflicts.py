@@ -47,7 +47,7 @@ def handle(backend: Backend, name: str = "x") -> Workflow:
 
 
 def dispatched(backend: Backend, workflow: Workflow) -> None:
-    """Its first jobs are with the runner, and nobody has taken them."""
+    """Its first jobs are with the runner, and no worker has taken them."""
     backend.dispatch(workflow.id, workflow.advance().jobs)  # type: ignore[union-attr]
 
 
@@ -64,7 +64,7 @@ def test_without_a_policy_a_taken_id_is_refused(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-def test_use_existing_answers_with_the_one_that_is_there(backend: Backend, is_over: bool) -> None:
+def test_use_existing_returns_the_existing_execution(backend: Backend, is_over: bool) -> None:
     first = backend.create(ONE, {"n": 1}, "x")
     if is_over:
         handle(backend).run()
@@ -79,14 +79,14 @@ def test_use_existing_is_refused_when_it_is_of_another_workflow(backend: Backend
     first = backend.create(ONE, execution_id="x")
 
     with pytest.raises(
-        ExecutionIdConflict, match=f"already exists, of another workflow: {first.partition('#')[0]}"
+        ExecutionIdConflict, match=f"as an execution of another workflow: {first.partition('#')[0]}"
     ):
         backend.create(TWO, execution_id="x", conflict_policy="use_existing")
 
 
 @pytest.mark.parametrize("spec", [ONE, TWO], ids=["same spec", "another spec"])
 @pytest.mark.parametrize("then", ["new", "in progress", "complete", "failed", "paused"])
-def test_terminate_existing_ends_the_one_that_is_there_and_takes_its_place(
+def test_terminate_existing_cancels_the_existing_execution_and_replaces_it(
     backend: Backend, spec: Json, then: str
 ) -> None:
     old = backend.create(ONE, {"n": "fails" if then == "failed" else 1}, "x")
@@ -105,19 +105,21 @@ def test_terminate_existing_ends_the_one_that_is_there_and_takes_its_place(
     assert backend.history("x") == []
     assert isinstance(handle(backend).run(), Complete)
     if spec is ONE:
-        assert handle(backend).outcome == {"n": 2}, "the job of the old one was in nobody's way"
+        assert handle(backend).outcome == {"n": 2}, "the job of the old execution had no effect"
     else:
         with pytest.raises(RecordNotFound):
             backend.load(old)
 
 
-def test_terminate_existing_of_nobody_is_a_start_like_any_other(backend: Backend) -> None:
+def test_terminate_existing_without_an_existing_execution_is_a_normal_start(backend: Backend) -> None:
     backend.create(ONE, {"n": 1}, "x", conflict_policy="terminate_existing")
 
     assert handle(backend).run() == Complete({"n": 1})
 
 
-def test_what_has_to_be_undone_is_cancelled_undone_to_its_end_and_then_replaced(backend: Backend) -> None:
+def test_an_execution_with_a_compensation_is_cancelled_compensated_and_then_replaced(
+    backend: Backend,
+) -> None:
     backend.create(UNDOABLE, {"n": "old"}, "x")
     workflow = handle(backend)
     dispatched(backend, workflow)
@@ -153,9 +155,7 @@ def parent(child: Json) -> Json:
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_the_child_of_a_new_parent_takes_the_place_of_one_that_is_left_over(
-    backend: Backend, how: str
-) -> None:
+def test_the_child_of_a_new_parent_replaces_one_that_is_left_over(backend: Backend, how: str) -> None:
     backend.create(parent(ONE), {"n": 1}, "x")
     handle(backend).run()
     former = backend.load("x:kid:0")
@@ -171,16 +171,16 @@ def test_the_child_of_a_new_parent_takes_the_place_of_one_that_is_left_over(
     assert child.parent["token"] != former.parent["token"]
 
 
-def test_a_child_of_the_old_one_that_has_not_even_begun_never_begins(backend: Backend) -> None:
+def test_a_child_of_the_replaced_execution_that_has_not_started_never_starts(backend: Backend) -> None:
     backend.create(parent(ONE), execution_id="x")
     handle(backend).advance()
-    assert len(backend.shared_state.posts()) == 1
+    assert len(backend.shared_state.outgoing_events()) == 1
 
     backend.create(TWO, execution_id="x", conflict_policy="terminate_existing")
 
     assert isinstance(Workflow(backend.create(TWO, execution_id="y"), backend).run(), Complete)
     assert isinstance(handle(backend).run(), Complete)
-    assert backend.shared_state.posts() == []
+    assert backend.shared_state.outgoing_events() == []
     with pytest.raises(RecordNotFound):
         backend.load("x:kid:0")
 
@@ -190,7 +190,7 @@ def test_a_left_over_child_that_is_being_undone_is_not_cut_short(backend: Backen
     old = handle(backend)
     old.advance()
     old.pause()
-    while backend.shared_state.posts():
+    while backend.shared_state.outgoing_events():
         ExecutionDriver(backend, old.id).deliver_events()
     child = handle(backend, "x:kid:0")
     child.on_step_result("a", {})
@@ -249,7 +249,7 @@ def settled(backend: Backend, before: Callable[[int], None]) -> Commit | Workflo
     return resolve_conflict(Records(backend, before), commit, "terminate_existing", Moment(1, "n"))
 
 
-def test_what_is_deleted_under_our_eyes_leaves_its_id_free(backend: Backend) -> None:
+def test_an_execution_that_is_deleted_meanwhile_leaves_its_id_free(backend: Backend) -> None:
     backend.create(ONE, {"n": 1}, "x")
     handle(backend).run()
 
@@ -259,7 +259,7 @@ def test_what_is_deleted_under_our_eyes_leaves_its_id_free(backend: Backend) -> 
     assert commit.replaces is None
 
 
-def test_what_is_deleted_between_its_cancel_and_the_next_look_leaves_its_id_free(backend: Backend) -> None:
+def test_an_execution_that_is_deleted_after_its_cancel_leaves_its_id_free(backend: Backend) -> None:
     backend.create(ONE, {"n": 1}, "x")
 
     commit = settled(backend, lambda look: handle(backend).delete() if look == 2 else None)
@@ -268,17 +268,17 @@ def test_what_is_deleted_between_its_cancel_and_the_next_look_leaves_its_id_free
     assert commit.replaces is None
 
 
-def test_an_id_whose_record_is_gone_is_refused_with_words(backend: Backend) -> None:
+def test_an_id_whose_record_is_missing_is_rejected_with_a_reason(backend: Backend) -> None:
     backend.create(ONE, {"n": 1}, "x")
 
     def gone(look: int) -> None:
         raise RecordNotFound("x")
 
-    with pytest.raises(ExecutionIdConflict, match="although its record is gone: choose another id"):
+    with pytest.raises(ExecutionIdConflict, match="but its record is missing: choose another id"):
         settled(backend, gone)
 
 
-def test_what_keeps_changing_is_refused_in_the_end(backend: Backend) -> None:
+def test_an_execution_that_keeps_changing_is_rejected_in_the_end(backend: Backend) -> None:
     backend.create(document(step("a"), step("b")), execution_id="x")
 
     class Unlucky(Records):
@@ -288,7 +288,7 @@ def test_what_keeps_changing_is_refused_in_the_end(backend: Backend) -> None:
     other = Backend(store=InMemoryStore())
     record = other.load(other.create(ONE, execution_id="x"))
     unlucky = Unlucky(backend, lambda look: None)
-    with pytest.raises(ExecutionIdConflict, match="and it kept changing: start again"):
+    with pytest.raises(ExecutionIdConflict, match="and it keeps changing: start again"):
         resolve_conflict(
             unlucky, Commit(record, Changes(), creates=True), "terminate_existing", Moment(1, "n")
         )

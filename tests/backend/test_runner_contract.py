@@ -11,7 +11,7 @@ import pytest
 
 from backend.port_implementations import RUNNERS
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import ResultEvent, failure
+from orchestrator.application.records.events import ResultEvent, make_failure
 from orchestrator.backend.results import ResultRunner
 
 W = "w#e1"
@@ -141,7 +141,7 @@ def test_a_job_given_with_a_result_names_the_dispatch(runner: ResultRunner) -> N
 
 
 def test_an_error_arrives_as_an_error_and_in_a_pair_as_an_output(runner: ResultRunner) -> None:
-    error = failure("exception", "boom", "ValueError")
+    error = make_failure("exception", "boom", "ValueError")
     runner.dispatch(W, [job("a"), job("b")])
     first, second = runner.take_pending_jobs()
     runner.submit(answer(first, error=error))
@@ -204,7 +204,7 @@ def test_jobs_that_were_given_back_are_pending_again(runner: ResultRunner) -> No
 
 
 @pytest.mark.parametrize("then", ["pending", "taken", "finished"])
-def test_a_job_of_an_execution_that_had_the_same_id_before_is_in_nobodys_way(
+def test_a_job_of_an_earlier_execution_with_the_same_id_has_no_effect(
     runner: ResultRunner, then: str
 ) -> None:
     old, new = job(token="old"), job(token="new")

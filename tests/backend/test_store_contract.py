@@ -59,8 +59,8 @@ def facts(one: WorkflowRecord) -> dict[str, Any]:
 
 
 def test_an_unknown_execution_is_a_key_error(store: KeepingStore) -> None:
-    with pytest.raises(KeyError, match="no execution has the id 'nobody#1'"):
-        store.load("nobody#1")
+    with pytest.raises(KeyError, match="no execution has the id 'unknown#1'"):
+        store.load("unknown#1")
 
 
 def test_what_was_written_is_loaded(store: KeepingStore) -> None:
@@ -214,7 +214,7 @@ def test_a_refused_commit_leaves_no_trace(store: KeepingStore) -> None:
     assert stale.version == version
 
 
-def test_a_commit_after_a_write_by_somebody_else_is_refused(store: KeepingStore) -> None:
+def test_a_commit_after_another_write_is_rejected(store: KeepingStore) -> None:
     one = created(store, record())
     store.write(store.load(one.workflow_execution_id))
 

@@ -49,7 +49,7 @@ def ended(store: KeepingStore, new: WorkflowRecord | None = None) -> WorkflowRec
     done = Changes(
         at_ms=NOW_MS, fields={"status": WorkflowStatus.COMPLETE, "ended_at": NOW}, history=[{"step": "b"}]
     )
-    for commit in (Commit(new, begun, creates=True, root=(ROOT, 86_400)), Commit(new, done)):
+    for commit in (Commit(new, begun, creates=True, idempotency_root=(ROOT, 86_400)), Commit(new, done)):
         assert store.commit([commit]) == [Committed.YES]
         new.apply(commit.changes)
     return new
@@ -64,7 +64,7 @@ def replacement(there: WorkflowRecord, new: WorkflowRecord, **changes: Any) -> C
 
 
 def values(store: KeepingStore, scope: str, owner: str) -> dict[str, Any]:
-    [found] = store.shared_state.shared([(scope, owner)])
+    [found] = store.shared_state.load_values([(scope, owner)])
     return found
 
 
@@ -92,7 +92,7 @@ def test_the_id_and_the_root_of_a_deleted_execution_can_be_had_again(store: Keep
     store.commit([deletion(ended(store))])
     new = fresh()
 
-    assert store.commit([Commit(new, Changes(at_ms=NOW_MS), creates=True, root=(ROOT, 60))]) == [
+    assert store.commit([Commit(new, Changes(at_ms=NOW_MS), creates=True, idempotency_root=(ROOT, 60))]) == [
         Committed.YES
     ]
 
@@ -130,7 +130,7 @@ def test_what_was_deleted_cannot_be_deleted_or_changed_again(store: KeepingStore
         store.load(gone.workflow_execution_id)
 
 
-def test_a_root_that_somebody_else_has_by_now_stays_theirs(store: KeepingStore) -> None:
+def test_a_root_that_another_execution_has_by_now_stays(store: KeepingStore) -> None:
     first = ended(store, fresh(_execution_id="e0"))
     store.commit([deletion(store.load("e0"))])
     second = ended(store)
@@ -147,14 +147,12 @@ def test_a_root_that_somebody_else_has_by_now_stays_theirs(store: KeepingStore) 
 
 
 @pytest.mark.parametrize("loaded", [SHARING, OTHER], ids=["same spec", "another spec"])
-def test_a_new_execution_takes_the_place_of_one_that_has_ended(
-    store: KeepingStore, loaded: LoadedSpec
-) -> None:
+def test_a_new_execution_replaces_one_that_has_ended(store: KeepingStore, loaded: LoadedSpec) -> None:
     there = ended(store)
     new = record(loaded, _inputs={"n": 2})
     new.idempotency_root = "order-43"
     commit = replacement(there, new, state={"mine": 1}, history=[{"step": "c"}])
-    commit.root = ("order-43", 60)
+    commit.idempotency_root = ("order-43", 60)
 
     assert store.commit([commit]) == [Committed.YES]
 
@@ -182,7 +180,7 @@ def test_what_the_new_one_shares_in_its_first_commit_is_kept(store: KeepingStore
     assert values(store, "global", "e1") == {"mine": 1}
 
 
-def test_nobody_takes_the_place_of_what_has_changed_meanwhile(store: KeepingStore) -> None:
+def test_an_execution_that_has_changed_meanwhile_is_not_replaced(store: KeepingStore) -> None:
     there = ended(store)
     stale = store.load("e1")
     assert store.commit([Commit(there, Changes(state={"k": 2}))]) == [Committed.YES]
@@ -196,7 +194,9 @@ def test_nobody_takes_the_place_of_what_has_changed_meanwhile(store: KeepingStor
 
 
 @pytest.mark.parametrize("loaded", [SHARING, OTHER], ids=["same spec", "another spec"])
-def test_of_two_that_take_one_place_the_second_is_refused(store: KeepingStore, loaded: LoadedSpec) -> None:
+def test_of_two_commits_that_replace_one_execution_the_second_is_rejected(
+    store: KeepingStore, loaded: LoadedSpec
+) -> None:
     there = ended(store)
     mine, theirs = fresh(loaded, _state={"by": "me"}), fresh(loaded, _state={"by": "them"})
 
@@ -207,7 +207,7 @@ def test_of_two_that_take_one_place_the_second_is_refused(store: KeepingStore, l
 
 
 @pytest.mark.parametrize("loaded", [SHARING, OTHER], ids=["same spec", "another spec"])
-def test_of_many_threads_that_take_one_place_one_wins(store: KeepingStore, loaded: LoadedSpec) -> None:
+def test_of_many_threads_that_replace_one_execution_one_wins(store: KeepingStore, loaded: LoadedSpec) -> None:
     ended(store)
     seen = [store.load("e1") for _ in range(16)]
 
@@ -220,8 +220,8 @@ def test_of_many_threads_that_take_one_place_one_wins(store: KeepingStore, loade
     assert sorted(result.name for result in results) == ["EXISTS"] * 15 + ["YES"]
 
 
-def test_a_place_that_is_empty_by_now_is_taken_or_left_but_never_by_halves(store: KeepingStore) -> None:
-    """Whoever is told that the place has changed looks again, and finds it free."""
+def test_an_id_that_is_free_by_now_is_taken_or_left_but_never_by_halves(store: KeepingStore) -> None:
+    """After the conflict the caller looks again, and finds the id free."""
     there = store.load(ended(store).workflow_execution_id)
     assert store.commit([deletion(store.load("e1"))]) == [Committed.YES]
 

@@ -23,7 +23,7 @@ from orchestrator.application.records.events import (
     ResultEvent,
     SlotEvent,
     StartEvent,
-    failure,
+    make_failure,
 )
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -63,11 +63,11 @@ def created(store: KeepingStore, new: WorkflowRecord, **changes: Any) -> Workflo
     return new
 
 
-def said(store: KeepingStore) -> list[OutgoingEvent]:
+def outgoing_events(store: KeepingStore) -> list[OutgoingEvent]:
     """All that was said so far and not acknowledged, in its order as far as the store has one."""
     if isinstance(store, RedisStore):
         return _of_streams(store)
-    return [delivery.event for delivery in store.shared_state.posts()]  # type: ignore[misc]
+    return [delivery.event for delivery in store.shared_state.outgoing_events()]  # type: ignore[misc]
 
 
 def _of_streams(store: RedisStore) -> list[OutgoingEvent]:
@@ -84,109 +84,108 @@ def _number(entry: tuple[str, dict[str, str]]) -> tuple[int, int]:
 
 
 def refs(store: KeepingStore) -> list[EventRef]:
-    return [delivery.ref for delivery in store.shared_state.posts()]
+    return [delivery.ref for delivery in store.shared_state.outgoing_events()]
 
 
 # ---- posts
 
 PARENT = Parent("w0#p1", "call", run_id=2, attempt=3, token="t-1", root="top", depth=4)
-SAID: list[OutgoingEvent] = [
+EVENTS: list[OutgoingEvent] = [
     StartEvent(
         inputs={"n": [1, {"ž": None}]}, execution_id="p1:call:2", group="g", priority=2, parent=PARENT
     ),
     ResultEvent("w0#p1", "call", {"n": 1.5}, None, 2, 3, "t-1"),
-    ResultEvent("w0#p1", "call", None, failure("child_failed", "boom", child="w#c"), 2, 3, "t-1"),
-    ControlEvent("p1:call:2", "cancel", reason="nobody waits", parent_token="n1-0"),
+    ResultEvent("w0#p1", "call", None, make_failure("child_failed", "boom", child="w#c"), 2, 3, "t-1"),
+    ControlEvent("p1:call:2", "cancel", reason="not needed", parent_token="n1-0"),
     SlotEvent("w0#p1", "a", "t-9"),
 ]
 
 
-@pytest.mark.parametrize("post", SAID, ids=lambda post: type(post).__name__)
-def test_what_is_said_comes_back_as_it_was(store: KeepingStore, post: OutgoingEvent) -> None:
+@pytest.mark.parametrize("post", EVENTS, ids=lambda post: type(post).__name__)
+def test_an_outgoing_event_is_loaded_as_it_was_stored(store: KeepingStore, post: OutgoingEvent) -> None:
     one = created(store, record())
 
-    store.commit([Commit(one, Changes(posts=[post]))])
+    store.commit([Commit(one, Changes(outgoing_events=[post]))])
 
-    assert said(store) == [post]
-
-
-def test_what_a_new_execution_says_is_said(store: KeepingStore) -> None:
-    created(store, record(), posts=[SAID[1]])
-
-    assert said(store) == [SAID[1]]
+    assert outgoing_events(store) == [post]
 
 
-def test_what_a_refused_commit_says_is_not_said(store: KeepingStore) -> None:
+def test_the_outgoing_events_of_a_new_execution_are_stored(store: KeepingStore) -> None:
+    created(store, record(), outgoing_events=[EVENTS[1]])
+
+    assert outgoing_events(store) == [EVENTS[1]]
+
+
+def test_the_outgoing_events_of_a_rejected_commit_are_not_stored(store: KeepingStore) -> None:
     one = created(store, record())
     stale = store.load(one.workflow_execution_id)
     store.commit([Commit(one, Changes(state={"k": 1}))])
     slot = SlotChange("a", Slot("k", 1, "t1"), is_acquire=True)
     shared = [SharedChange("global", "n", 1), SharedChange("global", "sum", 1, is_increment=True)]
 
-    result = store.commit([Commit(stale, Changes(posts=[*SAID], slots=[slot], shared=shared))])
+    result = store.commit([Commit(stale, Changes(outgoing_events=[*EVENTS], slots=[slot], shared=shared))])
 
     assert result == [Committed.CONFLICT]
-    assert said(store) == []
-    assert store.shared_state.shared([("global", one.root)]) == [{}]
+    assert outgoing_events(store) == []
+    assert store.shared_state.load_values([("global", one.root)]) == [{}]
 
 
-def test_posts_are_kept_in_order_until_a_commit_acknowledges_them(keeping: KeepingStore) -> None:
-    one = created(keeping, record(), posts=SAID[:2])
-    keeping.commit([Commit(one, Changes(posts=SAID[2:4], at_ms=NOW_MS))])
+def test_outgoing_events_are_kept_in_order_until_a_commit_acknowledges_them(keeping: KeepingStore) -> None:
+    one = created(keeping, record(), outgoing_events=EVENTS[:2])
+    keeping.commit([Commit(one, Changes(outgoing_events=EVENTS[2:4], at_ms=NOW_MS))])
     first, *others = refs(keeping)
-    assert said(keeping) == SAID[:4]
-    assert keeping.shared_state.posts()[-1].at_ms == NOW_MS
+    assert outgoing_events(keeping) == EVENTS[:4]
+    assert keeping.shared_state.outgoing_events()[-1].at_ms == NOW_MS
 
-    assert keeping.commit(
-        [Commit(one, Changes(state={"k": 1}), events=[first], require_pending=[first])]
-    ) == [Committed.YES]
+    assert keeping.commit([Commit(one, Changes(state={"k": 1}), events=[first], pending_refs=[first])]) == [
+        Committed.YES
+    ]
 
     assert refs(keeping) == others
-    assert said(keeping) == SAID[1:4]
+    assert outgoing_events(keeping) == EVENTS[1:4]
 
 
 def test_a_commit_without_changes_acknowledges_too(keeping: KeepingStore) -> None:
-    one = created(keeping, record(), posts=SAID[:1])
+    one = created(keeping, record(), outgoing_events=EVENTS[:1])
     [ref] = refs(keeping)
 
-    assert keeping.commit([Commit(one, Changes(), events=[ref], require_pending=[ref])]) == [Committed.YES]
+    assert keeping.commit([Commit(one, Changes(), events=[ref], pending_refs=[ref])]) == [Committed.YES]
 
-    assert said(keeping) == []
+    assert outgoing_events(keeping) == []
 
 
-def test_what_was_answered_by_somebody_else_is_gone_and_leaves_no_trace(keeping: KeepingStore) -> None:
-    one = created(keeping, record(), posts=SAID[:2])
+def test_an_event_that_another_commit_has_handled_is_gone_and_changes_nothing(keeping: KeepingStore) -> None:
+    one = created(keeping, record(), outgoing_events=EVENTS[:2])
     first, second = refs(keeping)
-    keeping.commit([Commit(one, Changes(), events=[first], require_pending=[first])])
+    keeping.commit([Commit(one, Changes(), events=[first], pending_refs=[first])])
     version = one.version
 
-    both = Commit(
-        one, Changes(state={"k": 1}, posts=SAID[2:]), events=[first, second], require_pending=[first, second]
-    )
-    new = Commit(record(_execution_id="e2"), Changes(), events=[first], require_pending=[first], creates=True)
+    changes = Changes(state={"k": 1}, outgoing_events=EVENTS[2:])
+    both = Commit(one, changes, events=[first, second], pending_refs=[first, second])
+    new = Commit(record(_execution_id="e2"), Changes(), events=[first], pending_refs=[first], creates=True)
 
     assert keeping.commit([both, new]) == [Committed.GONE, Committed.GONE]
     assert (one.version, keeping.load(one.workflow_execution_id).state) == (version, {})
-    assert said(keeping) == SAID[1:2]
+    assert outgoing_events(keeping) == EVENTS[1:2]
     with pytest.raises(KeyError):
         keeping.load("e2")
 
 
 def test_a_conflict_acknowledges_nothing(keeping: KeepingStore) -> None:
-    one = created(keeping, record(), posts=SAID[:1])
+    one = created(keeping, record(), outgoing_events=EVENTS[:1])
     stale = keeping.load(one.workflow_execution_id)
     keeping.commit([Commit(one, Changes(state={"k": 1}))])
     [ref] = refs(keeping)
 
-    assert keeping.commit([Commit(stale, Changes(), events=[ref], require_pending=[ref])]) == [
+    assert keeping.commit([Commit(stale, Changes(), events=[ref], pending_refs=[ref])]) == [
         Committed.CONFLICT
     ]
 
     assert refs(keeping) == [ref]
 
 
-def test_a_post_may_be_dropped_by_itself(keeping: KeepingStore) -> None:
-    created(keeping, record(), posts=SAID[:2])
+def test_an_outgoing_event_may_be_dropped_without_a_commit(keeping: KeepingStore) -> None:
+    created(keeping, record(), outgoing_events=EVENTS[:2])
     first, second = refs(keeping)
 
     keeping.shared_state.drop_outgoing_event(first)
@@ -196,27 +195,27 @@ def test_a_post_may_be_dropped_by_itself(keeping: KeepingStore) -> None:
     assert refs(keeping) == [second]
 
 
-def test_an_event_of_elsewhere_is_not_a_post(keeping: KeepingStore) -> None:
-    one = created(keeping, record(), posts=SAID[:1])
+def test_an_event_of_another_stream_is_not_an_outgoing_event(keeping: KeepingStore) -> None:
+    one = created(keeping, record(), outgoing_events=EVENTS[:1])
     [ref] = refs(keeping)
     elsewhere = EventRef("orchestrator:events:0", ref.entry_id)
     assert ref.stream == OUTGOING_EVENTS
 
-    assert keeping.commit([Commit(one, Changes(), events=[elsewhere], require_pending=[elsewhere])]) == [
+    assert keeping.commit([Commit(one, Changes(), events=[elsewhere], pending_refs=[elsewhere])]) == [
         Committed.YES
     ]
 
     assert refs(keeping) == [ref]
 
 
-def test_of_many_that_answer_a_post_one_does(keeping: KeepingStore) -> None:
-    one = created(keeping, record(), posts=SAID[:1])
+def test_of_many_commits_that_handle_an_event_one_succeeds(keeping: KeepingStore) -> None:
+    one = created(keeping, record(), outgoing_events=EVENTS[:1])
     refs_of_it = refs(keeping)
 
     def answer(n: int) -> Committed:
         while True:
             mine = keeping.load(one.workflow_execution_id)
-            commit = Commit(mine, Changes(state={f"by{n}": 1}), events=refs_of_it, require_pending=refs_of_it)
+            commit = Commit(mine, Changes(state={f"by{n}": 1}), events=refs_of_it, pending_refs=refs_of_it)
             [result] = keeping.commit([commit])
             if result is not Committed.CONFLICT:
                 return result
@@ -246,27 +245,27 @@ class Line:
         return self._change(name, SlotChange(step_id, Slot(key, limit, f"t-{name}", True), is_acquire=False))
 
     def _change(self, name: str, *changes: SlotChange) -> list[str]:
-        """Who got a place by this, by the token they asked with: streams tell no order among them."""
+        """The tokens of the slots that this granted; streams give no order among them."""
         one = self._records.get(name)
         if one is None:
             one = self._records[name] = created(self.store, record(_execution_id=name))
         assert self.store.commit([Commit(one, Changes(slots=list(changes)))]) == [Committed.YES]
-        events = [event for event in said(self.store) if event not in self._heard]
+        events = [event for event in outgoing_events(self.store) if event not in self._heard]
         self._heard += events
         assert all(isinstance(event, SlotEvent) for event in events)
         return sorted(event.token.removeprefix("t-") for event in events if isinstance(event, SlotEvent))
 
 
-def test_a_place_that_is_free_is_given_at_once_to_whoever_asked(store: KeepingStore) -> None:
+def test_a_free_slot_is_granted_at_once(store: KeepingStore) -> None:
     one = created(store, record(_execution_id="e1"))
     wanted = SlotChange("a", Slot("k", 1, "t1"), is_acquire=True)
 
     store.commit([Commit(one, Changes(slots=[wanted]))])
 
-    assert said(store) == [SlotEvent(one.workflow_execution_id, "a", "t1")]
+    assert outgoing_events(store) == [SlotEvent(one.workflow_execution_id, "a", "t1")]
 
 
-def test_places_are_given_in_the_order_in_which_they_were_asked_for(store: KeepingStore) -> None:
+def test_slots_are_granted_in_the_order_of_the_requests(store: KeepingStore) -> None:
     line = Line(store)
 
     assert [line.want(name) for name in ("e1", "e2", "e3")] == [["e1"], [], []]
@@ -278,14 +277,14 @@ def test_places_are_given_in_the_order_in_which_they_were_asked_for(store: Keepi
     assert line.want("e5") == ["e5"]
 
 
-def test_as_many_have_a_place_as_the_limit_says(store: KeepingStore) -> None:
+def test_the_limit_is_the_number_of_slots(store: KeepingStore) -> None:
     line = Line(store)
 
     assert [line.want(f"e{n}", limit=3) for n in range(5)] == [["e0"], ["e1"], ["e2"], [], []]
     assert line.give_back("e1", limit=3) == ["e3"]
 
 
-def test_each_key_has_a_line_of_its_own(store: KeepingStore) -> None:
+def test_each_key_has_its_own_waiters(store: KeepingStore) -> None:
     line = Line(store)
 
     assert line.want("e1", key="k") == ["e1"]
@@ -294,7 +293,7 @@ def test_each_key_has_a_line_of_its_own(store: KeepingStore) -> None:
     assert line.want("e4", key="k") == []
 
 
-def test_whoever_leaves_the_line_is_passed_over(store: KeepingStore) -> None:
+def test_a_waiter_that_leaves_is_skipped(store: KeepingStore) -> None:
     line = Line(store)
     for name in ("e1", "e2", "e3"):
         line.want(name)
@@ -303,18 +302,18 @@ def test_whoever_leaves_the_line_is_passed_over(store: KeepingStore) -> None:
     assert line.give_back("e1") == ["e3"]
 
 
-def test_limits_may_differ_and_nobody_overtakes(store: KeepingStore) -> None:
+def test_limits_may_differ_and_no_waiter_overtakes(store: KeepingStore) -> None:
     line = Line(store)
     line.want("small", limit=1)
 
     assert line.want("large", limit=2) == ["large"], "one place is taken: there is room by its limit"
     assert line.want("second", limit=1) == []
-    assert line.want("larger", limit=5) == [], "there is room by its limit, but somebody came before"
+    assert line.want("larger", limit=5) == [], "its limit has room, but an earlier waiter comes first"
     assert line.give_back("small", limit=1) == []
     assert line.give_back("large", limit=2) == ["larger", "second"]
 
 
-def test_when_the_first_of_the_line_leaves_it_the_next_ones_may_pass(store: KeepingStore) -> None:
+def test_when_the_first_waiter_leaves_the_next_ones_may_acquire(store: KeepingStore) -> None:
     line = Line(store)
     line.want("e1", limit=1)
     line.want("e2", limit=1)
@@ -324,7 +323,7 @@ def test_when_the_first_of_the_line_leaves_it_the_next_ones_may_pass(store: Keep
     assert line.give_back("e2", limit=1) == ["e3", "e4"]
 
 
-def test_one_decision_may_give_back_and_ask(store: KeepingStore) -> None:
+def test_one_decision_may_release_and_acquire(store: KeepingStore) -> None:
     line = Line(store)
     line.want("e1")
     line.want("e2")
@@ -335,7 +334,7 @@ def test_one_decision_may_give_back_and_ask(store: KeepingStore) -> None:
     assert line.give_back("e2") == ["e1-again"]
 
 
-def test_what_is_asked_for_and_given_back_at_once_leaves_nothing(store: KeepingStore) -> None:
+def test_a_slot_that_is_acquired_and_released_at_once_leaves_nothing(store: KeepingStore) -> None:
     line = Line(store)
     slot = Slot("k", 1, "t-e1")
 
@@ -360,10 +359,10 @@ def test_a_whole_execution_asks_without_a_step(store: KeepingStore) -> None:
 
     store.commit([Commit(one, Changes(slots=[SlotChange("", Slot("k", 1, "t1"), is_acquire=True)]))])
 
-    assert said(store) == [SlotEvent(one.workflow_execution_id, "", "t1")]
+    assert outgoing_events(store) == [SlotEvent(one.workflow_execution_id, "", "t1")]
 
 
-def test_of_many_threads_never_more_have_a_place_than_may(store: KeepingStore) -> None:
+def test_many_threads_never_hold_more_slots_than_the_limit(store: KeepingStore) -> None:
     def ask(n: int) -> None:
         one = created(store, record(_execution_id=f"e{n}"))
         slot = Slot("k", 3, f"t{n}")
@@ -372,7 +371,7 @@ def test_of_many_threads_never_more_have_a_place_than_may(store: KeepingStore) -
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(ask, range(12)))
 
-    assert len(said(store)) == 3
+    assert len(outgoing_events(store)) == 3
 
 
 # ---- values
@@ -383,7 +382,7 @@ def share(store: KeepingStore, one: WorkflowRecord, *changes: SharedChange) -> N
 
 
 def shared(store: KeepingStore, *owners: tuple[str, str]) -> list[dict[str, Any]]:
-    return store.shared_state.shared(owners)
+    return store.shared_state.load_values(owners)
 
 
 def grouped(name: str, group: str | None = "g1") -> WorkflowRecord:
@@ -474,7 +473,7 @@ def test_of_many_threads_that_add_none_is_lost(store: KeepingStore) -> None:
 
 def begin(store: KeepingStore, name: str, root: str, window_s: int = 60, at_ms: int = NOW_MS) -> Committed:
     new = record(_execution_id=name)
-    return store.commit([Commit(new, Changes(at_ms), creates=True, root=(root, window_s))])[0]
+    return store.commit([Commit(new, Changes(at_ms), creates=True, idempotency_root=(root, window_s))])[0]
 
 
 def test_the_second_start_under_a_root_is_refused_and_the_first_is_named(store: KeepingStore) -> None:
@@ -484,7 +483,7 @@ def test_the_second_start_under_a_root_is_refused_and_the_first_is_named(store: 
     assert begin(store, "e3", "order-8") is Committed.YES
 
     assert store.shared_state.find_by_root("order-7") == store.full_id("e1")
-    assert store.shared_state.find_by_root("nobody") is None
+    assert store.shared_state.find_by_root("unknown") is None
     with pytest.raises(KeyError):
         store.load("e2")
 
@@ -540,14 +539,15 @@ def test_a_child_begins_while_its_parent_waits_for_it(store: KeepingStore) -> No
 
 
 @pytest.mark.parametrize("step_id", ["a", "b"])
-def test_a_child_that_nobody_waits_for_is_an_orphan(store: KeepingStore, step_id: str) -> None:
+def test_a_child_that_its_parent_does_not_wait_for_is_an_orphan(store: KeepingStore, step_id: str) -> None:
     [child] = awaited(store, token="t-2")
     assert child.parent is not None
     child.parent["step_id"] = step_id
 
-    assert store.commit([Commit(child, Changes(posts=SAID[:1]), creates=True)]) == [Committed.ORPHAN]
+    commit = Commit(child, Changes(outgoing_events=EVENTS[:1]), creates=True)
+    assert store.commit([commit]) == [Committed.ORPHAN]
 
-    assert said(store) == []
+    assert outgoing_events(store) == []
     with pytest.raises(KeyError):
         store.load("p:a:0")
 
@@ -555,7 +555,7 @@ def test_a_child_that_nobody_waits_for_is_an_orphan(store: KeepingStore, step_id
 def test_a_child_whose_parent_is_not_there_is_an_orphan(store: KeepingStore) -> None:
     [child] = awaited(store)
     assert child.parent is not None
-    child.parent["execution"] = "nobody#1"
+    child.parent["execution"] = "unknown#1"
 
     assert store.commit([Commit(child, Changes(), creates=True)]) == [Committed.ORPHAN]
 
@@ -583,16 +583,16 @@ def test_a_name_means_the_spec_it_was_last_given_to(store: KeepingStore) -> None
 
     store.shared_state.register("it", first)
     store.shared_state.register("other", first)
-    assert store.shared_state.definition("it").workflow_id == first.workflow_id
+    assert store.shared_state.load_definition("it").workflow_id == first.workflow_id
     store.shared_state.register("it", second)
 
-    assert store.shared_state.definition("it").document == second.document
-    assert store.shared_state.definition("other").document == first.document
+    assert store.shared_state.load_definition("it").document == second.document
+    assert store.shared_state.load_definition("other").document == first.document
 
 
-def test_a_name_that_nobody_registered_is_a_key_error(store: KeepingStore) -> None:
+def test_an_unregistered_name_is_a_key_error(store: KeepingStore) -> None:
     with pytest.raises(KeyError):
-        store.shared_state.definition("nobody")
+        store.shared_state.load_definition("unknown")
 
 
 def test_a_document_under_the_hash_of_another_is_not_registered(pinning: KeepingStore) -> None:
@@ -604,7 +604,7 @@ def test_a_document_under_the_hash_of_another_is_not_registered(pinning: Keeping
         pinning.shared_state.register("it", forged)
 
     with pytest.raises(KeyError):
-        pinning.shared_state.definition("it")
+        pinning.shared_state.load_definition("it")
 
 
 # ---- what records know of all this

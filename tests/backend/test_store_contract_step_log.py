@@ -41,14 +41,14 @@ def test_lines_are_kept_in_the_order_in_which_they_come(store: KeepingStore) -> 
     store.add_log_lines(weid, [])
     store.add_log_lines(weid, [ONE])
 
-    assert store.lines(weid) == [ONE, TWO, ONE]
-    assert store.lines(weid.partition("#")[2]) == [ONE, TWO, ONE], "by either of its ids"
+    assert store.log_lines(weid) == [ONE, TWO, ONE]
+    assert store.log_lines(weid.partition("#")[2]) == [ONE, TWO, ONE], "by either of its ids"
 
 
-def test_who_said_nothing_has_no_lines_and_who_is_unknown_is_not_there(store: KeepingStore) -> None:
-    assert store.lines(kept(store).workflow_execution_id) == []
+def test_an_execution_without_logs_has_no_lines_and_an_unknown_one_is_an_error(store: KeepingStore) -> None:
+    assert store.log_lines(kept(store).workflow_execution_id) == []
     with pytest.raises(RecordNotFound):
-        store.lines("nobody")
+        store.log_lines("unknown")
 
 
 def test_lines_for_an_execution_that_is_not_there_are_dropped(store: KeepingStore) -> None:
@@ -57,7 +57,7 @@ def test_lines_for_an_execution_that_is_not_there_are_dropped(store: KeepingStor
     store.add_log_lines(one.workflow_execution_id, [ONE])
 
     kept(store)
-    assert store.lines(one.workflow_execution_id) == []
+    assert store.log_lines(one.workflow_execution_id) == []
 
 
 def test_the_newest_lines_are_kept(store: KeepingStore) -> None:
@@ -66,7 +66,7 @@ def test_the_newest_lines_are_kept(store: KeepingStore) -> None:
     for begin in range(0, MAX_LINES_PER_EXECUTION + 1_000, 1_000):
         store.add_log_lines(weid, [replace(ONE, text=str(n)) for n in range(begin, begin + 1_000)])
 
-    found = [int(line.text) for line in store.lines(weid)]
+    found = [int(line.text) for line in store.log_lines(weid)]
     assert found == list(range(found[0], MAX_LINES_PER_EXECUTION + 1_000))
     assert MAX_LINES_PER_EXECUTION <= len(found) < MAX_LINES_PER_EXECUTION + 500
 
@@ -77,7 +77,7 @@ def test_a_record_that_is_written_whole_keeps_its_lines(store: KeepingStore) -> 
 
     store.write(store.load(one.workflow_execution_id))
 
-    assert store.lines(one.workflow_execution_id) == [ONE]
+    assert store.log_lines(one.workflow_execution_id) == [ONE]
 
 
 def test_of_a_deleted_execution_no_line_is_left(store: KeepingStore) -> None:
@@ -87,14 +87,14 @@ def test_of_a_deleted_execution_no_line_is_left(store: KeepingStore) -> None:
     assert store.commit([Commit(gone, Changes(at_ms=NOW_MS, deletes_execution=True))]) == [Committed.YES]
 
     kept(store)
-    assert store.lines(gone.workflow_execution_id) == []
+    assert store.log_lines(gone.workflow_execution_id) == []
 
 
-def test_who_takes_the_place_of_another_has_not_said_what_that_one_did(store: KeepingStore) -> None:
+def test_an_execution_that_replaces_another_does_not_have_its_lines(store: KeepingStore) -> None:
     there = kept(store, WorkflowStatus.CANCELLED)
     store.add_log_lines(there.workflow_execution_id, [ONE])
 
     commit = Commit(record(), Changes(at_ms=NOW_MS), creates=True, replaces=there)
     assert store.commit([commit]) == [Committed.YES]
 
-    assert store.lines(there.workflow_execution_id) == []
+    assert store.log_lines(there.workflow_execution_id) == []

@@ -1,4 +1,4 @@
-"""Workflows written in Python: the document they stand for, what they say when wrong, and that they run."""
+"""Workflows written in Python: their documents, their errors, and their runs."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_workflow_in_python_is_the_same_as_in_yaml() -> None:
     assert repr(flow) == "<WorkflowBuilder 'process-order' with 5 steps>"
 
 
-def test_the_builder_is_at_the_front_door() -> None:
+def test_the_package_exports_the_builder() -> None:
     assert FromTheFrontDoor is WorkflowBuilder
 
 
@@ -210,7 +210,7 @@ def everything() -> WorkflowBuilder:
 
 
 ANOTHER_WORD = {(WorkflowModel, "flow"), (StepModel, "type")}
-"""What `steps` and `fn` can be called too, in documents that come from elsewhere."""
+"""Other names of `steps` and `fn` in foreign documents."""
 
 
 def models_in(annotation: Any) -> Iterator[type[SpecModel]]:
@@ -418,11 +418,11 @@ def _anything(value: object) -> Any:
     [
         (
             lambda flow, a: flow.step("b", after="aa"),
-            "steps[1]: step 'b': there is no step 'aa' before it; did you mean 'a'? [unknown_dependency]",
+            "steps[1]: step 'b': no step 'aa' is declared before it; did you mean 'a'? [unknown_dependency]",
         ),
         (
             lambda flow, a: flow.step("b", after=[a, "later"]),
-            "steps[1]: step 'b': there is no step 'later' before it [unknown_dependency]",
+            "steps[1]: step 'b': no step 'later' is declared before it [unknown_dependency]",
         ),
         (
             lambda flow, a: flow.step("a", fn="again"),
@@ -480,7 +480,7 @@ def _anything(value: object) -> Any:
         ),
         (
             lambda flow, a: flow.step("b", timeout="soon"),
-            "steps[1].timeout: step 'b': must be whole seconds, or a text such as "
+            "steps[1].timeout: step 'b': must be whole seconds, or a string such as "
             '"500ms", "30s", "5m", "24h", "7d"; or none [bad_duration]',
         ),
         (
@@ -500,14 +500,14 @@ def _anything(value: object) -> Any:
         ),
         (
             lambda flow, a: flow.step("b", fn="f", source="api"),
-            "steps[1]: step 'b': a step is one thing: keep one of fn and source [many_kinds]",
+            "steps[1]: step 'b': a step can have only one of fn and source [many_kinds]",
         ),
         (
             lambda flow, a: flow.input("x", type=_anything("text")),
             "inputs.x.type: must be string, number, integer, boolean, object or array [bad_type]",
         ),
-        (lambda flow, a: flow.input("n"), "inputs.n: 'n' is declared already [duplicate_key]"),
-        (lambda flow, a: flow.outputs({"n": 1}, m=2), "outputs.n: 'n' is declared already [duplicate_key]"),
+        (lambda flow, a: flow.input("n"), "inputs.n: 'n' is already declared [duplicate_key]"),
+        (lambda flow, a: flow.outputs({"n": 1}, m=2), "outputs.n: 'n' is already declared [duplicate_key]"),
         (lambda flow, a: flow.source("api", type=""), "sources.api.type: must not be empty [bad_type]"),
         (
             lambda flow, a: WorkflowBuilder("x", retention="0s"),
@@ -515,7 +515,7 @@ def _anything(value: object) -> Any:
         ),
     ],
 )
-def test_a_mistake_is_said_by_the_call_that_makes_it(mistake: Mistake, message: str) -> None:
+def test_the_call_with_the_mistake_raises_the_error(mistake: Mistake, message: str) -> None:
     flow = WorkflowBuilder()
     flow.input("n")
     flow.outputs(n=1)
@@ -546,20 +546,20 @@ def test_a_mistake_is_said_by_the_call_that_makes_it(mistake: Mistake, message: 
             "WorkflowBuilder() has no argument 'zone'",
         ),
         (lambda flow, a: flow.input("x", **_anything({"kind": 1})), "input() has no argument 'kind'"),
-        (lambda flow, a: flow.step(_anything(1)), "the name of a step is a text, not 1"),
-        (lambda flow, a: flow.step("b", after=_anything([1])), "a step or its name is wanted, not 1"),
+        (lambda flow, a: flow.step(_anything(1)), "the name of a step must be a string, not 1"),
+        (lambda flow, a: flow.step("b", after=_anything([1])), "expected a step or its name, not 1"),
         (
             lambda flow, a: flow.step("b", when=_anything("len(x) > 0")),
-            "a condition is an expression, True or False, not 'len(x) > 0'",
+            "a condition must be an expression, True or False, not 'len(x) > 0'",
         ),
-        (lambda flow, a: when(_anything("x")), "a condition is an expression, True or False, not 'x'"),
+        (lambda flow, a: when(_anything("x")), "a condition must be an expression, True or False, not 'x'"),
         (
             lambda flow, a: flow.step("b", branch=_anything([when(True)])),
-            "a branch entry is written when(...).halt() or the like, not when(True)",
+            "expected a branch entry such as when(...).halt(), not when(True)",
         ),
         (
             lambda flow, a: flow.step("b", input=_anything([1])),
-            "a mapping of names to values is wanted, not [1]",
+            "expected a mapping of names to values, not [1]",
         ),
         (
             lambda flow, a: flow.step("b", input={"x": _anything(a)}),
@@ -567,7 +567,7 @@ def test_a_mistake_is_said_by_the_call_that_makes_it(mistake: Mistake, message: 
         ),
         (
             lambda flow, a: flow.input("x", default=_anything(a.output)),
-            'no expression can stand here: <{"var": "steps.a.output"}>',
+            'an expression is not allowed here: <{"var": "steps.a.output"}>',
         ),
     ],
 )
@@ -583,7 +583,7 @@ def test_an_argument_of_the_wrong_kind_is_a_type_error(mistake: Mistake, message
     assert flow.to_dict() == before
 
 
-def test_what_only_the_whole_can_show_names_its_step() -> None:
+def test_a_problem_of_the_whole_document_names_its_step() -> None:
     child = WorkflowBuilder()
     child.step("inner", branch=[reset()])
     flow = WorkflowBuilder(concurrency={"key": op.vars("["), "limit": 1})
@@ -672,24 +672,24 @@ def test_steps_go_where_the_document_has_them() -> None:
         ("a: 1\na: 2", "flow.yaml:2:1: a: the key 'a' is written twice [duplicate_key]"),
     ],
 )
-def test_a_text_that_is_no_document_is_refused(text: str, message: str) -> None:
+def test_a_text_that_is_not_a_document_is_rejected(text: str, message: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         WorkflowBuilder.from_yaml(text, "flow.yaml")
 
     assert str(refused.value) == message
 
 
-def test_data_that_is_no_document_is_refused() -> None:
+def test_data_that_is_not_a_document_is_rejected() -> None:
     with pytest.raises(InvalidSpec, match="a value of type timedelta is not JSON"):
         WorkflowBuilder.from_document({"timeout": timedelta(1)})
 
 
-def test_nothing_can_be_added_to_what_is_no_collection() -> None:
+def test_nothing_can_be_added_to_what_is_not_a_collection() -> None:
     flow = WorkflowBuilder.from_document({"steps": "wrong", "inputs": 3})
 
-    with pytest.raises(InvalidSpec, match="steps: is a text: nothing can be added to it"):
+    with pytest.raises(InvalidSpec, match="steps: is a string, so nothing can be added to it"):
         flow.step("a")
-    with pytest.raises(InvalidSpec, match="inputs: is the number 3: nothing can be added to it"):
+    with pytest.raises(InvalidSpec, match="inputs: is the number 3, so nothing can be added to it"):
         flow.input("a")
 
 
@@ -698,7 +698,7 @@ def test_a_step_that_is_not_there_is_a_key_error() -> None:
         order()["chek"]
 
 
-def test_what_was_given_and_what_was_taken_do_not_change_the_workflow() -> None:
+def test_arguments_and_results_are_copies() -> None:
     given = {"x": [1]}
     flow = WorkflowBuilder()
     flow.step("a", input=given)
@@ -727,7 +727,9 @@ def executors() -> dict[str, Callable[[dict[str, Any]], Any]]:
 
 
 def run(flow: WorkflowBuilder, inputs: dict[str, Any] | None = None, **signals: Any) -> Workflow:
-    minutes = count(1_800_000_000_000, 60_000)  # a minute passes whenever somebody looks: nobody waits
+    minutes = count(
+        1_800_000_000_000, 60_000
+    )  # each reading of the clock is a minute later, so no test waits
     backend = Backend(executors(), poll_interval=0.001, clock=lambda: next(minutes))
     workflow = Workflow.from_dict(flow.to_dict(), backend, inputs)
     for name, payload in signals.items():

@@ -1,4 +1,4 @@
-"""The page on the builder does what it says: every block of it is run, and compared with what follows it."""
+"""Every block of the page on the builder runs, and its result matches the block that follows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def test_an_example_does_what_the_page_says(example: Example) -> None:
 
 
 def _compare_the_end(flow: WorkflowBuilder, shown: dict[str, Any]) -> None:
-    minutes = count(1_800_000_000_000, 60_000)  # a minute passes whenever somebody looks: nobody waits
+    minutes = count(
+        1_800_000_000_000, 60_000
+    )  # each reading of the clock is a minute later, so no test waits
     backend = Backend(_executors(), poll_interval=0.001, clock=lambda: next(minutes))
     workflow = Workflow.from_dict(flow.to_dict(), backend, shown.pop("inputs", None))
     for name, payload in shown.pop("signals", []):

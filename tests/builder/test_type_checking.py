@@ -1,4 +1,4 @@
-"""What a type checker says to a user of the builder, in a project of their own."""
+"""The errors that a type checker reports to a user of the builder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is built: its YAML is read as the same document, and a builder of that document gives it back."""
+"""The YAML of every built workflow is read as the same document, and a builder of it writes the same YAML."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ KEYS: st.SearchStrategy[Any] = st.sampled_from(["x", "y z", "default", 0, 7, "on
 
 
 def is_plain(value: Any) -> bool:
-    """Whether data can stand in an expression without being taken for one."""
+    """Whether data can be part of an expression without being read as one."""
     if isinstance(value, dict):
         return len(value) != 1 and all(map(is_plain, value.values()))
     return all(map(is_plain, value)) if isinstance(value, list) else True

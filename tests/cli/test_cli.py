@@ -1,10 +1,11 @@
-"""What the commands read and print, without any process or server of their own."""
+"""What the commands read and print, without processes and servers."""
 
 from __future__ import annotations
 
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,8 +34,8 @@ from orchestrator.cli import main
 from orchestrator.cli.commands.start import is_file
 from orchestrator.cli.errors import EXIT_CODES, explain_error
 from orchestrator.cli.options import Target, mask_password, read_spec
-from orchestrator.cli.output import report
-from orchestrator.cli.output.progress import LiveProgress, PlainProgress
+from orchestrator.cli.output import formatting, report
+from orchestrator.cli.output.progress import PlainProgress, open_progress
 from orchestrator.cli.startup import RepeatedOutageFilter, durability_warnings
 from orchestrator.embedded import ChildEnded, find_redis_server
 from orchestrator.logs import TextFormatter
@@ -66,7 +67,7 @@ def record(status: WorkflowStatus = WorkflowStatus.COMPLETE, **changes: Any) -> 
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = "{'importlib.metadata', 'orjson', 'pydantic', 'redis', 'rq', 'yaml'}"
+    heavy = "{'importlib.metadata', 'orjson', 'pydantic', 'redis', 'rich', 'rq', 'yaml'}"
     program = f"""
 import sys
 from orchestrator.cli import main
@@ -79,40 +80,118 @@ sys.exit(", ".join({heavy} & set(sys.modules)) or 0)
     assert run.returncode == 0, f"loaded for --help: {run.stderr}"
 
 
-def test_every_command_is_listed_and_explains_itself() -> None:
-    said = orchestrator("--help").output
+def all_commands() -> dict[str, click.Command]:
+    """Every command and subcommand, by its words."""
+    groups = {name: one for name, one in main.commands.items() if isinstance(one, click.Group)}
+    below = {f"{name} {sub}": one for name, group in groups.items() for sub, one in group.commands.items()}
+    return {**main.commands, **below}
 
-    for name, command in main.commands.items():
-        assert (f"\n  {name} " in said) is not command.hidden
+
+def test_every_command_is_listed_and_has_help() -> None:
+    listed = orchestrator("--help").output
+
+    for name in main.commands:
+        assert f"\n  {name} " in listed
         shown = orchestrator(name, "--help")
         assert shown.exit_code == 0
         assert "--lifeline" not in shown.output
 
 
+def test_help_has_headings_in_order() -> None:
+    listed = orchestrator("--help").output
+
+    assert re.findall(r"^(\w.*):$", listed, re.M) == [
+        "Options",
+        "Run and start",
+        "Watch and inspect",
+        "Control executions",
+        "Workflows and schedules",
+        "Operate",
+        "Authoring",
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "dead-letters", "workflows", "schedules"])
+def test_no_summary_is_cut(name: str) -> None:
+    assert "..." not in orchestrator(*name.split(), "--help").output.partition("\n\n")[2]
+
+
+def test_every_summary_is_one_short_sentence() -> None:
+    for name, command in all_commands().items():
+        summary = command.get_short_help_str(1_000)
+        assert summary, name
+        assert len(summary) <= 60, f"{name}: {summary}"
+        assert summary[0].isupper(), f"{name}: {summary}"
+
+
+def test_every_option_has_help() -> None:
+    for name, command in all_commands().items():
+        options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+        assert not [(name, one.name) for one in options if not one.help]
+
+
+OLD_NAMES = {
+    "dead": "dead-letters",
+    "definitions": "workflows",
+    "hold": "hold-step",
+    "release": "release-step",
+    "rerun": "rerun-steps",
+    "status": "show",
+    "verify": "check-consistency",
+    "why": "explain",
+}
+
+
+def test_an_old_name_is_a_hidden_alias() -> None:
+    listed = orchestrator("--help").output
+
+    assert main.aliases == OLD_NAMES
+    for old, new in OLD_NAMES.items():
+        assert f"\n  {old} " not in listed
+        assert orchestrator(old, "--help").output == orchestrator(new, "--help").output
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_hint_of_an_old_name_is_for_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return is_terminal
+
+    errors, output = Stream(), Stream()
+    monkeypatch.setattr(sys, "stderr", errors)
+    monkeypatch.setattr(sys, "stdout", output)
+
+    main(["dead", "--help"], prog_name="orchestrator", standalone_mode=False)
+
+    assert "Usage: orchestrator dead-letters" in output.getvalue()
+    hint = "hint: `orchestrator dead` is now `orchestrator dead-letters`\n"
+    assert errors.getvalue() == (hint if is_terminal else "")
+
+
 WITHOUT_JSON = {
     "schema": "it prints JSON",
     "payload": "it prints JSON",
-    "dead": "its commands have it",
+    "dead-letters": "its commands have it",
     "completion": "it prints a script",
     "coordinator": "it serves",
     "worker": "it serves",
 }
 
 
-def test_every_command_speaks_json() -> None:
-    groups = {name: one for name, one in main.commands.items() if isinstance(one, click.Group)}
-    below = {f"{name} {sub}": one for name, group in groups.items() for sub, one in group.commands.items()}
-    commands = {**main.commands, **below}
-    silent = {name for name, one in commands.items() if all(p.name != "as_json" for p in one.params)}
+def test_every_command_has_json_output() -> None:
+    commands = all_commands()
+    without = {name for name, one in commands.items() if all(p.name != "as_json" for p in one.params)}
 
-    assert silent == set(WITHOUT_JSON)
-    assert set(below) >= {"dead list", "definitions remove", "schedules pause"}
+    assert without == set(WITHOUT_JSON)
+    assert set(commands) >= {"dead-letters list", "workflows remove", "schedules pause"}
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--idempotency-window", "1h"], "--idempotency-window belongs to an --idempotency-root"),
+        (["--idempotency-window", "1h"], "--idempotency-window needs an --idempotency-root"),
         (["--idempotency-root", "r", "--idempotency-window", "soon"], "must be whole seconds"),
     ],
 )
@@ -123,7 +202,7 @@ def test_a_wrong_window_is_wrong_usage(words: list[str], complaint: str) -> None
     assert complaint in found.output
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert orchestrator("--version").output.startswith("orchestrator 0.")
 
 
@@ -217,7 +296,7 @@ def test_a_wrong_variable_is_named() -> None:
     ("word", "means_file"),
     [("order", False), ("order.yaml", True), ("./order", True), ("a.json", True), ("-", True)],
 )
-def test_what_looks_like_a_file_is_one(word: str, means_file: bool) -> None:
+def test_an_argument_that_looks_like_a_file_is_one(word: str, means_file: bool) -> None:
     assert is_file(word) is means_file
 
 
@@ -231,7 +310,7 @@ def test_a_queue_is_named_without_the_prefix() -> None:
     result = orchestrator("worker", "orchestrator.default")
 
     assert result.exit_code == 2
-    assert "say 'default'" in result.output
+    assert "write 'default'" in result.output
     assert orchestrator("worker", "two words").exit_code == 2
 
 
@@ -266,7 +345,7 @@ def test_a_document_without_a_name_cannot_be_registered_without_one(tmp_path: Pa
     assert "--name" in result.output
 
 
-def test_inputs_that_the_workflow_refuses_end_a_run_before_it_starts(tmp_path: Path) -> None:
+def test_inputs_that_the_workflow_rejects_end_a_run_before_it_starts(tmp_path: Path) -> None:
     (tmp_path / "w.yaml").write_text("inputs: {sku: {type: string, required: true}}\nsteps: []")
 
     result = orchestrator("run", "w.yaml")
@@ -278,7 +357,7 @@ def test_inputs_that_the_workflow_refuses_end_a_run_before_it_starts(tmp_path: P
 # ---- validate
 
 
-def test_validate_tells_all_problems_of_all_files(tmp_path: Path) -> None:
+def test_validate_lists_all_problems_of_all_files(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text("steps: [{op: a}]")
     (tmp_path / "bad.yaml").write_text("steps:\n  - {op: a, depends_on: [c]}\n  - {id: b, opp: d}\n")
 
@@ -305,7 +384,7 @@ def test_validate_shows_warnings_and_still_calls_the_file_valid(tmp_path: Path) 
     assert "w.yaml: valid, 1 step" in result.output
 
 
-def test_validate_speaks_json(tmp_path: Path) -> None:
+def test_validate_has_json_output(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text("name: w\nsteps: [{op: a}]")
     (tmp_path / "bad.yaml").write_text("steps: 3")
 
@@ -340,18 +419,18 @@ def test_warnings_of_a_spec_that_is_started_go_to_the_standard_error(
             2,
             "w.yaml:steps: must be a list",
         ),
-        (StartRejected("no workflow is registered as 'x'"), 2, "refused: no workflow"),
+        (StartRejected("no workflow is registered as 'x'"), 2, "rejected: no workflow"),
         (RecordNotFound("x"), 2, "no execution has the id 'x'"),
         (Unavailable("Redis: refused"), 1, "cannot use Redis at redis://localhost:6379/0: refused"),
         (StoreError("the spec is gone"), 1, "the spec is gone"),
-        (Busy(5, 4), 7, "busy: 5 starts wait for coordinators, and no more than 4 may"),
-        (ChildEnded("worker 1", 2, "no module"), 2, "worker 1 has ended (exit code 2): no module"),
-        (ChildEnded("coordinator", 1, ""), 1, "without a word"),
+        (Busy(5, 4), 7, "busy: 5 starts wait for coordinators, and the limit is 4"),
+        (ChildEnded("worker 1", 2, "no module"), 2, "worker 1 exited with code 2: no module"),
+        (ChildEnded("coordinator", 1, ""), 1, "it printed nothing"),
         (redis.exceptions.ConnectionError("gone"), 1, "cannot use Redis at"),
-        (redis.exceptions.ResponseError("NOPERM"), 1, "refused a command: NOPERM"),
+        (redis.exceptions.ResponseError("NOPERM"), 1, "rejected a command: NOPERM"),
     ],
 )
-def test_a_failure_has_words_and_a_code(error: Exception, code: int, words: str) -> None:
+def test_a_failure_has_a_message_and_an_exit_code(error: Exception, code: int, words: str) -> None:
     failure = explain_error(error, Target())
 
     assert failure is not None
@@ -363,14 +442,14 @@ def test_a_defect_keeps_its_traceback() -> None:
     assert explain_error(ZeroDivisionError(), Target()) is None
 
 
-def test_every_end_has_its_exit_code() -> None:
+def test_every_final_status_has_an_exit_code() -> None:
     assert EXIT_CODES == {"complete": 0, "halted": 3, "failed": 4, "cancelled": 5}
 
 
 # ---- reports
 
 
-def test_a_report_in_json_has_all_that_is_promised() -> None:
+def test_a_report_in_json_has_all_fields() -> None:
     failed = StepRecord(StepStatus.FAILED, 2, 3, output={"ok": False}, error={"kind": "exception"})
     told = json.loads(
         report.as_json(record(WorkflowStatus.FAILED, error={"kind": "exception"}, state={"a": 1}))
@@ -392,7 +471,7 @@ def test_a_report_in_json_has_all_that_is_promised() -> None:
     }
 
 
-def test_a_summary_tells_how_it_went() -> None:
+def test_a_summary_has_the_status_the_steps_and_the_error() -> None:
     made = record(
         WorkflowStatus.FAILED, ended_at="2026-01-01T00:01:05.000Z", error={"message": "no\nmore", "type": "E"}
     )
@@ -423,9 +502,9 @@ def test_a_summary_of_a_large_workflow_stays_short() -> None:
     assert "and 450 more" in told
 
 
-@pytest.mark.parametrize(("taken", "told"), [(0.0123, "12 ms"), (1.26, "1.3 s"), (125.4, "2 m 5 s")])
-def test_times_are_told_as_people_do(taken: float, told: str) -> None:
-    assert report.format_duration(taken) == told
+@pytest.mark.parametrize(("duration_s", "text"), [(0.0123, "12 ms"), (1.26, "1.3 s"), (125.4, "2 m 5 s")])
+def test_a_duration_has_a_readable_unit(duration_s: float, text: str) -> None:
+    assert formatting.format_duration(duration_s) == text
 
 
 # ---- progress
@@ -444,7 +523,7 @@ HISTORY: list[dict[str, Any]] = [
 ]
 
 
-def test_plain_progress_tells_each_transition_once() -> None:
+def test_plain_progress_prints_each_transition_once() -> None:
     stream = io.StringIO()
     progress = PlainProgress(stream)
 
@@ -458,47 +537,72 @@ def test_plain_progress_tells_each_transition_once() -> None:
     ]
 
 
-def test_live_progress_writes_over_what_it_wrote_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("LINES", "40")
-    stream = io.StringIO()
-    progress = LiveProgress(stream)
-    going = record(WorkflowStatus.IN_PROGRESS)
-
-    progress.show(going, [])
-    going.steps["check"] = StepRecord(StepStatus.COMPLETE)
-    progress.show(going, [])
-    progress.print_text("hello", "worker 1")
-    progress.show(record(WorkflowStatus.COMPLETE), [])
-
-    assert "ship" in stream.getvalue()
-    assert screen(stream.getvalue()) == ["worker 1: hello"]
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
-def test_live_progress_shows_what_moves_when_there_are_more_steps_than_lines(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("LINES", "10")
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    for name, value in {"COLUMNS": "60", "LINES": "10", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    return Terminal()
+
+
+def test_live_progress_redraws_in_place_and_leaves_only_printed_lines(terminal: Terminal) -> None:
+    running = record(WorkflowStatus.IN_PROGRESS)
+
+    with open_progress(terminal) as progress:
+        progress.show(running, [])
+        running.steps["check"] = StepRecord(StepStatus.COMPLETE)
+        progress.show(running, [])
+        progress.print_text("hello", "worker 1")
+        progress.show(record(WorkflowStatus.COMPLETE), [])
+        progress.print_text("[red]bye\x1b[2J")
+
+    assert "ship" in terminal.getvalue()
+    assert "1 of 2 steps" in terminal.getvalue()
+    assert screen(terminal.getvalue()) == ["worker 1: hello", "[red]bye\\x1b[2J"]
+
+
+def test_live_progress_shows_active_steps_when_there_are_more_steps_than_lines(terminal: Terminal) -> None:
     spec = check_spec({"steps": [{"op": f"s{n}"} for n in range(100)]})
     made = WorkflowRecord(spec, "x" * 80, {}, "2026-01-01T00:00:00.000Z", WorkflowStatus.IN_PROGRESS)
     made.steps["s77"] = StepRecord(StepStatus.IN_PROGRESS)
-    stream = io.StringIO()
 
-    LiveProgress(stream).show(made, [])
+    with open_progress(terminal) as progress:
+        progress.show(made, [])
+        lines = screen(terminal.getvalue())
 
-    title, only = screen(stream.getvalue())
-    assert len(title) < 60
-    assert click.unstyle(only) == "  s77  in progress"
+    assert len(lines) < 10
+    assert max(map(len, lines)) <= 60
+    assert "s77" in [line.split()[0] for line in lines]
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_without_a_terminal_that_redraws_progress_is_lines(
+    monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    monkeypatch.setenv("TERM", term)
+
+    with open_progress(Terminal() if term == "dumb" else io.StringIO()) as progress:
+        assert isinstance(progress, PlainProgress)
 
 
 def screen(written: str) -> list[str]:
-    """What a terminal shows after all that."""
-    lines: list[str] = []
-    for part in written.replace("\x1b[1A\x1b[2K", "\0").split("\n"):
-        lines = lines[: len(lines) - part.count("\0")]
-        lines.append(part.replace("\0", ""))
-    return lines[:-1]
+    """The lines on a terminal after all that was written to it, without colours."""
+    lines, row = [""], 0
+    for code, text in re.findall(r"\x1b\[([?0-9;]*[A-Za-z])|([^\x1b])", written):
+        if code.endswith("A"):
+            row -= int(code[:-1])
+        elif code.endswith("K"):
+            lines[row] = ""
+        elif text == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif text and text != "\r":
+            lines[row] += text
+    return [line.rstrip() for line in lines if line.rstrip()]
 
 
 # ---- services
@@ -517,11 +621,11 @@ class Info:
         return self._answers[section]
 
 
-def test_a_redis_that_keeps_everything_gets_no_warning() -> None:
+def test_a_durable_redis_gets_no_warning() -> None:
     assert durability_warnings(Info(1, "noeviction")) == []  # type: ignore[arg-type]
 
 
-def test_a_redis_that_may_lose_workflows_is_warned_about_with_what_to_do() -> None:
+def test_a_redis_that_may_lose_workflows_gets_warnings_with_advice() -> None:
     aof, eviction = durability_warnings(Info(0, "allkeys-lru"))  # type: ignore[arg-type]
 
     assert "--appendonly yes" in aof
@@ -556,7 +660,7 @@ def test_an_outage_is_logged_once_and_in_one_line(rq_log: tuple[logging.Logger, 
         log.error("Worker %s: found an unhandled exception, quitting...", "w", exc_info=True)
 
     (line,) = stream.getvalue().splitlines()
-    assert line.startswith("WARNING Redis is away, waiting for it: ")
+    assert line.startswith("WARNING Redis is unavailable; retrying: ")
 
 
 def test_other_errors_are_logged_as_they_are(rq_log: tuple[logging.Logger, io.StringIO]) -> None:
@@ -590,7 +694,7 @@ def test_the_redis_server_on_the_path_is_taken(tmp_path: Path, monkeypatch: pyte
     assert find_redis_server() == binary
 
 
-def test_one_that_is_too_old_gives_way_to_the_one_in_the_wheel(
+def test_a_redis_server_that_is_too_old_is_replaced_by_the_one_in_the_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_server(tmp_path / "bin", "6.0.16")

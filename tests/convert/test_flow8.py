@@ -11,7 +11,7 @@ from orchestrator.application.expressions.evaluation import evaluate
 from orchestrator.application.spec.validation import load_spec
 from orchestrator.convert import ConversionResult, convert
 from orchestrator.convert.cel import CelTranslator, convert_expression
-from orchestrator.convert.flow8_values import duration
+from orchestrator.convert.flow8_values import convert_duration
 from orchestrator.convert.notes import CannotConvert
 
 
@@ -27,7 +27,7 @@ def flowlet(**keys: Any) -> ConversionResult:
 
 
 def step(**keys: Any) -> dict[str, Any]:
-    """What these keys of a flowlet come to, when there is nothing to tell."""
+    """Convert a flowlet with these keys, without notes, and return its step."""
     made = flowlet(**keys)
     assert made.notes == ()
     [found] = made.document["steps"]
@@ -101,24 +101,24 @@ def test_an_expression_becomes_one_of_the_same_value(text: str, expected: Any, v
         ("", "the expression is empty"),
         ("input.n >", "expected a value, found the end"),
         ("input.n = 5", "expected the end, found ="),
-        ("output.x == 1", "there is no variable output here"),
-        ("kv == 1", "there is no variable kv here"),
-        ("kv[0] == 1", "there is no variable kv here"),
-        ("timestamp.now().minute == 1", "a text has no 'minute'"),
-        ("unknown(input.n)", "this call of a function has no equal"),
-        ("input.name.lower()", "this call of a function has no equal"),
-        ("len(a=1)", "named arguments have no equal"),
+        ("output.x == 1", "the variable output does not exist here"),
+        ("kv == 1", "the variable kv does not exist here"),
+        ("kv[0] == 1", "the variable kv does not exist here"),
+        ("timestamp.now().minute == 1", "a string has no 'minute'"),
+        ("unknown(input.n)", "this function call has no equivalent"),
+        ("input.name.lower()", "this function call has no equivalent"),
+        ("len(a=1)", "expected ,, found ="),
         ("input.n > 3 ? 1", "expected :, found the end"),
         ("input.emails | length", "expected the end, found |"),
-        ("'a' * 3", "* of a text has no equal"),
-        ("kv['a.b'].y[3]", "[3] of something computed"),
+        ("'a' * 3", "* of a string has no equivalent"),
+        ("kv['a.b'].y[3]", "[3] of a computed value"),
     ],
 )
-def test_an_expression_without_an_equal_is_refused(text: str, reason: str) -> None:
-    with pytest.raises(CannotConvert) as refusal:
+def test_an_expression_without_an_equivalent_is_rejected(text: str, reason: str) -> None:
+    with pytest.raises(CannotConvert) as error:
         convert_expression(text, CelTranslator())
 
-    assert reason in str(refusal.value)
+    assert reason in str(error.value)
 
 
 # ---- Go
@@ -143,13 +143,13 @@ def test_an_expression_without_an_equal_is_refused(text: str, reason: str) -> No
     ],
 )
 def test_a_duration_of_go_becomes_one_of_ours(written: Any, ours: str | None) -> None:
-    assert duration(written) == ours
+    assert convert_duration(written) == ours
 
 
 @pytest.mark.parametrize("written", ["soon", "5", -1, True, [1], "1.s", "9" * 200 + "s"])
-def test_what_is_no_duration_is_refused(written: Any) -> None:
+def test_what_is_not_a_duration_is_rejected(written: Any) -> None:
     with pytest.raises(CannotConvert):
-        duration(written)
+        convert_duration(written)
 
 
 # ---- flowlets
@@ -235,7 +235,7 @@ def test_layers_may_hold_flowlets() -> None:
     assert [note.path for note in made.notes] == ["Flow.Layers[1].Flowlets[0].Colour"]
 
 
-def test_a_record_of_a_play_gives_its_steps_and_not_what_happened() -> None:
+def test_a_record_of_a_play_gives_its_steps_without_its_history() -> None:
     made = converted(
         {
             "FlowID": "f",
@@ -279,7 +279,7 @@ def test_the_same_name_twice_gives_two_ids() -> None:
     ]
 
 
-def test_an_order_is_kept_and_is_no_dependency() -> None:
+def test_an_order_is_kept_and_is_not_a_dependency() -> None:
     made = converted(
         {"Flowlets": [{"Name": name, "ModuleRef": "m", "Order": n} for name, n in (("b", 2), ("a", 1))]}
     )
@@ -287,10 +287,10 @@ def test_an_order_is_kept_and_is_no_dependency() -> None:
     assert made.document["steps"] == [{"id": "a", "fn": "m"}, {"id": "b", "fn": "m"}]
     [note] = made.notes
     assert (note.path, note.kind) == ("Flowlets", "changed")
-    assert "Order is no dependency" in note.message
+    assert "Order is not a dependency" in note.message
 
 
-def test_how_a_flowlet_behaves() -> None:
+def test_retries_timeouts_and_policies_are_converted() -> None:
     policy = {
         "MaxRetries": 3,
         "InitialDelayMs": 1000.0,
@@ -343,40 +343,46 @@ def test_what_go_leaves_at_zero_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "expected"),
     [
-        ({"Timeout": "soon"}, 'Timeout: is no duration: nanoseconds, or a text such as "5m0s"; the default'),
-        ({"OnError": "ignore"}, "OnError: is none of continue, fail and skip; fail"),
-        ({"ComponentConfigIds": {"ai": "x"}}, "ComponentConfigIds: components have no equal"),
-        ({"Retry": {"MaxRetries": 1, "Forever": True}}, "Retry.Forever: has no equal; left out"),
-        ({"Colour": "red"}, "Colour: has no equal; left out"),
-        ({"Filters": {"Operator": "XOR", "Filters": []}}, "Filters.Operator: is neither AND nor OR; AND"),
-        ({"Filters": {"Mode": "x", "Filters": []}}, "Filters.Mode: has no equal; left out"),
-        ({"Filters": [{"Expression": "true", "Mode": 1}]}, "Filters[0].Mode: has no equal; left out"),
+        (
+            {"Timeout": "soon"},
+            'Timeout: is not a duration: write nanoseconds, or a text such as "5m0s"; the default',
+        ),
+        ({"OnError": "ignore"}, "OnError: is not continue, fail or skip; fail is used"),
+        ({"ComponentConfigIds": {"ai": "x"}}, "ComponentConfigIds: components have no equivalent"),
+        ({"Retry": {"MaxRetries": 1, "Forever": True}}, "Retry.Forever: has no equivalent; left out"),
+        ({"Colour": "red"}, "Colour: has no equivalent; left out"),
+        (
+            {"Filters": {"Operator": "XOR", "Filters": []}},
+            "Filters.Operator: is neither AND nor OR; AND is used",
+        ),
+        ({"Filters": {"Mode": "x", "Filters": []}}, "Filters.Mode: has no equivalent; left out"),
+        ({"Filters": [{"Expression": "true", "Mode": 1}]}, "Filters[0].Mode: has no equivalent; left out"),
         ({"InputMapping": {"x": "kv['a'"}}, "InputMapping.x: this looks like an expression"),
         ({"InputMapping": {"x": "{{ .Input.x }}"}}, "InputMapping.x: this looks like an expression"),
     ],
 )
-def test_what_has_no_equal_is_told(keys: dict[str, Any], told: str) -> None:
+def test_what_has_no_equivalent_gets_a_note(keys: dict[str, Any], expected: str) -> None:
     made = flowlet(**keys)
 
     [note] = made.notes
-    assert str(note).startswith(f"Flowlets[0].{told}")
+    assert str(note).startswith(f"Flowlets[0].{expected}")
     assert note.kind == "lost"
 
 
-def test_a_timeout_that_looks_like_milliseconds_is_told() -> None:
+def test_a_timeout_that_looks_like_milliseconds_gets_a_note() -> None:
     made = flowlet(Timeout=30_000)
 
     [note] = made.notes
     assert (str(note), note.kind) == (
-        "Flowlets[0].Timeout: a plain number is nanoseconds: this one is 1ms",
+        "Flowlets[0].Timeout: a plain number means nanoseconds: this one is 1ms",
         "changed",
     )
     assert flowlet(Timeout="30ms").notes == flowlet(Timeout=15 * 10**8).notes == ()
 
 
-def test_what_belongs_to_a_play_is_told() -> None:
+def test_what_belongs_to_a_play_gets_a_note() -> None:
     made = converted(
         {
             "Flowlets": [],
@@ -390,20 +396,20 @@ def test_what_belongs_to_a_play_is_told() -> None:
 
     assert made.document["webhook"] == {"url": "https://example.org/hook"}
     assert [str(note) for note in made.notes] == [
-        "IdempotencyRoot: belongs to the start of an execution: its idempotency_root; left out",
-        "FlowGroupID: belongs to the start of an execution: its group; left out",
-        "GlobalKV: has no equal: give these values as inputs of the start; left out",
-        "Colour: has no equal; left out",
+        "IdempotencyRoot: pass this as idempotency_root when you start an execution; left out",
+        "FlowGroupID: pass this as group when you start an execution; left out",
+        "GlobalKV: has no equivalent: pass these values as inputs when you start an execution; left out",
+        "Colour: has no equivalent; left out",
     ]
 
 
-def test_flowlets_that_are_no_list_are_told() -> None:
+def test_flowlets_that_are_not_a_list_get_a_note() -> None:
     made = convert("Flowlets: 5")
 
     assert [note.path for note in made.notes] == ["Flowlets"]
 
 
-def test_a_step_that_is_nothing_is_told_by_the_check() -> None:
+def test_a_step_that_is_not_a_mapping_gets_a_note_from_the_check() -> None:
     made = convert("Flowlets: [text]")
 
     assert [note.path for note in made.notes] == ["steps[0]"]
@@ -434,7 +440,7 @@ def test_inputs_are_data_with_expressions() -> None:
     }
 
 
-def test_an_input_that_cannot_be_converted_stays_the_text_it_is() -> None:
+def test_an_input_that_cannot_be_converted_stays_plain_text() -> None:
     made = flowlet(InputMapping={"x": "input.a.shout()"})
 
     assert made.document["steps"][0]["input"] == {"x": {"$literal": "input.a.shout()"}}
@@ -478,10 +484,10 @@ def test_a_filter_that_cannot_be_converted_holds_the_step_back(expression: Any) 
     assert filters == {"expression": False, "x-expression": expression}
     [note] = made.notes
     assert note.path.startswith("Flowlets[0].Filters.Filters[0]")
-    assert (note.kind, "false, so that the step does not run" in note.instead) == ("lost", True)
+    assert (note.kind, "replaced with false: the step does not run" in note.instead) == ("lost", True)
 
 
-def test_the_input_in_a_filter_is_that_of_the_step_before_that_of_the_play() -> None:
+def test_the_input_in_a_filter_means_the_step_before_the_play() -> None:
     made = flowlet(
         InputMapping={"mails": "kv['mails']", "n": "input.n"},
         Filters=["len(input.mails) > 0 && input.n > 1 && input.other == 'x'"],
@@ -496,11 +502,11 @@ def test_the_input_in_a_filter_is_that_of_the_step_before_that_of_the_play() -> 
         ]
     }
     [note] = made.notes
-    assert (note.kind, "input.mails is taken for" in note.message) == ("changed", True)
+    assert (note.kind, "input.mails is read from" in note.message) == ("changed", True)
 
 
-def test_the_hour_of_the_day_is_told_to_be_that_of_utc() -> None:
+def test_the_hour_of_the_day_gets_a_note_about_utc() -> None:
     made = flowlet(Filters=["timestamp.now().hour >= 9"])
 
     [note] = made.notes
-    assert (note.kind, note.message) == ("changed", "the hour is that of UTC here")
+    assert (note.kind, note.message) == ("changed", "the hour is in UTC here")

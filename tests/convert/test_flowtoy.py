@@ -19,7 +19,7 @@ def converted(text: str) -> ConversionResult:
 
 
 def step(text: str, n: int = -1) -> dict[str, Any]:
-    """The last step of the conversion of a flow, which has nothing to tell."""
+    """Convert a flow without notes and return its last step."""
     made = converted(text)
     assert made.notes == ()
     found: dict[str, Any] = made.document["steps"][n]
@@ -57,7 +57,7 @@ x-owner: ada
     }
 
 
-def test_a_name_that_is_no_id_is_kept_and_every_reference_follows() -> None:
+def test_a_name_that_is_not_an_id_is_kept_and_every_reference_follows() -> None:
     made = converted("""
 flow:
   - {name: fetch users!, source: {type: slack}}
@@ -95,45 +95,45 @@ flow: [{name: a, source: {type: slack}, timeout: 30s, retry: 2, description: tex
 
 
 @pytest.mark.parametrize(
-    ("flow", "steps", "told"),
+    ("flow", "steps", "expected"),
     [
         ("[{source: {type: a}}]", [], "lost flow[0]: flowtoy does not run a step without a name; left out"),
         ("[text]", [], "lost flow[0]: flowtoy does not run a step without a name; left out"),
         (
             "[{name: a, source: {type: x}}, {name: a, source: {type: y}}]",
             [{"id": "a", "source": {"type": "y"}}],
-            "lost flow[0]: flowtoy runs only the last step of the name 'a'; left out",
+            "lost flow[0]: flowtoy runs only the last step with the name 'a'; left out",
         ),
         (
             "[{name: a, source: {type: x}, colour: red}]",
             [{"id": "a", "source": {"type": "x"}}],
-            "lost flow[0].colour: flowtoy ignores this; left out",
+            "lost flow[0].colour: flowtoy ignores this key; left out",
         ),
         (
             "[{name: a, source: {type: x}, depends_on: b}]",
             [{"id": "a", "source": {"type": "x"}}],
-            "lost flow[0].depends_on: flowtoy ignores this; left out",
+            "lost flow[0].depends_on: flowtoy ignores this key; left out",
         ),
         (
             "[{name: a, source: {type: x}, on_error: ignore}]",
             [{"id": "a", "source": {"type": "x"}, "on_error": "fail"}],
-            "lost flow[0].on_error: is none of fail, skip and continue, so flowtoy takes it for fail; fail",
+            "lost flow[0].on_error: is not fail, skip or continue, so flowtoy uses fail; fail is used",
         ),
         (
             "[{name: a, id: b, source: {type: x}}]",
             [{"id": "a", "source": {"type": "x"}}],
-            "lost flow[0].id: flowtoy ignores this; left out",
+            "lost flow[0].id: flowtoy ignores this key; left out",
         ),
     ],
 )
-def test_what_flowtoy_ignores_is_told(flow: str, steps: list[Any], told: str) -> None:
+def test_what_flowtoy_ignores_gets_a_note(flow: str, steps: list[Any], expected: str) -> None:
     made = converted(f"flow: {flow}")
 
     assert made.document == {"steps": steps}
-    assert lines(made) == [told]
+    assert lines(made) == [expected]
 
 
-def test_settings_that_nobody_knows_are_told() -> None:
+def test_unknown_settings_get_notes() -> None:
     made = converted("flow: []\nrunner: {threads: 3}\ncolour: red\nsteps: []")
 
     assert made.document == {"steps": [], "runner": {}}
@@ -141,7 +141,7 @@ def test_settings_that_nobody_knows_are_told() -> None:
     assert not made.is_complete
 
 
-def test_a_flow_that_is_no_list_is_told() -> None:
+def test_a_flow_that_is_not_a_list_gets_a_note() -> None:
     made = convert("flow: 5", "flowtoy")
 
     assert [note.path for note in made.notes] == ["flow"]
@@ -200,13 +200,13 @@ def test_a_step_may_have_the_name_of_its_source() -> None:
     }
 
 
-def test_a_base_that_is_no_name_is_left_to_the_check() -> None:
+def test_a_base_that_is_not_a_name_is_left_to_the_check() -> None:
     made = convert("flow: [{name: a, source: {base: [b], override: {configuration: {x: 1}}}}]")
 
     assert [note.path for note in made.notes] == ["steps[0].source.base"]
 
 
-def test_an_override_that_flowtoy_does_not_merge_is_told() -> None:
+def test_an_override_that_flowtoy_does_not_merge_gets_a_note() -> None:
     made = converted("""
 sources: {api: {type: rest, configuration: {url: a, headers: {x: y}}}}
 flow: [{name: a, source: {base: api, override: {configuration: {url: b}}}}]
@@ -214,7 +214,7 @@ flow: [{name: a, source: {base: api, override: {configuration: {url: b}}}}]
 
     assert lines(made) == [
         "changed flow[0].source.override: flowtoy replaces the whole configuration of the base; "
-        "here they are merged; headers of the base stay"
+        "here the two are merged; kept from the base: headers"
     ]
 
 
@@ -222,13 +222,13 @@ flow: [{name: a, source: {base: api, override: {configuration: {url: b}}}}]
     ("template", "reason"),
     [
         ("{{ flows.a.x }}", "a configuration cannot read the outputs of steps"),
-        ("{{ sources.api.url }}", "only sources of the type env can be read here"),
-        ("{{ sources[0] }}", "only sources of the type env can be read here"),
-        ("{{ sources }}", "only sources of the type env can be read here"),
-        ("{{ json.url }}", "there is no variable json here"),
+        ("{{ sources.api.url }}", "only sources of type env can be read here"),
+        ("{{ sources[0] }}", "only sources of type env can be read here"),
+        ("{{ sources }}", "only sources of type env can be read here"),
+        ("{{ json.url }}", "the variable json does not exist here"),
     ],
 )
-def test_a_configuration_sees_the_environment_alone(template: str, reason: str) -> None:
+def test_a_configuration_reads_only_the_environment(template: str, reason: str) -> None:
     made = converted(f"""
 sources: {{api: {{type: rest, configuration: {{url: "{template}"}}}}}}
 flow: [{{name: a, source: api}}]
@@ -240,13 +240,13 @@ flow: [{{name: a, source: api}}]
     assert made.document["sources"]["api"]["configuration"]["url"] == {"$literal": template}
 
 
-def test_a_source_of_another_file_is_taken_for_one_of_the_environment() -> None:
+def test_a_source_of_another_file_is_assumed_to_be_the_environment() -> None:
     made = converted("flow: [{name: a, source: {type: x, configuration: {key: '{{ sources.auth.KEY }}'}}}]")
 
     assert made.document["steps"][0]["source"]["configuration"] == {"key": {"var": "sources.auth.KEY"}}
     assert made.document["sources"] == {"auth": {"type": "env", "configuration": {"vars": ["KEY"]}}}
     assert lines(made) == [
-        "changed sources.auth: is not in this document, and taken for a source of the type env"
+        "changed sources.auth: is not defined in this document, and is assumed to be a source of type env"
     ]
 
 
@@ -287,7 +287,7 @@ flow:
         '{type: parameter, value: "{{ flows.a.x }}"}',
     ],
 )
-def test_what_a_provider_gets_as_a_whole_is_the_payload(given: str) -> None:
+def test_a_single_value_for_a_provider_is_the_payload(given: str) -> None:
     made = converted(f"""
 flow:
   - {{name: a, source: {{type: slack}}}}
@@ -298,7 +298,7 @@ flow:
     _, second, third = made.document["steps"]
     assert second["input"] == {"payload": {"var": "steps.a.output.x"}}
     assert third["input"] == {"payload": 5}
-    [note] = made.notes  # told once
+    [note] = made.notes  # only once
     assert (note.path.startswith("flow[1].input"), note.kind) == (True, "changed")
 
 
@@ -309,14 +309,14 @@ def test_a_mapping_with_a_value_alone_is_a_mapping() -> None:
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
-        ("{% for x in flows.a.l %}{{ x }}{% endfor %}", "{% for %} has no equal"),
+        ("{% for x in flows.a.l %}{{ x }}{% endfor %}", "{% for %} has no equivalent"),
         ("{{ sources.env.KEY }}", "an input cannot read sources here"),
-        ("{{ steps.a.x }}", "there is no variable steps here"),
-        ("{{ flows[0] }}", "there is no variable flows here"),
-        ("{{ flows.a.x | nonsense }}", "the filter nonsense has no equal"),
+        ("{{ steps.a.x }}", "the variable steps does not exist here"),
+        ("{{ flows[0] }}", "the variable flows does not exist here"),
+        ("{{ flows.a.x | nonsense }}", "the filter nonsense has no equivalent"),
     ],
 )
-def test_what_cannot_be_converted_stays_the_text_it_is(template: str, reason: str) -> None:
+def test_what_cannot_be_converted_stays_plain_text(template: str, reason: str) -> None:
     made = converted(f"""
 flow:
   - {{name: a, source: {{type: slack}}}}
@@ -325,7 +325,7 @@ flow:
 
     assert made.document["steps"][1]["input"] == {"text": {"$literal": template}}
     [note] = made.notes
-    assert (note.path, note.instead, note.kind) == ("flow[1].input.text", "left as the text it is", "lost")
+    assert (note.path, note.instead, note.kind) == ("flow[1].input.text", "kept as plain text", "lost")
     assert reason in note.message
 
 
@@ -355,7 +355,7 @@ def test_all_flows_at_once_can_be_read() -> None:
     assert "on_error" not in found
 
 
-def test_a_template_inside_of_what_would_be_an_expression_is_told() -> None:
+def test_a_template_inside_what_would_be_an_expression_gets_a_note() -> None:
     made = converted("""
 flow: [{name: a, source: {type: slack}, input: {rule: {in: "{{ flows.b.x }}"}}}]
 """)
@@ -365,7 +365,7 @@ flow: [{name: a, source: {type: slack}, input: {rule: {in: "{{ flows.b.x }}"}}}]
     assert (note.path, note.kind) == ("flow[0].input.rule", "lost")
 
 
-def test_what_means_something_else_is_told_where_it_stands() -> None:
+def test_what_means_something_else_gets_a_note_at_its_path() -> None:
     made = converted("""
 flow:
   - {name: a, source: {type: slack}}
@@ -406,46 +406,45 @@ flow:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "output", "told"),
+    ("outputs", "output", "expected"),
     [
-        ("[{type: raw}]", None, "output[0]: flowtoy passes over an output without a name; left out"),
+        ("[{type: raw}]", None, "output[0]: flowtoy ignores an output without a name; left out"),
         (
             "[{name: x, type: xpath}]",
             {"x": {"var": "result"}},
-            "output[0].type: is none of raw, json and jmespath; the whole result is taken",
+            "output[0].type: is not raw, json or jmespath; the whole result is used",
         ),
         (
             '[{name: x, value: "{{ result.y }}"}]',
             {"x": {"var": "result"}},
-            "output[0].value: flowtoy uses it only with the type jmespath; the whole result is taken",
+            "output[0].value: flowtoy uses this only with type jmespath; the whole result is used",
         ),
         (
             "[{name: x, type: jmespath, value: 'max(a)'}]",
             {"x": {"var": "result"}},
             "output[0].value: this JMESPath cannot be converted: "
-            "the function max with these arguments has no equal; the whole result is taken",
+            "the function max with these arguments has no equivalent; the whole result is used",
         ),
         (
             "[{name: x, type: jmespath}]",
             {"x": {"var": "result"}},
-            "output[0].value: this JMESPath cannot be converted: "
-            "expected a value, found the end; the whole result is taken",
+            "output[0].value: this JMESPath cannot be converted: the path is empty; the whole result is used",
         ),
         (
             "{x: {var: result.y}}",
             {"x": {"var": "result.y"}},
-            "output: is no list, as flowtoy's outputs are; left as it is",
+            "output: is not a list, which flowtoy expects; kept unchanged",
         ),
     ],
 )
-def test_an_output_that_cannot_be_converted_is_told(outputs: str, output: Any, told: str) -> None:
+def test_an_output_that_cannot_be_converted_gets_a_note(outputs: str, output: Any, expected: str) -> None:
     made = converted(f"flow: [{{name: a, source: {{type: slack}}, output: {outputs}}}]")
 
     assert made.document["steps"][0].get("output") == output
-    assert lines(made) == [f"lost flow[0].{told}"]
+    assert lines(made) == [f"lost flow[0].{expected}"]
 
 
-def test_a_path_that_means_something_else_is_told() -> None:
+def test_a_path_that_means_something_else_gets_a_note() -> None:
     made = converted("""
 flow: [{name: a, source: {type: slack}, output: [{name: x, type: jmespath, value: "a[].b"}]}]
 """)
@@ -468,20 +467,20 @@ steps:
     assert made.document["steps"][1]["input"] == {"text": {"var": "steps.a.output.x"}}
 
 
-def test_a_result_that_is_not_valid_is_told() -> None:
+def test_a_result_that_is_not_valid_gets_a_note() -> None:
     made = convert("""
 flow:
-  - {name: a, source: {type: slack}, input: {x: "{{ flows.nobody.x }}"}, timeout: soon}
+  - {name: a, source: {type: slack}, input: {x: "{{ flows.missing.x }}"}, timeout: soon}
 """)
 
     assert [(note.path, note.kind) for note in made.notes] == [
         ("steps[0].input.x", "lost"),
         ("steps[0].timeout", "lost"),
     ]
-    assert "unknown step 'nobody'" in made.notes[0].message
+    assert "unknown step 'missing'" in made.notes[0].message
 
 
-def test_a_source_that_is_none_is_left_to_the_check() -> None:
+def test_a_source_that_is_not_a_source_is_left_to_the_check() -> None:
     made = convert("flow: [{name: a, source: 5}]")
 
     assert made.document == {"steps": [{"id": "a", "source": 5}]}
@@ -538,7 +537,7 @@ def test_a_converted_flow_runs_as_flowtoy_would_run_it() -> None:
     assert [note.kind for note in made.notes] == ["changed"]  # of the payload
 
 
-# ---- providers: what an executor of ours would refuse is converted, or told
+# ---- providers: what an executor would reject is converted, or gets a note
 
 
 def rest(configuration: str, step_: str = "", source: str = "api") -> ConversionResult:
@@ -550,7 +549,7 @@ flow: [{{name: a, source: {source}, {step_}}}]
 
 
 @pytest.mark.parametrize("source", ["api", "{base: api}", "{type: rest, configuration: {url: a}}", "rest"])
-def test_outputs_of_rest_read_the_content_of_an_answer(source: str) -> None:
+def test_outputs_of_rest_read_the_body_of_a_response(source: str) -> None:
     made = rest(
         "{url: a}", 'output: [{name: all}, {name: first, type: jmespath, value: "[0].id"}]', source=source
     )
@@ -596,22 +595,22 @@ def test_a_mapping_is_the_query_of_a_call_where_the_source_wants_a_parameter() -
 
     assert made.document["steps"][0]["input"] == {"query": {"user": 1}}
     assert lines(made) == [
-        "changed flow[0].input: each key is a parameter of its own here; "
+        "changed flow[0].input: each key becomes a parameter here; "
         "flowtoy sends the keys without their values"
     ]
 
 
-def test_what_a_call_does_not_send_is_told() -> None:
+def test_what_a_call_does_not_send_gets_a_note() -> None:
     made = rest("{}", "input: {url: a, user: 1}")
     text = rest("{url: a}", "input: text")
 
     assert made.document["steps"][0]["input"] == {"url": "a"}
     assert lines(made) == [
-        "lost flow[0].input.user: flowtoy sends this nowhere: the source has no input_mode; left out"
+        "lost flow[0].input.user: flowtoy does not send this: the source has no input_mode; left out"
     ]
     assert "input" not in text.document["steps"][0]
     assert lines(text) == [
-        "lost flow[0].input: flowtoy sends this nowhere: the source has no input_mode; left out"
+        "lost flow[0].input: flowtoy does not send this: the source has no input_mode; left out"
     ]
 
 
@@ -646,7 +645,7 @@ def test_what_else_such_a_step_gives_stays_an_input() -> None:
     assert without.document["steps"][0]["source"] == "api"
 
 
-def test_a_url_that_is_computed_beside_headers_of_a_source_is_told() -> None:
+def test_a_url_that_is_computed_beside_headers_of_a_source_gets_a_note() -> None:
     made = converted("""
 sources: {api: {type: rest, configuration: {headers: {Accept: x}}}}
 flow:
@@ -656,11 +655,11 @@ flow:
 
     [note] = made.notes
     assert (note.path, note.kind) == ("flow[1].input.url", "lost")
-    assert "give it a base_url" in note.message
+    assert "give the source a base_url" in note.message
 
 
 def process(configuration: str, given: str) -> tuple[Any, list[str]]:
-    """What becomes of the input of a step that runs a program, and what is told."""
+    """Convert the input of a step that runs a program. Return the input and the notes."""
     made = converted(f"""
 sources: {{run: {{type: process, configuration: {configuration}}}}}
 flow: [{{name: a, source: run, input: {given}}}]
@@ -669,7 +668,7 @@ flow: [{{name: a, source: run, input: {given}}}]
 
 
 @pytest.mark.parametrize(
-    ("configuration", "given", "becomes", "told"),
+    ("configuration", "given", "becomes", "expected"),
     [
         ("{}", "{command: [ls, -l], stdin: x}", {"command": ["ls", "-l"], "stdin": "x"}, ""),
         ("{command: [ls]}", "{stdin: x}", {"stdin": "x"}, ""),
@@ -691,37 +690,37 @@ flow: [{{name: a, source: run, input: {given}}}]
             "{command: [ls]}",
             "{user: 1}",
             {"payload": {"user": 1}},
-            "changed flow[0].input: a mapping is given",
+            "changed flow[0].input: a mapping is passed",
         ),
         (
             "{}",
             "{command: [ls], shell: sh}",
             {"command": ["ls"]},
-            "lost flow[0].input.shell: a program takes",
+            "lost flow[0].input.shell: process has no such",
         ),
         (
             "{}",
             "{command: [./run]}",
             {"command": ["./run"]},
-            "lost flow[0].input.command: './run' is no name",
+            "lost flow[0].input.command: './run' is neither a name",
         ),
         (
             "{}",
             "{command: bin/run x}",
             {"command": "bin/run x"},
-            "lost flow[0].input.command: 'bin/run' is no",
+            "lost flow[0].input.command: 'bin/run' is neither",
         ),
         ("{}", "{command: /bin/ls x}", {"command": "/bin/ls x"}, ""),
         ("{}", '{command: "ls \'x"}', {"command": "ls 'x"}, ""),
         ("{}", "{command: []}", {"command": []}, ""),
     ],
 )
-def test_what_a_program_is_given(configuration: str, given: str, becomes: Any, told: str) -> None:
+def test_what_a_program_is_given(configuration: str, given: str, becomes: Any, expected: str) -> None:
     made, notes = process(configuration, given)
 
     assert made == becomes
-    assert len(notes) == bool(told)
-    assert all(note.startswith(told) for note in notes)
+    assert len(notes) == bool(expected)
+    assert all(note.startswith(expected) for note in notes)
 
 
 def test_the_environment_takes_no_input() -> None:
@@ -729,7 +728,7 @@ def test_the_environment_takes_no_input() -> None:
         made = converted(f"flow: [{{name: a, source: env, input: {given}}}]")
 
         assert made.document["steps"] == [{"id": "a", "source": {"type": "env"}}]
-        assert lines(made) == ["lost flow[0].input: flowtoy's env takes no input; left out"]
+        assert lines(made) == ["lost flow[0].input: env takes no input in flowtoy; left out"]
 
 
 def command(configuration: str) -> ConversionResult:
@@ -740,26 +739,32 @@ flow: [{{name: a, source: {{type: process, configuration: {configuration}}}}}]
 
 
 @pytest.mark.parametrize(
-    ("word", "becomes", "told"),
+    ("word", "becomes", "expected"),
     [
         ("{{ raw }} {{ json.a.b }}{{input.0}}", "{{ raw }} {{ json.a.b }}{{input.0}}", None),
         ("{{ sources.keys.K }}", {"var": "sources.keys.K"}, None),
-        ("{{ json.a | upper }}", {"$literal": "{{ json.a | upper }}"}, "there is no variable json here"),
-        ("{% if json.a %}b{% endif %}", {"$literal": "{% if json.a %}b{% endif %}"}, "no variable json"),
+        (
+            "{{ json.a | upper }}",
+            {"$literal": "{{ json.a | upper }}"},
+            "the variable json does not exist here",
+        ),
+        (
+            "{% if json.a %}b{% endif %}",
+            {"$literal": "{% if json.a %}b{% endif %}"},
+            "the variable json does not exist here",
+        ),
     ],
 )
-def test_a_template_that_the_executor_fills_in_is_left_to_it(
-    word: str, becomes: Any, told: str | None
-) -> None:
+def test_a_template_that_the_executor_renders_is_kept(word: str, becomes: Any, expected: str | None) -> None:
     made = command(f'{{command: [echo, "{word}"], pass_to: template, template_strict: true}}')
 
     configuration = made.document["steps"][0]["source"]["configuration"]
     assert configuration == {"command": ["echo", becomes], "pass_to": "template"}
-    assert [told in note.message for note in made.notes if told] == [True] * bool(told)
-    assert bool(made.notes) == bool(told)
+    assert [expected in note.message for note in made.notes if expected] == [True] * bool(expected)
+    assert bool(made.notes) == bool(expected)
 
 
-def test_a_command_that_is_no_template_of_the_executor_sees_the_environment_alone() -> None:
+def test_a_command_that_the_executor_does_not_render_reads_only_the_environment() -> None:
     made = command('{command: [echo, "{{ raw }}"], template_strict: false}')
 
     assert [note.path for note in made.notes] == [
@@ -782,15 +787,15 @@ def test_a_command_that_is_no_template_of_the_executor_sees_the_environment_alon
         ),
     ],
 )
-def test_a_secret_that_stands_in_the_document_is_told(configuration: str, places: list[str]) -> None:
+def test_a_secret_that_is_written_in_the_document_gets_a_note(configuration: str, places: list[str]) -> None:
     made = command(configuration)
 
     assert [note.path for note in made.notes] == [f"flow[0].source.configuration.{one}" for one in places]
-    assert all("write {secret: NAME} there" in note.instead for note in made.notes)
+    assert all("write {secret: NAME} instead" in note.instead for note in made.notes)
     assert made.is_complete
 
 
-def test_data_that_would_be_taken_for_a_secret_is_quoted() -> None:
+def test_data_that_would_be_read_as_a_secret_is_quoted() -> None:
     found = step("flow: [{name: a, source: {type: slack}, input: {x: {secret: y}}}]")
 
     assert found["input"] == {"x": {"$literal": {"secret": "y"}}}

@@ -1,4 +1,4 @@
-"""runfox's documents stay as they are; what means something else here is told."""
+"""Documents of runfox stay unchanged; differences in meaning get notes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ outputs:
 """
 
 
-def told(steps: str, more: str = "") -> list[str]:
+def notes_of(steps: str, more: str = "") -> list[str]:
     """The notes on a document of these steps, none of which is about failures."""
     return [str(note) for note in converted(steps, more).notes]
 
@@ -41,7 +41,7 @@ def converted(steps: str, more: str = "") -> ConversionResult:
     return made
 
 
-def test_a_document_of_one_meaning_stays_as_it_was_written() -> None:
+def test_a_document_of_one_meaning_stays_unchanged() -> None:
     made = convert(QUICKSTART)
 
     assert made.text == QUICKSTART
@@ -71,53 +71,55 @@ def test_a_converted_document_runs() -> None:
     "value",
     ["[{var: input.a}]", "[[1, {var: input.a}]]", "[{x: {var: input.a}}]", "{deep: [{var: input.a}]}"],
 )
-def test_expressions_in_lists_are_told(value: str) -> None:
-    [input_note] = told(f"[{{op: a, input: {{x: {value}}}}}]")
-    [output_note] = told("[{op: a}]", f"outputs: {{x: {value}}}")
+def test_expressions_in_lists_get_notes(value: str) -> None:
+    [input_note] = notes_of(f"[{{op: a, input: {{x: {value}}}}}]")
+    [output_note] = notes_of("[{op: a}]", f"outputs: {{x: {value}}}")
 
     assert input_note.startswith("steps[0].input.x")
     assert output_note.startswith("outputs.x")
-    assert "expressions inside of a list are evaluated here" in input_note
+    assert "expressions inside a list are evaluated here" in input_note
 
 
-def test_the_arguments_of_an_expression_are_no_list() -> None:
-    assert told("[{op: a, input: {x: {cat: [{var: input.a}, b]}, y: [1, {z: 2}]}}]") == []
+def test_the_arguments_of_an_expression_are_not_a_list() -> None:
+    assert notes_of("[{op: a, input: {x: {cat: [{var: input.a}, b]}, y: [1, {z: 2}]}}]") == []
 
 
-def test_operators_that_runfox_does_not_know_are_told() -> None:
-    notes = told("[{op: a, input: {x: {cat: [{substr: [{var: input.a}, 1]}, [{some: [[], true]}]]}}}]")
+def test_operators_that_runfox_does_not_know_get_notes() -> None:
+    notes = notes_of("[{op: a, input: {x: {cat: [{substr: [{var: input.a}, 1]}, [{some: [[], true]}]]}}}]")
 
     assert notes == [
-        "steps[0].input.x: some is an operator here, and data for runfox",
-        "steps[0].input.x: substr is an operator here, and data for runfox",
+        "steps[0].input.x: some is an operator here, but data in runfox",
+        "steps[0].input.x: substr is an operator here, but data in runfox",
     ]
-    assert told("[{op: a, input: {x: {cat: [{$literal: {substr: 1}}]}}}]") == []
+    assert notes_of("[{op: a, input: {x: {cat: [{$literal: {substr: 1}}]}}}]") == []
 
 
-def test_attempts_that_repeat_a_success_are_told() -> None:
-    note = "steps[0].max_attempts: only errors use up attempts here; runfox repeats a step that succeeded too"
+def test_attempts_that_repeat_a_success_get_notes() -> None:
+    note = (
+        "steps[0].max_attempts: only errors use up attempts here; runfox also repeats a step that succeeded"
+    )
 
-    assert [line.partition("; write")[0] for line in told("[{op: a, max_attempts: 3}]")] == [note]
+    assert [line.partition("; to get")[0] for line in notes_of("[{op: a, max_attempts: 3}]")] == [note]
     for silent in (
         "[{op: a, max_attempts: 1}]",
         "[{op: a, max_attempts: 3, attempts_on: error}]",
         "[{op: a, max_attempts: 3, branch: [{condition: true, action: complete}]}]",
     ):
-        assert told(silent) == []
+        assert notes_of(silent) == []
     assert (
         convert("defaults: {attempts_on: any, on_error: fail}\nsteps: [{op: a, max_attempts: 3}]").notes == ()
     )
 
 
-def test_a_loop_that_uses_up_attempts_is_told() -> None:
+def test_a_loop_that_uses_up_attempts_gets_a_note() -> None:
     branch = "[{condition: {var: again}, action: {set: a}}, {condition: true, action: complete}]"
 
-    [note] = told(f"[{{op: a, max_attempts: 3, branch: {branch}}}]")
+    [note] = notes_of(f"[{{op: a, max_attempts: 3, branch: {branch}}}]")
 
-    assert "has its attempts anew" in note
+    assert "resets the attempts" in note
 
 
-def test_an_executor_that_raises_is_told_once() -> None:
+def test_an_executor_that_raises_gets_a_note_once() -> None:
     made = convert("steps: [{op: a}, {op: b}]")
 
     [note] = made.notes
@@ -126,7 +128,7 @@ def test_an_executor_that_raises_is_told_once() -> None:
     assert convert("steps: [{op: a, on_error: skip}]").notes == ()
 
 
-def test_a_dependency_that_runfox_does_not_see_is_told() -> None:
+def test_a_dependency_that_runfox_does_not_see_gets_a_note() -> None:
     steps = """
 - {op: a}
 - {op: b, depends_on: [a]}
@@ -134,17 +136,17 @@ def test_a_dependency_that_runfox_does_not_see_is_told() -> None:
 - {op: d, input: {deep: {x: {var: steps.a.output.x}}, default: {var: [steps.b.output.x, 0]}}}
 """
 
-    notes = told(f"\n{steps}")
+    notes = notes_of(f"\n{steps}")
 
     assert notes == [
-        "steps[3].input: reads step 'a' without depends_on: it waits for it here; runfox does not"
+        "steps[3].input: reads step 'a' without depends_on: here this is a dependency, in runfox it is not"
     ]
 
 
-def test_a_search_for_dependencies_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_for_dependencies_that_takes_too_long_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runfox, "MAX_STEPS_SCANNED", 0)
 
-    assert told("[{op: a}, {op: b}, {op: c, depends_on: [b], input: {x: {var: steps.a.output.x}}}]") == []
+    assert notes_of("[{op: a}, {op: b}, {op: c, depends_on: [b], input: {x: {var: steps.a.output.x}}}]") == []
 
 
 def test_keys_that_runfox_ignores_are_kept_aside() -> None:
@@ -178,14 +180,14 @@ def test_keys_that_runfox_ignores_are_kept_aside() -> None:
         ("steps: [{op: a, on_error: fail}, text]", "steps[1]"),
     ],
 )
-def test_what_is_wrong_with_a_document_is_told(text: str, path: str) -> None:
+def test_what_is_wrong_with_a_document_gets_a_note(text: str, path: str) -> None:
     made = convert(text)
 
     assert path in [note.path for note in made.notes if note.kind == "lost"]
     assert not made.is_complete
 
 
-def test_a_document_that_never_ends_is_told_in_time() -> None:
+def test_a_document_that_never_ends_gets_a_note_in_time() -> None:
     count = 3_000
     rows = [f"- {{op: s{n}, on_error: fail, depends_on: [s{n - 1}]}}" for n in range(1, count)]
     last = "- {op: last, on_error: fail, input: {x: {a: {var: steps.s0.output.x}}}}"

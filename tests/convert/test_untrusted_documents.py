@@ -1,6 +1,6 @@
-"""Whatever stands in a document of strangers, converting it ends soon, with a result or a refusal.
+"""The conversion of an untrusted document ends soon, with a result or an error.
 
-What would take for ever is stopped by the time limit of every test.
+The time limit of every test stops a conversion that does not end.
 """
 
 from __future__ import annotations
@@ -131,24 +131,24 @@ BOMB = "\n".join(
     ],
     ids=lambda text: text[:16],
 )
-def test_what_cannot_be_read_is_refused(text: str) -> None:
+def test_what_cannot_be_read_is_rejected(text: str) -> None:
     for dialect in (None, *DIALECTS):
         with pytest.raises(InvalidSpec):
             convert(text, dialect)
 
 
 @pytest.mark.parametrize("text", ["{}", "a: 1", "steps: []", "steps: [{id: a}]", "flow: 5", "steps: 5"])
-def test_what_shows_no_dialect_is_refused(text: str) -> None:
-    with pytest.raises(UnknownDialect, match="flowtoy or flow8 or runfox"):
+def test_what_shows_no_dialect_is_rejected(text: str) -> None:
+    with pytest.raises(UnknownDialect, match="choose flowtoy, flow8 or runfox"):
         convert(text)
 
 
-def test_a_dialect_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(UnknownDialect, match="'airflow' is no dialect"):
+def test_an_unknown_dialect_is_rejected() -> None:
+    with pytest.raises(UnknownDialect, match="unknown dialect 'airflow'"):
         convert("flow: []", "airflow")
 
 
-def test_thousands_of_steps_of_one_name_are_told_apart_in_time() -> None:
+def test_thousands_of_steps_of_one_name_get_different_ids_in_time() -> None:
     made = convert(json.dumps({"Flowlets": [{"Name": "same name", "ModuleRef": "m"} for _ in range(5_000)]}))
 
     assert len({step["id"] for step in made.document["steps"]}) == 5_000
@@ -162,7 +162,7 @@ def test_a_key_as_long_as_you_like_is_read_back() -> None:
     assert scan_document(made.text)[0].data == made.document
 
 
-def test_problems_of_the_text_that_leave_it_readable_are_told() -> None:
+def test_problems_of_the_text_that_leave_it_readable_get_notes() -> None:
     made = convert("flow: [{name: a, source: {type: x}, input: {day: 2026-01-01}}]\nname: a\nname: b")
 
     assert [(note.path, note.kind) for note in made.notes[:2]] == [
@@ -215,7 +215,7 @@ def test_a_document_of_any_shape_is_converted_and_what_is_complete_loads(
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(_OF_TEMPLATES))
-def test_scraps_of_templates_are_refused_or_give_what_is_valid(words: list[str]) -> None:
+def test_scraps_of_templates_are_rejected_or_give_what_is_valid(words: list[str]) -> None:
     def root(name: str, keys: list[Any]) -> tuple[Any, list[Any]]:
         return {"var": name}, keys
 
@@ -226,7 +226,7 @@ def test_scraps_of_templates_are_refused_or_give_what_is_valid(words: list[str])
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(_OF_PATHS))
-def test_scraps_of_paths_are_refused_or_give_what_is_valid(words: list[str]) -> None:
+def test_scraps_of_paths_are_rejected_or_give_what_is_valid(words: list[str]) -> None:
     with suppress(CannotConvert):
         rule, _ = convert_path("".join(words))
         assert check(rule, "") == []
@@ -234,7 +234,7 @@ def test_scraps_of_paths_are_refused_or_give_what_is_valid(words: list[str]) -> 
 
 @pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e999", '"\\ud800"'])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_is_no_json_is_read_as_null(value: str, dialect: str) -> None:
+def test_what_is_not_json_is_read_as_null(value: str, dialect: str) -> None:
     converted = convert(f'{{"flow": [], "steps": [{{"op": "a", "input": {{"x": {value}}}}}]}}', dialect)
 
     json.dumps(converted.document, ensure_ascii=False, allow_nan=False).encode()

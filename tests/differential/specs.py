@@ -12,7 +12,7 @@ What is left out, and why (D: the deviations of language.md section 1; U20: of s
     D5  no step has attempts if a set could reset it
     D6  every reference to a step is to an ancestor, has a default, or is nested and to itself or below
     D7  no substr, all, none, some
-    D8  whoever has max_attempts says attempts_on: any
+    D8  a step with max_attempts has attempts_on: any
     D9  ids are letters, digits and underscores
     U20 no expression that fails (runfox is eager), no ===/cat of a product or quotient (6.0 is 6 here), no
         falsy items in map and filter, no null in arithmetic, no expression inside a list inside an operator

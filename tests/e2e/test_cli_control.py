@@ -1,4 +1,4 @@
-"""The commands that list and steer, on a real Redis with a coordinator: what they print, and how they end."""
+"""Commands that list and control executions, on a real Redis with a coordinator: output and exit codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAIT = document({"id": "w", "wait": {"signal": "go"}}, name="approval")
 
 
 class Console:
-    """A user's shell, in which Redis is named and a coordinator serves it."""
+    """A user's shell, with a Redis URL and a running coordinator."""
 
     def __init__(self, url: str, world: World) -> None:
         self.url, self.world, self.client = url, world, Client(world.connect())
@@ -55,7 +55,7 @@ class Console:
 def console(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
     monkeypatch.chdir(tmp_path)
     world = World(lambda: connect(redis_url))
-    with running(world.coordinator("one", world.connect(), block_ms=20, tend_every_s=0.1)):
+    with running(world.coordinator("one", world.connect(), block_ms=20, sweep_every_s=0.1)):
         yield Console(redis_url, world)
     world.close()
 
@@ -83,7 +83,7 @@ def test_a_root_is_remembered_for_as_long_as_its_window(console: Console, tmp_pa
 
 Prepare = Callable[[Console], object]
 NOTHING: Prepare = lambda console: None  # noqa: E731
-FOLLOWED: dict[str, tuple[Prepare, list[str], str, dict[str, Any]]] = {
+ACCEPTED: dict[str, tuple[Prepare, list[str], str, dict[str, Any]]] = {
     "cancel": (NOTHING, ["cancel", "x"], "x: cancelled", {"status": "cancelled"}),
     "cancel again": (
         lambda console: console.client.cancel("x"),
@@ -98,16 +98,16 @@ FOLLOWED: dict[str, tuple[Prepare, list[str], str, dict[str, Any]]] = {
         "x: in progress",
         {"status": "in_progress"},
     ),
-    "hold": (NOTHING, ["hold", "x", "b"], "x: step 'b' is on hold", {"status": "in_progress"}),
+    "hold": (NOTHING, ["hold-step", "x", "b"], "x: step 'b' is on hold", {"status": "in_progress"}),
     "hold again": (
         lambda console: console.client.hold("x", "b"),
-        ["hold", "x", "b"],
+        ["hold-step", "x", "b"],
         "x: step 'b' is already on hold",
         {"status": "in_progress", "changed": False},
     ),
     "release": (
         lambda console: console.client.hold("x", "b"),
-        ["release", "x", "b"],
+        ["release-step", "x", "b"],
         "x: step 'b' is released",
         {"status": "in_progress"},
     ),
@@ -119,7 +119,7 @@ FOLLOWED: dict[str, tuple[Prepare, list[str], str, dict[str, Any]]] = {
     ),
     "rerun": (
         lambda console: console.client.cancel("x"),
-        ["rerun", "x", "--from", "b"],
+        ["rerun-steps", "x", "--from", "b"],
         "x: in progress",
         {"status": "in_progress"},
     ),
@@ -132,18 +132,18 @@ FOLLOWED: dict[str, tuple[Prepare, list[str], str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", FOLLOWED)
-def test_what_is_followed_is_said_and_ends_with_0(console: Console, what: str) -> None:
-    prepare, words, text, _ = FOLLOWED[what]
+@pytest.mark.parametrize("what", ACCEPTED)
+def test_an_accepted_control_is_printed_and_exits_with_0(console: Console, what: str) -> None:
+    prepare, words, text, _ = ACCEPTED[what]
     console.start("x")
     prepare(console)
 
     assert ended(console.run(*words)) == (0, f"{text}\n", "")
 
 
-@pytest.mark.parametrize("what", FOLLOWED)
-def test_the_same_for_programs(console: Console, what: str) -> None:
-    prepare, words, _, told = FOLLOWED[what]
+@pytest.mark.parametrize("what", ACCEPTED)
+def test_an_accepted_control_has_json_output(console: Console, what: str) -> None:
+    prepare, words, _, told = ACCEPTED[what]
     console.start("x")
     prepare(console)
 
@@ -156,17 +156,17 @@ def test_an_execution_may_be_named_by_its_full_id(console: Console) -> None:
     assert console.run("pause", console.full("x")).stdout == f"{console.full('x')}: paused\n"
 
 
-def test_what_was_deleted_is_unknown(console: Console) -> None:
+def test_a_deleted_execution_is_unknown(console: Console) -> None:
     console.start("x")
     console.client.cancel("x")
     console.run("delete", "x")
 
     code, out, err = ended(console.run("delete", "x"))
     assert (code, out, err) == (2, "", "x: no execution has the id 'x'\n")
-    assert console.run("status", "x").exit_code == 2
+    assert console.run("show", "x").exit_code == 2
 
 
-# ---- who and why
+# ---- the requester and the reason
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_was_deleted_is_unknown(console: Console) -> None:
         ([], {"by": "ada"}),
     ],
 )
-def test_the_history_says_who_wanted_it_and_why(console: Console, words: list[str], said: Any) -> None:
+def test_the_history_has_the_requester_and_the_reason(console: Console, words: list[str], said: Any) -> None:
     console.start("x")
 
     console.run("cancel", "x", *words)
@@ -186,7 +186,9 @@ def test_the_history_says_who_wanted_it_and_why(console: Console, words: list[st
     assert console.control_of("x") == {"control": "cancel", **said}
 
 
-def test_a_user_without_a_name_is_nobody(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_name_leaves_the_requester_empty(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unknown() -> str:
         raise KeyError("getpwuid(): uid not found: 4711")
 
@@ -197,17 +199,17 @@ def test_a_user_without_a_name_is_nobody(console: Console, monkeypatch: pytest.M
     assert console.control_of("x") == {"control": "pause"}
 
 
-# ---- what is not followed
+# ---- rejections
 
 
-REFUSED: dict[str, tuple[list[str], str]] = {
+REJECTED: dict[str, tuple[list[str], str]] = {
     "unpause": (["unpause", "x"], "workflow '{id}' cannot be unpaused: it is in_progress"),
     "retry": (["retry", "x"], "workflow '{id}' cannot be retried: it is in_progress"),
-    "rerun": (["rerun", "x", "--from", "b"], "workflow '{id}' cannot be rerun: it is in_progress"),
+    "rerun": (["rerun-steps", "x", "--from", "b"], "workflow '{id}' cannot be rerun: it is in_progress"),
     "delete": (["delete", "x"], "workflow '{id}' cannot be deleted: it is in_progress"),
-    "hold": (["hold", "x", "a"], "step 'a' cannot be held: it is in_progress"),
-    "release": (["release", "x", "b"], "step 'b' cannot be released: it is ready"),
-    "an unknown step": (["hold", "x", "z"], "workflow '{id}' has no step 'z' to hold"),
+    "hold": (["hold-step", "x", "a"], "step 'a' cannot be held: it is in_progress"),
+    "release": (["release-step", "x", "b"], "step 'b' cannot be released: it is ready"),
+    "an unknown step": (["hold-step", "x", "z"], "workflow '{id}' has no step 'z' to hold"),
     "an unknown execution": (["cancel", "y"], "no execution has the id 'y'"),
     "too long a reason": (
         ["cancel", "x", "--reason", "?" * 1_001],
@@ -216,9 +218,9 @@ REFUSED: dict[str, tuple[list[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused_says_why_and_ends_with_2(console: Console, what: str) -> None:
-    words, why = REFUSED[what]
+@pytest.mark.parametrize("what", REJECTED)
+def test_a_rejected_control_prints_the_reason_and_exits_with_2(console: Console, what: str) -> None:
+    words, why = REJECTED[what]
     console.start("x")
     reason = why.replace("{id}", console.full("x"))
 
@@ -228,16 +230,16 @@ def test_what_is_refused_says_why_and_ends_with_2(console: Console, what: str) -
     assert console.client.status("x") == "in_progress"
 
 
-def test_one_that_refuses_does_not_keep_the_others_from_hearing(console: Console) -> None:
+def test_after_a_rejection_the_other_executions_are_still_sent_to(console: Console) -> None:
     console.start("x", "y", "z")
     console.client.cancel("y")
 
-    code, out, err = ended(console.run("pause", "x", "y", "nobody", "z"))
+    code, out, err = ended(console.run("pause", "x", "y", "missing", "z"))
 
     assert (code, out) == (2, "x: paused\nz: paused\n")
     assert err == (
         f"y: workflow {console.full('y')!r} cannot be paused: it is cancelled\n"
-        "nobody: no execution has the id 'nobody'\n"
+        "missing: no execution has the id 'missing'\n"
     )
     told = console.json("unpause", "x", "y", "z")
     assert [(row["execution_id"], row["ok"]) for row in told] == [("x", True), ("y", False), ("z", True)]
@@ -250,8 +252,8 @@ def test_one_that_refuses_does_not_keep_the_others_from_hearing(console: Console
         ["retry"],
         ["cancel", "x", "--status", "failed"],
         ["pause"],
-        ["hold", "x"],
-        ["rerun", "x"],
+        ["hold-step", "x"],
+        ["rerun-steps", "x"],
         ["signal", "x"],
         ["delete"],
         ["cancel", "--status", "sleeping"],
@@ -269,7 +271,7 @@ def test_one_that_refuses_does_not_keep_the_others_from_hearing(console: Console
     ],
     ids=lambda words: " ".join(words)[:40],
 )
-def test_wrong_usage_ends_with_2_and_tells_nobody(console: Console, words: list[str]) -> None:
+def test_wrong_usage_exits_with_2_and_sends_nothing(console: Console, words: list[str]) -> None:
     console.start("x")
 
     found = console.run(*words)
@@ -281,7 +283,7 @@ def test_wrong_usage_ends_with_2_and_tells_nobody(console: Console, words: list[
 
 
 @pytest.mark.slow
-def test_without_a_coordinator_it_ends_with_1_and_says_what_was_sent(redis_url: str) -> None:
+def test_without_a_coordinator_it_exits_with_1_and_prints_what_was_sent(redis_url: str) -> None:
     world = World(lambda: connect(redis_url))
     with running(world.coordinator("one", world.connect(), block_ms=20)):
         console = Console(redis_url, world)
@@ -291,13 +293,13 @@ def test_without_a_coordinator_it_ends_with_1_and_says_what_was_sent(redis_url: 
 
     assert (code, err) == (1, "")
     [told] = json.loads(out)
-    assert told["reason"].startswith("no coordinator answered within 10 s: is one running")
+    assert told["reason"].startswith("no coordinator replied within 10 s; check that one is running")
     world.settle(world.coordinator())
     assert (console.client.status("x"), console.client.status("y")) == ("cancelled", "complete")
     world.close()
 
 
-def test_without_redis_it_ends_with_1(tmp_path: Path) -> None:
+def test_without_redis_it_exits_with_1(tmp_path: Path) -> None:
     nowhere = {"ORCHESTRATOR_REDIS_URL": f"unix://{tmp_path}/nowhere.sock"}
     for words in (
         ["list"],
@@ -313,7 +315,7 @@ def test_without_redis_it_ends_with_1(tmp_path: Path) -> None:
 # ---- all that a filter finds
 
 
-def test_all_that_a_filter_finds_is_cancelled_when_the_user_says_yes(console: Console) -> None:
+def test_all_that_a_filter_finds_is_cancelled_after_a_confirmation(console: Console) -> None:
     console.start("x", "y", labels={"customer": "acme"})
     console.start("z")
     words = ("cancel", "--label", "customer=acme", "--reason", "gone")
@@ -327,50 +329,50 @@ def test_all_that_a_filter_finds_is_cancelled_when_the_user_says_yes(console: Co
 
     yes = console.run(*words, typed="y\n")
 
-    assert (yes.exit_code, yes.stdout) == (0, "2 followed, 0 refused\n")
+    assert (yes.exit_code, yes.stdout) == (0, "2 cancelled, 0 rejected\n")
     assert [console.client.status(name) for name in "xyz"] == ["cancelled", "cancelled", "in_progress"]
     assert console.control_of("x") == {"control": "cancel", "by": "ada", "reason": "gone"}
 
 
-def test_who_refuses_is_named_with_the_reason(console: Console) -> None:
+def test_each_rejection_of_a_bulk_control_is_printed_with_its_reason(console: Console) -> None:
     console.start("x", "y")
     console.client.cancel("y")
 
     code, out, err = ended(console.run("retry", "--name", "order", "--yes"))
 
     reason = f"workflow {console.full('x')!r} cannot be retried: it is in_progress"
-    assert (code, out, err) == (0, "1 followed, 1 refused\n", f"{console.full('x')}: {reason}\n")
+    assert (code, out, err) == (0, "1 retried, 1 rejected\n", f"{console.full('x')}: {reason}\n")
     console.client.cancel("y")
     told = console.json("retry", "--name", "order", "--yes")
     assert told == {"done": [console.full("y")], "refused": {console.full("x"): reason}}
 
 
-def test_where_a_filter_finds_nothing_nobody_is_asked(console: Console) -> None:
+def test_a_filter_that_finds_nothing_needs_no_confirmation(console: Console) -> None:
     console.start("x")
 
-    assert ended(console.run("cancel", "--status", "failed")) == (0, "0 followed, 0 refused\n", "")
-    assert ended(console.run("cancel", "--name", "")) == (0, "0 followed, 0 refused\n", "")
+    assert ended(console.run("cancel", "--status", "failed")) == (0, "0 cancelled, 0 rejected\n", "")
+    assert ended(console.run("cancel", "--name", "")) == (0, "0 cancelled, 0 rejected\n", "")
     assert console.client.status("x") == "in_progress"
 
 
 # ---- signals
 
 
-def test_a_signal_says_what_became_of_it(console: Console, tmp_path: Path) -> None:
+def test_a_signal_is_delivered_kept_or_rejected(console: Console, tmp_path: Path) -> None:
     console.client.start(WAIT, execution_id="x")
 
     kept = console.run("signal", "x", "other")
-    assert ended(kept) == (0, "x: no step waits for the signal 'other' yet; it is kept\n", "")
+    assert ended(kept) == (0, "x: signal 'other' kept, no step waits for it yet\n", "")
     Path("said.json").write_text('{"by": "grace"}')
     taken = console.run("signal", "x", "go", "--payload", "@said.json")
-    assert ended(taken) == (0, "x: a step has taken the signal 'go'\n", "")
+    assert ended(taken) == (0, "x: signal 'go' delivered to a waiting step\n", "")
     assert console.client.record("x").steps["w"].output == {"by": "grace"}
     late = console.run("signal", "x", "go")
     assert late.exit_code == 2
-    assert f"nobody waits for a signal: workflow {console.full('x')!r} is complete" in late.stderr
+    assert f"no step waits for a signal: workflow {console.full('x')!r} is complete" in late.stderr
 
 
-def test_a_signal_for_programs(console: Console) -> None:
+def test_a_signal_has_json_output(console: Console) -> None:
     assert console.json("signal", "early", "go", "--payload", "[1]") == {
         "execution_id": "early",
         "signal": "go",
@@ -405,7 +407,7 @@ def test_a_list_shows_the_newest_first(console: Console) -> None:
     assert found.stderr == ""
 
 
-def test_a_list_for_programs(console: Console) -> None:
+def test_a_list_has_json_output(console: Console) -> None:
     console.start("x", labels={"customer": "ümlaut"}, group="march")
 
     told = console.json("list")
@@ -423,7 +425,7 @@ def test_a_list_for_programs(console: Console) -> None:
     }
 
 
-def test_a_list_goes_on_where_another_ended(console: Console) -> None:
+def test_a_list_continues_at_a_cursor(console: Console) -> None:
     console.start(*(f"x{n}" for n in range(5)))
     found: list[str] = []
     words = ["list", "--limit", "2"]
@@ -467,6 +469,6 @@ def test_a_list_shows_what_its_filters_find(console: Console) -> None:
     assert found == FILTERED
 
 
-def test_a_list_of_nothing_is_a_head_without_lines(console: Console) -> None:
+def test_an_empty_list_is_a_heading(console: Console) -> None:
     assert listed(console.run("list")) == []
     assert console.json("list") == {"executions": [], "cursor": None}

@@ -1,5 +1,5 @@
-"""docs/diagnosis.md does what it says: its commands are given in order, as in the README, and its tables list
-every reason and every check there is."""
+"""docs/diagnosis.md is correct: its commands run in order, as those of the README, and its tables list every
+reason and every check."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ BLOCKS = [
 
 class Operator(Reader):
     def expect(self, shell: Shell, block: Block, command: str, expected: list[str]) -> None:
-        """Whoever only looks looks again until it is so: the system is given time."""
-        is_a_look = re.match(r"orchestrator (why|doctor|health)\b", command)
-        deadline = time.monotonic() + (PATIENCE_S if is_a_look else 0.0)
+        """Repeat a read-only command until its output fits: the system needs time."""
+        is_read_only = re.match(r"orchestrator (explain|doctor|health)\b", command)
+        deadline = time.monotonic() + (PATIENCE_S if is_read_only else 0.0)
         printed = shell.run(command)
         while not fits(expected, printed) and time.monotonic() < deadline:
             time.sleep(0.05)
             printed = shell.run(command)
-        said = "\n".join(printed)
-        assert fits(expected, printed), f"diagnosis.md:{block.line}: {command}\nprinted:\n{said}"
+        output = "\n".join(printed)
+        assert fits(expected, printed), f"diagnosis.md:{block.line}: {command}\nprinted:\n{output}"
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_every_block_says_how_it_is_tested() -> None:
 def test_the_tables_list_every_reason_and_every_check() -> None:
     of_record, of_redis, of_doctor = (
         re.findall(r"^\| `(\w+)` \|", part, re.M)
-        for part in re.split(r"^### What only Redis knows$|^## Doctor$", PAGE, flags=re.M)
+        for part in re.split(r"^### Reasons from Redis$|^## Doctor$", PAGE, flags=re.M)
     )
 
     assert of_record == [code.value for code in ReasonCode]

@@ -44,14 +44,14 @@ def install_as_told(block: Block, reader: Reader) -> None:
     reader.environment["PYTHONPATH"] += f"{os.pathsep}{site}"
 
 
-def test_every_block_of_it_says_how_it_is_tested() -> None:
+def test_every_block_of_it_is_marked_with_its_test() -> None:
     found = blocks(TEXT)
 
     assert len(found) == TEXT.count("\n```") / 2
     assert not [f"{PAGE}:{block.line}" for block in found if not block.treatment]
 
 
-def test_it_names_everything_that_an_executor_may_ask_for() -> None:
+def test_it_names_every_parameter_that_an_executor_may_request() -> None:
     context = build_context(
         "w#e", "s", run_id=0, attempt=1, round=0, iteration=None, idempotency_key="k", deadline=None
     )
@@ -59,7 +59,7 @@ def test_it_names_everything_that_an_executor_may_ask_for() -> None:
     assert [word for word in (*OFFERED_PARAMETERS, *context, *CODES) if f"`{word}`" not in TEXT] == []
 
 
-def test_every_link_of_it_leads_somewhere() -> None:
+def test_every_link_of_it_works() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):
         name, _, anchor = target.partition("#")
         path = ROOT / "docs" / name if name else ROOT / PAGE

@@ -1,7 +1,7 @@
-"""Documents as flowtoy's users have them, converted by the command and run as it printed them.
+"""Realistic flowtoy documents, converted by the command and run as it printed them.
 
-What is to stay with the worker is looked for in everything that is printed, in the history, and in all that
-Redis was ever told: the file that it appends every write to.
+The tests search for secrets of the worker in everything that is printed, in the history, and in everything
+that was ever written to Redis: its append-only file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ TOKEN, REGION = "tok-7f3a9c", "eu-west-7"
 WARNING = " (warning)"
 
 
-# ---- what they call
+# ---- the service that they call
 
 
-DATA_OPERATORS = [
+READERS = [
     {"id": 7, "name": "Ada", "age": 36},
     {"id": 8, "name": "Bob", "age": 9},
     {"id": 9, "name": "Cid", "age": 50},
@@ -51,7 +51,7 @@ LANGUAGES = [
     {"name": "Lua", "level": "fair"},
 ]
 OPEN = {
-    "/readers": DATA_OPERATORS,
+    "/readers": READERS,
     "/loans?reader=7": LOANS,
     "/profile": {"name": " ada ", "languages": LANGUAGES},
 }
@@ -63,7 +63,7 @@ PRIVATE = {
 
 
 def answer(asked: Asked) -> Reply:
-    if asked.path == "/wishes?reader=7":  # JSON, whatever it says that it is
+    if asked.path == "/wishes?reader=7":  # JSON, although its content type is text
         return Reply(200, b'["Kim"]', {"Content-Type": "text/plain"})
     if asked.path in OPEN:
         return said(OPEN[asked.path])
@@ -78,12 +78,12 @@ def answer(asked: Asked) -> Reply:
     return said(PRIVATE[asked.path])
 
 
-# ---- what runs them
+# ---- the processes that run them
 
 
 @dataclass
 class Office:
-    """Somebody with a shell, a Redis, a coordinator and a worker."""
+    """A shell, a Redis, a coordinator and a worker."""
 
     folder: Path
     server: RedisServer
@@ -105,7 +105,7 @@ class Office:
         return run
 
     def convert(self, name: str) -> tuple[int, list[str]]:
-        """The exit code, and what was said of the document."""
+        """Convert a document. Return the exit code and the notes."""
         text = (DOCUMENTS / name).read_text(encoding="utf-8")
         (self.folder / name).write_text(text.replace("127.0.0.1:8080", f"127.0.0.1:{self.web.port}"))
         run = self.command("convert", name)
@@ -113,20 +113,20 @@ class Office:
         return run.returncode, [line.removeprefix(f"{name}: ") for line in run.stderr.splitlines()]
 
     def run(self, name: str) -> Json:
-        """What `orchestrator run --json` prints of the document that was converted."""
+        """Run the converted document. Return the output of `orchestrator run --json`."""
         run = self.command("run", f"converted-{name}", "--redis-url", self.server.url, "--json")
         assert run.returncode == 0, (run.stdout, run.stderr, self.processes.log())
         printed: Json = json.loads(run.stdout)
         return printed
 
-    def everything_said_of(self, execution: str) -> str:
-        """By every command that reads, and by the services."""
+    def everything_printed_about(self, execution: str) -> str:
+        """Return the output of every reading command and of the services."""
         for command in (["show"], ["show", "--json"], ["history"], ["history", "--json"], ["why"]):
             self.command(*command, execution)
         return "\n".join([*self.printed, self.processes.log()])
 
     def everything_written(self) -> bytes:
-        """What Redis has, by key, and every write that it was ever told."""
+        """Return every value in Redis and every write in its append-only file."""
         with self.server.client() as client:
             kept = b"\n".join(value for key in client.scan_iter() for value in values_of(client, key))
         written = [path.read_bytes() for path in (self.server.folder / "appendonlydir").iterdir()]
@@ -135,7 +135,7 @@ class Office:
 
 
 def values_of(client: Any, key: bytes) -> Iterator[bytes]:
-    """All that stands under a key, unpacked."""
+    """Return all values under a key, decompressed."""
     read: dict[Any, Callable[[], Any]] = {
         b"string": lambda: client.get(key),
         b"hash": lambda: client.hgetall(key),
@@ -190,7 +190,7 @@ def test_a_document_of_lists_parameters_and_programs(office: Office) -> None:
     assert [note.partition(":")[0] for note in notes] == ["flow[1].input.value", "flow[4].output[1].value"]
     assert is_complete(printed)
     assert printed["outcome"] == {
-        "list_readers": {"readers": DATA_OPERATORS, "how_many": 3, "first": 7, "adults": ["Ada", "Cid"]},
+        "list_readers": {"readers": READERS, "how_many": 3, "first": 7, "adults": ["Ada", "Cid"]},
         "list_loans": {"titles": ["Emma", "Dune"], "late": "Dune"},
         "list_wishes": {"wishes": ["Kim"]},
         "summary": {"line": "3 readers, 2 loans ADA AND CID\n"},
@@ -201,7 +201,7 @@ def test_a_document_of_lists_parameters_and_programs(office: Office) -> None:
     }
 
 
-def test_a_document_of_keys_which_are_nowhere_but_with_the_worker(office: Office) -> None:
+def test_a_document_of_keys_that_stay_with_the_worker(office: Office) -> None:
     code, notes = office.convert("bank.yaml")
 
     printed = office.run("bank.yaml")
@@ -213,7 +213,7 @@ def test_a_document_of_keys_which_are_nowhere_but_with_the_worker(office: Office
     whole = {"number": "t-1", "transfer": {"from": "a-2", "to": "barbara", "text": text}}
     assert printed["outcome"] == {
         "have_keys": {
-            "token": "<redacted>",  # what stands under such a key is not shown, whatever it is
+            "token": "<redacted>",  # a value under such a key is never shown
             "other": False,
             "all": {"BANK_TOKEN": "<redacted>", "BANK_NOT_SET": None},
         },
@@ -223,12 +223,12 @@ def test_a_document_of_keys_which_are_nowhere_but_with_the_worker(office: Office
         "seal": {"said": "sealed t-1 with <redacted>\n"},
         "stamp": {"said": "t-1: Grace\n"},
     }
-    said_of_it = office.everything_said_of(printed["execution_id"])
+    output = office.everything_printed_about(printed["execution_id"])
     written = office.everything_written()
-    assert "runs python3 -c" in said_of_it
+    assert "runs python3 -c" in output
     assert b"sealed t-1 with <redacted>" in written
     for value in (TOKEN, REGION):
-        assert value not in said_of_it
+        assert value not in output
         assert value.encode() not in written
     assert [asked.headers["authorization"] for asked in office.web.asked] == 3 * [f"Bearer {TOKEN}"]
 
@@ -263,16 +263,16 @@ def test_a_document_of_failures_and_of_what_cannot_be_converted(office: Office) 
 
 def test_the_page_converts_and_runs_a_document(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "convert.md").read_text(encoding="utf-8")
-    told = [block for block in blocks(page) if block.treatment]
+    treated = [block for block in blocks(page) if block.treatment]
 
     def club(asked: Asked) -> Reply:
         assert asked.headers["authorization"] == "Bearer open-sesame"
         return said(MEMBERS) if asked.path == "/members" else Reply(404)
 
     with site(club) as web, reading(tmp_path, "docs/convert.md") as reader:
-        for block in told:
+        for block in treated:
             reader.do(replace(block, text=block.text.replace("127.0.0.1:8080", f"127.0.0.1:{web.port}")))
 
-    assert [block.treatment for block in told] == ["file members.yaml", "console"]
-    assert told[0].text == (DOCUMENTS / "members.yaml").read_text(encoding="utf-8")
+    assert [block.treatment for block in treated] == ["file members.yaml", "console"]
+    assert treated[0].text == (DOCUMENTS / "members.yaml").read_text(encoding="utf-8")
     assert sorted(asked.path for asked in web.asked) == ["/members", "/picture"]

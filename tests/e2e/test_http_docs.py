@@ -10,11 +10,11 @@ import pytest
 
 from e2e.test_readme import blocks, reading
 from orchestrator_executors import http as module
-from orchestrator_executors import http_settings
+from orchestrator_executors import http_settings, network
 from orchestrator_executors.http import OUTPUT_HEADERS, NotAnswered, Rejected, Unavailable
 from orchestrator_executors.http_reading import TEXT_CONTENT_TYPES
 from orchestrator_executors.http_settings import OVERRIDABLE_SETTINGS, HttpConfiguration, HttpInputs
-from orchestrator_executors.network import Refused
+from orchestrator_executors.settings import Refused
 from web import Asked, Reply, said, site
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def table(title: str) -> dict[str, str]:
     return dict(rows)
 
 
-def test_the_page_names_every_setting_and_what_holds_unless_it_is_given() -> None:
+def test_the_page_names_every_setting_and_its_default() -> None:
     rows = table("The shop is out of order at first")
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
@@ -87,17 +87,17 @@ def test_the_page_names_every_setting_and_what_holds_unless_it_is_given() -> Non
     assert set(re.findall(r"`(\w+)`", changeable)) == OVERRIDABLE_SETTINGS
 
 
-def test_the_page_names_what_belongs_to_the_worker_and_what_comes_back() -> None:
+def test_the_page_names_the_settings_of_the_worker_and_the_output() -> None:
     assert f"`{module.HOSTS_VARIABLE}`" in TEXT
     most = table("such as 127.0.0.1\n```")[f"`{http_settings.BYTES_VARIABLE}`"]
     assert most.endswith(f"{http_settings.MAX_RESPONSE_BYTES:,} if not set")
     headers = table("## The output")["`headers`"]
     assert re.findall(r"`([\w-]+)`", headers) == list(OUTPUT_HEADERS)
     assert len(TEXT_CONTENT_TYPES) == 5, "the page lists them in words"
-    assert f"the first {module.MAX_RESPONSE_EXCERPT} characters" in TEXT
+    assert f"the first {network.MAX_RESPONSE_EXCERPT} characters" in TEXT
 
 
-def test_the_page_tells_which_failures_are_tried_again() -> None:
+def test_the_page_lists_which_failures_are_retried() -> None:
     rows = table("## What is tried again")
     kinds: dict[str, type[Exception]] = {
         one.__name__: one for one in (NotAnswered, Unavailable, Rejected, Refused)
@@ -109,7 +109,7 @@ def test_the_page_tells_which_failures_are_tried_again() -> None:
         assert said_of_it.endswith("| yes") is is_retried
 
 
-def test_every_link_of_the_page_leads_somewhere() -> None:
+def test_every_link_of_the_page_works() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):
         name, _, anchor = target.partition("#")
         page = (ROOT / "docs" / (name or "http.md")).read_text(encoding="utf-8")

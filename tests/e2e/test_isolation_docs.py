@@ -1,4 +1,4 @@
-"""The page about isolation names a test for every line, and every hostile test has its line."""
+"""The page about isolation names a test in every row, and every hostile test has a row."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def _written_in(annotation: Any) -> Iterator[type[SpecModel]]:
 
 def _failure_kinds() -> set[str]:
     sources = (path.read_text() for path in (ROOT / "orchestrator").rglob("*.py"))
-    return {kind for text in sources for kind in re.findall(r'\bfailure\(\s*"(\w+)"', text)}
+    return {kind for text in sources for kind in re.findall(r'\b(?:make_)?failure\(\s*"(\w+)"', text)}
 
 
 WORDS = {

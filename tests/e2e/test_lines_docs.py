@@ -1,4 +1,4 @@
-"""The page about what executors say does what it says."""
+"""Every block of the page about the step log works."""
 
 from __future__ import annotations
 

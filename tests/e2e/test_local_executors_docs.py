@@ -54,7 +54,7 @@ def test_a_table_has_every_setting_and_no_other(name: str) -> None:
     assert sorted(named) == sorted(SETTINGS[name].__annotations__)
 
 
-def test_the_page_tells_names_and_limits_as_they_are() -> None:
+def test_the_names_and_limits_on_the_page_are_right() -> None:
     variables = (process.COMMANDS_VARIABLE, ROOT_VARIABLE, python.MODULES_VARIABLE, ENV_VARIABLES)
 
     for word in (*variables, *get_args(Action), *get_args(Format), *get_args(PassTo), *SEARCH_FOLDERS):
@@ -64,7 +64,7 @@ def test_the_page_tells_names_and_limits_as_they_are() -> None:
     assert f"at most {file.MAX_ENTRIES:,} " in TEXT
 
 
-def test_every_link_of_the_page_leads_somewhere() -> None:
+def test_every_link_of_the_page_works() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):
         name, _, anchor = target.partition("#")
         titles = re.findall(r"^#+ (.*)$", (ROOT / "docs" / name).read_text(encoding="utf-8"), re.M)

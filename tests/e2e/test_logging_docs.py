@@ -1,4 +1,4 @@
-"""The page about logging does what it says."""
+"""docs/logging.md is correct: its commands run in order."""
 
 from __future__ import annotations
 

@@ -9,13 +9,9 @@ import pytest
 
 from e2e.test_readme import blocks, reading
 from orchestrator.application.values.failure_kinds import NON_RETRYABLE_KINDS
-from orchestrator.application.values.payload_refs import (
-    MAX_INPUT_BYTES,
-    MAX_JOB_BYTES,
-    MAX_LOADED_FACTOR,
-    MAX_PAYLOAD_BYTES,
-)
+from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES, MAX_JOB_BYTES, MAX_LOADED_FACTOR
 from orchestrator.payload_stores import PayloadSettings
+from orchestrator.settings import MAX_PAYLOAD_BYTES
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/payloads.md"
@@ -43,7 +39,7 @@ def test_every_block_of_it_is_tested_and_every_link_leads_somewhere() -> None:
 def test_the_numbers_and_the_kinds_of_the_page_are_those_of_the_program() -> None:
     default = PayloadSettings()
 
-    assert f"; {MAX_PAYLOAD_BYTES} unless given" in TEXT
+    assert f"; {MAX_PAYLOAD_BYTES} by default" in TEXT
     assert default.max_bytes == MAX_PAYLOAD_BYTES
     assert default.ttl_s == 8 * 86_400
     assert (MAX_JOB_BYTES, MAX_INPUT_BYTES, MAX_LOADED_FACTOR) == (8 << 20, 1 << 20, 4)

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from orchestrator.cli.main import main
-from scripts.benchmarks.command import OTHERS, USUAL, options
+from scripts.benchmarks.command import DEFAULT_SIZES, OTHERS, options
 from scripts.benchmarks.reports import WORKLOADS
 from scripts.benchmarks.targets import TARGETS
 
@@ -45,7 +45,7 @@ def test_the_targets_of_the_page_are_those_of_the_benchmark() -> None:
 def test_every_measurement_is_on_the_page() -> None:
     told = {name for row in rows("How to read it") for name in re.findall(r"`(\w+)`", row[0])}
 
-    assert told == {*WORKLOADS, *OTHERS} == set(USUAL)
+    assert told == {*WORKLOADS, *OTHERS} == set(DEFAULT_SIZES)
 
 
 def test_files_that_the_page_links_to_exist() -> None:

@@ -1,4 +1,4 @@
-"""The pytest plugin, as somebody has it who has installed the package: every run is one of their own."""
+"""The pytest plugin, as a user of the installed package has it: every run is a process of its own."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ import pytest
 from orchestrator.testing import WorkflowTest
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a(rehearse: type[WorkflowTest], seed):
-    play = rehearse(DOCUMENT, order="shuffled", seed=seed)
-    play.mock("a", {"n": 1})
-    assert isinstance(play, WorkflowTest)
-    assert play.run().state == {"n": 1}
+def test_a(workflow_test: type[WorkflowTest], seed):
+    test = workflow_test(DOCUMENT, order="shuffled", seed=seed)
+    test.mock("a", {"n": 1})
+    assert isinstance(test, WorkflowTest)
+    assert test.run().state == {"n": 1}
 """
 BAD = """
-def test_unlucky(rehearse):
+def test_unlucky(workflow_test):
     for seed in (4, 5):
-        play = rehearse(DOCUMENT, order="shuffled", seed=seed)
-        play.mock("a", ValueError("no"))
-        assert play.run().status == "complete" or seed == 4
+        test = workflow_test(DOCUMENT, order="shuffled", seed=seed)
+        test.mock("a", ValueError("no"))
+        assert test.run().status == "complete" or seed == 4
 
-def test_without_its_kill(rehearse):
-    play = rehearse(DOCUMENT)
-    play.mock("a", {})
-    play.kill("worker.result", step="a", times=5)
-    play.kill("worker.start", step="a")
-    play.run()
+def test_without_its_kill(workflow_test):
+    test = workflow_test(DOCUMENT)
+    test.mock("a", {})
+    test.kill("worker.result", step="a", times=5)
+    test.kill("worker.start", step="a")
+    test.run()
 
-def test_wrong_and_without_its_kill(rehearse):
-    rehearse(DOCUMENT).kill("coordinator.commit", step="a")
+def test_wrong_and_without_its_kill(workflow_test):
+    workflow_test(DOCUMENT).kill("coordinator.commit", step="a")
     assert False
 """
 IDLE = """
@@ -44,7 +44,9 @@ import sys
 
 def test_nothing():
     ours = {name for name in sys.modules if name.split(".")[0] == "orchestrator"}
-    assert ours == {"orchestrator", "orchestrator.testing", "orchestrator.testing.plugin"}
+    assert ours == {
+        "orchestrator", "orchestrator.deprecation", "orchestrator.testing", "orchestrator.testing.plugin"
+    }
     assert not {"pydantic", "yaml", "redis", "rq"} & set(sys.modules)
 """
 
@@ -66,8 +68,17 @@ def test_the_fixture_comes_with_the_package_and_explains_itself(folder: Path) ->
     listed = run_pytest(folder, "-q", "--fixtures")
 
     assert "8 passed" in run.stdout, run.stdout + run.stderr
-    assert "rehearse -- " in listed.stdout
-    assert "Begin rehearsals" in listed.stdout
+    assert "workflow_test -- " in listed.stdout
+    assert "Start workflow tests" in listed.stdout
+    assert "DeprecationWarning" not in listed.stdout + listed.stderr
+
+
+def test_the_fixture_has_an_old_name(folder: Path) -> None:
+    write(folder, GOOD.replace("workflow_test", "rehearse"))
+
+    run = run_pytest(folder, "-q", "-W", "error")
+
+    assert "8 passed" in run.stdout, run.stdout + run.stderr
 
 
 def test_it_works_in_many_processes_and_beside_a_measurement_of_coverage(folder: Path) -> None:
@@ -86,7 +97,7 @@ def test_it_may_be_loaded_by_its_module_where_the_entry_point_is_blocked(folder:
     assert "8 passed" in run.stdout, run.stdout + run.stderr
 
 
-def test_a_run_that_rehearses_nothing_imports_nothing(folder: Path) -> None:
+def test_a_run_that_tests_no_workflow_imports_nothing(folder: Path) -> None:
     write(folder, IDLE)
 
     run = run_pytest(folder, "-q", "-p", "no:hypothesispytest")
@@ -94,7 +105,7 @@ def test_a_run_that_rehearses_nothing_imports_nothing(folder: Path) -> None:
     assert "1 passed" in run.stdout, run.stdout + run.stderr
 
 
-def test_a_failure_shows_where_it_stood_and_a_kill_that_never_happened_is_one(folder: Path) -> None:
+def test_a_failure_shows_the_state_of_the_workflow_and_a_missed_kill_is_a_failure(folder: Path) -> None:
     write(folder, BAD)
 
     run = run_pytest(folder, "-q")
@@ -103,5 +114,5 @@ def test_a_failure_shows_where_it_stood_and_a_kill_that_never_happened_is_one(fo
     assert "order='shuffled', seed=5: it is failed" in run.stdout
     assert "a  failed  exception: no" in run.stdout
     assert "seed=4" not in run.stdout
-    assert "somebody was to die: worker.result of a, 3 of 5" in run.stdout
+    assert "no process reached these kill points: worker.result of a, 3 of 5" in run.stdout
     assert "killed: coordinator.commit of a, 0 of 1" in run.stdout

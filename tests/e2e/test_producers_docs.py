@@ -1,4 +1,4 @@
-"""The page about producers does what it says, and so does the one that it shows, whatever it is given."""
+"""docs/producers.md is correct, and so is the producer that it shows, for any input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STRANGE = [
     "* ? [a] {b,c} ~ ! # ; & | < > ( )",
     "ünïcödé 💥",
     "-x",
-    '"ok":true,"workflow_execution_id":"nobody"',
+    '"ok":true,"workflow_execution_id":"missing"',
     "%s %d",
     "",
 ]  # fmt: skip
@@ -109,12 +109,12 @@ def test_any_json_goes_through_the_shell_and_comes_back(redis_url: str, folder: 
     with serving(redis_url, folder):
         for text in STRANGE:
             inputs = json.dumps({"text": text}, ensure_ascii=False)
-            code, printed, said = run(redis_url, folder, "start", "echo.yaml", inputs)
-            assert (code, json.loads(printed or "null")) == (0, {"text": text}), said
+            code, printed, error = run(redis_url, folder, "start", "echo.yaml", inputs)
+            assert (code, json.loads(printed or "null")) == (0, {"text": text}), error
 
         large = {"text": "long " * 150_000}  # longer than an argument may be
-        code, printed, said = run(redis_url, folder, "start", "echo.yaml", "-", given=json.dumps(large))
-        assert (code, json.loads(printed or "null")) == (0, large), said
+        code, printed, error = run(redis_url, folder, "start", "echo.yaml", "-", given=json.dumps(large))
+        assert (code, json.loads(printed or "null")) == (0, large), error
 
         sent: Any = {"quote": "'\"", "deep": [None, {"$": "`"}]}
         assert run(redis_url, folder, "signal", "w-1", "go", json.dumps(sent)) == (0, "", "")
@@ -123,18 +123,18 @@ def test_any_json_goes_through_the_shell_and_comes_back(redis_url: str, folder: 
     assert not Path("/tmp/never").exists()
 
 
-def test_every_end_has_its_exit_code(redis_url: str, folder: Path) -> None:
+def test_every_status_has_its_exit_code(redis_url: str, folder: Path) -> None:
     client = Client(redis_url)
     with serving(redis_url, folder):
         halted = run(redis_url, folder, "start", "-i", "h-1", "halt.yaml")
         assert halted[:2] == (3, '{"why":"closed"}\n')
         assert halted[2].endswith("#h-1: halted\n")
-        refused = run(redis_url, folder, "start", "-i", "h-1", "halt.yaml")
-        assert refused[0] == 2
-        assert "already exists" in refused[2]
-        code, _, said = run(redis_url, folder, "cancel", "h-1")
-        assert (code, "cannot be cancelled: it is halted" in said) == (2, True)
-        assert run(redis_url, folder, "wait", "nobody") == (2, "", "there is no execution nobody\n")
+        rejected = run(redis_url, folder, "start", "-i", "h-1", "halt.yaml")
+        assert rejected[0] == 2
+        assert "already exists" in rejected[2]
+        code, _, error = run(redis_url, folder, "cancel", "h-1")
+        assert (code, "cannot be cancelled: it is halted" in error) == (2, True)
+        assert run(redis_url, folder, "wait", "missing") == (2, "", "there is no execution missing\n")
 
         assert run(redis_url, folder, "start", "-i", "w-1", "-t", "1", "wait.yaml")[0] == 124
         code, printed, _ = run(redis_url, folder, "cancel", "w-1", 'it\'s a "duplicate"')
@@ -146,12 +146,12 @@ def test_every_end_has_its_exit_code(redis_url: str, folder: Path) -> None:
 
 
 def test_without_a_coordinator_the_start_stays_in_the_stream(redis_url: str, folder: Path) -> None:
-    code, printed, said = run(redis_url, folder, "start", "-t", "1", "echo.yaml")
+    code, printed, error = run(redis_url, folder, "start", "-t", "1", "echo.yaml")
 
     assert (code, printed) == (124, "")
-    [entry] = re.findall(r"no coordinator has answered; (\d+-\d+) stays in its stream", said)
+    [entry] = re.findall(r"no coordinator has replied; (\d+-\d+) stays in its stream", error)
     with serving(redis_url, folder):
-        assert Client(redis_url).answer(entry, 60)["ok"]
+        assert Client(redis_url).wait_for_reply(entry, 60)["ok"]
 
 
 @pytest.mark.parametrize(
@@ -159,16 +159,16 @@ def test_without_a_coordinator_the_start_stays_in_the_stream(redis_url: str, fol
     [(), ("start",), ("start", "-x", "a"), ("start", "a", "{}", "b"), ("wait",), ("dance", "a"),
      ("start", "-t", "0", "a"), ("start", "-t", "soon", "a"), ("signal", "a")],
 )  # fmt: skip
-def test_wrong_usage_is_refused(folder: Path, arguments: tuple[str, ...]) -> None:
-    code, printed, said = run("unix:///nowhere", folder, *arguments)
+def test_wrong_usage_is_rejected(folder: Path, arguments: tuple[str, ...]) -> None:
+    code, printed, error = run("unix:///nowhere", folder, *arguments)
 
     assert (code, printed) == (2, "")
-    assert "producer.sh start" in said or "whole seconds" in said
+    assert "producer.sh start" in error or "whole seconds" in error
 
 
-def test_no_redis_is_told_and_leaves_nobody_behind(folder: Path) -> None:
-    code, _, said = run(f"unix://{folder}/none", folder, "start", "order")
-    assert (code, "Could not connect" in said) == (1, True)
+def test_without_redis_there_is_an_error_and_no_process_stays_behind(folder: Path) -> None:
+    code, _, error = run(f"unix://{folder}/none", folder, "start", "order")
+    assert (code, "Could not connect" in error) == (1, True)
 
     with own_redis(folder) as server, serving(server.url, folder):
         follower = subprocess.Popen(
@@ -181,13 +181,13 @@ def test_no_redis_is_told_and_leaves_nobody_behind(folder: Path) -> None:
         client: Any = server.client(decode_responses=True)
         wait_until(lambda: client.execute_command("PUBSUB", "CHANNELS", "orchestrator:done:*"))
         server.kill()
-        _, said = follower.communicate(timeout=60)
+        _, error = follower.communicate(timeout=60)
 
     assert follower.returncode == 1
-    assert re.search(r"Redis went away|Connection (reset|refused)|closed the connection", said)
+    assert re.search(r"Redis is unavailable|Connection (reset|refused)|closed the connection", error)
 
 
-def test_a_follower_that_is_killed_takes_its_listener_along(redis_url: str, folder: Path) -> None:
+def test_a_follower_that_is_killed_stops_its_listener(redis_url: str, folder: Path) -> None:
     with serving(redis_url, folder), Client(redis_url)._redis as redis:
         follower = subprocess.Popen(
             ["bash", str(PRODUCER), "start", "-i", "w-1", "wait.yaml"],

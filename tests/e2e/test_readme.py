@@ -38,7 +38,7 @@ BLOCK = re.compile(
     r"(?:<!-- test: (?P<treatment>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
 )
 READING = re.compile(
-    r"redis-cli (GET|HGET|HGETALL|LRANGE|XRANGE) |orchestrator (show|list|history|why|dead list) "
+    r"redis-cli (GET|HGET|HGETALL|LRANGE|XRANGE) |orchestrator (show|list|history|explain|dead-letters list) "
 )
 WORKFLOW_ID = "4899a391452d61ec594386d0b8709dcf"
 PATIENCE_S = 30.0

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from redis import Redis
 
 from orchestrator import InvalidSpec, load_spec
-from orchestrator.application.spec.cron import MACROS, slots
+from orchestrator.application.spec.cron import MACROS, iter_slots
 from orchestrator.application.spec.part_models import ScheduleModel
 from orchestrator.cli import main
 
@@ -98,7 +98,7 @@ def test_the_slots_of_the_page_are_those_of_the_crons() -> None:
         expected = shown.split(", ")
         found = [
             datetime.fromtimestamp(at_ms / 1000, ZoneInfo(zone))
-            for at_ms in islice(slots(cron.strip("`"), zone, int(since * 1000)), len(expected))
+            for at_ms in islice(iter_slots(cron.strip("`"), zone, int(since * 1000)), len(expected))
         ]
         assert [
             f"{at:%m-%d %H:%M (%z)}" if "(" in text else f"{at:%m-%d %H:%M}"

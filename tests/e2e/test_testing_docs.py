@@ -1,7 +1,7 @@
-"""docs/testing.md does what it says: its files are written into a folder, and its tests are run there.
+"""The examples of docs/testing.md work: its files are written into a folder, and its tests run there.
 
-A comment before each block says how it is treated, as in the README: `file NAME` is written; the command of
-a `console` is run, and prints what stands under it, where `...` stands for anything.
+A comment before each block says how it is tested, as in the README: `file NAME` is written; the command of a
+`console` is run and must print the lines below it, where `...` stands for anything.
 """
 
 from __future__ import annotations

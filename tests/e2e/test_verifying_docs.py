@@ -1,4 +1,4 @@
-"""docs/verifying.md does what it says: its files are written, its commands are typed, and its table is whole.
+"""The commands of docs/verifying.md are executed, and its table has every code.
 
 A comment before each block says how it is treated, as in the README.
 """
@@ -23,7 +23,8 @@ PAGE = (ROOT / "docs" / "verifying.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:<!-- test: ([^\n]*) -->\n)?^```\w*\n(.*?)^```$", re.M | re.S)
 BLOCKS = [(found[1] or "", found[2]) for found in BLOCK.finditer(PAGE)]
 READING = re.compile(
-    r"redis-cli (EXISTS|HGET|ZRANGE) |orchestrator (verify( order-1|;| --json)|what-if|dead list)"
+    r"redis-cli (EXISTS|HGET|ZRANGE) "
+    r"|orchestrator (check-consistency( order-1|;| --json)|what-if|dead-letters list)"
 )
 PATIENCE_S = 30.0
 SOURCES = [
@@ -57,7 +58,7 @@ def test_the_commands_of_the_page_print_what_it_shows(reader: Reader) -> None:
 
 
 def type_in(shell: Shell, command: str, expected: list[str]) -> None:
-    """A command that only reads is repeated until it says so: the system is given time."""
+    """Run a command; one that only reads is repeated until its output fits, as the system needs time."""
     until = time.monotonic() + (PATIENCE_S if READING.match(command) else 0)
     printed = shell.run(command)
     while not fits(expected, printed) and time.monotonic() < until:
@@ -68,11 +69,13 @@ def type_in(shell: Shell, command: str, expected: list[str]) -> None:
 
 def test_the_table_has_every_code() -> None:
     rows = re.findall(r"^\| (`.*?`) \|", PAGE, re.M)
-    told = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    documented = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
     text = "".join(path.read_text() for path in SOURCES)
-    known = set(re.findall(r"""(?:Finding|damage|_found)\(\s*"(\w+)"|^ +yield "(\w+)",""", text, re.M))
+    known = set(
+        re.findall(r"""(?:Finding|repairable_finding|_add)\(\s*"(\w+)"|^ +yield \(?\s*"(\w+)",""", text, re.M)
+    )
 
-    assert told == {code for pair in known for code in pair if code}
+    assert documented == {code for pair in known for code in pair if code}
 
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:

@@ -23,11 +23,13 @@ from orchestrator.application.redaction.by_key import (
     SECRET_KEY_WORDS,
     redact_by_key,
 )
-from orchestrator.application.spec.model import WEBHOOK_STEP, WEBHOOK_UNIT
+from orchestrator.application.spec.model import WEBHOOK_STEP
 from orchestrator.application.spec.validation import load_spec
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.redis_rq.event_codec import read_event
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.executors.lookup import load_built_in
+from orchestrator_executors import network
 from orchestrator_executors import webhook as module
 from receiver import Answer, receiver
 
@@ -98,14 +100,14 @@ def test_the_order_posts_what_the_page_shows_signed_as_the_page_verifies_it() ->
     assert lines == [json.loads(line) for line in BLOCKS["history"].splitlines()]
 
 
-def test_the_ends_that_the_order_tells_are_those_of_the_page() -> None:
+def test_the_order_posts_the_outcomes_that_the_page_lists() -> None:
     told = load_spec(ORDER).spec.webhook
 
     assert told is not None
     assert told.on == ("complete", "failed")
 
 
-def test_the_start_of_the_page_is_one_that_a_coordinator_understands() -> None:
+def test_the_start_on_the_page_is_accepted_by_a_coordinator() -> None:
     program, command, stream, entry, *fields = shlex.split(BLOCKS["start"])
     assert (program, command, stream, entry) == ("redis-cli", "XADD", Keys().starts, "*")
 
@@ -136,14 +138,14 @@ def test_the_worker_of_the_page_runs(redis_url: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_the_page_tells_the_settings_and_the_attempts_as_they_are() -> None:
+def test_the_settings_and_attempts_on_the_page_are_right() -> None:
     retry = WEBHOOK_STEP.retry
 
     assert retry is not None
     assert {module.HOSTS_VARIABLE, module.SECRET_VARIABLE} <= set(re.findall(r"`(\w+)`", PAGE))
     assert (retry.max_retries, retry.jitter_fraction, WEBHOOK_STEP.timeout_s) == (8, 0.2, 30)
     assert retry.initial_delay_ms * retry.backoff_multiplier ** (retry.max_retries - 1) == 128_000
-    assert (module.ANSWER_WITHIN_S, module.MAX_RESPONSE_EXCERPT) == (10, 200)
+    assert (module.RESPONSE_TIMEOUT_S, network.MAX_RESPONSE_EXCERPT) == (10, 200)
     assert WEBHOOK_STEP.queue == "default"
 
 
@@ -156,7 +158,7 @@ def test_the_page_names_every_word_that_names_a_secret() -> None:
     assert f"`{REDACTED}`" in listed
 
 
-def test_every_link_of_the_page_leads_somewhere() -> None:
+def test_every_link_of_the_page_works() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", PAGE):
         name, _, anchor = target.partition("#")
         page = (ROOT / "docs" / name).read_text(encoding="utf-8")

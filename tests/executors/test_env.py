@@ -1,4 +1,4 @@
-"""The executor `env`: the variables that a worker allows, and no other."""
+"""The executor `env`: it reads only the variables that the worker allows."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_variables_are_read_and_null_if_they_are_not_set() -> None:
 
 
 @pytest.mark.parametrize("name", ["SHOP_TOKEN", "shop_region", "SHOP_REGION2", "PATH", "*", "SHOP_*", ""])
-def test_a_variable_that_is_not_allowed_is_refused(name: str) -> None:
+def test_a_variable_that_is_not_allowed_is_rejected(name: str) -> None:
     with pytest.raises(
-        Refused, match=f"is refused: {ENV_VARIABLES} of this worker does not name it"
+        Refused, match=f"is not allowed: {ENV_VARIABLES} of this worker does not list it"
     ) as caught:
         env({"vars": ["SHOP_REGION", name]}, {})
     assert caught.value.non_retryable
@@ -45,14 +45,14 @@ def test_without_a_list_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("inputs", "configuration", "said"),
     [
-        ({}, {}, "'vars' must be a list of texts"),
-        ({"vars": "HOME"}, {}, "'vars' must be a list of texts"),
-        ({"vars": [1]}, {}, "'vars' must be a list of texts"),
+        ({}, {}, "'vars' must be a list of strings"),
+        ({"vars": "HOME"}, {}, "'vars' must be a list of strings"),
+        ({"vars": [1]}, {}, "'vars' must be a list of strings"),
         ({"var": ["HOME"]}, {}, "unknown setting 'var'; did you mean 'vars'"),
         ({"vars": ["HOME"]}, {"vars": ["SHOP_REGION"]}, "'vars' is fixed by the configuration"),
     ],
 )
-def test_settings_that_are_wrong_are_refused_by_name(inputs: Any, configuration: Any, said: str) -> None:
+def test_wrong_settings_are_rejected_by_name(inputs: Any, configuration: Any, said: str) -> None:
     with pytest.raises(Refused, match=said):
         env(inputs, configuration)
 
@@ -75,5 +75,5 @@ def test_settings_that_are_wrong_are_refused_by_name(inputs: Any, configuration:
         ("AB\n", ["AB"], False),
     ],
 )
-def test_a_star_is_the_only_sign_with_a_meaning(name: str, patterns: list[str], is_so: bool) -> None:
+def test_a_star_is_the_only_special_character(name: str, patterns: list[str], is_so: bool) -> None:
     assert matches(name, patterns) is is_so

@@ -1,4 +1,4 @@
-"""The executor `http` against a server of our own: what it sends, what it gives back, and what fails how."""
+"""The executor `http` against a local server: its requests, its output and its failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestrator_executors import http as module
 from orchestrator_executors import http_connections
 from orchestrator_executors.http import NotAnswered, Rejected, Unavailable, http
 from orchestrator_executors.http_connections import Connections
-from orchestrator_executors.network import Refused
+from orchestrator_executors.settings import Refused
 from web import Asked, Reply, Site, said, site
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ def _a_worker_that_may_call(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def web() -> Iterator[Site]:
-    """It says what it was asked."""
+    """A server that returns the request as JSON."""
     with site(lambda asked: said({"method": asked.method, "path": asked.path})) as made:
         yield made
 
@@ -51,7 +51,7 @@ def answering(*replies: Reply) -> Any:
     return lambda asked: left.pop(0)
 
 
-# ---- what is sent
+# ---- requests
 
 
 def test_a_url_is_enough(web: Site) -> None:
@@ -76,7 +76,7 @@ def test_any_usual_method_is_sent(web: Site, method: str) -> None:
     assert call(url=web.url, method=method)["json"]["method"] == method.upper()
 
 
-def test_of_a_head_there_is_no_content(web: Site) -> None:
+def test_a_head_response_has_no_content(web: Site) -> None:
     assert call(url=web.url, method="HEAD")["json"] is None
 
 
@@ -106,7 +106,7 @@ def test_a_query_is_written_out(web: Site) -> None:
     assert given["url"] == f"{web.url}/find"
 
 
-def test_what_is_sent_has_its_type(web: Site) -> None:
+def test_a_body_is_sent_with_its_content_type(web: Site) -> None:
     call(url=web.url, method="POST", json={"text": "grün", "n": [1, None]})
     call(url=web.url, method="POST", form={"a": "x y", "b": [1, 2]})
     call(url=web.url, method="PUT", body="grün")
@@ -136,13 +136,13 @@ def test_headers_are_sent(web: Site) -> None:
         ({"header": {"name": "X-Api-Key", "value": "abc"}}, "x-api-key", "abc"),
     ],
 )
-def test_who_we_are_is_told(web: Site, auth: Json, name: str, value: str) -> None:
+def test_auth_is_sent_as_a_header(web: Site, auth: Json, name: str, value: str) -> None:
     call(url=web.url, auth=auth)
 
     assert web.asked[0].headers[name] == value
 
 
-def test_what_could_happen_twice_is_sent_with_its_key(web: Site) -> None:
+def test_requests_that_are_not_idempotent_have_an_idempotency_key(web: Site) -> None:
     for settings in (
         {"method": "POST"},
         {"method": "PATCH"},
@@ -175,7 +175,7 @@ def test_the_payload_of_a_step_is_sent_as_its_source_says(web: Site) -> None:
     ]
 
 
-# ---- what comes back
+# ---- output
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_the_payload_of_a_step_is_sent_as_its_source_says(web: Site) -> None:
         ("", b"plain", {"text": "plain"}),
     ],
 )
-def test_content_is_read_as_its_type_says(content_type: str, content: bytes, body: Json) -> None:
+def test_content_is_decoded_by_its_type(content_type: str, content: bytes, body: Json) -> None:
     headers = {"Content-Type": content_type} if content_type else {}
     with site(lambda asked: Reply(200, content, headers)) as web:
         given = call(url=web.url)
@@ -235,8 +235,8 @@ def test_few_headers_are_kept_and_cookies_neither_kept_nor_sent_back() -> None:
     assert not [asked for asked in web.asked if "cookie" in asked.headers]
 
 
-def test_a_source_may_want_the_content_alone() -> None:
-    """It always stands under the same key, whatever it is; JSON need not say that it is JSON."""
+def test_a_source_may_return_only_the_content() -> None:
+    """The key is always the same, and JSON is recognized without its content type."""
     replies = answering(
         said({"users": [1]}),
         said([1, 2]),
@@ -268,7 +268,7 @@ def test_a_source_may_want_the_content_alone() -> None:
         (None, {200, 201, 204}),
     ],
 )
-def test_what_a_success_is_can_be_said(success: Any, statuses: set[int]) -> None:
+def test_success_can_be_configured(success: Any, statuses: set[int]) -> None:
     found = set()
     with site(lambda asked: Reply(int(asked.path[1:]), headers={"Location": "/200"})) as web:
         for status in (200, 201, 204, 302, 404, 500):
@@ -280,7 +280,7 @@ def test_what_a_success_is_can_be_said(success: Any, statuses: set[int]) -> None
     assert found == statuses
 
 
-# ---- what fails
+# ---- failures
 
 
 @pytest.mark.parametrize(
@@ -298,9 +298,7 @@ def test_what_a_success_is_can_be_said(success: Any, statuses: set[int]) -> None
         (503, Unavailable),
     ],
 )
-def test_an_answer_that_is_no_success_says_whether_it_may_be_one_later(
-    status: int, kind: type[Exception]
-) -> None:
+def test_the_exception_of_an_error_response_says_whether_to_retry(status: int, kind: type[Exception]) -> None:
     content = b"" if status == 304 else b"so\n it  is"
     with site(lambda asked: Reply(status, content)) as web, pytest.raises(kind) as failed:
         call(url=web.url)
@@ -309,12 +307,12 @@ def test_an_answer_that_is_no_success_says_whether_it_may_be_one_later(
     assert getattr(failed.value, "non_retryable", False) is (kind is Rejected)
 
 
-def test_another_success_than_was_asked_for_may_become_it_later() -> None:
+def test_a_2xx_response_that_is_not_a_success_is_retried() -> None:
     with site(lambda asked: Reply(202, b"not yet")) as web, pytest.raises(Unavailable, match="202: not yet"):
         call(url=web.url, success=200)
 
 
-def test_of_a_long_answer_a_few_characters_are_kept_and_of_a_compressed_one_too() -> None:
+def test_only_the_start_of_a_long_error_response_is_kept() -> None:
     compressed = Reply(500, gzip.compress(1_000_000 * b"y"), {"Content-Encoding": "gzip"})
     with site(answering(Reply(500, 1_000_000 * b"x"), compressed)) as web:
         for letter in "xy":
@@ -323,7 +321,7 @@ def test_of_a_long_answer_a_few_characters_are_kept_and_of_a_compressed_one_too(
             assert str(failed.value) == "127.0.0.1 answered 500: " + 200 * letter
 
 
-def test_nobody_there_may_be_there_later() -> None:
+def test_an_unreachable_host_is_retried() -> None:
     with site(answering()) as gone:
         url = gone.url
 
@@ -333,18 +331,18 @@ def test_nobody_there_may_be_there_later() -> None:
     assert not hasattr(failed.value, "non_retryable")
 
 
-def test_a_name_that_leads_nowhere_may_lead_somewhere_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_cannot_be_resolved_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(*args: Any, **keys: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setenv(module.HOSTS_VARIABLE, "*")
     monkeypatch.setattr(socket, "getaddrinfo", nowhere)
 
-    with pytest.raises(NotAnswered, match=r"api\.example\.org cannot be found"):
+    with pytest.raises(NotAnswered, match=r"api\.example\.org cannot be resolved"):
         call(url="https://api.example.org/")
 
 
-def test_an_answer_that_breaks_off_is_none() -> None:
+def test_a_malformed_response_is_a_failure() -> None:
     replies = answering(
         Reply(200, headers={"Content-Length": "50"}, pieces=[b"half"]),
         Reply(200, gzip.compress(b"whole")[:-4], {"Content-Encoding": "gzip"}),
@@ -357,18 +355,18 @@ def test_an_answer_that_breaks_off_is_none() -> None:
     with site(replies) as web:
         for why in (
             "RemoteProtocolError",
-            "gzip that breaks off",
-            "gzip that is broken",
-            "an encoding that was not asked for: br",
-            "JSON that is none: JSONDecodeError",
-            "JSON that is none: ValueError",
-            "JSON that is none: RecursionError",
+            "truncated gzip",
+            "invalid gzip",
+            "an encoding that was not requested: br",
+            "invalid JSON: JSONDecodeError",
+            "invalid JSON: ValueError",
+            "invalid JSON: RecursionError",
         ):
             with pytest.raises(NotAnswered, match=why):
                 call(url=web.url)
 
 
-def test_without_httpx_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_httpx_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
 
     with pytest.raises(NotAnswered, match=r"pip install 'rq-orchestrator\[http\]'"):
@@ -378,7 +376,7 @@ def test_without_httpx_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 # ---- redirects
 
 
-def test_a_redirect_is_followed_for_those_who_only_ask() -> None:
+def test_a_redirect_is_followed_for_get_and_head() -> None:
     def answer(asked: Asked) -> Reply:
         if asked.path == "/end":
             return said("here")
@@ -408,11 +406,11 @@ def test_the_last_redirect_that_is_allowed_is_followed() -> None:
 
     with site(answer) as web:
         assert call(url=f"{web.url}/5")["text"] == "here"
-        with pytest.raises(Refused, match="leads on, and max_redirects allows 5"):
+        with pytest.raises(Refused, match="redirects again, but max_redirects is 5"):
             call(url=f"{web.url}/6")
 
 
-# ---- https, and whom connections are kept for
+# ---- https and kept connections
 
 
 @pytest.fixture
@@ -424,7 +422,7 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def resolve(monkeypatch: pytest.MonkeyPatch, **names: list[str]) -> list[str]:
-    """Let these names lead to these addresses; returns the names that were looked up."""
+    """Resolve these names to these addresses; returns the names that were resolved."""
     asked: list[str] = []
 
     def getaddrinfo(host: Any, port: Any, *args: Any, **keys: Any) -> Any:
@@ -438,14 +436,14 @@ def resolve(monkeypatch: pytest.MonkeyPatch, **names: list[str]) -> list[str]:
     return asked
 
 
-def test_by_https_the_name_is_checked_although_its_address_is_called(
+def test_https_verifies_the_name_although_the_request_goes_to_the_address(
     certificate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve(monkeypatch, localhost=["127.0.0.1"], other=["127.0.0.1"])
     monkeypatch.setenv(module.HOSTS_VARIABLE, "localhost, other.example.org")
 
     async def scene(port: int) -> None:
-        """A connection that was checked for one name is not taken for another at the same address."""
+        """A connection that was verified for one name is not used for another name at the same address."""
         await http({"url": f"https://localhost:{port}/"}, {}, CONTEXT)
         await http({"url": f"https://other.example.org:{port}/"}, {}, CONTEXT)
 
@@ -459,9 +457,7 @@ def test_by_https_the_name_is_checked_although_its_address_is_called(
     assert [asked.headers["host"] for asked in web.asked] == [f"localhost:{web.port}"]
 
 
-def test_of_several_addresses_one_that_can_be_reached_is_enough(
-    web: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_reachable_address_of_several_is_enough(web: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = resolve(monkeypatch, api=["127.0.0.2", "127.0.0.3", "127.0.0.1"])
     monkeypatch.setenv(module.HOSTS_VARIABLE, "api.example.org")
 
@@ -471,7 +467,7 @@ def test_of_several_addresses_one_that_can_be_reached_is_enough(
     assert asked == ["api.example.org"]
 
 
-def test_steps_that_share_a_loop_share_connections_and_run_at_once() -> None:
+def test_steps_that_share_a_loop_share_connections_and_run_concurrently() -> None:
     everybody = threading.Barrier(20)
 
     def answer(asked: Asked) -> Reply:
@@ -489,7 +485,7 @@ def test_steps_that_share_a_loop_share_connections_and_run_at_once() -> None:
         lines = asyncio.run(scene(web.url))
 
         assert len(set(lines)) == 1
-        assert call(url=web.url)["json"] not in lines, "a loop that has ended takes its connections with it"
+        assert call(url=web.url)["json"] not in lines, "the connections of a loop end with it"
 
 
 def test_a_loop_that_ends_leaves_nothing_open(web: Site) -> None:
@@ -513,16 +509,16 @@ def test_connections_are_kept_for_a_bounded_number_and_time(
     names = {f"h{n}": ["127.0.0.1"] for n in range(6)}
     resolve(monkeypatch, **names)
     monkeypatch.setenv(module.HOSTS_VARIABLE, ",".join(names))
-    monkeypatch.setattr(http_connections, "MOST_KEPT", 4)
+    monkeypatch.setattr(http_connections, "MAX_TRANSPORTS", 4)
 
     async def scene() -> tuple[int, int]:
         for name in names:
             await http({"url": f"http://{name}:{web.port}/"}, {}, CONTEXT)
         connections = await Connections.for_running_loop()
-        many = len(connections._kept)
+        many = len(connections._pool)
         monkeypatch.setattr(http_connections, "IDLE_S", -1.0)
         await http({"url": f"http://h5:{web.port}/"}, {}, CONTEXT)
-        return many, len(connections._kept)
+        return many, len(connections._pool)
 
     assert asyncio.run(scene()) == (4, 1)
 
@@ -534,7 +530,7 @@ def test_no_url_is_logged(web: Site, caplog: pytest.LogCaptureFixture) -> None:
     assert "17" not in caplog.text
 
 
-def test_a_step_that_is_stopped_ends_at_once_and_gives_its_connection_back() -> None:
+def test_a_stopped_step_ends_at_once_and_returns_its_connection() -> None:
     held, let_go = threading.Event(), threading.Event()
 
     def answer(asked: Asked) -> Reply:
@@ -549,8 +545,8 @@ def test_a_step_that_is_stopped_ends_at_once_and_gives_its_connection_back() -> 
         step.cancel()
         with pytest.raises(asyncio.CancelledError):
             await step
-        [kept] = (await Connections.for_running_loop())._kept.values()
-        return kept.borrowers
+        [pooled] = (await Connections.for_running_loop())._pool.values()
+        return pooled.borrowers
 
     with site(answer) as web:
         assert asyncio.run(scene(web.url)) == 0

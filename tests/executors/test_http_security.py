@@ -1,4 +1,4 @@
-"""The executor `http` among people who mean no good: those who write inputs, names, and answers."""
+"""The executor `http` against attacks: malicious inputs, DNS names and responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from orchestrator_executors import http as module
 from orchestrator_executors.http import NotAnswered, Rejected, http
-from orchestrator_executors.network import Refused
+from orchestrator_executors.settings import Refused
 from web import Asked, Reply, Site, said, site
 
 Json = dict[str, Any]
@@ -33,7 +33,7 @@ def _a_worker_that_may_call(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inside() -> Iterator[Site]:
-    """What nobody outside should reach."""
+    """A private service, which must not be reached."""
     with site(lambda asked: said("the crown jewels")) as made:
         yield made
 
@@ -45,8 +45,8 @@ def call(configuration: Json | None = None, **inputs: Any) -> Json:
 
 
 def resolve(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
-    """Every name leads to these addresses, one at each lookup and the last for ever; an address in any
-    spelling leads where the system says. Returns the names that were looked up."""
+    """Resolve every name to these addresses, one at each lookup, and the last one again and again; an address
+    in any spelling resolves as usual. Returns the names that were resolved."""
     asked: list[str] = []
     known, left = socket.getaddrinfo, list(answers)
 
@@ -62,7 +62,7 @@ def resolve(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
     return asked
 
 
-# ---- where inputs lead
+# ---- malicious inputs
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def resolve(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
         "192.168.1.1",
     ],
 )
-def test_an_address_of_ours_is_not_called_however_it_is_spelled(
+def test_a_private_address_is_not_called_in_any_spelling(
     inside: Site, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     monkeypatch.setenv(module.HOSTS_VARIABLE, "*, api.example.org")
@@ -106,7 +106,9 @@ def test_an_address_of_ours_is_not_called_however_it_is_spelled(
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST.", "internal.example.org", "a.b.example.org", "ⓛocalhost"]
 )
-def test_nor_is_a_name_that_leads_there(inside: Site, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_a_name_of_a_private_address_is_not_called(
+    inside: Site, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
     resolve(monkeypatch, "127.0.0.1")
     monkeypatch.setenv(module.HOSTS_VARIABLE, "*")
 
@@ -141,7 +143,7 @@ def test_nor_is_a_name_that_leads_there(inside: Site, monkeypatch: pytest.Monkey
         "",
     ],
 )
-def test_a_url_that_only_looks_like_an_allowed_one_is_refused_before_anything_is_looked_up(
+def test_a_url_that_only_looks_like_an_allowed_one_is_rejected_before_any_lookup(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     asked = resolve(monkeypatch, "93.184.216.34")
@@ -153,10 +155,10 @@ def test_a_url_that_only_looks_like_an_allowed_one_is_refused_before_anything_is
     assert asked == []
 
 
-def test_a_name_that_changes_its_mind_is_judged_by_what_is_called(
+def test_a_name_is_checked_by_the_address_that_is_called(
     inside: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Public when it is judged, and ours when it would be looked up again to be called."""
+    """The name is public at the check, and private if it is resolved a second time."""
     asked = resolve(monkeypatch, "240.0.0.1", "127.0.0.1")
     monkeypatch.setenv(module.HOSTS_VARIABLE, "*")
     monkeypatch.setattr("orchestrator_executors.network._is_public", lambda address: not address.is_loopback)
@@ -169,17 +171,17 @@ def test_a_name_that_changes_its_mind_is_judged_by_what_is_called(
     assert (asked, inside.asked) == (2 * ["rebind.example.org"], [])
 
 
-def test_a_connection_that_is_kept_does_not_outlive_its_judgement(
+def test_a_kept_connection_is_not_used_for_another_address(
     inside: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name led to an allowed address, and leads to another one at the next step."""
+    """The name has an allowed address first, and another one at the next step."""
     resolve(monkeypatch, "127.0.0.1", "169.254.169.254")
     monkeypatch.setenv(module.HOSTS_VARIABLE, "api.example.org")
     url = f"http://api.example.org:{inside.port}/"
 
     async def scene() -> None:
         await http({"url": url}, {}, CONTEXT)
-        with pytest.raises(Refused, match="is never called by a name"):
+        with pytest.raises(Refused, match="is not called by name"):
             await http({"url": url}, {}, CONTEXT)
         monkeypatch.setenv(module.HOSTS_VARIABLE, "other.example.org")
         with pytest.raises(Refused, match=r"may not call api\.example\.org"):
@@ -190,7 +192,7 @@ def test_a_connection_that_is_kept_does_not_outlive_its_judgement(
     assert len(inside.asked) == 1
 
 
-def test_neither_a_proxy_nor_a_netrc_of_the_environment_is_asked(
+def test_neither_a_proxy_nor_a_netrc_of_the_environment_is_used(
     inside: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ada password secret\n")
@@ -206,7 +208,7 @@ def test_neither_a_proxy_nor_a_netrc_of_the_environment_is_asked(
     assert "authorization" not in inside.asked[0].headers
 
 
-# ---- where answers lead
+# ---- malicious redirects
 
 
 @pytest.mark.parametrize(
@@ -216,14 +218,14 @@ def test_neither_a_proxy_nor_a_netrc_of_the_environment_is_asked(
         ("http://localhost:1/", "may not call localhost"),
         ("http://[::ffff:127.0.0.1]/", "may not call ::ffff:"),
         ("//evil.example/", "may not call evil.example"),
-        ("http://127.0.0.1@evil.example/", "leads to a URL that cannot be used"),
-        ("file:///etc/passwd", "leads to a URL that cannot be used"),
-        ("gopher://127.0.0.1/", "leads to a URL that cannot be used"),
-        ("http://[::1", "leads to a URL that cannot be used"),
-        ("http://127.0.0.1:99999/", "leads to a URL that cannot be used"),
+        ("http://127.0.0.1@evil.example/", "redirects to a URL that cannot be used"),
+        ("file:///etc/passwd", "redirects to a URL that cannot be used"),
+        ("gopher://127.0.0.1/", "redirects to a URL that cannot be used"),
+        ("http://[::1", "redirects to a URL that cannot be used"),
+        ("http://127.0.0.1:99999/", "redirects to a URL that cannot be used"),
     ],
 )
-def test_a_redirect_is_judged_like_a_url(target: str, why: str) -> None:
+def test_a_redirect_is_checked_like_a_url(target: str, why: str) -> None:
     with site(lambda asked: Reply(302, headers={"Location": target})) as web:
         with pytest.raises(Refused) as refusal:
             call(url=web.url)
@@ -235,13 +237,13 @@ def test_a_redirect_is_judged_like_a_url(target: str, why: str) -> None:
 def test_endless_redirects_end() -> None:
     numbers = itertools.count()
     with site(lambda asked: Reply(302, headers={"Location": f"/{next(numbers)}"})) as web:
-        with pytest.raises(Refused, match="max_redirects allows 5"):
+        with pytest.raises(Refused, match="max_redirects is 5"):
             call(url=web.url)
 
         assert len(web.asked) == 6
 
 
-def test_what_one_origin_may_know_another_does_not() -> None:
+def test_secrets_are_not_sent_to_another_origin() -> None:
     def answer(asked: Asked) -> Reply:
         return Reply(307, headers={"Location": f"{other.url}/there"})
 
@@ -277,7 +279,7 @@ def test_what_one_origin_may_know_another_does_not() -> None:
         assert "k-456" not in seen.path
 
 
-def test_a_redirect_out_of_https_is_refused(
+def test_a_redirect_from_https_to_http_is_rejected(
     inside: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     from certificates import LOCALHOST
@@ -288,16 +290,16 @@ def test_a_redirect_out_of_https_is_refused(
     resolve(monkeypatch, "127.0.0.1")
     certificate = str(tmp_path / "localhost.pem")
     with site(lambda asked: Reply(302, headers={"Location": inside.url}), certificate=certificate) as web:
-        with pytest.raises(Refused, match=r"localhost leads from https to http, at 127\.0\.0\.1"):
+        with pytest.raises(Refused, match=r"localhost redirects from https to http, at 127\.0\.0\.1"):
             call(url=f"https://localhost:{web.port}/")
 
         assert inside.asked == []
 
 
-# ---- what answers say
+# ---- malicious responses
 
 
-def test_what_we_told_them_is_not_repeated_when_they_do() -> None:
+def test_our_secrets_in_a_response_are_redacted() -> None:
     def echo(asked: Asked) -> Reply:
         return Reply(401, " ".join(asked.headers.values()).encode())
 
@@ -316,7 +318,7 @@ def test_what_we_told_them_is_not_repeated_when_they_do() -> None:
 
 @contextmanager
 def taking_less_than(most: int) -> Iterator[None]:
-    """The memory that is taken at any time in the block, by whomever."""
+    """The peak memory of the process within the block."""
     tracemalloc.start()
     try:
         yield
@@ -337,7 +339,7 @@ def test_a_gigabyte_is_not_read(is_announced: bool) -> None:
 
 
 def bomb(times: int) -> bytes:
-    """A hundred megabytes of nothing, compressed so often."""
+    """A hundred megabytes of zeros, compressed this many times."""
     press = zlib.compressobj(level=1, wbits=zlib.MAX_WBITS | 16)
     content = b"".join(press.compress(bytes(MIB)) for _ in range(100)) + press.flush()
     for _ in range(times - 1):
@@ -349,16 +351,16 @@ def bomb(times: int) -> bytes:
     ("encoding", "times", "kind", "why"),
     [
         ("gzip", 1, Refused, "more than 1,048,576 bytes"),
-        ("gzip, gzip", 2, NotAnswered, "an encoding that was not asked for: gzip, gzip"),
+        ("gzip, gzip", 2, NotAnswered, "an encoding that was not requested: gzip, gzip"),
     ],
 )
-def test_a_bomb_does_not_go_off(encoding: str, times: int, kind: type[Exception], why: str) -> None:
+def test_a_compression_bomb_is_limited(encoding: str, times: int, kind: type[Exception], why: str) -> None:
     reply = Reply(200, bomb(times), {"Content-Encoding": encoding})
     with site(lambda asked: reply) as web, taking_less_than(8 * MIB), pytest.raises(kind, match=why):
         call(url=web.url)
 
 
-def test_gzip_that_unfolds_to_nothing_is_limited_too() -> None:
+def test_gzip_that_decompresses_to_nothing_is_limited_too() -> None:
     def nothing() -> Iterator[bytes]:
         yield gzip.compress(b"")[:10]
         flush = zlib.compressobj(wbits=-zlib.MAX_WBITS).flush(zlib.Z_FULL_FLUSH)
@@ -377,8 +379,8 @@ def test_the_limit_itself_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("in_headers", [True, False])
-def test_who_answers_drop_by_drop_is_not_waited_for(in_headers: bool) -> None:
-    """No single drop takes long; all of them together do."""
+def test_a_slow_response_ends_at_the_timeout(in_headers: bool) -> None:
+    """No single byte is slow; all of them together are."""
     is_over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -403,7 +405,7 @@ def test_who_answers_drop_by_drop_is_not_waited_for(in_headers: bool) -> None:
         thread.join()
 
 
-def test_headers_without_end_are_not_kept() -> None:
+def test_endless_headers_are_rejected() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def flood() -> None:

@@ -1,4 +1,4 @@
-"""Whom a worker may call, by the list that it was given: names, addresses, ports, and what names lead to."""
+"""Which hosts a worker may call, by its allowlist: names, addresses, ports, and the addresses of names."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from orchestrator_executors.network import (
     METADATA_ADDRESSES,
     HostAllowlist,
     HostNotFound,
-    Refused,
     host_of,
     redact,
     resolve,
     resolve_in_thread,
 )
+from orchestrator_executors.settings import Refused
 
 VARIABLE = "ORCHESTRATOR_TEST_HOSTS"
 ALLOWLIST = HostAllowlist(VARIABLE, "call")
 
 
-def judged(host: str, port: int, *addresses: str) -> list[str]:
+def check(host: str, port: int, *addresses: str) -> list[str]:
     return ALLOWLIST.allowed_addresses(host, list(addresses), ALLOWLIST.check_host(host, port))
 
 
@@ -41,12 +41,12 @@ def judged(host: str, port: int, *addresses: str) -> list[str]:
         ("127.0.0.1:80, 127.0.0.1", "127.0.0.1", 8080),
     ],
 )
-def test_an_entry_may_name_a_port_and_then_means_that_one_alone(
+def test_an_entry_with_a_port_allows_only_that_port(
     monkeypatch: pytest.MonkeyPatch, listed: str, host: str, port: int
 ) -> None:
     monkeypatch.setenv(VARIABLE, listed)
 
-    assert judged(host, port, host) == [host]
+    assert check(host, port, host) == [host]
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_an_entry_may_name_a_port_and_then_means_that_one_alone(
         ("[::1]:8080", "::1", 80, "may not call ::1 at port 80"),
         ("*.example.org:443", "api.example.org", 80, "may not call api.example.org"),
         ("*:443", "api.example.org", 80, "may not call api.example.org"),
-        ("api.example.org:http", "api.example.org", 80, "'api.example.org:http' has no number as its port"),
-        ("", "api.example.org", 80, "may call nobody: ORCHESTRATOR_TEST_HOSTS is not set"),
+        ("api.example.org:http", "api.example.org", 80, "'api.example.org:http' is not a number"),
+        ("", "api.example.org", 80, "may not call any host: ORCHESTRATOR_TEST_HOSTS is not set"),
     ],
 )
-def test_other_ports_are_refused_and_what_is_no_port_too(
+def test_other_ports_and_bad_entries_are_rejected(
     monkeypatch: pytest.MonkeyPatch, listed: str, host: str, port: int, why: str
 ) -> None:
     monkeypatch.setenv(VARIABLE, listed)
@@ -73,10 +73,10 @@ def test_other_ports_are_refused_and_what_is_no_port_too(
     assert refusal.value.non_retryable
 
 
-def test_a_pattern_with_a_port_admits_public_addresses_at_that_port(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_with_a_port_allows_public_addresses_at_that_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "*.example.org:443")
 
-    assert judged("api.example.org", 443, "93.184.216.34", "10.0.0.1") == ["93.184.216.34"]
+    assert check("api.example.org", 443, "93.184.216.34", "10.0.0.1") == ["93.184.216.34"]
 
 
 @pytest.mark.parametrize(
@@ -107,23 +107,23 @@ def test_a_pattern_with_a_port_admits_public_addresses_at_that_port(monkeypatch:
         "ff02::1",
     ],
 )
-def test_an_address_is_not_public_whatever_it_is_wrapped_into(
+def test_a_private_address_is_not_public_in_any_ipv6_form(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv(VARIABLE, "*")
 
     with pytest.raises(Refused, match="is not a public address"):
-        judged("api.example.org", 443, address)
+        check("api.example.org", 443, address)
 
 
 @pytest.mark.parametrize(
     "address",
     ["93.184.216.34", "2606:2800:220:1::1", "::ffff:93.184.216.34", "64:ff9b::93.184.216.34"],
 )
-def test_a_public_address_is_public_in_any_wrapping(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_a_public_address_is_public_in_any_ipv6_form(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv(VARIABLE, "*")
 
-    assert judged("api.example.org", 443, address) == [address]
+    assert check("api.example.org", 443, address) == [address]
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def test_a_public_address_is_public_in_any_wrapping(monkeypatch: pytest.MonkeyPa
         "fe80::5efe:10.0.0.1",
     ],
 )
-def test_where_credentials_are_handed_out_leads_no_name_but_the_address_itself(
+def test_metadata_addresses_are_called_by_address_but_not_by_name(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv(VARIABLE, f"api.example.org, [{address}]")
 
-    with pytest.raises(Refused, match="is never called by a name"):
-        judged("api.example.org", 443, address)
+    with pytest.raises(Refused, match="is not called by name"):
+        check("api.example.org", 443, address)
     host = host_of(httpx.URL(f"http://[{address}]/" if ":" in address else f"http://{address}/"))
-    assert judged(host, 80, host) == [host]
+    assert check(host, 80, host) == [host]
 
 
 def test_a_host_has_one_spelling() -> None:
@@ -160,14 +160,14 @@ def test_a_host_has_one_spelling() -> None:
     assert host_of(httpx.URL("http://bücher.example/")) == "xn--bcher-kva.example"
 
 
-def test_an_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_is_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **keys: pytest.fail("it was looked up"))
 
     assert resolve("127.0.0.1", 80) == ["127.0.0.1"]
     assert asyncio.run(resolve_in_thread("::1", 80)) == ["::1"]
 
 
-def test_a_name_that_takes_long_to_be_found_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_name_resolution_does_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, asked = threading.Event(), threading.Event()
 
     def slow(*args: Any, **keys: Any) -> Any:
@@ -178,11 +178,11 @@ def test_a_name_that_takes_long_to_be_found_holds_nobody_up(monkeypatch: pytest.
     async def scene() -> None:
         looking = asyncio.ensure_future(resolve_in_thread("api.example.org", 443))
         while not asked.is_set():
-            await asyncio.sleep(0)  # the loop turns while somebody waits for the name
+            await asyncio.sleep(0)  # the loop keeps running during the lookup
         looking.cancel()
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    asyncio.run(scene())  # and it ends, although the server of names has not answered
+    asyncio.run(scene())  # and it ends, although the DNS server has not replied
 
     [thread] = [one for one in threading.enumerate() if one.name == "look-up"]
     go_on.set()
@@ -190,17 +190,17 @@ def test_a_name_that_takes_long_to_be_found_holds_nobody_up(monkeypatch: pytest.
     assert not thread.is_alive()
 
 
-def test_a_name_that_is_not_found_is_told_from_aside_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_resolution_in_a_thread_raises_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(*args: Any, **keys: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", nowhere)
 
-    with pytest.raises(HostNotFound, match=r"api\.example\.org cannot be found: .*not known"):
+    with pytest.raises(HostNotFound, match=r"api\.example\.org cannot be resolved: .*not known"):
         asyncio.run(resolve_in_thread("api.example.org", 443))
 
 
-def test_what_we_told_somebody_is_not_repeated_nor_are_its_words() -> None:
+def test_secrets_and_their_words_are_redacted() -> None:
     said = "no token abcdef in Bearer abcdef; it is a abc"
 
     assert redact(said, ["Bearer abcdef", "it"]) == "no token <redacted> in <redacted>; it is a abc"

@@ -1,4 +1,4 @@
-"""The executor `process`: what it runs, what it refuses, and what is left of a program, which is nothing."""
+"""The executor `process`: what it runs, what it rejects, and that it leaves no process behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ note()
 for n in range(3):
     if os.fork() == 0:
         note()
-        if n == 0:  # leaves its session, and its parent at once: a daemon
+        if n == 0:  # a daemon: it leaves its session and its parent
             os.setsid()
             if os.fork():
                 os._exit(0)
@@ -47,7 +47,7 @@ while len(open(sys.argv[1]).readlines()) < 5:
     time.sleep(0.01)
 print("begun", flush=True)
 """
-"""Five processes, all noted; of those that never end, one is a daemon."""
+"""Five processes that write their pids; one of those that never end is a daemon."""
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def noted(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-# ---- what is run
+# ---- the command
 
 
 def test_what_a_program_prints_is_its_output() -> None:
@@ -147,24 +147,24 @@ def test_a_template_takes_parts_of_the_payload(template: str, payload: Any, rend
 @pytest.mark.parametrize(
     ("template", "payload", "said"),
     [
-        ("{{ input.user }}", {"usr": 1}, "no 'user' there"),
-        ("{{ input.3 }}", [1], "no '3' there"),
-        ("{{ json.a }}", "no json", "no 'a' there"),
-        ("{{ input.__class__ }}", "x", "no '__class__' there"),
-        ("{{ raw | upper }}", "x", "not understood"),
-        ("{{ cycler.__init__ }}", "x", "not understood"),
+        ("{{ input.user }}", {"usr": 1}, "no 'user' at that place"),
+        ("{{ input.3 }}", [1], "no '3' at that place"),
+        ("{{ json.a }}", "no json", "no 'a' at that place"),
+        ("{{ input.__class__ }}", "x", "no '__class__' at that place"),
+        ("{{ raw | upper }}", "x", "is not valid: write"),
+        ("{{ cycler.__init__ }}", "x", "is not valid: write"),
         ("{{ raw }}", None, "no payload"),
     ],
 )
-def test_a_template_that_leads_nowhere_is_refused(template: str, payload: Any, said: str) -> None:
+def test_a_bad_template_is_rejected(template: str, payload: Any, said: str) -> None:
     with pytest.raises(Refused, match=said):
         run({"payload": payload}, {"command": ["echo", template], "pass_to": "template"})
 
 
-def test_data_never_says_which_program_is_run() -> None:
+def test_data_never_selects_the_program() -> None:
     with pytest.raises(Refused, match=r"this worker may not run \{\{ raw \}\}"):
         run({"payload": "sh"}, {"command": ["{{ raw }}"], "pass_to": "template"})
-    with pytest.raises(Refused, match="'command' belongs into the configuration"):
+    with pytest.raises(Refused, match="'command' belongs in the configuration"):
         run({"command": ["sh"]}, {"command": ["echo"]})
 
 
@@ -180,7 +180,7 @@ def test_a_program_need_not_read_its_input() -> None:
     assert run({"command": ["echo", "done"], "stdin": "x" * 3_000_000})["stdout"] == "done\n"
 
 
-def test_output_that_is_no_text_is_shown_as_far_as_it_is_one() -> None:
+def test_bytes_that_are_not_utf8_are_replaced_in_the_output() -> None:
     output = run(python("import sys; sys.stdout.buffer.write(bytes(range(256)))"))
 
     assert output["stdout"].startswith("\0\x01")
@@ -214,17 +214,19 @@ def test_a_program_runs_in_the_folder_of_its_files_or_in_the_root(
     assert run(python(where, cwd="a/b"))["stdout"] == f"{tmp_path}/a/b\n"
     assert run(python(where, cwd="."))["stdout"] == f"{tmp_path}\n"
     for path in ("..", "/", "a/../.."):
-        with pytest.raises(Refused, match="never leaves it"):
+        with pytest.raises(Refused, match="stays below it"):
             run(python(where, cwd=path))
 
 
-# ---- whom it may run
+# ---- the allowlist
 
 
 def test_without_a_list_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(module.COMMANDS_VARIABLE)
 
-    with pytest.raises(Refused, match=f"{module.COMMANDS_VARIABLE} is not set; name those .* such as echo"):
+    with pytest.raises(
+        Refused, match=f"{module.COMMANDS_VARIABLE} is not set; set it to the programs .* such as echo"
+    ):
         run({"command": ["echo"]})
 
 
@@ -242,18 +244,18 @@ def test_without_a_list_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
         ("echo", "Echo"),
     ],
 )
-def test_a_program_that_is_not_listed_as_it_is_written_is_refused(
+def test_a_program_that_is_not_listed_literally_is_rejected(
     listed: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow(monkeypatch, listed)
 
-    with pytest.raises(Refused, match=f"name it in {module.COMMANDS_VARIABLE}") as caught:
+    with pytest.raises(Refused, match=f"add it to {module.COMMANDS_VARIABLE}") as caught:
         run({"command": [command]})
     assert caught.value.non_retryable
 
 
 @pytest.mark.parametrize("command", ["./echo", "bin/echo", "../bin/echo"])
-def test_a_path_that_is_not_absolute_is_refused_whatever_is_listed(
+def test_a_relative_path_is_rejected_whatever_is_listed(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow(monkeypatch, f"*, {command}")
@@ -262,7 +264,7 @@ def test_a_path_that_is_not_absolute_is_refused_whatever_is_listed(
         run({"command": [command]})
 
 
-def test_a_name_is_not_looked_up_in_the_path_of_the_worker(
+def test_a_name_is_not_searched_in_the_path_of_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("echo", "only-here"):
@@ -276,7 +278,7 @@ def test_a_name_is_not_looked_up_in_the_path_of_the_worker(
         run({"command": ["only-here"]})
 
 
-def test_what_the_executor_file_can_write_is_never_run(
+def test_a_program_that_the_executor_file_can_write_is_never_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = tmp_path / "files"
@@ -288,11 +290,13 @@ def test_what_the_executor_file_can_write_is_never_run(
     allow(monkeypatch, f"*, {files}/tool, {tmp_path}/link")
 
     for path in (files / "tool", tmp_path / "link"):
-        with pytest.raises(Refused, match="where the executor 'file' writes"):
+        with pytest.raises(Refused, match="where steps can write"):
             run({"command": [str(path)]})
 
 
-def test_a_program_that_is_missing_or_none_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_missing_or_cannot_be_run_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "text").write_text("no program")
     allow(monkeypatch, "*")
 
@@ -300,14 +304,14 @@ def test_a_program_that_is_missing_or_none_is_said(tmp_path: Path, monkeypatch: 
         run({"command": ["/nowhere/tool"]})
     with pytest.raises(ProcessFailed, match="text cannot be run: Permission denied"):
         run({"command": [f"{tmp_path}/text"]})
-    with pytest.raises(ProcessFailed, match="Argument list too long; give what is long by 'stdin'"):
+    with pytest.raises(ProcessFailed, match="Argument list too long; pass long data by 'stdin'"):
         run({"command": ["echo"], "args": ["x" * 200_000]})
 
 
-# ---- its environment
+# ---- the environment
 
 
-def test_the_environment_is_empty_but_for_what_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_has_only_the_named_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_REGION", "eu")
     monkeypatch.setenv("SHOP_TOKEN", "secret")
     monkeypatch.setenv(ENV_VARIABLES, "SHOP_*, LANG")
@@ -329,25 +333,27 @@ def test_the_environment_is_empty_but_for_what_is_named(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("settings", [{"environment": {"LANG": "x"}}, {"pass_environment": ["LANG"]}])
-def test_a_variable_that_the_worker_does_not_allow_is_refused(
+def test_a_variable_that_the_worker_does_not_allow_is_rejected(
     settings: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Refused, match=f"'LANG' is refused: {ENV_VARIABLES} of this worker is not set"):
+    with pytest.raises(Refused, match=f"'LANG' is not allowed: {ENV_VARIABLES} of this worker is not set"):
         run({"command": ["env"], **settings})
     monkeypatch.setenv(ENV_VARIABLES, "lang, LAN")
-    with pytest.raises(Refused, match=f"'LANG' is refused: {ENV_VARIABLES} of this worker does not name it"):
+    with pytest.raises(
+        Refused, match=f"'LANG' is not allowed: {ENV_VARIABLES} of this worker does not list it"
+    ):
         run({"command": ["env"], **settings})
 
 
 @pytest.mark.parametrize(
     "name", ["LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "PATH", "GCONV_PATH", "A=B", "", "Ä"]
 )
-def test_a_variable_that_changes_what_is_run_is_refused_whatever_is_allowed(
+def test_a_variable_that_changes_which_code_is_run_is_always_rejected(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ENV_VARIABLES, "*")
 
-    with pytest.raises(Refused, match="could change what is run"):
+    with pytest.raises(Refused, match="could change which code is run"):
         run({"command": ["env"], "environment": {name: "/tmp/evil.so"}})
 
 
@@ -364,19 +370,23 @@ def test_a_variable_that_changes_what_is_run_is_refused_whatever_is_allowed(
             "the configuration has an unknown setting 'timeot'; .*'timeout'",
         ),
         ({}, {"command": "echo", "payload": 1}, "the configuration has an unknown setting 'payload'"),
-        ({"timeout": 3}, {"command": "echo"}, "'timeout' belongs into the configuration"),
+        ({"timeout": 3}, {"command": "echo"}, "'timeout' belongs in the configuration"),
         ({"timeout": 3, "command": "echo"}, {"timeout": 1}, "'timeout' is fixed by the configuration"),
-        ({"environment": {}}, {"command": "echo"}, "'environment' belongs into the configuration"),
-        ({}, {}, "'command' must be a list of texts"),
+        ({"environment": {}}, {"command": "echo"}, "'environment' belongs in the configuration"),
+        ({}, {}, "'command' must be a list of strings"),
         ({"command": []}, {}, "must name a program"),
         ({"command": [""]}, {}, "must name a program"),
-        ({"command": ["echo", 1]}, {}, "'command' must be a list of texts"),
+        ({"command": ["echo", 1]}, {}, "'command' must be a list of strings"),
         ({"command": "echo 'a"}, {}, "cannot be split into words"),
         ({"command": "echo", "args": "a"}, {}, "'args' must be a list"),
         ({"command": "echo", "args": ["a\0b"]}, {}, "contains a zero byte"),
         ({"command": "echo", "args": ["\ud800"]}, {}, "cannot be|that can be encoded"),
-        ({"command": "echo", "stdin": "\ud800"}, {}, "'stdin' is not a text that can be encoded"),
-        ({"command": "echo", "stdin": 1, "payload": 2, "pass_to": "stdin"}, {}, "give one of them"),
+        ({"command": "echo", "stdin": "\ud800"}, {}, "'stdin' has half a character"),
+        (
+            {"command": "echo", "stdin": 1, "payload": 2, "pass_to": "stdin"},
+            {},
+            "cannot be combined with a 'payload'",
+        ),
         ({"command": "echo", "pass_to": "shell"}, {}, "'pass_to' must be one of arg, stdin, template"),
         ({"command": "echo", "timeout": -1}, {}, "'timeout' must be a number"),
         ({"command": "echo", "timeout": True}, {}, "'timeout' must be a number"),
@@ -384,20 +394,20 @@ def test_a_variable_that_changes_what_is_run_is_refused_whatever_is_allowed(
         ({"command": "echo", "exit_codes": []}, {}, "'exit_codes' must be a list of numbers"),
         ({"command": "echo", "exit_codes": [True]}, {}, "'exit_codes' must be a list of numbers"),
         ({"command": "echo", "environment": []}, {}, "'environment' must be a mapping"),
-        ({"command": "echo", "pass_environment": "A"}, {}, "'pass_environment' must be a list of texts"),
+        ({"command": "echo", "pass_environment": "A"}, {}, "'pass_environment' must be a list of strings"),
         ({"command": "echo", "redact_args": 1}, {}, "'redact_args' must be a list of numbers"),
-        ({"command": "echo", "redact_patterns": [1]}, {}, "'redact_patterns' must be a list of texts"),
+        ({"command": "echo", "redact_patterns": [1]}, {}, "'redact_patterns' must be a list of strings"),
     ],
 )
-def test_settings_that_are_wrong_are_refused_by_name(inputs: Json, configuration: Json, said: str) -> None:
+def test_wrong_settings_are_rejected_by_name(inputs: Json, configuration: Json, said: str) -> None:
     with pytest.raises(Refused, match=said):
         run(inputs, configuration)
 
 
-# ---- how it ends
+# ---- results
 
 
-def test_an_exit_code_that_is_no_success_is_a_failure_with_the_last_words() -> None:
+def test_a_bad_exit_code_is_a_failure_with_the_end_of_stderr() -> None:
     text = "import sys; print('x' * 9_000, 'the disk is full', file=sys.stderr); sys.exit(3)"
 
     with pytest.raises(ProcessFailed, match=r"ended with exit code 3: x+ the disk is full$") as caught:
@@ -409,7 +419,7 @@ def test_an_exit_code_that_is_no_success_is_a_failure_with_the_last_words() -> N
         run({"command": ["echo"], "exit_codes": [3]})
 
 
-def test_a_signal_is_told_by_its_name() -> None:
+def test_a_signal_is_reported_by_name() -> None:
     with pytest.raises(ProcessFailed, match=r"was killed by SIGKILL$"):
         run({"command": ["sh", "-c", "kill -9 $$"]})
     with pytest.raises(ProcessFailed, match=r"was killed by signal 40$"):
@@ -424,7 +434,7 @@ def test_signals_that_python_ignores_are_not_ignored_by_a_program() -> None:
     assert not [one for one in (signal.SIGPIPE, signal.SIGXFSZ) if int(ignored, 16) >> (one - 1) & 1]
 
 
-def test_arguments_are_not_shown_unless_that_is_asked_for() -> None:
+def test_arguments_are_not_shown_unless_configured() -> None:
     said: list[str] = []
     text = "import sys; sys.exit(' '.join(sys.argv[1:]))"
     command = ["echo", "--user", "ada", "key=s3cret", "tok123"]
@@ -434,16 +444,16 @@ def test_arguments_are_not_shown_unless_that_is_asked_for() -> None:
     run({"command": command, "redact_args": [4], "redact_patterns": ["key="]}, log=said.append)
 
     assert said == [
-        "runs echo <4 arguments>",
-        "runs echo --user ada key=s3cret tok123",
-        "runs echo --user ada <redacted> <redacted>",
+        "running echo <4 arguments>",
+        "running echo --user ada key=s3cret tok123",
+        "running echo --user ada <redacted> <redacted>",
     ]
     with pytest.raises(ProcessFailed) as caught:
         run(python(text, "ada", "key=s3cret", redact_patterns=["key="]))
     assert str(caught.value).endswith(": ada <redacted>")
 
 
-def test_whatever_a_program_prints_is_a_sign_of_life() -> None:
+def test_any_output_of_a_program_is_a_heartbeat() -> None:
     beats: list[int] = []
 
     run({"command": ["echo", "x"]}, heartbeat=lambda: beats.append(1))
@@ -453,7 +463,7 @@ def test_whatever_a_program_prints_is_a_sign_of_life() -> None:
     assert not beats
 
 
-# ---- what is left of it
+# ---- no process is left behind
 
 
 def test_nothing_is_left_of_a_program_that_has_ended(tmp_path: Path) -> None:
@@ -473,7 +483,7 @@ def test_nothing_is_left_of_a_program_that_is_too_slow(tmp_path: Path) -> None:
     assert not [pid for pid in noted(tmp_path / "pids") if is_running(pid)]
 
 
-def test_nothing_is_left_of_a_program_that_nobody_waits_for(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_program_whose_step_is_cancelled(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
 
     with pytest.raises(ProcessFailed, match="did not end, and was killed with all"):
@@ -483,7 +493,7 @@ def test_nothing_is_left_of_a_program_that_nobody_waits_for(tmp_path: Path) -> N
 
 
 def test_nothing_is_left_when_the_executor_is_interrupted(tmp_path: Path) -> None:
-    """As by the exception that RQ raises in a work-horse whose time is over."""
+    """Like the exception that RQ raises in a work-horse at the timeout."""
     pids = tmp_path / "pids"
 
     class TimeIsOver(BaseException):
@@ -499,7 +509,7 @@ def test_nothing_is_left_when_the_executor_is_interrupted(tmp_path: Path) -> Non
     assert not [pid for pid in noted(pids) if is_running(pid)]
 
 
-def test_who_starts_processes_faster_than_they_end_is_ended_too(tmp_path: Path) -> None:
+def test_a_program_that_forks_faster_than_its_processes_end_is_killed_too(tmp_path: Path) -> None:
     breeding = """
 import os, signal, sys
 for n in range(300):
@@ -517,7 +527,7 @@ signal.pause()
 
 HORSE = f"""
 import os, sys, threading
-sys.path.insert(0, {str(ROOT)!r})
+sys.path.insert(0, {str(ROOT / "executors")!r})
 from orchestrator_executors.process import process
 if "forks" in sys.argv:
     def fork():
@@ -532,15 +542,15 @@ process({{"command": [sys.executable, "-c", {FAMILY + "time.sleep(600)"!r}, sys.
 
 @pytest.mark.parametrize("how", ["alone", "forks"])
 def test_nothing_is_left_when_the_process_of_the_executor_is_killed(how: str, tmp_path: Path) -> None:
-    """Also if it has forked a process by then, which holds what it held."""
+    """Even if it has forked a process by then, which has the same open files."""
     pids = tmp_path / "pids"
     horse = subprocess.Popen([PYTHON, "-c", HORSE, str(pids), how], start_new_session=True)
     try:
-        wait_until(lambda: len(noted(pids)) == 5, what="the family to be there")
+        wait_until(lambda: len(noted(pids)) == 5, what="the processes to start")
         horse.kill()
         horse.wait()
 
-        wait_until(lambda: not [pid for pid in noted(pids) if is_running(pid)], what="the family to be gone")
+        wait_until(lambda: not [pid for pid in noted(pids) if is_running(pid)], what="the processes to end")
     finally:
         os.killpg(horse.pid, signal.SIGKILL) if how == "forks" else horse.kill()
         horse.wait()
@@ -577,7 +587,7 @@ time.sleep(600)
     wait_until(lambda: not is_running(*noted(pid)))
 
 
-def test_many_threads_run_programs_at_once_and_nothing_of_their_process_changes() -> None:
+def test_many_threads_run_programs_at_once_and_do_not_change_their_process() -> None:
     before = (os.getcwd(), [signal.getsignal(number) for number in signal.valid_signals()], open_files())
     together = threading.Barrier(8)
 
@@ -597,7 +607,7 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_the_guard_needs_nothing_of_ours() -> None:
+def test_the_guard_imports_no_other_module_of_the_package() -> None:
     text = GUARD_SCRIPT.read_text()
 
     assert "from ." not in text

@@ -1,4 +1,4 @@
-"""The executor `python`: it calls the functions of the modules that are named, and nothing else."""
+"""The executor `python`: it calls only functions of the allowed modules."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_the_configuration_may_fix_the_function() -> None:
         python({"function": "shopping.tasks.offer"}, configuration)
 
 
-def test_what_a_function_raises_is_its_own_affair() -> None:
+def test_an_exception_of_the_function_is_passed_on() -> None:
     with pytest.raises(LookupError, match="no such price"):
         call("shopping.tasks.broken")
 
@@ -132,13 +132,13 @@ def test_without_a_list_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("shopping.root", "shopping may not be called: name it in"),
+        ("shopping.root", "shopping may not be called: add it to"),
         ("shopping.inner.x", "shopping.inner may not be called"),
         ("shopping.tasksx.price", "shopping.tasksx may not be called"),
         ("shopping.Tasks.price", "shopping.Tasks may not be called"),
-        ("os.system", "os belongs to Python itself"),
-        ("subprocess.call", "subprocess belongs to Python itself"),
-        ("builtins.eval", "builtins belongs to Python itself"),
+        ("os.system", "os is part of the standard library"),
+        ("subprocess.call", "subprocess is part of the standard library"),
+        ("builtins.eval", "builtins is part of the standard library"),
         ("shopping.tasks.os.system", "shopping.tasks.os may not be called"),
         ("shopping.tasks.subprocess", "defines no function 'subprocess'"),
         ("shopping.tasks.popen", "defines no function 'popen'"),
@@ -162,30 +162,30 @@ def test_without_a_list_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> No
         (None, "must be the dotted name of a function"),
     ],
 )
-def test_nothing_else_is_in_reach(function: Any, said: str) -> None:
+def test_no_other_function_can_be_called(function: Any, said: str) -> None:
     with pytest.raises(Refused, match=said) as caught:
         call(function)
     assert caught.value.non_retryable
 
 
 @pytest.mark.parametrize("function", ["os.system", "os.popen", "shutil.rmtree", "json.dumps", "_io.open"])
-def test_python_itself_is_never_called_whatever_is_listed(
+def test_the_standard_library_is_never_called_whatever_is_listed(
     function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow(monkeypatch, "os, shutil, json, _io, o*, *")
 
-    with pytest.raises(Refused, match=r"belongs to Python itself|is private"):
+    with pytest.raises(Refused, match=r"is part of the standard library|is private"):
         call(function)
 
 
-def test_a_star_alone_names_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_star_alone_allows_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
     allow(monkeypatch, "*")
 
-    with pytest.raises(Refused, match="a pattern begins with the name of a package"):
+    with pytest.raises(Refused, match="a pattern must begin with the name of a package"):
         call("shopping.tasks.price")
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
+def test_arguments_that_do_not_fit_are_rejected() -> None:
     with pytest.raises(Refused, match="cannot be called with these arguments: missing a required argument"):
         call("shopping.tasks.price")
     with pytest.raises(Refused, match="unexpected keyword argument 'tax'"):
@@ -213,6 +213,6 @@ def test_a_module_that_the_executor_file_can_write_is_not_even_imported(
 ) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, str(folder))
 
-    with pytest.raises(Refused, match="shopping lies where the executor 'file' writes"):
+    with pytest.raises(Refused, match="shopping is below ORCHESTRATOR_FILE_ROOT, where steps can write"):
         call("shopping.tasks.price", amount=1)
     assert "shopping" not in sys.modules

@@ -56,8 +56,8 @@ def test_several_expressions_make_an_object() -> None:
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        ({"data": 1}, r"give either an 'expression' or an 'output'.*\$literal"),
-        ({"expression": 1, "output": {}}, "give either an 'expression' or an 'output'"),
+        ({"data": 1}, r"give either 'expression' or 'output'.*\$literal"),
+        ({"expression": 1, "output": {}}, "give either 'expression' or 'output'"),
         ({"output": [1]}, "'output' must be a mapping"),
         ({"output": 3}, r"'output' must be a mapping .*\$literal"),
         ({"data": DATA, "output": {"a": {"/": [1, 0]}}}, "'output.a' fails: /"),
@@ -65,7 +65,7 @@ def test_several_expressions_make_an_object() -> None:
         ({"date": 1, "expression": 1}, "unknown setting 'date'; did you mean 'data'"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused(inputs: Any, said: str) -> None:
+def test_an_expression_that_cannot_be_evaluated_is_rejected(inputs: Any, said: str) -> None:
     with pytest.raises(Refused, match=said) as caught:
         make(inputs)
     assert caught.value.non_retryable
@@ -108,7 +108,7 @@ def test_sleep_waits_and_can_be_cancelled() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, "3", None, True, float("inf"), float("nan")])
-def test_sleep_refuses_what_is_no_time(seconds: Any) -> None:
+def test_sleep_rejects_a_bad_duration(seconds: Any) -> None:
     with pytest.raises(Refused, match="'seconds' must be a number of at least 0"):
         asyncio.run(sleep({"seconds": seconds}, {}))
 

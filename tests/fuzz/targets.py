@@ -1,6 +1,8 @@
-"""What strangers can send us, and what must come of it: an answer or a refusal, soon, and nothing else.
+"""Untrusted input, and how the code must handle it: with a result or a rejection, in time, without side
+effects.
 
-Each target is a strategy and a check. test_fuzz.py runs each a little, scripts/fuzz as long as it is told.
+Each target is a strategy and a check. test_fuzz.py runs a few examples of each, scripts/fuzz as many as you
+want.
 """
 
 from __future__ import annotations
@@ -31,45 +33,46 @@ from orchestrator.application.values.durations import parse_duration
 from orchestrator.cli.main import main
 from orchestrator.convert import convert
 from orchestrator.redis_rq.connection import Client, connect
-from orchestrator.redis_rq.event_codec import START_FIELDS, dumps, read_event
+from orchestrator.redis_rq.event_codec import START_FIELDS, read_event
 from orchestrator.redis_rq.job_codec import RUN_STEP, read_payload
+from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 
-SOON_S = 30.0
-"""A busy machine may take as long; what hangs takes longer."""
+MAX_S = 30.0
+"""Long enough for a busy machine; code that hangs takes longer."""
 
 FORBIDDEN = ("exec", "compile", "open", "os.", "subprocess.", "socket.", "pickle.", "ctypes.", "shutil.")
-_heard: list[str] | None = None
+_audited: list[str] | None = None
 
 
-def _listen(event: str, args: tuple[Any, ...]) -> None:
-    if _heard is not None and event.startswith(FORBIDDEN):
-        _heard.append(f"{event} {args!r:.200}")
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if _audited is not None and event.startswith(FORBIDDEN):
+        _audited.append(f"{event} {args!r:.200}")
 
 
-sys.addaudithook(_listen)
+sys.addaudithook(_audit)
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Nothing in the block may compile, open, start or call anything."""
-    global _heard
-    _heard = []
+def no_side_effects() -> Iterator[None]:
+    """The block must not compile code, open files, start processes or connect to anything."""
+    global _audited
+    _audited = []
     try:
         yield
-        assert _heard == []
+        assert _audited == []
     finally:
-        _heard = None
+        _audited = None
 
 
 @contextmanager
-def soon() -> Iterator[None]:
+def in_time() -> Iterator[None]:
     def end(*_: object) -> NoReturn:
-        raise AssertionError(f"not within {SOON_S:g} s")
+        raise AssertionError(f"not within {MAX_S:g} s")
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, SOON_S)
+    signal.setitimer(signal.ITIMER_REAL, MAX_S)
     try:
         yield
     finally:
@@ -77,7 +80,7 @@ def soon() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# ---- what strangers write
+# ---- untrusted values
 
 NASTY = [
     "",
@@ -277,48 +280,48 @@ documents = st.one_of(
 
 
 def read_a_document(text: str) -> None:
-    with soon(), suppress(InvalidSpec):
+    with in_time(), suppress(InvalidSpec):
         load_spec(text)
 
 
 def check_a_spec(spec: Any) -> None:
-    with soon(), suppress(InvalidSpec):
+    with in_time(), suppress(InvalidSpec):
         loaded = check_spec(spec)
         assert check_spec(json.loads(dumps(loaded.document))).workflow_id == loaded.workflow_id
 
 
 def evaluate_a_rule(rule: Any) -> None:
-    """Whether or not it was checked before."""
+    """Evaluate an expression, whether it was checked before or not."""
     check(rule, "x"), check_condition(rule, "x")
-    with soon(), unheard(), suppress(ExpressionError):
+    with in_time(), no_side_effects(), suppress(ExpressionError):
         dumps(evaluate(rule, DATA))
 
 
 def follow_a_path(path: str) -> None:
-    with soon(), unheard(), suppress(BadPath, ExpressionError):
+    with in_time(), no_side_effects(), suppress(BadPath, ExpressionError):
         parse(path).find(DATA)
 
 
 def read_a_cron(text: str) -> None:
-    with soon(), suppress(ValueError):
+    with in_time(), suppress(ValueError):
         parse_cron(text)
         assert next_after(text, "Europe/Berlin", 1_800_000_000_000) > 1_800_000_000_000
 
 
 def read_a_duration(value: Any) -> None:
-    with soon(), suppress(ValueError):
+    with in_time(), suppress(ValueError):
         assert parse_duration(value) >= 0
 
 
 def convert_a_document(text: str) -> None:
     for dialect in (None, "flowtoy", "flow8", "runfox"):
-        with soon(), suppress(OrchestratorError):
+        with in_time(), suppress(OrchestratorError):
             dumps(convert(text, dialect).document)
 
 
 def name_a_file(content: bytes) -> None:
-    """Exit codes mean something, and no mistake of a user is a traceback."""
-    with tempfile.NamedTemporaryFile(suffix=".yaml") as file, soon():
+    """A mistake of a user gives a defined exit code and no traceback."""
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file, in_time():
         Path(file.name).write_bytes(content)
         for command in (["validate"], ["graph"], ["convert"]):
             done = CliRunner().invoke(main, [*command, file.name])
@@ -443,8 +446,8 @@ events = st.builds(
 
 
 def send_events(some: list[tuple[bool, dict[str, str]]], worlds: Worlds = fake_world) -> None:
-    """Each ends in an answer or a dead letter, and the next good one is served."""
-    with worlds() as world, soon():
+    """Each event gets a reply or a dead letter, and the next valid one is handled."""
+    with worlds() as world, in_time():
         one = world.coordinator()
         weid = world.begin(one, VICTIM, execution_id="victim")
         for is_start, sent in some:
@@ -456,14 +459,14 @@ def send_events(some: list[tuple[bool, dict[str, str]]], worlds: Worlds = fake_w
 
 def _still_serves(world: World, one: Any) -> None:
     for _ in range(5):
-        one.turn()
+        one.run_once()
         world.work(most=20)
     good = world.begin(one, GOOD, execution_id="good-one")
     for _ in range(50):
         if world.status(good) == "complete":
             return
         world.work(most=20)
-        one.turn()
+        one.run_once()
     raise AssertionError(f"the good one is {world.status(good)}")
 
 
@@ -506,22 +509,22 @@ mutations = st.lists(
 
 
 def break_a_record(some: list[tuple[str, Any, Any]], worlds: Worlds = fake_world) -> None:
-    """The coordinator lives on, and whoever is not meant goes on."""
-    with worlds() as world, soon():
+    """The coordinator continues, and so do the other executions."""
+    with worlds() as world, in_time():
         one = world.coordinator()
         weid = world.begin(one, VICTIM, execution_id="victim", group="g")
         world.work(most=1)
         for what, first, second in some:
-            with suppress(ResponseError):  # one that has changed a type before
+            with suppress(ResponseError):  # an earlier corruption changed its type
                 _mutate(world, weid, what, first, second)
         world.age_timers(10**9)
-        fresh = world.coordinator("two")  # which remembers nothing of the record
+        fresh = world.coordinator("two")  # which has no cached record
         world.send(world.keys.events_of(weid), {"type": "signal", "execution": "victim", "name": "go"})
         world.send(world.keys.events_of(weid), {"type": "continue", "execution": weid})
         for coordinator in (one, fresh):
-            coordinator.turn()
+            coordinator.run_once()
         world.killed("two")
-        expected = world.start(GOOD, execution_id="expected")  # whose signals may have come before it
+        expected = world.start(GOOD, execution_id="expected")  # its signals may have arrived before it
         _still_serves(world, one)
         assert "ok" in world.answer(expected)
 
@@ -608,11 +611,11 @@ jobs = st.one_of(
 
 
 def run_a_job(job: bytes) -> None:
-    """What is taken for one of ours runs to an end, whatever it says."""
+    """Every job that is accepted as a step job runs to an end."""
     payload = read_payload(job, "w#x|first|0|1|t")
     if payload is None:
         return
-    with fake_world() as world, soon():
+    with fake_world() as world, in_time():
         with suppress(ResponseError):
             member = "|".join(
                 str(payload[part]) for part in ("execution", "step", "run_id", "attempt", "token")

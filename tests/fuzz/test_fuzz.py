@@ -1,4 +1,4 @@
-"""Each target a little, always with the same examples; scripts/fuzz goes on for as long as it is told."""
+"""Runs a few examples of each target, always the same ones. scripts/fuzz runs more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_whatever_strangers_send_is_answered_or_refused(name: str) -> None:
+def test_untrusted_input_is_handled_or_rejected(name: str) -> None:
     target = TARGETS[name]
 
     @settings(max_examples=target.examples, **SETTINGS)
@@ -31,7 +31,7 @@ def test_whatever_strangers_send_is_answered_or_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.has_redis])
-def test_the_same_on_a_real_redis(name: str, redis_url: str) -> None:
+def test_untrusted_input_is_handled_or_rejected_on_a_real_redis(name: str, redis_url: str) -> None:
     target = TARGETS[name]
 
     @settings(max_examples=target.examples // 2, **SETTINGS)

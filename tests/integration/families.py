@@ -34,7 +34,7 @@ def serving(world: World, *names: str, **pace: Any) -> list[Coordinator]:
     """Coordinators on connections of their own. They never trim: whatever was sent can still be seen."""
     made = [world.coordinator(name, world.connect(), trim_every_s=1e9, **pace) for name in names or ("one",)]
     for one in made:
-        one.turn()  # the only one in which it trims
+        one.run_once()  # the only one in which it trims
     return made
 
 
@@ -175,6 +175,6 @@ def turns_with_a_lost_reply(
             coordinator.handle(coordinator._log.read(100, 0))
         except Unavailable:
             dropped += 1
-            coordinator.begin()
+            coordinator.resume_unfinished()
         work()
     return dropped

@@ -1,4 +1,4 @@
-"""A coordinator and one worker, to be attacked: after each attack the same worker must run an honest step."""
+"""A coordinator and a worker under attack: after each attack the same worker must run an honest step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORKERS = [STOCK, WARM, CREW]
 FRESH = "orchestrator worker --recycle-after 1"
 PATIENCE_S = 90.0
 MARK = "HOSTILE_MARK"
-"""The variable by which everything that a worker has forked is known again."""
+"""The environment variable that marks all processes which a worker has forked."""
 
 
 @dataclass
@@ -39,25 +39,25 @@ class System:
     _names: Iterator[str] = field(default_factory=lambda: (f"x{n}" for n in count()))
 
     def serve(self) -> None:
-        """Begin a worker."""
+        """Start a worker."""
         if self.kind == STOCK:
             self.worker = self.processes.rq_worker()
         else:
             self.worker = self.processes.worker("default", *self.kind.split()[2:])
 
     def start(self, step: Json, **document: Any) -> str:
-        """Begin a workflow of this one step, which is called `a`."""
+        """Start a workflow with this one step, `a`."""
         made = {"steps": [{"id": "a", "retry": 0, **step}], **document}
         return self.client.start(made, execution_id=next(self._names)).execution_id
 
     def output(self, execution_id: str) -> Any:
-        """What the step has returned."""
+        """The output of the step."""
         final = self.client.wait(execution_id, PATIENCE_S)
         assert isinstance(final, Complete), (final, self.log())
         return self.client.record(execution_id).steps["a"].output
 
     def error(self, execution_id: str) -> Json:
-        """Why the step has failed."""
+        """The error of the step."""
         final = self.client.wait(execution_id, PATIENCE_S)
         assert isinstance(final, Failed), (final, self.log())
         return dict(final.error)
@@ -69,7 +69,7 @@ class System:
         return self.error(self.start(step, **document))
 
     def messages(self, steps: Iterable[Json]) -> list[str]:
-        """Why these fail, which are let loose at once."""
+        """The errors of these steps, which run at the same time."""
         started = [self.start(step) for step in steps]
         return [self.error(one)["message"] for one in started]
 
@@ -77,7 +77,7 @@ class System:
         return self.client.record(execution_id).steps["a"].lost
 
     def still_serves(self) -> None:
-        """The same worker runs an honest step, of either sort."""
+        """Check that the same worker runs an honest step, sync and async."""
         started = [self.start({"fn": fn}) for fn in ("honest", "honest_later")]
         assert [self.output(one)["honest"] for one in started] == [True, True]
         assert self.worker.poll() is None, self.log()
@@ -106,7 +106,7 @@ def program(code: str, *arguments: str, **settings: Any) -> Json:
 
 
 def marked(mark: str) -> set[int]:
-    """All processes that have this among their arguments or variables, but for those that are dead."""
+    """All running processes that have this among their arguments or variables."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

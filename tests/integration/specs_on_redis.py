@@ -31,10 +31,10 @@ def coordinators(
         world.coordinator(name, world.connect(), **{"trim_every_s": 1e9, **(pace or {})}) for name in names
     ]
     for store in (world.store, *(cast("RedisStore", one._starts._definitions) for one in made)):
-        store.remember(loaded)
+        store.cache_spec(loaded)
     world.store.register(IT, loaded)
     for one in made:
-        one.turn()  # the only one in which it trims
+        one.run_once()  # the only one in which it trims
     return made
 
 
@@ -61,7 +61,7 @@ def serve(
     patience = time.monotonic() + PATIENCE_S
     while not (found := until()):
         assert time.monotonic() < patience, "it never came to be"
-        events = sum(one.turn() for one in serving)
+        events = sum(one.run_once() for one in serving)
         if not events + (world.work(executors) if works else 0):
             time.sleep(0.002)
     return found
@@ -79,4 +79,4 @@ def ends(world: World, execution: str, status: str) -> Callable[[], bool]:
 def apply(world: World, coordinator: Coordinator, *events: StepEvent) -> None:
     for event in events:
         world.send_event(event)  # type: ignore[arg-type]
-    coordinator.turn()
+    coordinator.run_once()

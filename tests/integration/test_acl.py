@@ -72,7 +72,7 @@ def test_a_workflow_runs_from_start_to_end_and_nobody_is_refused_anything(
         serve(stack, guarded, kind)
         operator.register("shop", {"steps": STEPS, "schedule": {"cron": "0 0 1 1 *"}})
 
-        started = producer.start("shop", {"b": 2}, "x1", answer_within_s=60)
+        started = producer.start("shop", {"b": 2}, "x1", reply_timeout_s=60)
         other = producer.start({"steps": STEPS}, {"b": 2, "large": "x" * 2_000_000}, "x2")
         wait_until(lambda: reader.record("x1").steps["sum"].status == "complete", what=stack.log())
         assert operator.signal("x1", "go", {"by": "ada"})
@@ -80,7 +80,7 @@ def test_a_workflow_runs_from_start_to_end_and_nobody_is_refused_anything(
 
         assert isinstance(reader.wait(started.execution_id, 60), Complete), stack.log()
         assert isinstance(reader.wait("x2", 60), Cancelled)
-        assert [line.text for line in reader.lines("x1", "speaks")]
+        assert [line.text for line in reader.step_log("x1", "speaks")]
         assert reader.record("x1").steps["sum"].output == {"sum": 1_799_970_000, "count": 60_000}
         operator.delete("x2")
     finally:
@@ -92,10 +92,10 @@ READS = (
     "show x1",
     "list",
     "history x1",
-    "verify",
-    "why x1",
-    "dead list",
-    "definitions",
+    "check-consistency",
+    "explain x1",
+    "dead-letters list",
+    "workflows",
     "schedules",
     "graph x1",
 )
@@ -108,14 +108,14 @@ def test_a_reader_may_look_at_everything_by_the_command_line(guarded: GuardedRed
     try:
         serve(stack, guarded, WARM)
         operator.register("shop", {"steps": STEPS})
-        operator.start("shop", {"b": 2}, "x1", answer_within_s=60)
+        operator.start("shop", {"b": 2}, "x1", reply_timeout_s=60)
         wait_until(lambda: operator.record("x1").steps["sum"].status == "complete", what=stack.log())
         for command in READS:
             done = orchestrator(guarded.url("reader"), *command.split())
             assert done.exit_code == 0, (command, done.output)
         doctor = orchestrator(guarded.url("reader"), "doctor")
         assert "redis" in doctor.output
-        done = orchestrator(guarded.url("coordinator"), "verify", "--repair")
+        done = orchestrator(guarded.url("coordinator"), "check-consistency", "--repair")
         assert done.exit_code == 0, done.output
     finally:
         stack.end()
@@ -126,7 +126,7 @@ def test_doctor_says_that_its_user_lacks_a_permission(guarded: GuardedRedis) -> 
     done = orchestrator(guarded.url("producer"), "doctor")
 
     assert done.exit_code == 1
-    assert "this user lacks a permission: " in done.output
+    assert "this Redis user lacks a permission: " in done.output
     assert "see docs/security.md" in done.output
 
 

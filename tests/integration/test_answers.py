@@ -1,4 +1,4 @@
-"""Controls count once, and are answered once, for an hour, to whoever gave a name for the answer."""
+"""A control is applied once and gets one reply, which is kept for an hour under the name its sender chose."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def client(world: World) -> Client:
 
 
 def loop(world: World, name: str = "one") -> Coordinator:
-    return world.coordinator(name, world.connect(), block_ms=20, tend_every_s=0.1)
+    return world.coordinator(name, world.connect(), block_ms=20, sweep_every_s=0.1)
 
 
-def answers(world: World, name: str = "me") -> list[dict[str, Any]]:
-    found: Any = world.client.lrange(world.keys.answer(name), 0, -1)
+def replies(world: World, name: str = "me") -> list[dict[str, Any]]:
+    found: Any = world.client.lrange(world.keys.reply(name), 0, -1)
     return [json.loads(one) for one in found]
 
 
@@ -39,55 +39,55 @@ def controls(world: World, execution_id: str = "x") -> list[str]:
     return [one["control"] for one in world.history(execution_id) if "control" in one]
 
 
-# ---- who is not there
+# ---- unknown executions
 
 
-def test_an_unknown_execution_is_said_to_be_unknown_and_nothing_is_sent(world: World) -> None:
+def test_an_unknown_execution_is_not_found_and_nothing_is_sent(world: World) -> None:
     one = client(world)
-    for tell in (one.cancel, one.pause, one.unpause, one.retry, one.delete):
-        with pytest.raises(RecordNotFound, match="no execution has the id 'nobody'"):
-            tell("nobody")
-    for tell_step in (one.hold, one.release, one.rerun):
-        with pytest.raises(RecordNotFound, match="no execution has the id 'nobody'"):
-            tell_step("nobody", "a")
+    for send in (one.cancel, one.pause, one.unpause, one.retry, one.delete):
+        with pytest.raises(RecordNotFound, match="no execution has the id 'missing'"):
+            send("missing")
+    for send_to_step in (one.hold, one.release, one.rerun):
+        with pytest.raises(RecordNotFound, match="no execution has the id 'missing'"):
+            send_to_step("missing", "a")
     assert world.events() == []
 
 
-def test_an_unknown_full_id_is_refused_and_nobody_need_look_into_it(world: World) -> None:
+def test_an_unknown_full_id_is_rejected_without_a_dead_letter(world: World) -> None:
     with running(loop(world)):
-        for tell in (client(world).cancel, client(world).delete, lambda one: client(world).signal(one, "go")):
-            with pytest.raises(ControlRejected, match="no execution has the id 'w1#nobody'"):
-                tell("w1#nobody")
+        for send in (client(world).cancel, client(world).delete, lambda one: client(world).signal(one, "go")):
+            with pytest.raises(ControlRejected, match="no execution has the id 'w1#missing'"):
+                send("w1#missing")
     assert world.dead() == []
 
 
-def test_one_that_goes_between_the_look_and_the_word_is_refused(world: World) -> None:
+def test_a_control_to_an_execution_deleted_meanwhile_is_rejected(world: World) -> None:
     [one] = serving(world)
     weid = world.begin(one, TWO, execution_id="x")
     control(world, weid, "cancel")
-    one.turn()
+    one.run_once()
     control(world, weid, "delete", reply="first")
     control(world, weid, "delete", reply="second")
     control(world, weid, "retry", reply="third")
 
-    one.turn()
+    one.run_once()
     control(world, weid, "retry", reply="fourth")
-    one.turn()
+    one.run_once()
 
-    assert answers(world, "first") == [{"ok": True, "changed": True, "status": "deleted"}]
-    gone = f"workflow {weid!r} cannot be told anything: it is deleted"
-    assert answers(world, "second") == answers(world, "third") == [{"ok": False, "reason": gone}]
-    assert answers(world, "fourth") == [{"ok": False, "reason": f"no execution has the id {weid!r}"}]
+    assert replies(world, "first") == [{"ok": True, "changed": True, "status": "deleted"}]
+    gone = f"workflow {weid!r} cannot be controlled: it is deleted"
+    assert replies(world, "second") == replies(world, "third") == [{"ok": False, "reason": gone}]
+    assert replies(world, "fourth") == [{"ok": False, "reason": f"no execution has the id {weid!r}"}]
     assert world.dead() == []
 
 
-def test_without_a_coordinator_there_is_no_answer_and_the_control_counts_later(world: World) -> None:
+def test_without_a_coordinator_there_is_no_reply_and_the_control_is_applied_later(world: World) -> None:
     weid = world.begin(world.coordinator(), TWO, execution_id="x")
 
     with pytest.raises(NoReply) as caught:
-        client(world).cancel("x", "too late", "ada", answer_within_s=0.05)
+        client(world).cancel("x", "too late", "ada", reply_timeout_s=0.05)
 
-    assert "no coordinator answered within 0.05 s: is one running" in str(caught.value)
+    assert "no coordinator replied within 0.05 s; check that one is running" in str(caught.value)
     assert caught.value.entry_id in [entry for entry, _ in world.events()]
     assert world.status(weid) == "in_progress"
     world.settle(world.coordinator("two"))
@@ -104,7 +104,7 @@ def test_without_a_coordinator_there_is_no_answer_and_the_control_counts_later(w
 # ---- once
 
 
-def test_a_control_that_is_delivered_twice_counts_once_and_is_answered_once(world: World) -> None:
+def test_a_control_that_is_delivered_twice_is_applied_once_and_gets_one_reply(world: World) -> None:
     one, two = serving(world, "one", "two")
     world.begin(one, TWO, execution_id="x")
     control(world, "x", "pause", reply="me")
@@ -113,32 +113,32 @@ def test_a_control_that_is_delivered_twice_counts_once_and_is_answered_once(worl
     one.handle(deliveries)
     two.handle(deliveries)
 
-    assert answers(world) == [{"ok": True, "changed": True, "status": "paused"}]
+    assert replies(world) == [{"ok": True, "changed": True, "status": "paused"}]
     assert controls(world) == ["pause"]
 
 
-def test_a_refusal_that_is_delivered_twice_is_answered_once(world: World) -> None:
+def test_a_rejected_control_that_is_delivered_twice_gets_one_reply(world: World) -> None:
     one, two = serving(world, "one", "two")
     weid = world.begin(one, TWO, execution_id="x")
     control(world, "x", "unpause", reply="me")
     deliveries = taken(world)
 
     one.handle(deliveries)
-    world.client.delete(world.keys.answer("me"))  # it was read
+    world.client.delete(world.keys.reply("me"))  # it was read
     two.handle(deliveries)
 
-    assert answers(world) == []
+    assert replies(world) == []
     assert (world.status(weid), world.dead()) == ("in_progress", [])
 
 
 @pytest.mark.parametrize("action", ["pause", "unpause"])
-def test_a_reply_that_is_lost_on_its_way_does_not_double_anything(
+def test_a_lost_acknowledgement_of_redis_applies_nothing_twice(
     real_world: World, proxy: Proxy, proxied: RedisClient, action: str
 ) -> None:
-    """The commit is written, or the refusal, and its coordinator does not hear of it."""
+    """The commit or the rejection is written, but its coordinator does not learn of it."""
     world = real_world
-    one = world.coordinator("one", proxied, trim_every_s=1e9, tend_every_s=1e9, reclaim_every_s=1e9)
-    one.turn()
+    one = world.coordinator("one", proxied, trim_every_s=1e9, sweep_every_s=1e9, reclaim_every_s=1e9)
+    one.run_once()
     world.begin(one, TWO, execution_id="x")
     control(world, "x", action, reply="me")
     deliveries = taken(world, "one")
@@ -147,91 +147,91 @@ def test_a_reply_that_is_lost_on_its_way_does_not_double_anything(
     with pytest.raises(Unavailable):
         one.handle(deliveries)
     assert proxy.dropped == 1
-    one.begin()
+    one.resume_unfinished()
     world.settle(one)
 
-    assert len(answers(world)) == 1
-    assert answers(world)[0]["ok"] == (action == "pause")
+    assert len(replies(world)) == 1
+    assert replies(world)[0]["ok"] == (action == "pause")
     assert controls(world) == (["pause"] if action == "pause" else [])
     assert (world.pending(), world.dead()) == ([], [])
 
 
-# ---- to whom
+# ---- names of replies
 
 
-def test_what_is_refused_goes_to_the_dead_letters_unless_somebody_waits_for_the_answer(world: World) -> None:
+def test_a_rejected_control_becomes_a_dead_letter_unless_it_requests_a_reply(world: World) -> None:
     [one] = serving(world)
     weid = world.begin(one, TWO, execution_id="x")
     control(world, "x", "unpause", reply="me")
-    one.turn()
+    one.run_once()
     assert world.dead() == []
     reason = f"workflow {weid!r} cannot be unpaused: it is in_progress"
-    assert answers(world) == [{"ok": False, "reason": reason}]
+    assert replies(world) == [{"ok": False, "reason": reason}]
 
     control(world, "x", "unpause")
-    one.turn()
+    one.run_once()
 
     assert [letter["reason"] for letter in world.dead()] == [reason]
 
 
-def test_an_answer_expires(world: World) -> None:
+def test_a_reply_expires(world: World) -> None:
     [one] = serving(world)
     world.begin(one, TWO, execution_id="x")
-    for action in ("pause", "retry"):  # a commit, and a refusal
+    for action in ("pause", "retry"):  # a commit, and a rejection
         control(world, "x", action, reply=action)
-        one.turn()
-        assert 0 < int(world.client.ttl(world.keys.answer(action))) <= 3_600
+        one.run_once()
+        assert 0 < int(world.client.ttl(world.keys.reply(action))) <= 3_600
 
 
-def test_a_name_that_is_used_again_has_the_last_answer_alone(world: World) -> None:
+def test_a_name_that_is_used_again_has_only_the_last_reply(world: World) -> None:
     [one] = serving(world)
     weid = world.begin(one, TWO, execution_id="x")
-    for action, answer in (
+    for action, reply in (
         ("pause", {"ok": True, "changed": True, "status": "paused"}),
         ("pause", {"ok": True, "changed": False, "status": "paused"}),
         ("retry", {"ok": False, "reason": f"workflow {weid!r} cannot be retried: it is paused"}),
         ("unpause", {"ok": True, "changed": True, "status": "in_progress"}),
     ):
         control(world, "x", action, reply="me")
-        one.turn()
-        assert answers(world) == [answer]
+        one.run_once()
+        assert replies(world) == [reply]
 
 
-@pytest.mark.parametrize("execution", ["x", "nobody"])
-def test_a_name_that_leads_to_something_else_breaks_nothing(world: World, execution: str) -> None:
+@pytest.mark.parametrize("execution", ["x", "missing"])
+def test_a_reply_name_whose_key_has_another_type_breaks_nothing(world: World, execution: str) -> None:
     [one] = serving(world)
     weid = world.begin(one, TWO, execution_id="x")
-    world.client.set(world.keys.answer("me"), "something else")
+    world.client.set(world.keys.reply("me"), "something else")
 
     control(world, execution, "cancel", reply="me")
-    one.turn()
+    one.run_once()
 
-    assert answers(world)[0]["ok"] == (execution == "x")
+    assert replies(world)[0]["ok"] == (execution == "x")
     assert world.status(weid) == ("cancelled" if execution == "x" else "in_progress")
     assert (world.pending(), world.dead()) == ([], [])
 
 
 @pytest.mark.parametrize("reply", ["", "a" * 257, "a b", "a/b", "../x", "é", "a\n", "{x}", "*", "\0"])
 @pytest.mark.parametrize("kind", ["control", "signal"])
-def test_a_name_with_other_characters_or_too_many_is_refused(world: World, kind: str, reply: str) -> None:
+def test_a_reply_name_with_invalid_characters_or_too_many_is_rejected(
+    world: World, kind: str, reply: str
+) -> None:
     [one] = serving(world)
     weid = world.begin(one, TWO, execution_id="x")
-    known = list(world.client.scan_iter(f"{world.keys.answer('')}*"))  # that of the start
-    said = {"action": "cancel"} if kind == "control" else {"name": "go"}
-    world.send(world.keys.events(0), {"type": kind, "execution": "x", **said, "reply": reply})
+    known = list(world.client.scan_iter(f"{world.keys.reply('')}*"))  # that of the start
+    fields = {"action": "cancel"} if kind == "control" else {"name": "go"}
+    world.send(world.keys.events(0), {"type": kind, "execution": "x", **fields, "reply": reply})
 
-    one.turn()
+    one.run_once()
 
     [letter] = world.dead()
     assert letter["reason"] == "reply: 1 to 256 letters, digits, '_', '-', '.' or ':'"
     assert world.status(weid) == "in_progress"
-    assert list(world.client.scan_iter(f"{world.keys.answer('')}*")) == known
+    assert list(world.client.scan_iter(f"{world.keys.reply('')}*")) == known
 
 
 @pytest.mark.parametrize(("count", "shown"), [(1_001, "1,001"), (9_000_000, "9,000,")])
-def test_a_reason_that_is_too_long_is_refused_and_its_sender_hears_it(
-    world: World, count: int, shown: str
-) -> None:
+def test_a_reason_that_is_too_long_is_rejected_with_a_reply(world: World, count: int, shown: str) -> None:
     with running(loop(world)):
         client(world).start(TWO, execution_id="x")
         with pytest.raises(ControlRejected, match=f"{shown}.* characters; at most"):
@@ -244,52 +244,55 @@ def test_a_reason_that_is_too_long_is_refused_and_its_sender_hears_it(
 # ---- by hand
 
 
-def test_redis_cli_sends_a_control_and_reads_its_answer(real_world: World, redis_server: RedisServer) -> None:
+def test_redis_cli_sends_a_control_and_reads_its_reply(real_world: World, redis_server: RedisServer) -> None:
     world = real_world
 
-    def redis_cli(*words: str) -> str:
+    def redis_cli(*arguments: str) -> str:
         done = subprocess.run(
-            ["redis-cli", "-s", str(redis_server.socket), *words], capture_output=True, text=True, timeout=20
+            ["redis-cli", "-s", str(redis_server.socket), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=20,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     with running(loop(world)):
         client(world).start(TWO, execution_id="x")
-        told = ("type", "control", "execution", "x", "reply", "desk-7")
-        redis_cli("XADD", "orchestrator:events:0", "*", *told, "action", "pause", "by", "ada")
-        key, answer = redis_cli("BLPOP", "orchestrator:answer:desk-7", "10").splitlines()
-        assert (key, json.loads(answer)) == (
+        fields = ("type", "control", "execution", "x", "reply", "desk-7")
+        redis_cli("XADD", "orchestrator:events:0", "*", *fields, "action", "pause", "by", "ada")
+        key, reply = redis_cli("BLPOP", "orchestrator:answer:desk-7", "10").splitlines()
+        assert (key, json.loads(reply)) == (
             "orchestrator:answer:desk-7",
             {"ok": True, "changed": True, "status": "paused"},
         )
 
-        redis_cli("XADD", "orchestrator:events:3", "*", *told, "action", "rerun", "step", "b")
-        _, answer = redis_cli("BLPOP", "orchestrator:answer:desk-7", "10").splitlines()
+        redis_cli("XADD", "orchestrator:events:3", "*", *fields, "action", "rerun", "step", "b")
+        _, reply = redis_cli("BLPOP", "orchestrator:answer:desk-7", "10").splitlines()
 
-    assert json.loads(answer)["ok"] is False
-    assert json.loads(answer)["reason"].endswith("cannot be rerun: it is paused")
+    assert json.loads(reply)["ok"] is False
+    assert json.loads(reply)["reason"].endswith("cannot be rerun: it is paused")
     assert world.dead() == []
 
 
 # ---- signals
 
 
-def test_a_signal_says_whether_a_step_has_waited_for_it(world: World) -> None:
+def test_a_signal_returns_whether_a_step_waited_for_it(world: World) -> None:
     with running(loop(world)):
         one = client(world)
         one.start(WAIT, execution_id="x")
         assert one.signal("x", "other") is False
         assert one.signal("x", "go", {"n": 1}) is True
         assert one.record("x").steps["w"].output == {"n": 1}
-        assert one.signal("x", "go", answer_within_s=None) is False
+        assert one.signal("x", "go", reply_timeout_s=None) is False
         wait_until(lambda: len(one.record("x").signals) == 2)
 
 
-def test_a_signal_to_one_that_is_yet_to_come_is_answered_and_kept(world: World) -> None:
+def test_a_signal_to_an_execution_that_does_not_exist_yet_is_kept(world: World) -> None:
     with running(loop(world)):
         one = client(world)
-        assert one.signal("x", "go", 7, answer_within_s=5) is False
+        assert one.signal("x", "go", 7, reply_timeout_s=5) is False
         one.start(WAIT, execution_id="x")
         assert one.record("x").steps["w"].output == {"value": 7}
 

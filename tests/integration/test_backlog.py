@@ -1,4 +1,4 @@
-"""Back-pressure: whoever starts too much is told so, and what runs already is not held up by it."""
+"""Back-pressure: too many starts are rejected, and running executions are not held up."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def producer(world: World, most: int) -> Client:
 # ---- too many starts
 
 
-def test_a_start_beyond_the_limit_is_refused_and_not_sent(world: World) -> None:
+def test_a_start_beyond_the_limit_is_rejected_and_not_sent(world: World) -> None:
     starting = producer(world, 3)
     for _ in range(3):
         starting.send_start(ONE, {})
 
-    with pytest.raises(Busy, match="3 starts wait for coordinators, and no more than 3 may"):
+    with pytest.raises(Busy, match="3 starts wait for coordinators, and the limit is 3"):
         starting.start(ONE)
 
     assert world.client.xlen(world.keys.starts) == 3
 
 
-def test_of_many_starts_those_that_were_sent_are_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_lists_the_starts_that_were_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "START_BATCH_SIZE", 2)
 
     with pytest.raises(Busy, match="4 were sent") as raised:
@@ -51,18 +51,18 @@ def test_of_many_starts_those_that_were_sent_are_told(world: World, monkeypatch:
     assert list(raised.value.sent) == [entry_id for entry_id, _ in entries]
 
 
-def test_starts_that_were_answered_do_not_count(world: World) -> None:
+def test_starts_with_a_reply_do_not_count(world: World) -> None:
     starting, one = producer(world, 3), world.coordinator(trim_every_s=3600)
     for _ in range(5):
         for _ in range(2):
             starting.send_start(ONE, {})
-        one.turn()
+        one.run_once()
 
     assert count_waiting_starts(world.client, world.keys) == 0
     assert world.client.xlen(world.keys.starts) == 10, "they are trimmed later"
 
 
-def test_starts_that_somebody_has_read_count_until_they_are_answered(world: World) -> None:
+def test_starts_that_a_coordinator_has_read_count_until_they_have_a_reply(world: World) -> None:
     log = world.log("one")
     log.open()
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_starts_that_somebody_has_read_count_until_they_are_answered(world: Worl
     assert count_waiting_starts(world.client, world.keys) == 3
 
 
-def test_the_limit_is_looked_at_once_a_second(real_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_is_checked_once_a_second(real_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "CHECK_INTERVAL_S", 60.0)
     starting = producer(real_world, 2)
 
@@ -90,12 +90,12 @@ def full_world(world: World) -> World:
     return world
 
 
-def test_no_execution_begins_while_too_many_jobs_wait(world: World) -> None:
+def test_no_execution_starts_while_too_many_jobs_wait(world: World) -> None:
     one = full_world(world).coordinator(batch=1)
     entries = [world.start(ONE) for _ in range(4)]
 
     for _ in range(10):
-        one.turn()
+        one.run_once()
 
     assert len(world.waiting()) == 2
     assert count_waiting_starts(world.client, world.keys) == 2
@@ -104,8 +104,8 @@ def test_no_execution_begins_while_too_many_jobs_wait(world: World) -> None:
     assert world.client.zcard(world.keys.index("complete")) == 4
 
 
-def test_what_runs_goes_on_while_no_execution_begins(world: World) -> None:
-    """Results are accepted, and a child is part of what runs."""
+def test_running_executions_continue_while_no_execution_starts(world: World) -> None:
+    """Results are accepted, and children are started."""
     one = full_world(world).coordinator()
     parent = world.begin(one, PARENT)
     [payload] = world.payloads()
@@ -114,12 +114,12 @@ def test_what_runs_goes_on_while_no_execution_begins(world: World) -> None:
     late = world.start(ONE)
 
     for _ in range(5):
-        one.turn()
+        one.run_once()
 
     assert world.record(parent).steps["a"].status == "complete"
     assert payload["step"] == "a"
     assert world.record(parent.partition("#")[2] + ":kid:0").steps["a"].status == "in_progress"
-    assert not world.client.exists(world.keys.answer(late))
+    assert not world.client.exists(world.keys.reply(late))
 
 
 def test_a_coordinator_without_any_stream_waits(world: World) -> None:
@@ -132,20 +132,20 @@ def test_a_coordinator_without_any_stream_waits(world: World) -> None:
     assert [log.read(10, 1) for log in logs] == [[]] * len(logs)
 
 
-def test_whoever_asks_is_told_that_the_queues_are_full(real_world: World) -> None:
+def test_why_and_doctor_report_full_queues(real_world: World) -> None:
     world = full_world(real_world)
     one = world.coordinator(batch=1)
     for n in range(3):
         world.start(ONE, execution_id=f"x{n}")
     for _ in range(5):
-        one.turn()
+        one.run_once()
 
     found = why(world.client, world.keys, "x2")
 
     [full] = [reason for reason in found.reasons if reason.code == "full"]
-    assert full.words.startswith("coordinators take no starts: 2 of 2 jobs wait for workers")
-    assert full.advice == "start more: orchestrator worker default"
+    assert full.words.startswith("coordinators accept no starts: 2 of 2 jobs wait for workers")
+    assert full.advice == "start more workers: orchestrator worker default"
     [queues] = [check for check in run_checks(world.client, world.keys) if check.name == "queues"]
     assert (queues.level, queues.advice) == ("problem", "start more workers: orchestrator worker default")
     world.settle(one)
-    assert not [check for check in run_checks(world.client, world.keys) if "take no starts" in check.found]
+    assert not [check for check in run_checks(world.client, world.keys) if "accept no starts" in check.found]

@@ -141,5 +141,5 @@ def test_a_job_whose_pop_was_not_heard_is_dispatched_again_after_the_grace(
         wait_until(lambda: system.ended() == 1, what=system.log())
 
     entries: Any = system.redis.lrange(KEYS.history(system.weid(0)), 0, -1)
-    assert any("nobody started it" in entry for entry in entries)
+    assert any("no worker started it" in entry for entry in entries)
     assert accepted(system.redis, system.weid(0)) == dict.fromkeys("abcd", 1)

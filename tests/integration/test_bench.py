@@ -12,7 +12,7 @@ import pytest
 from processes import is_running, wait_until
 from scripts.benchmarks.documents import DIAMOND
 from scripts.benchmarks.measuring import Run
-from scripts.benchmarks.processes import OURS, Ends, children_of, client_of, started
+from scripts.benchmarks.processes import OURS, EndListener, children_of, make_client, start_fleet
 from scripts.benchmarks.results import Results
 from scripts.benchmarks.targets import TARGETS, commands
 
@@ -84,12 +84,12 @@ def test_what_a_step_and_a_start_cost_does_not_grow(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nothing_that_was_started_is_left() -> None:
     others = set(children_of(os.getpid()))
-    with started() as fleet:
+    with start_fleet() as fleet:
         fleet.coordinators(1)
         fleet.workers(1, OURS)
         fleet.get_ready()
-        ends = Ends(fleet)
-        client_of(fleet).start(DIAMOND, {"n": 1})
+        ends = EndListener(fleet)
+        make_client(fleet).start(DIAMOND, {"n": 1})
         ends.wait(1)  # so that its work-horse has something to hand in again
         everyone = [pid for pid in children_of(os.getpid()) if pid not in others]
         everyone += [child for pid in everyone for child in children_of(pid)]
@@ -126,7 +126,7 @@ def test_medians_are_of_one_size_and_targets_have_one_bound_each() -> None:
     assert results.figure("fan", "orchestrator worker", commands) == 4
     assert results.figure("fan", "orchestrator worker", commands, smallest=True) == 9
     assert results.figure("fan", "rq worker", commands) is None
-    assert all((target.least is None) != (target.most is None) for target in TARGETS)
+    assert all((target.minimum is None) != (target.maximum is None) for target in TARGETS)
 
 
 SIZES = ((10, 9), (500, 3), (500, 4), (500, 7))

@@ -1,4 +1,4 @@
-"""Controls to all that a filter finds: each is told once, while they move, and whoever refuses says why."""
+"""Controls to all executions that match a filter: each gets one while it runs; rejections have reasons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from coreworld import document, step
 from integration.world import World, in_thread, running, wait_until
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.client import Client, ExecutionFilter, NoReply
-from orchestrator.client import controls as client_control
 
 COUNT = 2_000
 TWO = document(step("a"), step("b", after="a"), name="order")
@@ -22,7 +21,7 @@ OTHER = document(step("a"), name="bill")
 
 @contextmanager
 def working(world: World) -> Iterator[None]:
-    """Somebody who does what is to be done, beside the block."""
+    """Run jobs in a thread until the block ends."""
     stop, worker = threading.Event(), World(world._connect)
 
     def work() -> None:
@@ -43,14 +42,14 @@ def statuses(client: Client, wanted: ExecutionFilter | None = None) -> Counter[s
 
 
 @pytest.mark.slow
-def test_two_thousand_are_cancelled_and_retried_while_they_move(real_world: World) -> None:
+def test_two_thousand_executions_are_cancelled_and_retried_while_they_run(real_world: World) -> None:
     world = real_world
     client, order = Client(world.connect(), world.keys), ExecutionFilter(name="order")
-    one = world.coordinator("one", world.connect(), block_ms=20, tend_every_s=0.1, trim_every_s=10)
+    one = world.coordinator("one", world.connect(), block_ms=20, sweep_every_s=0.1, trim_every_s=10)
     complete = world.keys.index("complete")
     with running(one):
         sent = client.start_many([TWO] * COUNT + [OTHER], [{}] * (COUNT + 1))
-        assert client.answer(sent[-1], 60)["ok"]
+        assert client.wait_for_reply(sent[-1], 60)["ok"]
         with working(world):
             wait_until(lambda: world.client.zcard(complete) > 100)
 
@@ -59,7 +58,7 @@ def test_two_thousand_are_cancelled_and_retried_while_they_move(real_world: Worl
         after = statuses(client, order)
         assert len(bulk.done) + len(bulk.rejected) == len({*bulk.done, *bulk.rejected}) == COUNT
         assert (after["cancelled"], after["complete"]) == (len(bulk.done), len(bulk.rejected))
-        assert bulk.done, "some were not through yet"
+        assert bulk.done, "some had not ended yet"
         assert bulk.rejected, "some were"
         assert all(reason.endswith("it is complete") for reason in bulk.rejected.values())
         assert {client.record(each).status for each in bulk.done[:50]} == {WorkflowStatus.CANCELLED}
@@ -76,7 +75,7 @@ def test_two_thousand_are_cancelled_and_retried_while_they_move(real_world: Worl
     assert (world.dead(), world.pending(), world.leases()) == ([], [], {})
 
 
-def test_only_those_are_told_that_the_filter_finds(world: World) -> None:
+def test_only_executions_that_match_the_filter_are_cancelled(world: World) -> None:
     client = Client(world.connect(), world.keys)
     with running(world.coordinator("one", world.connect(), block_ms=20)):
         for n in range(6):
@@ -90,7 +89,7 @@ def test_only_those_are_told_that_the_filter_finds(world: World) -> None:
     assert statuses(client) == {"cancelled": 2, "paused": 1, "in_progress": 3}
 
 
-def test_a_child_says_whom_to_retry_instead(world: World) -> None:
+def test_a_child_names_the_execution_to_retry_instead(world: World) -> None:
     client = Client(world.connect(), world.keys)
     family = document({"id": "kid", "workflow": OTHER}, name="parent")
     with running(world.coordinator("one", world.connect(), block_ms=20)):
@@ -104,15 +103,15 @@ def test_a_child_says_whom_to_retry_instead(world: World) -> None:
     assert len(cancelled.done) == 2
     [(child, reason)] = retried.rejected.items()
     assert child.endswith("#p:kid:0")
-    assert "has taken its end; retry that one" in reason
+    assert "already has its result; retry that one" in reason
     assert [one.partition("#")[2] for one in retried.done] == ["p"]
 
 
-def test_without_a_coordinator_there_is_no_answer_and_they_are_told_later(
+def test_without_a_coordinator_there_is_no_reply_and_the_control_is_applied_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.client.client.ANSWER_WITHIN_S", 0.05)
-    monkeypatch.setattr(client_control, "AT_ONCE", 2)
+    monkeypatch.setattr("orchestrator.client.client.REPLY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("orchestrator.client.controls.CONTROL_BATCH_SIZE", 2)
     one = world.coordinator()
     for n in range(3):
         world.begin(one, TWO, execution_id=f"x{n}")
@@ -120,6 +119,6 @@ def test_without_a_coordinator_there_is_no_answer_and_they_are_told_later(
 
     with pytest.raises(NoReply):
         client.cancel_all(ExecutionFilter())
-    one.turn()
+    one.run_once()
 
     assert statuses(client) == {"cancelled": 2, "in_progress": 1}

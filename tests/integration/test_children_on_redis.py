@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import orchestrator.coordinator.loop
+import orchestrator.coordinator.decider
 from coreworld import document, step, when
 from integration.families import (
     CHILD,
@@ -93,8 +93,8 @@ def test_a_registered_child_is_looked_up_when_it_begins(world: World) -> None:
 def test_a_child_inherits_group_and_priority(world: World) -> None:
     [one] = serving(world)
     begin(world, one, parent_of(parent_of(CHILD)), group="eu:1", priority="1")
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
 
     grandchild = world.record("p:kid:0:kid:0")
     assert (grandchild.group, grandchild.priority) == ("eu:1", 1)
@@ -137,7 +137,7 @@ def test_how_a_child_ended_is_what_its_parent_hears(
 def test_a_child_that_an_operator_cancels_fails_its_step(world: World) -> None:
     [one] = serving(world)
     weid = begin(world, one)
-    one.turn()
+    one.run_once()
 
     control(world, child_of(weid), "cancel", reason="wrong one")
     world.settle(one)
@@ -561,7 +561,7 @@ def test_a_start_of_a_child_that_kills_its_coordinators_is_given_up_and_the_pare
 
     world.settle(two)
 
-    assert "never handled to the end" in error_of(world, weid)["message"]
+    assert "never completed" in error_of(world, weid)["message"]
     assert list(left(world)) == ["dead"]
 
 
@@ -575,18 +575,18 @@ def test_an_end_of_a_child_that_kills_its_coordinators_fails_the_parent_instead_
 
     [one] = serving(world)
     weid = begin(world, one)
-    one.turn()
+    one.run_once()
     world.work()
-    one.turn()
-    monkeypatch.setattr(orchestrator.coordinator.loop, "decide", killed)
+    one.run_once()
+    monkeypatch.setattr(orchestrator.coordinator.decider, "decide", killed)
     for _ in range(8):
         try:
-            world.coordinator("one").turn()
+            world.coordinator("one").run_once()
         except SystemExit:
             world.age_pending(5_000, reader="one")
 
     error = error_of(world, weid)
-    assert (error["kind"], "never handled to the end" in error["message"]) == ("internal", True)
+    assert (error["kind"], "never completed" in error["message"]) == ("internal", True)
     assert list(left(world)) == ["dead"]
 
 

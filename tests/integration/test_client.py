@@ -1,4 +1,4 @@
-"""The client: a start is answered or said not to be, and an end is never missed."""
+"""The client: every start gets a reply or an error, and an end is never missed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def client(world: World) -> Client:
 
 
 def loop(world: World, name: str = "one") -> Coordinator:
-    return world.coordinator(name, world.connect(), block_ms=20, tend_every_s=0.1)
+    return world.coordinator(name, world.connect(), block_ms=20, sweep_every_s=0.1)
 
 
 # ---- starting
 
 
-def test_a_start_is_answered_with_both_ids(world: World) -> None:
+def test_the_reply_to_a_start_has_both_ids(world: World) -> None:
     with running(loop(world)):
         started = client(world).start(ONE, {"n": 1}, execution_id="order-42")
     assert started.execution_id == "order-42"
@@ -46,7 +46,7 @@ def test_a_workflow_can_be_registered_as_yaml(world: World) -> None:
     assert client(world).store.definitions() == {"order": workflow_id}
 
 
-def test_a_refusal_is_raised_with_its_reason(world: World) -> None:
+def test_a_rejection_is_raised_with_its_reason(world: World) -> None:
     with running(loop(world)):
         client(world).start(ONE, {"n": 1}, execution_id="order-42")
         with pytest.raises(StartRejected, match="already exists"):
@@ -55,13 +55,13 @@ def test_a_refusal_is_raised_with_its_reason(world: World) -> None:
             client(world).start("ordr")
 
 
-def test_an_invalid_spec_is_refused_here_and_nothing_is_sent(world: World) -> None:
+def test_an_invalid_spec_is_rejected_by_the_client_and_nothing_is_sent(world: World) -> None:
     with pytest.raises(InvalidSpec):
-        client(world).start(document(step("a", after="nobody")))
+        client(world).start(document(step("a", after="missing")))
     assert not world.client.exists(world.keys.starts)
 
 
-def test_inputs_that_do_not_fit_are_refused_here_with_their_places(world: World) -> None:
+def test_invalid_inputs_are_rejected_by_the_client_with_their_paths(world: World) -> None:
     spec = document(step("a"), inputs={"n": {"type": "integer", "required": True}})
     with pytest.raises(StartRejected) as caught:
         client(world).start(spec, {"n": "1"})
@@ -69,23 +69,23 @@ def test_inputs_that_do_not_fit_are_refused_here_with_their_places(world: World)
     assert not world.client.exists(world.keys.starts)
 
 
-def test_without_a_coordinator_there_is_no_answer_and_the_start_is_served_later(real_world: World) -> None:
+def test_without_a_coordinator_there_is_no_reply_and_the_start_is_handled_later(real_world: World) -> None:
     world = real_world
     with pytest.raises(NoReply) as caught:
-        client(world).start(ONE, {"n": 1}, answer_within_s=0.05)
+        client(world).start(ONE, {"n": 1}, reply_timeout_s=0.05)
     assert "orchestrator coordinator" in str(caught.value)
 
     world.settle(world.coordinator())
 
-    assert client(world).answer(caught.value.entry_id)["ok"] is True
+    assert client(world).wait_for_reply(caught.value.entry_id)["ok"] is True
 
 
 def test_many_starts_are_sent_without_waiting(world: World) -> None:
     entries = client(world).start_many([ONE] * 50, [{"n": n} for n in range(50)])
     assert len(set(entries)) == 50
     world.settle(world.coordinator())
-    answers = [client(world).answer(entry) for entry in entries]
-    outcomes = [client(world).wait(answer["execution_id"]) for answer in answers]
+    replies = [client(world).wait_for_reply(entry) for entry in entries]
+    outcomes = [client(world).wait(reply["execution_id"]) for reply in replies]
     assert outcomes == [Complete({"n": n}) for n in range(50)]
 
 
@@ -96,20 +96,20 @@ def test_as_many_inputs_as_workflows_are_needed(world: World) -> None:
 
 
 @pytest.mark.parametrize("when_asked", ["before", "after"])
-def test_an_answer_can_be_read_twice_and_still_expires(real_world: World, when_asked: str) -> None:
+def test_a_reply_can_be_read_twice_and_still_expires(real_world: World, when_asked: str) -> None:
     world = real_world
     one = world.coordinator()
     [entry] = client(world).start_many([ONE], [{"n": 1}])
     found: list[Any] = []
     if when_asked == "before":
-        with in_thread(lambda: found.append(client(world).answer(entry))):
+        with in_thread(lambda: found.append(client(world).wait_for_reply(entry))):
             wait_until(lambda: any(row["cmd"] == "blmove" for row in world.client.client_list()))
-            one.turn()
+            one.run_once()
     else:
-        one.turn()
-        found.append(client(world).answer(entry))
-    assert found == [client(world).answer(entry)]
-    assert 0 < world.client.ttl(world.keys.answer(entry)) <= 3_600
+        one.run_once()
+        found.append(client(world).wait_for_reply(entry))
+    assert found == [client(world).wait_for_reply(entry)]
+    assert 0 < world.client.ttl(world.keys.reply(entry)) <= 3_600
 
 
 # ---- following
@@ -124,10 +124,10 @@ def test_what_is_known_of_an_execution_is_found_by_either_id(world: World) -> No
         assert client(world).history(execution_id)[0]["step"] == "a"
 
 
-def test_an_unknown_execution_is_said_to_be_unknown(world: World) -> None:
+def test_an_unknown_execution_is_not_found(world: World) -> None:
     for ask in (client(world).status, client(world).record, client(world).history, client(world).wait):
         with pytest.raises(RecordNotFound):
-            ask("nobody")
+            ask("missing")
 
 
 def test_an_end_that_was_there_before_is_seen_at_once(world: World) -> None:
@@ -137,7 +137,7 @@ def test_an_end_that_was_there_before_is_seen_at_once(world: World) -> None:
     assert client(world).wait(weid, timeout_s=5) == Complete({"n": 1})
 
 
-def test_every_kind_of_end_is_told(world: World) -> None:
+def test_every_kind_of_end_is_returned(world: World) -> None:
     one = world.coordinator()
 
     def fail(inputs: Any) -> None:
@@ -153,7 +153,7 @@ def test_every_kind_of_end_is_told(world: World) -> None:
 
 
 class Interrupted:
-    """A channel that lets something happen right after it has subscribed."""
+    """A channel that runs a function right after it has subscribed."""
 
     def __init__(self, channel: Any, happens: Callable[[], None]) -> None:
         self._channel, self._happens = channel, happens
@@ -166,7 +166,7 @@ class Interrupted:
         return getattr(self._channel, name)
 
 
-def test_an_end_between_subscribing_and_looking_is_seen(
+def test_an_end_between_subscribing_and_reading_is_seen(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = world.coordinator()
@@ -178,7 +178,7 @@ def test_an_end_between_subscribing_and_looking_is_seen(
     assert waiting.wait(weid, timeout_s=5) == Complete({"n": 1})
 
 
-def test_an_end_while_waiting_wakes_the_waiting(real_world: World) -> None:
+def test_an_end_wakes_a_waiting_client(real_world: World) -> None:
     world = real_world
     one = world.coordinator()
     weid = world.begin(one, ONE, inputs={"n": 1})
@@ -196,7 +196,7 @@ def test_what_does_not_end_in_time_is_still_running(world: World) -> None:
         client(world).wait(weid, timeout_s=0.05)
 
 
-def test_nobody_waits_for_what_is_not_there_or_not_any_more(real_world: World) -> None:
+def test_waiting_for_a_missing_or_deleted_execution_raises(real_world: World) -> None:
     world = real_world
     one = world.coordinator()
     weid = world.begin(one, ONE, inputs={"n": 1})
@@ -227,13 +227,13 @@ def test_waiting_asks_redis_about_once_a_second(real_world: World) -> None:
     with pytest.raises(StillRunning):
         waiting.wait(weid, timeout_s=1.5)
     with pytest.raises(NoReply):
-        waiting.answer("0-1", within_s=1.5)
+        waiting.wait_for_reply("0-1", timeout_s=1.5)
 
     made = calls(world.client)
     assert (made["hget"] <= 4, made["blmove"] <= 4) == (True, True), made
 
 
-def test_waiting_for_an_answer_does_not_spin(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_reply_does_not_spin(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = client(world)
     redis = waiting._redis
     asked: list[int] = []
@@ -246,21 +246,21 @@ def test_waiting_for_an_answer_does_not_spin(world: World, monkeypatch: pytest.M
     monkeypatch.setattr(redis, "blmove", counted)
 
     with pytest.raises(NoReply):
-        waiting.answer("0-1", within_s=0.3)
+        waiting.wait_for_reply("0-1", timeout_s=0.3)
 
     # BLMOVE of fakeredis does not wait: then it is asked every 10 ms, and not as often as possible.
     assert len(asked) <= (0.3 / 0.01 + 2 if world.is_fake else 3)
 
 
-# ---- what Redis has lost
+# ---- lost writes
 
 
 def test_a_start_that_redis_has_lost_is_not_waited_for(world: World) -> None:
     entry = client(world).send_start(ONE, {"n": 1})
     world.client.flushall()
 
-    with pytest.raises(RequestLost, match="send it again") as raised:
-        client(world).answer(entry, within_s=0.05)
+    with pytest.raises(RequestLost, match="send the request again") as raised:
+        client(world).wait_for_reply(entry, timeout_s=0.05)
 
     assert raised.value.entry_id == entry
 
@@ -269,12 +269,12 @@ def test_a_start_that_waits_in_its_stream_is_not_called_lost(world: World) -> No
     entry = client(world).send_start(ONE, {"n": 1})
 
     with pytest.raises(NoReply, match=f"waits in the stream as {entry}") as raised:
-        client(world).answer(entry, within_s=0.05)
+        client(world).wait_for_reply(entry, timeout_s=0.05)
 
     assert not isinstance(raised.value, RequestLost)
 
 
-def test_an_execution_that_goes_while_somebody_waits_for_it_is_not_waited_for(world: World) -> None:
+def test_waiting_ends_when_the_execution_is_deleted(world: World) -> None:
     one = world.coordinator("one")
     weid = world.begin(one, ONE, inputs={"n": 1})
     world.client.delete(world.keys.workflow(weid))

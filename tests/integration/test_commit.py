@@ -30,10 +30,10 @@ from orchestrator.application.records.changes import Changes
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Commit, Committed, EventRef
-from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, SEQUENCES_PER_QUEUE
 from orchestrator.redis_rq.store import RedisStore
+from orchestrator.settings import RETENTION_MARGIN_S
 from redis_server import RedisServer
 from specworld import task
 
@@ -406,7 +406,7 @@ def test_an_execution_that_ends_as_it_starts_is_not_counted_in_its_group_any_mor
     )
 
     world.send(world.keys.starts, {"spec": json.dumps(shares), "execution_id": "x1", "group": "march"})
-    one.turn()
+    one.run_once()
 
     assert world.record("x1").status == "complete"
     assert world.client.hgetall(world.keys.groups) == {}
@@ -421,7 +421,7 @@ def test_after_the_retention_nothing_is_left_of_an_execution(world: World) -> No
     assert world.status(weid) == "complete"
 
     def left() -> list[str]:
-        one.turn()
+        one.run_once()
         found = [key for key, content in snapshot(world.client).items() if weid in f"{key} {content}"]
         return [key for key in found if ":events:" not in key and ":answer:" not in key]
 
@@ -451,7 +451,7 @@ def test_an_answer_waits_for_its_producer_and_expires(world: World) -> None:
     written(world.store, one)
 
     assert world.answer(ref.entry_id) == {"ok": True}
-    assert 0 < int(world.client.ttl(world.keys.answer(ref.entry_id))) <= 3_600
+    assert 0 < int(world.client.ttl(world.keys.reply(ref.entry_id))) <= 3_600
 
 
 # ---- specs
@@ -536,7 +536,7 @@ def test_registering_again_repairs_a_spec_that_is_gone(world: World) -> None:
 
     world.store.register("order", loaded)
 
-    assert world.store_on(world.client).definition("order").workflow_id == loaded.workflow_id
+    assert world.store_on(world.client).load_definition("order").workflow_id == loaded.workflow_id
 
 
 def test_an_imported_execution_keeps_the_spec_of_the_others(world: World) -> None:
@@ -619,10 +619,10 @@ def test_a_coordinator_that_loses_replies_takes_every_step_once(
 
     while proxy.dropped == 0:
         try:
-            one.turn()
+            one.run_once()
         except Unavailable:
             assert proxy.dropped == 1
-    one.begin()
+    one.resume_unfinished()
     world.settle(one)
 
     assert world.status(weid) == "complete"

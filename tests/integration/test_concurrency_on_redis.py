@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import orchestrator.coordinator.loop
+import orchestrator.coordinator.decider
 from coreworld import document, step
 from integration.families import (
     control,
@@ -398,11 +398,11 @@ def test_a_grant_that_kills_its_coordinators_fails_its_execution_and_the_place_g
     [one] = serving(world)
     for name in ("x0", "x1"):
         world.start(limited(1), execution_id=name)
-    one.turn()  # the grant is in the stream
-    monkeypatch.setattr(orchestrator.coordinator.loop, "decide", killed)
+    one.run_once()  # the grant is in the stream
+    monkeypatch.setattr(orchestrator.coordinator.decider, "decide", killed)
     for _ in range(8):
         try:
-            world.coordinator("one").turn()
+            world.coordinator("one").run_once()
         except SystemExit:
             world.age_pending(5_000, reader="one")
     world.settle(world.coordinator("one"))
@@ -452,7 +452,7 @@ def test_a_grant_for_nobody_is_a_dead_letter(world: World, fields: dict[str, str
 @pytest.mark.parametrize("member", ["", "x", "1|2", "many|s|w#x|a|t"])
 def test_a_stranger_in_line_is_shown_out(world: World, member: str) -> None:
     [one] = serving(world)
-    world.client.zadd(world.keys.line("k"), {member: 0})
+    world.client.zadd(world.keys.slot_waiters("k"), {member: 0})
     begin(world, one, limited(1), "x0", "x1")
 
     assert running(world) == ["x0"]

@@ -62,7 +62,7 @@ def test_use_existing_is_answered_with_the_one_that_is_there(world: World, is_ov
     if is_over:
         world.settle(one)
     entry = start(world, n=2, policy="use_existing")
-    one.turn()
+    one.run_once()
 
     answer = world.answer(entry)
     told = {"ok": True, "workflow_execution_id": weid, "execution_id": "x", "existing": True}
@@ -77,10 +77,11 @@ def test_use_existing_of_another_workflow_is_refused_with_its_id(world: World) -
     [one] = serving(world)
     weid = world.begin(one, ONE, execution_id="x")
     entry = start(world, TWO, policy="use_existing")
-    one.turn()
+    one.run_once()
 
     answer = world.answer(entry)
-    reason = f"an execution with the id 'x' already exists, of another workflow: {weid.partition('#')[0]}"
+    other = weid.partition("#")[0]
+    reason = f"an execution with the id 'x' already exists, as an execution of another workflow: {other}"
     assert answer == {"ok": False, "reason": reason}
     assert [letter["reason"] for letter in world.dead()] == [reason]
 
@@ -99,7 +100,7 @@ def test_an_id_that_is_free_is_taken_whatever_the_policy(world: World, policy: s
 def test_without_a_policy_a_taken_id_is_refused(world: World) -> None:
     [one] = serving(world)
     entries = [world.start(ONE, {"n": n}, "x") for n in range(3)]
-    one.turn()
+    one.run_once()
 
     assert [world.answer(entry)["ok"] for entry in entries] == [True, False, False]
     assert world.answer(entries[1])["reason"] == "an execution with the id 'x' already exists"
@@ -118,7 +119,7 @@ def test_terminate_existing_cancels_what_runs_and_what_it_brings_later_does_not_
     assert job is not None
     entry = start(world, spec, n=2)
 
-    one.turn()
+    one.run_once()
 
     new = world.answer(entry)["workflow_execution_id"]
     assert executions(world) == ["x"]
@@ -140,7 +141,7 @@ def test_of_the_same_workflow_a_late_result_of_the_old_one_is_stale(world: World
     job = world.pop()
     assert job is not None
     start(world, n=2)
-    one.turn()
+    one.run_once()
     assert world.record("x").workflow_execution_id == weid
 
     world.send(job["events"], result_fields(job, {"n": "late"}))
@@ -187,9 +188,9 @@ def test_who_took_its_place_is_in_the_history_of_what_is_undone_first(world: Wor
     [one] = serving(world)
     weid = world.begin(one, UNDOABLE, execution_id="x")
     world.work(most=1)
-    one.turn()
+    one.run_once()
     entry = start(world)
-    one.turn()
+    one.run_once()
 
     answer = world.answer(entry)
     assert not answer["ok"]
@@ -201,7 +202,7 @@ def test_who_took_its_place_is_in_the_history_of_what_is_undone_first(world: Wor
     [control_noted] = [one for one in world.history(weid) if "control" in one]
     assert (control_noted["by"], control_noted["reason"]) == (
         "terminate_existing",
-        "a new start takes its place",
+        "a new start replaces it",
     )
     again = start(world)
     world.settle(one)
@@ -236,7 +237,7 @@ def test_the_root_of_the_old_one_is_free_and_that_of_the_new_one_is_taken(world:
     world.begin(one, ONE, execution_id="x", idempotency_root="old")
 
     entry = start(world, idempotency_root="new")
-    one.turn()
+    one.run_once()
 
     assert world.client.get(world.keys.idempotency("old")) is None
     weid = world.answer(entry)["workflow_execution_id"]
@@ -248,7 +249,7 @@ def test_the_root_comes_before_the_policy(world: World) -> None:
     world.begin(one, ONE, inputs={"n": 1}, execution_id="x", idempotency_root="r")
 
     entry = start(world, n=2, idempotency_root="r")
-    one.turn()
+    one.run_once()
 
     assert world.answer(entry)["existing"]
     assert world.record("x").inputs == {"n": 1}
@@ -340,7 +341,7 @@ def test_fifty_of_one_batch_take_each_others_places_in_their_order(world: World,
     [one] = serving(world)
     world.begin(one, ONE, inputs={"n": -1}, execution_id="x")
     entries = [start(world, spec if n % 2 else ONE, n=n) for n in range(50)]
-    one.turn()
+    one.run_once()
 
     assert all(world.answer(entry)["ok"] for entry in entries)
     assert (world.record("x").inputs, executions(world)) == ({"n": 49}, ["x"])
@@ -356,10 +357,11 @@ def test_of_two_coordinators_that_replace_at_once_each_has_its_turn(world: World
     world.begin(one, ONE, inputs={"n": 0}, execution_id="x")
     entries = [start(world, n=1), start(world, TWO, n=2)]
     first, second = taken(world)
-    decided = [(one, one._begun([first])), (two, two._begun([second]))]  # both before either has committed
+    # Both decide before either of them commits.
+    decided = [(one, one._starts.build_all([first])), (two, two._starts.build_all([second]))]
 
     for coordinator, cases in decided:
-        coordinator._settle(cases)
+        coordinator._commit_until_settled(cases)
     world.settle(one, two)
 
     assert all(world.answer(entry)["ok"] for entry in entries)
@@ -450,7 +452,7 @@ def test_a_coordinator_that_dies_before_a_commit_leaves_all_to_the_next(
     monkeypatch.setattr(Backend, "commit", dying)
     with pytest.raises(KeyboardInterrupt):
         one.handle(deliveries)
-    assert world.client.llen(world.keys.answer(entry)) == 0
+    assert world.client.llen(world.keys.reply(entry)) == 0
     world.age_pending(1_000)
     world.killed("one")
     world.settle(two)
@@ -501,7 +503,7 @@ def test_what_is_broken_is_refused_with_words_and_not_tried_for_ever(
 
     answer = world.answer(entry)
     assert not answer["ok"]
-    words = "although its record is gone" if gone == "record" else "it keeps changing hands"
+    words = "but its record is missing" if gone == "record" else "it keeps changing hands"
     assert words in answer["reason"]
     assert "internal" not in answer["reason"]
     assert world.pending() == []

@@ -84,12 +84,12 @@ def test_a_cancel_takes_what_waits_from_its_queue_and_fences_what_runs(world: Wo
     assert running is not None
 
     control(world, weid, "cancel")
-    one.turn()
+    one.run_once()
 
     assert world.status(weid) == "cancelled"
     assert (world.payloads(), world.leases(), world.timers()) == ([], {}, {})
     world.send(running["events"], result_fields(running, {"n": 1}))
-    one.turn()
+    one.run_once()
     assert world.counter("late") == 1
     assert world.record(weid).state == {}
     assert world.is_leaving(weid)
@@ -102,7 +102,7 @@ def test_a_cancel_in_one_batch_with_a_result_dispatches_nothing(world: World) ->
     world.work()
     control(world, weid, "cancel")
 
-    one.turn()
+    one.run_once()
 
     assert world.status(weid) == "cancelled"
     assert world.moves(weid, "in_progress") in (["a"], ["a", "b"])
@@ -137,7 +137,7 @@ def test_a_step_on_hold_keeps_its_clock_and_rings_when_it_is_released(world: Wor
     weid = begin(world, one, document({"id": "d", "delay": "1s"}))
     [timer] = world.timers()
     control(world, "x", "hold", "d")
-    one.turn()
+    one.run_once()
     assert (step_status(world, weid, "d"), world.timers()) == (StepStatus.ON_HOLD, {})
 
     step_as_it_is = json.loads(str(world.client.hget(world.keys.workflow(weid), "step:d")))
@@ -145,7 +145,7 @@ def test_a_step_on_hold_keeps_its_clock_and_rings_when_it_is_released(world: Wor
     world.client.hset(world.keys.workflow(weid), "step:d", json.dumps(step_as_it_is))
     one._backend.drop_cached_records()
     control(world, "x", "release", "d")
-    one.turn()
+    one.run_once()
     assert list(world.timers()) == [timer]
     world.settle(one)
 
@@ -262,7 +262,7 @@ def test_a_control_whose_coordinator_died_is_taken_over(world: World) -> None:
     world.age_pending(1_000)
     world.killed("one")
 
-    two.turn()
+    two.run_once()
 
     assert world.status(weid) == "cancelled"
     assert left(world) == {}
@@ -282,7 +282,7 @@ def test_a_control_whose_reply_is_lost_is_not_refused_the_second_time(
 
     with pytest.raises(Unavailable):
         one.handle(deliveries)
-    one.begin()
+    one.resume_unfinished()
 
     assert world.status(weid) == "in_progress"
     assert (world.dead(), world.pending()) == ([], [])
@@ -317,7 +317,7 @@ def test_a_control_that_cannot_be_done_is_refused_with_a_reason_and_changes_noth
     version = world.record(weid).version
     sent = {"type": "control", "action": "cancel", "execution": "x", **fields}
     world.send(world.keys.events(3), sent)
-    one.turn()
+    one.run_once()
 
     [reason] = reasons(world)
     assert said in reason
@@ -333,7 +333,7 @@ def test_a_refused_control_does_not_hold_up_the_results_of_its_batch(world: Worl
     world.work()
     control(world, weid, "unpause")
     control(world, weid, "hold", "nobody")
-    one.turn()
+    one.run_once()
 
     assert step_status(world, weid, "a") is StepStatus.COMPLETE
     assert len(reasons(world)) == 2
@@ -360,9 +360,9 @@ def test_a_cancel_that_comes_twice_is_no_mistake(world: World) -> None:
     weid = begin(world, one)
     control(world, weid, "cancel", reason="first")
     control(world, weid, "cancel", reason="second")
-    one.turn()
+    one.run_once()
     control(world, weid, "cancel", reason="third")
-    one.turn()
+    one.run_once()
 
     cancelled = world.record(weid).cancelled
     assert cancelled is not None
@@ -375,9 +375,9 @@ def test_what_a_parent_says_to_nobody_or_too_late_is_dropped(world: World) -> No
     [one] = serving(world)
     begin(world, one, document(step("a", compensate={"fn": "undo"}), step("b", after="a")))
     world.work()
-    one.turn()
+    one.run_once()
     control(world, "x", "cancel")
-    one.turn()
+    one.run_once()
     assert world.record("x").status == "compensating"
 
     control(world, "nobody", "cancel", parent="1")

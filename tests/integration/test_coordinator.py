@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import orchestrator.coordinator.loop
+import orchestrator.coordinator.decider
 import orchestrator.coordinator.starts
 from coreworld import document, step
 from integration.world import Json, World, calls, durable_world, result_fields, running, wait_until
@@ -39,14 +39,14 @@ def fan(width: int) -> Json:
 def test_an_unknown_workflow_is_refused_by_its_name(world: World) -> None:
     one = world.coordinator()
     entry = world.start("ordr")
-    one.turn()
+    one.run_once()
     assert world.answer(entry) == {"ok": False, "reason": "no workflow is registered as 'ordr'"}
 
 
 def test_an_invalid_spec_is_answered_with_all_its_problems(world: World) -> None:
     one = world.coordinator()
     entry = world.start(document(step("a", after="nobody"), step("a")))
-    one.turn()
+    one.run_once()
     answer = world.answer(entry)
     assert answer["ok"] is False
     assert {problem["code"] for problem in answer["problems"]} == {"unknown_dependency", "duplicate_id"}
@@ -58,7 +58,7 @@ def test_inputs_that_do_not_fit_are_refused(world: World) -> None:
     one = world.coordinator()
     spec = document(step("a"), inputs={"n": {"type": "integer", "required": True}})
     missing, wrong, right = world.start(spec), world.start(spec, {"n": "1"}), world.start(spec, {"n": 1})
-    one.turn()
+    one.run_once()
     assert "'n'" in world.answer(missing)["reason"]
     assert world.answer(wrong)["problems"][0]["path"] == "inputs.n"
     assert world.answer(right)["ok"] is True
@@ -67,7 +67,7 @@ def test_inputs_that_do_not_fit_are_refused(world: World) -> None:
 def test_a_refused_start_can_be_read_with_plain_commands(world: World) -> None:
     one = world.coordinator()
     entry = world.send(world.keys.starts, {"workflow": "nobody"})
-    one.turn()
+    one.run_once()
     assert len(world.client.lrange(f"orchestrator:answer:{entry}", 0, -1)) == 1
     assert 0 < world.client.ttl(f"orchestrator:answer:{entry}") <= 3_600
     letters: Any = world.client.xrevrange("orchestrator:dead", count=1)
@@ -79,9 +79,9 @@ def test_a_refused_start_can_be_read_with_plain_commands(world: World) -> None:
 def test_an_execution_id_is_given_once(world: World, spec: Json) -> None:
     one = world.coordinator()
     first = world.start(ONE, execution_id="order-42")
-    one.turn()
+    one.run_once()
     second = world.start(spec, execution_id="order-42")
-    one.turn()
+    one.run_once()
     assert world.answer(first)["ok"] is True
     assert "already exists" in world.answer(second)["reason"]
     assert len(world.waiting()) == 1
@@ -90,7 +90,7 @@ def test_an_execution_id_is_given_once(world: World, spec: Json) -> None:
 def test_two_starts_with_one_id_in_one_batch_make_one_execution(world: World) -> None:
     one = world.coordinator()
     entries = [world.start(ONE, execution_id="order-42") for _ in range(3)]
-    one.turn()
+    one.run_once()
     assert [world.answer(entry)["ok"] for entry in entries] == [True, False, False]
 
 
@@ -112,7 +112,7 @@ def test_a_name_whose_spec_cannot_be_read_refuses_its_starts_and_nothing_else(
         world.client.hset(world.keys.spec("0" * 32), "document", "{")
     bad, good = world.start("order"), world.start(ONE)
 
-    one.turn()
+    one.run_once()
 
     assert world.answer(bad)["ok"] is False
     assert world.answer(good)["ok"] is True
@@ -131,7 +131,7 @@ def test_a_result_for_an_unknown_execution_is_a_dead_letter(world: World) -> Non
     one = world.coordinator()
     payload = {"execution": "w#nobody", "step": "a", "run_id": 0, "attempt": 1, "token": "t"}
     world.send(world.keys.events_of("w#nobody"), result_fields(payload))
-    one.turn()
+    one.run_once()
     [letter] = world.dead()
     assert "w#nobody" in letter["reason"]
 
@@ -143,7 +143,7 @@ def test_a_result_for_an_unknown_step_is_a_dead_letter_and_the_others_count(worl
     assert payload is not None
     world.send(payload["events"], result_fields({**payload, "step": "nobody"}))
     world.send(payload["events"], result_fields(payload))
-    one.turn()
+    one.run_once()
     [letter] = world.dead()
     assert "'nobody'" in letter["reason"]
     assert world.status(weid) == "complete"
@@ -171,7 +171,7 @@ def test_results_after_the_end_are_counted_and_change_nothing(world: World) -> N
     assert payload is not None
     for n in range(3):
         world.send(payload["events"], result_fields(payload, {"n": n}))
-        one.turn()
+        one.run_once()
     assert world.record(weid).state == {"n": 0}
     assert world.counter("late") == 2
 
@@ -240,7 +240,7 @@ def test_a_start_that_two_coordinators_hold_is_answered_once(world: World) -> No
     entry = world.start(ONE, execution_id="order-42")
     held = world.log("slow").read(10, 0)
     world.age_pending(5_000, reader="slow")
-    quick.turn()
+    quick.run_once()
     assert world.answer(entry)["ok"] is True
 
     slow.handle(held)
@@ -256,7 +256,7 @@ def test_a_start_that_meets_a_record_without_its_id_leaves_the_record_alone(worl
     world.client.delete(world.keys.execution("order-42"))
 
     entry = world.start(ONE, execution_id="order-42")
-    one.turn()
+    one.run_once()
 
     assert world.status(weid) == "in_progress"
     assert world.answer(entry)["ok"] is False
@@ -279,7 +279,7 @@ def test_a_defect_in_a_decision_fails_that_workflow_only(
 ) -> None:
     one = world.coordinator()
     bad, good = world.begin(one, ONE, execution_id="bad"), world.begin(one, ONE, execution_id="good")
-    monkeypatch.setattr(orchestrator.coordinator.loop, "decide", deciding(lambda name: name == "bad"))
+    monkeypatch.setattr(orchestrator.coordinator.decider, "decide", deciding(lambda name: name == "bad"))
 
     world.settle(one)
 
@@ -298,8 +298,8 @@ def test_a_record_that_cannot_even_be_failed_harms_nobody_else(
 
     one = world.coordinator()
     bad, good = world.begin(one, ONE, execution_id="bad"), world.begin(one, ONE, execution_id="good")
-    monkeypatch.setattr(orchestrator.coordinator.loop, "decide", deciding(lambda name: name == "bad"))
-    monkeypatch.setattr(orchestrator.coordinator.loop, "fail_workflow", fail_nothing)
+    monkeypatch.setattr(orchestrator.coordinator.decider, "decide", deciding(lambda name: name == "bad"))
+    monkeypatch.setattr(orchestrator.coordinator.decider, "fail_workflow", fail_nothing)
 
     world.settle(one)
 
@@ -316,7 +316,7 @@ def test_a_defect_in_the_decision_upon_a_start_fails_that_start_only(
     monkeypatch.setattr(orchestrator.coordinator.starts, "decide", deciding(lambda name: name == "bad"))
     bad, good = world.start(ONE, execution_id="bad"), world.start(ONE, execution_id="good")
 
-    one.turn()
+    one.run_once()
 
     assert world.answer(good)["ok"] is True
     assert world.answer(bad)["ok"] is False
@@ -361,7 +361,7 @@ def test_a_start_that_cannot_be_written_is_refused_and_nothing_else(
     monkeypatch.setattr(RedisStore, "commit", is_bad)
     bad, good = world.start(ONE, execution_id="bad"), world.start(ONE, execution_id="good")
 
-    one.turn()
+    one.run_once()
 
     assert world.answer(good)["ok"] is True
     assert "RuntimeError: a defect" in world.answer(bad)["reason"]
@@ -384,8 +384,8 @@ def test_what_was_written_is_not_sent_again_when_the_answer_to_another_cannot_be
     one = world.coordinator()
     first, second = (world.start(ONE, execution_id="x", conflict_policy="use_existing") for _ in range(2))
     monkeypatch.setattr(RedisStore, "commit", noted)
-    monkeypatch.setattr(orchestrator.coordinator.loop, "resolve_conflict", torn)
-    one.turn()
+    monkeypatch.setattr(orchestrator.coordinator.starts, "resolve_conflict", torn)
+    one.run_once()
 
     assert sent == [2]
     assert world.answer(first)["ok"] is True
@@ -403,8 +403,8 @@ def test_a_refusal_that_cannot_be_written_harms_nothing_that_was(
     weid = world.begin(one, ONE)
     [payload] = world.payloads()
     world.send(world.keys.events_of(weid), {**result_fields(payload), "step": "nobody"})
-    monkeypatch.setattr(Rejections, "refuse", refuse)
-    one.turn()
+    monkeypatch.setattr(Rejections, "reply_or_reject", refuse)
+    one.run_once()
 
     assert world.status(weid) == "in_progress"
     assert len(world.pending()) == 1, "it comes again"
@@ -509,7 +509,7 @@ def test_a_large_fan_out_goes_on_by_itself(world: World) -> None:
     one = world.coordinator(jobs_per_commit=10)
     weid = world.begin(one, fan(35))
     world.work()
-    one.turn()
+    one.run_once()
     assert len(world.waiting()) == 10
 
     world.settle(one)
@@ -522,7 +522,7 @@ def test_a_large_fan_out_goes_on_when_its_coordinator_dies_between(world: World)
     one = world.coordinator("one", jobs_per_commit=10)
     weid = world.begin(one, fan(35))
     world.work()
-    one.turn()
+    one.run_once()
     world.killed("one")
 
     world.settle(world.coordinator("two", jobs_per_commit=10))
@@ -540,7 +540,7 @@ def test_a_lost_step_behind_a_full_commit_is_dispatched_by_the_next_coordinator(
     world.send(jobs["root"]["events"], result_fields(jobs["root"]))
     lost = {**result_fields(jobs["slow"]), "type": "lost", "reason": "killed"}
     world.send(jobs["slow"]["events"], lost)
-    one.turn()
+    one.run_once()
     world.killed("one")
 
     world.settle(world.coordinator("two", jobs_per_commit=10))
@@ -559,7 +559,7 @@ def test_a_step_that_exceeds_its_time_fails_as_a_timeout(world: World) -> None:
     world.send_event(
         StartedEvent(weid, "a", payload["run_id"], payload["attempt"], payload["token"], "host:1", None)
     )
-    one.turn()
+    one.run_once()
     [(member, due)] = world.timers().items()
     assert member == f"deadline|{weid}|a|{payload['token']}"
 
@@ -583,12 +583,12 @@ def test_a_deadline_that_comes_early_is_set_again(world: World) -> None:
     payload = world.pop()
     assert payload is not None
     world.send_event(StartedEvent(weid, "a", 0, 1, payload["token"]))
-    one.turn()
+    one.run_once()
     before = world.timers()
     world.age_timers(60_000)
 
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
 
     assert world.timers() == before
     assert world.status(weid) == "in_progress"
@@ -600,10 +600,10 @@ def test_a_settled_step_takes_its_deadline_with_it(world: World) -> None:
     payload = world.pop()
     assert payload is not None
     world.send_event(StartedEvent(weid, "a", 0, 1, payload["token"]))
-    one.turn()
+    one.run_once()
     assert len(world.timers()) == 1
     world.send(payload["events"], result_fields(payload))
-    one.turn()
+    one.run_once()
     assert world.timers() == {}
 
 
@@ -619,8 +619,8 @@ def test_a_step_is_dispatched_again_when_its_worker_is_lost_and_fails_when_too_m
         tokens.append(payload["token"])
         [member] = world.leases()
         world.client.zadd(world.keys.leases, {member: 1})  # started, and not beaten for long
-        one.turn()
-        one.turn()
+        one.run_once()
+        one.run_once()
     record = world.record(weid)
     assert len(set(tokens)) == 3
     assert record.error is not None
@@ -636,10 +636,10 @@ def test_a_result_of_a_lost_worker_that_comes_after_all_is_stale(world: World) -
     assert payload is not None
     [member] = world.leases()
     world.client.zadd(world.keys.leases, {member: 1})
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
     world.send(payload["events"], result_fields(payload, {"from": "the lost one"}))
-    one.turn()
+    one.run_once()
     world.settle(one, executors={"a": lambda _: {"from": "the second"}})
     assert world.record(weid).state == {"from": "the second"}
     assert world.counter("stale") == 1
@@ -651,7 +651,7 @@ def test_a_result_of_a_lost_worker_that_comes_after_all_is_stale(world: World) -
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_coordinator_outlives_its_redis(tmp_path: Path, how: str) -> None:
     with durable_world(tmp_path) as (world, server):
-        one = world.coordinator("one", world.connect(), block_ms=100, tend_every_s=0.1)
+        one = world.coordinator("one", world.connect(), block_ms=100, sweep_every_s=0.1)
         with running(one):
             weids = [world.start(TWO, execution_id=f"x{n}") for n in range(5)]
             wait_until(lambda: len(world.waiting()) == 5)
@@ -679,7 +679,7 @@ def test_redis_away_in_the_middle_of_a_turn_loses_nothing(tmp_path: Path) -> Non
             one.handle(deliveries)
         server.start()
 
-        one.begin()
+        one.resume_unfinished()
 
         assert [world.answer(entry)["ok"] for entry in entries] == [True] * 5
         assert len(world.waiting()) == 5
@@ -703,8 +703,8 @@ def test_a_coordinator_that_is_told_to_stop_leaves_nothing_half_done(real_world:
 
 def test_two_coordinators_in_their_loops_serve_everything_once(real_world: World) -> None:
     world = real_world
-    first = world.coordinator("one", world.connect(), block_ms=50, tend_every_s=0.1)
-    second = world.coordinator("two", world.connect(), block_ms=50, tend_every_s=0.1)
+    first = world.coordinator("one", world.connect(), block_ms=50, sweep_every_s=0.1)
+    second = world.coordinator("two", world.connect(), block_ms=50, sweep_every_s=0.1)
     with running(first), running(second):
         for n in range(20):
             world.start(DIAMOND, execution_id=f"x{n}")
@@ -723,7 +723,7 @@ def calls_per_step(world: World, spec: Json, count: int) -> tuple[float, str]:
     With one sweep, after all of it: it looks once at every job that has left its queue, and a figure must
     not depend on how long the test takes.
     """
-    one = world.coordinator(tend_every_s=math.inf, reclaim_every_s=math.inf, trim_every_s=math.inf)
+    one = world.coordinator(sweep_every_s=math.inf, reclaim_every_s=math.inf, trim_every_s=math.inf)
     world.begin(one, ONE)
     world.settle(one)
     log = world.log()

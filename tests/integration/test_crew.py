@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 @dataclass
 class System:
-    """A coordinator, and workers of which each runs several steps at once."""
+    """A coordinator, and workers that each run several steps at once."""
 
     processes: Stack
     redis: RedisClient
@@ -99,7 +99,7 @@ def test_steps_run_at_once_in_one_process(system: System, fn: str) -> None:
     began = time.monotonic()
     assert isinstance(system.result("x"), Complete), system.log()
 
-    assert time.monotonic() - began < 10, "twenty seconds of waiting, at once"
+    assert time.monotonic() - began < 10, "the steps wait twenty seconds in total, at the same time"
     items = system.client.record("x").steps["fan"].output["items"]
     assert len({item["pid"] for item in items}) == 1
     wait_until(system.nothing_is_left_in_rq, what="RQ to have nothing left")
@@ -174,7 +174,7 @@ def test_a_step_that_cannot_be_stopped_ends_its_process_when_the_others_have_fin
     wait_until(lambda: "does not end" in system.log(), what=system.log())
     system.client.start({"steps": [system.step("next", "sit")]}, execution_id="next")
     assert isinstance(system.result("next"), Complete), system.log()
-    assert system.client.record("next").steps["next"].output["pid"] != process, "another one serves"
+    assert system.client.record("next").steps["next"].output["pid"] != process, "another process runs it"
     system.let_go("neighbour")
     assert isinstance(system.result("neighbour"), Complete)
     wait_until(lambda: not is_running(process), what=system.log())
@@ -182,11 +182,11 @@ def test_a_step_that_cannot_be_stopped_ends_its_process_when_the_others_have_fin
     assert system.client.record("neighbour").steps["neighbour"].lost == 0
 
 
-# ---- falling
+# ---- crashes
 
 
 @pytest.mark.parametrize("how", ["os._exit", "segfault"])
-def test_who_was_in_a_process_that_died_runs_again(system: System, how: str) -> None:
+def test_the_steps_of_a_dead_process_run_again(system: System, how: str) -> None:
     worker = system.worker()
     falls = system.step("falls", "falls", input={"how": how})
     naps = [{"id": f"nap{n}", "fn": "nap", "input": {"seconds": 1.0}} for n in range(3)]
@@ -199,7 +199,7 @@ def test_who_was_in_a_process_that_died_runs_again(system: System, how: str) -> 
     assert steps["falls"].output == {"survived": True}
     assert steps["falls"].lost == 1
     assert steps["nap0"].output["pid"] != system.began("falls")
-    assert "other steps in it" in system.log()
+    assert "other steps" in system.log()
     wait_until(system.nothing_is_left_in_rq, what="RQ to have nothing left")
 
 
@@ -248,13 +248,13 @@ def test_a_process_that_is_silent_is_killed_and_its_steps_run_again(redis_url: s
         redis.close()
 
 
-def test_an_orphaned_crew_finishes_what_it_runs_and_ends(system: System) -> None:
+def test_an_orphaned_child_finishes_its_steps_and_exits(system: System) -> None:
     worker = system.worker()
     system.client.start({"steps": [system.step("a", "deaf")]}, execution_id="x")
     process = system.began("a")
 
     system.processes.kill(worker)
-    time.sleep(1.5)  # so long it may take to see that it is an orphan
+    time.sleep(1.5)  # it may take this long to notice that it is an orphan
     assert is_running(process)
     system.let_go("a")
 
@@ -272,7 +272,7 @@ def test_a_worker_that_is_asked_to_stop_finishes_first(system: System) -> None:
     process = system.began("a")
 
     worker.terminate()
-    wait_until(lambda: "takes no more steps, 1 still run" in system.log(), what=system.log())
+    wait_until(lambda: "taking no more steps; 1 still running" in system.log(), what=system.log())
     system.client.start({"steps": [system.step("b", "sit")]}, execution_id="y")
     wait_until(lambda: system.redis.llen("rq:queue:orchestrator.default") == 1)
     assert worker.poll() is None
@@ -281,7 +281,7 @@ def test_a_worker_that_is_asked_to_stop_finishes_first(system: System) -> None:
     assert isinstance(system.result("x"), Complete), system.log()
     assert worker.wait(10) == 0
     assert not is_running(process)
-    assert system.redis.llen("rq:queue:orchestrator.default") == 1, "what came later is for others"
+    assert system.redis.llen("rq:queue:orchestrator.default") == 1, "a later job stays in the queue"
     assert not system.redis.smembers("rq:workers")
 
 
@@ -291,7 +291,7 @@ def test_a_second_request_ends_it_at_once_and_its_steps_run_elsewhere(system: Sy
     system.began("a")
 
     worker.terminate()
-    wait_until(lambda: "takes no more steps" in system.log(), what=system.log())
+    wait_until(lambda: "taking no more steps" in system.log(), what=system.log())
     time.sleep(1.0)  # a second signal within a second is the same one
     worker.terminate()
 
@@ -301,7 +301,7 @@ def test_a_second_request_ends_it_at_once_and_its_steps_run_elsewhere(system: Sy
     assert isinstance(system.result("x"), Complete), system.log()
 
 
-def test_a_burst_ends_when_there_is_nothing_left(system: System) -> None:
+def test_a_burst_ends_when_the_queues_are_empty(system: System) -> None:
     system.client.start(fan("nap", 20, 0.1), execution_id="x")
     wait_until(lambda: system.redis.llen("rq:queue:orchestrator.default") == 20)
 
@@ -311,7 +311,7 @@ def test_a_burst_ends_when_there_is_nothing_left(system: System) -> None:
     assert isinstance(system.result("x"), Complete), system.log()
 
 
-def test_lines_say_of_which_step_they_are_also_when_steps_take_turns(system: System) -> None:
+def test_log_lines_name_their_step_although_steps_run_concurrently(system: System) -> None:
     system.worker(8, "--log-format", "json")
     steps = [{"id": f"s{n}", "fn": "tells", "input": {"n": n}} for n in range(4)]
 
@@ -346,7 +346,7 @@ def test_a_worker_waits_for_redis_and_goes_on(tmp_path: Path) -> None:
         system.client.start({"steps": [system.step("b", "nap")]}, execution_id="y")
         assert isinstance(system.result("y"), Complete), system.log()
         assert worker.poll() is None
-        assert system.log().count("Redis is away") <= 2, "said once, and not per second"
+        assert system.log().count("Redis is unavailable") <= 2, "logged once, and not per second"
         wait_until(lambda: redis.scard("rq:workers") == 1)
         redis.close()
 
@@ -364,11 +364,11 @@ def test_suspended_workers_take_nothing(system: System) -> None:
     assert isinstance(system.result("x"), Complete), system.log()
 
 
-def test_a_job_that_is_not_ours_is_dropped_with_a_warning(system: System) -> None:
+def test_a_job_that_is_not_a_step_is_dropped_with_a_warning(system: System) -> None:
     system.redis.hset("rq:job:foreign", mapping={"data": '["os.system", null, ["true"], {}]'})
     system.redis.rpush("rq:queue:orchestrator.default", "foreign")
 
     system.worker()
 
     wait_until(lambda: not system.redis.exists("rq:job:foreign"))
-    assert "job foreign is no step of ours" in system.log()
+    assert "job foreign is not a step" in system.log()

@@ -1,7 +1,8 @@
-"""A coordinator dies between any two of its commands, or is so slow that it was given up: all is as if not.
+"""A coordinator dies between any two of its commands, or is so slow that another one takes over: nothing
+changes.
 
-To Redis the death of a process is a line on which nothing comes any more, so here the line dies: after every
-message once, whose reply is lost. Real processes are killed in test_torture.py.
+To Redis a dead process is a connection without further messages. Here the connection dies, after every
+message once, and the reply of that message is lost. Real processes are killed in test_torture.py.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from redis_server import RedisServer
 from torture.proxy import Proxy
 
 RECLAIM_MS = 5_000
-MOST_ROUNDS = 200
+MAX_ROUNDS = 200
 SPEC = document(
     step("a", kv_add={"flow_group:total": 1}, input={"n": 1}),
     {
@@ -50,7 +51,7 @@ def lines(redis_server: RedisServer) -> Iterator[Proxy]:
 
 
 def essence(record: WorkflowRecord) -> Json:
-    """All of a record that neither times nor tokens are in."""
+    """Return the parts of a record without times and tokens."""
     steps = {
         unit: (one.status, one.run_id, one.attempt, one.output, one.lost) for unit, one in record.units()
     }
@@ -58,17 +59,17 @@ def essence(record: WorkflowRecord) -> Json:
 
 
 def serve(world: World, coordinator: Any) -> None:
-    """Turns and work of one coordinator, until the workflow has come to its end."""
-    for _ in range(MOST_ROUNDS):
-        coordinator.turn()
+    """Run one coordinator and the workers until the workflow has ended."""
+    for _ in range(MAX_ROUNDS):
+        coordinator.run_once()
         world.work()
         if world.client.zcard(world.keys.index("complete")) == 2:
             break
-    coordinator.turn()
+    coordinator.run_once()
 
 
 def cut_at(world: World, lines: Proxy, number: int | None) -> int:
-    """Serve a workflow by a coordinator that dies with its nth message; returns how many it has sent."""
+    """Run a workflow with a coordinator that dies at its nth message. Return the number of messages."""
     world.client.flushall()
     line = lines.line("mortal")
     client = connect(line.url)
@@ -81,8 +82,8 @@ def cut_at(world: World, lines: Proxy, number: int | None) -> int:
     return line.commands
 
 
-def taken_over(world: World) -> None:
-    """What the others do when they have found it dead."""
+def take_over(world: World) -> None:
+    """Let another coordinator take over from the dead one."""
     world.killed("mortal")
     heir = world.coordinator("heir", world.connect())
     world.age_pending(RECLAIM_MS)
@@ -104,7 +105,7 @@ def test_a_coordinator_that_dies_with_any_of_its_messages_leaves_a_whole(
         found = Verifier(world.client, world.keys).verify_all().found
         assert found == [], f"after message {number}: {found}"
 
-        taken_over(world)
+        take_over(world)
 
         assert essence(world.record("p")) == undisturbed, f"cut at message {number}"
         assert sorted(world.moves("p", "complete")) == WANTED, f"cut at message {number}"
@@ -112,15 +113,18 @@ def test_a_coordinator_that_dies_with_any_of_its_messages_leaves_a_whole(
         assert left(world) == {}, f"cut at message {number}"
 
 
-# ---- the dead who live
+# ---- a coordinator that was only slow
 
 
 def test_what_a_coordinator_sends_after_it_was_given_up_is_refused(real_world: World, lines: Proxy) -> None:
-    """It was stopped with its commit on the way; others have done its work when it arrives."""
+    """It was stopped with its commit in transit.
+
+    Another coordinator has done its work when the commit arrives.
+    """
     world, line = real_world, lines.line("zombie")
     zombie = world.coordinator("zombie", connect(line.url))
     world.start(document(step("a"), step("b", "a")), {}, "x")
-    zombie.turn()
+    zombie.run_once()
     world.work()
     deliveries = zombie._log.read(10, 0)
     line.part(60)
@@ -138,7 +142,7 @@ def test_what_a_coordinator_sends_after_it_was_given_up_is_refused(real_world: W
     assert left(world) == {}
 
 
-# ---- results that come too late, and two of one dispatch
+# ---- late results, and two results of one dispatch
 
 
 def too_late(world: World, coordinator: Any, how: str) -> None:

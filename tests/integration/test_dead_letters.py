@@ -1,4 +1,4 @@
-"""Dead letters are listed, shown, sent again and thrown away."""
+"""Dead letters are listed, shown, replayed and dropped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refused(world: World, **fields: str) -> str:
     stream = world.keys.starts if "inputs" in fields else world.keys.events(0)
     world.send(stream, fields)
     world.settle(one)
-    newest: Any = world.client.xrevrange(world.keys.dead, count=1)
+    newest: Any = world.client.xrevrange(world.keys.dead_letters, count=1)
     return str(newest[0][0])
 
 
@@ -54,7 +54,7 @@ def test_the_newest_comes_first(world: World, letters: DeadLetters) -> None:
 
 def test_there_may_be_more_of_them_than_are_read_at_once(world: World, letters: DeadLetters) -> None:
     for n in range(1_201):
-        world.send(world.keys.dead, {"reason": f"r{n}", "event": "{}"})
+        world.send(world.keys.dead_letters, {"reason": f"r{n}", "event": "{}"})
 
     assert [one.reason for one in letters.newest()] == [f"r{n}" for n in reversed(range(1_201))]
 
@@ -93,23 +93,23 @@ def test_an_event_of_which_a_part_was_cut_cannot_be_sent_again(world: World, let
 
     letter = letters.get(entry)
 
-    assert letter.cut == ["spec"]
-    assert "spec only the beginning was kept" in str(letters.problem(letter))
+    assert letter.truncated_fields == ["spec"]
+    assert "only the beginning of spec was kept" in str(letters.problem(letter))
 
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"reason": "by hand"}, "nothing is left"),
-        ({"event": "no JSON"}, "nothing is left"),
-        ({"event": "[1]"}, "nothing is left"),
+        ({"reason": "by hand"}, "missing or unreadable"),
+        ({"event": "no JSON"}, "missing or unreadable"),
+        ({"event": "[1]"}, "missing or unreadable"),
         ({"event": '{"type": "signal"}', "stream": "elsewhere"}, "no coordinator reads"),
     ],
 )
 def test_a_letter_that_somebody_wrote_by_hand_is_read_as_far_as_it_goes(
     world: World, letters: DeadLetters, fields: dict[str, str], problem: str
 ) -> None:
-    entry = world.send(world.keys.dead, fields)
+    entry = world.send(world.keys.dead_letters, fields)
 
     assert problem in str(letters.problem(letters.get(entry)))
 
@@ -134,10 +134,7 @@ def test_a_list_shows_what_was_refused_and_why(real_world: World, redis_url: str
     assert line.startswith(f"{entry}  start o1  ")
     assert "unknown" in line
     assert [one["event"]["execution"] for one in data] == ["o2"]
-    assert (
-        dead(redis_url, "list", "--reason", "nobody").stderr
-        == "there are no dead letters with such a reason\n"
-    )
+    assert dead(redis_url, "list", "--reason", "nobody").stderr == "no dead letters with this reason\n"
 
 
 def test_a_letter_is_shown_with_its_event(real_world: World, redis_url: str) -> None:
@@ -146,7 +143,7 @@ def test_a_letter_is_shown_with_its_event(real_world: World, redis_url: str) -> 
     shown = dead(redis_url, "show", entry)
 
     assert '  inputs: {"n": 1}' in shown.stdout.splitlines()
-    assert shown.stdout.splitlines()[-1] == f"orchestrator dead replay {entry}"
+    assert shown.stdout.splitlines()[-1] == f"orchestrator dead-letters replay {entry}"
     assert json.loads(dead(redis_url, "show", entry, "--json").stdout)["problem"] is None
     nobody = dead(redis_url, "show", "1-1")
     assert (nobody.exit_code, nobody.stderr) == (2, "Error: there is no dead letter '1-1'\n")
@@ -160,15 +157,16 @@ def test_letters_are_sent_again_and_what_cannot_be_is_told(real_world: World, re
     rest = dead(redis_url, "replay", "--all", "--json")
 
     assert sent.exit_code == 0
-    assert sent.stdout.startswith(f"{entry} was sent again as ")
-    assert sent.stdout.strip().endswith(f" of {real_world.keys.starts}")
+    assert sent.stdout.startswith(f"{entry} replayed as ")
+    assert sent.stdout.strip().endswith(f" in {real_world.keys.starts}")
     [told] = json.loads(rest.stdout)
     assert (rest.exit_code, told["entry"], told["sent"]) == (2, cut, None)
     assert "only the beginning" in dead(redis_url, "replay", cut).stderr
-    assert dead(redis_url, "show", cut).stdout.splitlines()[-1].startswith("cannot be sent again: of spec")
+    last_line = dead(redis_url, "show", cut).stdout.splitlines()[-1]
+    assert last_line.startswith("cannot be replayed: only the beginning of spec")
 
 
-def test_letters_are_thrown_away_after_a_question(real_world: World, redis_url: str) -> None:
+def test_letters_are_dropped_after_a_confirmation(real_world: World, redis_url: str) -> None:
     entries = [refused(real_world, type=f"nonsense{n}") for n in range(3)]
 
     asked = dead(redis_url, "drop", entries[0], answer="n\n")
@@ -176,13 +174,13 @@ def test_letters_are_thrown_away_after_a_question(real_world: World, redis_url: 
     others = dead(redis_url, "drop", "--all", "--reason", "nonsense2", "--yes", "--json")
 
     assert (asked.exit_code, dropped.exit_code) == (1, 0)
-    assert "Throw 1 dead letters away for good?" in asked.stderr
-    assert dropped.stdout == "1 dead letters were thrown away\n"
+    assert "Permanently delete 1 dead letter?" in asked.stderr
+    assert dropped.stdout == "1 dead letter dropped\n"
     assert json.loads(others.stdout) == [entries[2]]
     assert len(real_world.dead()) == 1
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
 @pytest.mark.parametrize("words", [[], ["--all", "1-1"], ["1-1", "--reason", "x"]])
-def test_somebody_must_say_which_letters_are_meant(redis_url: str, command: str, words: list[Any]) -> None:
+def test_letters_must_be_named_or_all_selected(redis_url: str, command: str, words: list[Any]) -> None:
     assert dead(redis_url, command, *words).exit_code == 2

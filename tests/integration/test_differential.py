@@ -81,7 +81,7 @@ def test_random_workflows_end_on_redis_as_in_memory(redis_url: str, tmp_path: Pa
         sent = client.start_many([for_redis(case) for case, _ in cases], [case.inputs for case, _ in cases])
 
         for (case, expected), entry_id in zip(cases, sent, strict=True):
-            execution = client.answer(entry_id, 60)["workflow_execution_id"]
+            execution = client.wait_for_reply(entry_id, 60)["workflow_execution_id"]
             client.wait(execution, 240)
             assert comparable(client.record(execution)) == expected, f"{case}\n{world.log()}"
     assert min(features[one] for one in ("dag", "loop", "halt", "retries", "nested", "vars", "state")) >= 3, (

@@ -1,4 +1,4 @@
-"""The doctor: each check finds what it is there for, brought about for real, and says what to do."""
+"""The doctor: each check finds its problem, created for real, and says what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUEUE = "orchestrator.default"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis as it should be: its settings are changed by the tests."""
+    """A Redis with correct settings; the tests change them."""
     with own_redis(tmp_path, "--appendonly", "yes") as made:
         yield made
 
@@ -56,10 +56,10 @@ def configure(server: RedisServer, **settings: Any) -> None:
             client.config_set(name.replace("_", "-"), value)
 
 
-# ---- all of it
+# ---- all checks
 
 
-def test_every_check_is_made_and_where_all_is_well_none_complains(server: RedisServer) -> None:
+def test_every_check_runs_and_is_ok_in_a_healthy_system(server: RedisServer) -> None:
     world = World(lambda: connect(server.url))
     one = world.coordinator()
     weid = world.begin(one, ONE)
@@ -73,7 +73,7 @@ def test_every_check_is_made_and_where_all_is_well_none_complains(server: RedisS
     world.close()
 
 
-def test_a_redis_that_does_not_say_what_it_is_is_looked_at_all_the_same(server: RedisServer) -> None:
+def test_without_info_the_other_checks_still_run(server: RedisServer) -> None:
     with server.client() as admin:
         allowed = {"keys": ["*"], "commands": ["+@all", "-info"]}
         admin.acl_setuser("lookout", enabled=True, nopass=True, **allowed)
@@ -82,12 +82,12 @@ def test_a_redis_that_does_not_say_what_it_is_is_looked_at_all_the_same(server: 
     checks = run_checks(client, Keys())
 
     assert (checks[0].name, checks[0].level) == ("redis", Level.WARNING)
-    assert checks[0].advice.startswith("allow INFO to this user")
+    assert checks[0].advice.startswith("allow INFO for this user")
     assert [check.name for check in checks[1:]] == list(CHECK_NAMES[6:])
     client.close()
 
 
-def test_the_number_of_commands_does_not_grow_with_what_is_held(real_world: World) -> None:
+def test_the_number_of_commands_does_not_grow_with_the_data(real_world: World) -> None:
     one = real_world.coordinator()
 
     def commands() -> int:
@@ -98,19 +98,19 @@ def test_the_number_of_commands_does_not_grow_with_what_is_held(real_world: Worl
     few = commands()
     for n in range(150):
         real_world.start(ONE, execution_id=f"x{n}")
-    one.turn()
+    one.run_once()
 
     # One EXISTS for each of the sampled records, and no more.
     assert commands() <= few + 110
 
 
-def test_a_redis_that_is_away_is_a_problem_and_not_an_error() -> None:
+def test_an_unreachable_redis_is_a_problem_and_not_an_error() -> None:
     client = connect("unix:///nowhere/redis.sock")
 
     [check] = run_checks(client, Keys())
 
     assert (check.name, check.level) == ("redis", Level.PROBLEM)
-    assert check.found.startswith("Redis cannot be used: ")
+    assert check.found.startswith("cannot use Redis: ")
 
 
 # ---- the server
@@ -122,7 +122,7 @@ def test_a_server_that_is_too_old_is_a_problem(monkeypatch: pytest.MonkeyPatch, 
     check = server_check(server, "redis")
 
     assert check.level is Level.PROBLEM
-    assert check.advice == "upgrade it to 99.0 or newer"
+    assert check.advice == "upgrade to Redis 99.0 or newer"
 
 
 def test_a_server_without_an_append_only_file_is_a_problem(server: RedisServer) -> None:
@@ -141,7 +141,7 @@ def test_a_server_that_evicts_is_a_problem(server: RedisServer) -> None:
 
     assert (check.level, check.found) == (
         Level.PROBLEM,
-        "it evicts keys when it is full (allkeys-lru), workflows too",
+        "Redis evicts keys when its memory is full (allkeys-lru), including workflows",
     )
 
 
@@ -150,7 +150,9 @@ def test_a_server_that_is_nearly_full_warns_and_then_complains(
     server: RedisServer, share: float, level: str
 ) -> None:
     with server.client() as client:
-        client.setrange("ballast", 20_000_000, "x")  # made by the server: no buffer is left to be freed
+        client.setrange(
+            "ballast", 20_000_000, "x"
+        )  # written by the server itself: no client buffer is freed later
         used = int(client.info("memory")["used_memory"])
     configure(server, maxmemory=int(used * share))
 
@@ -164,7 +166,7 @@ def test_a_replica_is_a_problem(server: RedisServer) -> None:
     check = server_check(server, "replication")
 
     assert check.level is Level.PROBLEM
-    assert check.found == "this is a replica of 127.0.0.1:1: it takes no writes"
+    assert check.found == "this server is a replica of 127.0.0.1:1 and does not accept writes"
 
 
 def test_a_snapshot_that_failed_is_a_warning(server: RedisServer) -> None:
@@ -197,7 +199,7 @@ def test_an_append_only_file_that_cannot_be_rewritten_is_a_problem(server: Redis
         (600, "problem", "this machine is 10 m 0 s ahead of Redis"),
     ],
 )
-def test_a_clock_that_differs_is_told(server: RedisServer, ahead_s: int, level: str, words: str) -> None:
+def test_a_clock_that_differs_is_reported(server: RedisServer, ahead_s: int, level: str, words: str) -> None:
     client = connect(server.url)
     shift = ahead_s + (0.05 if ahead_s > 0 else -0.05)
 
@@ -212,12 +214,12 @@ def test_a_clock_that_differs_is_told(server: RedisServer, ahead_s: int, level: 
 
 
 def test_coordinators_that_are_dead_are_a_problem(world: World) -> None:
-    assert checked(world, "coordinators").found == "no coordinator is alive: nothing moves on"
+    assert checked(world, "coordinators").found == "no coordinator is alive: executions make no progress"
 
     world.client.zadd(world.keys.coordinators, {"one": world.now_ms() - 60_500})
 
     assert checked(world, "coordinators").found == (
-        "no coordinator is alive; the last beat was 1 m 0 s ago: nothing moves on"
+        "no coordinator is alive (last heartbeat 1 m 0 s ago): executions make no progress"
     )
     world.coordinator("two")
     assert checked(world, "coordinators").level is Level.OK
@@ -225,9 +227,7 @@ def test_coordinators_that_are_dead_are_a_problem(world: World) -> None:
 
 @pytest.mark.parametrize(("age_s", "level"), [(1, "ok"), (20, "warning"), (120, "problem")])
 @pytest.mark.parametrize("name", ["starts", "events"])
-def test_events_that_nobody_reads_are_told_by_their_age(
-    world: World, name: str, age_s: int, level: str
-) -> None:
+def test_unread_events_are_reported_by_their_age(world: World, name: str, age_s: int, level: str) -> None:
     world.coordinator()
     stream = world.keys.starts if name == "starts" else world.keys.events(3)
     world.client.delete(stream)
@@ -236,21 +236,21 @@ def test_events_that_nobody_reads_are_told_by_their_age(
     check = checked(world, name)
 
     assert check.level == level
-    assert check.found.startswith("1 unread, 0 not acknowledged")
+    assert check.found.startswith("1 unread, 0 unacknowledged")
     if level != "ok":
         assert f"the oldest, in {stream}, has waited for" in check.found
 
 
-def test_events_that_somebody_holds_are_counted_and_aged(world: World) -> None:
+def test_pending_events_are_counted_with_their_age(world: World) -> None:
     one = world.coordinator()
     world.send(world.keys.events(0), {"type": "nonsense"}, f"{world.now_ms() - 20_000}-0")
     world.log("dead").read(10, 0)
 
     held = checked(world, "events")
     world.age_pending(10_000)
-    one.turn()
+    one.run_once()
 
-    assert (held.level, held.found.partition(";")[0]) == (Level.WARNING, "0 unread, 1 not acknowledged")
+    assert (held.level, held.found.partition(";")[0]) == (Level.WARNING, "0 unread, 1 unacknowledged")
     assert checked(world, "events").level is Level.OK
 
 
@@ -261,11 +261,11 @@ def test_what_was_deleted_from_a_stream_is_not_counted(world: World) -> None:
 
     assert checked(world, "events").found.startswith("1 unread")
     world.client.xdel(world.keys.events(0), entries[2])
-    assert checked(world, "events").found == "0 unread, 0 not acknowledged"
+    assert checked(world, "events").found == "0 unread, 0 unacknowledged"
 
 
-def test_where_redis_does_not_know_how_many_are_unread_they_are_counted(real_world: World) -> None:
-    """Redis 6.2 never says so, and newer ones do not after something was deleted."""
+def test_unread_events_are_counted_where_redis_reports_no_lag(real_world: World) -> None:
+    """Redis 6.2 never reports it, and newer versions do not after a deletion."""
     real_world.coordinator()
     stream = real_world.keys.events(0)
     entries = [real_world.send(stream, {"type": "continue"}) for _ in range(5)]
@@ -276,7 +276,7 @@ def test_where_redis_does_not_know_how_many_are_unread_they_are_counted(real_wor
     check = checked(real_world, "events")
 
     assert group["lag"] is None
-    assert check.found == "3 unread, 1 not acknowledged"
+    assert check.found == "3 unread, 1 unacknowledged"
 
 
 def test_a_redis_that_is_busy_is_a_problem_and_not_an_empty_one(server: RedisServer) -> None:
@@ -298,13 +298,13 @@ def test_a_redis_that_is_busy_is_a_problem_and_not_an_empty_one(server: RedisSer
     client.close()
 
 
-def test_a_stream_that_nobody_trims_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_not_trimmed_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.diagnosis.throughput.LONG_STREAM", 3)
     one = world.coordinator(trim_every_s=1e9)
-    world.client.xgroup_create(world.keys.events(0), "somebody else", id="0")
+    world.client.xgroup_create(world.keys.events(0), "another group", id="0")
     for _ in range(5):
         world.send(world.keys.events(0), {"type": "nonsense"})
-    one.turn()
+    one.run_once()
     world.log().trim()
 
     check = checked(world, "streams")
@@ -313,7 +313,7 @@ def test_a_stream_that_nobody_trims_is_a_warning(world: World, monkeypatch: pyte
         Level.WARNING,
         "acknowledged entries are not trimmed: orchestrator:events:0 (5)",
     )
-    world.client.xgroup_destroy(world.keys.events(0), "somebody else")
+    world.client.xgroup_destroy(world.keys.events(0), "another group")
     world.log().trim()
     assert checked(world, "streams").level is Level.OK
 
@@ -331,7 +331,7 @@ def test_events_beyond_the_partitions_that_coordinators_read_are_a_problem(world
     assert checked(world, "partitions", keys=Keys(partitions=10)).level is Level.OK
 
 
-def test_a_key_of_another_type_where_a_stream_should_be_stops_nobody(world: World) -> None:
+def test_a_key_of_another_type_in_place_of_a_stream_does_not_stop_the_checks(world: World) -> None:
     world.coordinator()
     world.client.delete(world.keys.events(0))
     world.client.set(world.keys.events(0), "no stream")
@@ -345,7 +345,7 @@ def test_a_key_of_another_type_where_a_stream_should_be_stops_nobody(world: Worl
 # ---- timers and leases
 
 
-@pytest.mark.parametrize(("name", "what"), [("timers", "timers"), ("leases", "leases of dispatches")])
+@pytest.mark.parametrize(("name", "what"), [("timers", "timers"), ("leases", "dispatch leases")])
 def test_what_is_overdue_is_a_problem(world: World, name: str, what: str) -> None:
     world.coordinator()
     key = getattr(world.keys, name)
@@ -370,11 +370,11 @@ def test_jobs_without_a_worker_are_a_problem(world: World) -> None:
     with connected(world, "w1"):
         check = checked(world, "workers")
 
-    assert (check.level, check.found) == (Level.PROBLEM, "no worker listens to orchestrator.gpu:1 (1 jobs)")
+    assert (check.level, check.found) == (Level.PROBLEM, "no worker serves orchestrator.gpu:1 (1 waiting)")
     assert check.advice == "start one: orchestrator worker gpu"
 
 
-def test_a_worker_whose_beat_is_overdue_serves_nobody(world: World) -> None:
+def test_a_worker_whose_heartbeat_is_overdue_does_not_count(world: World) -> None:
     one = world.coordinator()
     world.begin(one, ONE)
     registered(world, "w1", QUEUE, state="busy", ttl_s=90)
@@ -388,7 +388,7 @@ def test_a_worker_whose_beat_is_overdue_serves_nobody(world: World) -> None:
         world.client.hset("rq:worker:w1", "death", "2026-01-01")
         dead = checked(world, "workers")
 
-    assert busy.found == timeless.found == "1 serve our queues, 1 of them busy"
+    assert busy.found == timeless.found == "1 alive, 1 busy"
     assert late.level is dead.level is Level.PROBLEM
 
 
@@ -405,22 +405,22 @@ def test_old_jobs_are_a_warning(world: World) -> None:
     revoked = checked(world, "queues")
 
     assert old.level is Level.WARNING
-    assert old.found.startswith("1 jobs wait, the oldest in orchestrator.default for ")
+    assert old.found.startswith("1 waiting, the oldest in orchestrator.default for ")
     assert old.advice == "start more workers: orchestrator worker default"
     assert revoked.level is Level.OK
 
 
-def test_failed_jobs_that_nobody_takes_up_are_a_warning(world: World) -> None:
+def test_failed_jobs_that_no_coordinator_handles_are_a_warning(world: World) -> None:
     one = world.coordinator()
     world.begin(one, ONE)
     world.client.zadd(world.keys.rq_failed(QUEUE), {"some-token": 1})
 
     failed = checked(world, "failed_jobs")
-    one.turn()
+    one.run_once()
 
     assert (failed.level, failed.found) == (
         Level.WARNING,
-        "RQ keeps failed jobs of ours: orchestrator.default (1)",
+        "RQ keeps failed jobs in our queues: orchestrator.default (1)",
     )
     assert checked(world, "failed_jobs").level is Level.OK
 
@@ -431,32 +431,32 @@ def test_a_queue_of_another_type_counts_nothing(world: World) -> None:
     world.client.delete(world.keys.rq_queue(QUEUE))
     world.client.set(world.keys.rq_queue(QUEUE), "no list")
 
-    assert checked(world, "queues").found == "no job waits"
+    assert checked(world, "queues").found == "no jobs are waiting"
 
 
-# ---- what has piled up
+# ---- leftovers
 
 
-def test_a_fresh_dead_letter_is_a_warning_and_an_old_one_is_not(world: World) -> None:
+def test_a_recent_dead_letter_is_a_warning_and_an_old_one_is_not(world: World) -> None:
     one = world.coordinator()
     assert checked(world, "dead_letters").found == "none"
-    world.send(world.keys.dead, {"reason": "old\nwith details"}, f"{world.now_ms() - 7_200_500}-0")
+    world.send(world.keys.dead_letters, {"reason": "old\nwith details"}, f"{world.now_ms() - 7_200_500}-0")
     old = checked(world, "dead_letters")
-    world.start("nobody")
-    one.turn()
+    world.start("missing")
+    one.run_once()
 
-    fresh = checked(world, "dead_letters")
+    recent = checked(world, "dead_letters")
 
     assert (old.level, old.found) == (Level.OK, "1, the newest 2 h 0 m ago: old")
-    assert fresh.level is Level.WARNING
-    assert fresh.found.endswith("ago: no workflow is registered as 'nobody'")
+    assert recent.level is Level.WARNING
+    assert recent.found.endswith("ago: no workflow is registered as 'missing'")
 
 
 def test_counters_are_shown_and_values_that_could_not_be_shared_are_a_warning(world: World) -> None:
     one = world.coordinator()
-    assert checked(world, "counters").found == "nothing was counted"
-    world.start("nobody")
-    one.turn()
+    assert checked(world, "counters").found == "none"
+    world.start("missing")
+    one.run_once()
     assert checked(world, "counters").found == "dead 1"
 
     world.client.hincrby(world.keys.counters, "not_shared", 2)
@@ -469,27 +469,27 @@ def test_open_executions_without_a_record_are_a_warning(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, ONE, execution_id="x1")
     world.begin(one, ONE, execution_id="x2")
-    assert checked(world, "index").found == "2 open executions; the oldest 2 all have their record"
+    assert checked(world, "index").found == "2 open executions; the oldest 2 all have a record"
 
     world.client.delete(world.keys.workflow(weid))
 
     check = checked(world, "index")
     assert (check.level, check.found) == (Level.WARNING, "1 of 2 open executions have no record: x1")
-    assert check.advice == "orchestrator verify --repair puts it right"
+    assert check.advice == "repair it: orchestrator check-consistency --repair"
 
 
 def test_a_worker_with_another_rq_is_a_warning(world: World) -> None:
     registered(world, "w1", QUEUE)
-    registered(world, "w2", "somebody's own")
+    registered(world, "w2", "another team")
     world.client.hset("rq:worker:w2", "version", "1.0")
     with connected(world, "w1", "w2"):
         same = checked(world, "rq")
         world.client.hset("rq:worker:w1", "version", "1.16.2")
         other = checked(world, "rq")
 
-    assert same.found.endswith("workers have 2.12.0")
-    assert (other.level, other.found) == (Level.WARNING, "RQ 1.16.2 is in use")
-    assert other.advice == "install 2.12 or newer, below 3 everywhere"
+    assert same.found.endswith("workers use 2.12.0")
+    assert (other.level, other.found) == (Level.WARNING, "unsupported RQ version in use: 1.16.2")
+    assert other.advice == "install RQ 2.12 or newer, below 3, on every host"
 
 
 def test_executors_that_cannot_be_imported_are_a_warning(world: World) -> None:
@@ -519,7 +519,7 @@ def test_the_exit_code_tells_a_problem_from_a_warning(server: RedisServer) -> No
     ends = [doctor(server).exit_code, doctor(server, "--strict").exit_code]
 
     assert no_coordinator == 1
-    assert ends == [0, 1], "no worker is there yet: a warning"
+    assert ends == [0, 1], "a missing worker is a warning"
     world.close()
 
 
@@ -533,42 +533,40 @@ def test_the_command_prints_a_line_for_each_check_and_what_to_do(server: RedisSe
 
 
 def test_the_command_prints_json(server: RedisServer) -> None:
-    said = json.loads(doctor(server, "--json").output)
+    printed = json.loads(doctor(server, "--json").output)
 
-    assert said["ok"] is False
-    assert [check["name"] for check in said["checks"]] == list(CHECK_NAMES)
-    assert set(said["checks"][0]) == {"name", "level", "found", "advice"}
+    assert printed["ok"] is False
+    assert [check["name"] for check in printed["checks"]] == list(CHECK_NAMES)
+    assert set(printed["checks"][0]) == {"name", "level", "found", "advice"}
 
 
-def test_a_redis_that_is_away_ends_the_command_with_one() -> None:
-    said = CliRunner().invoke(main, ["doctor", "--redis-url", "unix:///nowhere/redis.sock"])
+def test_the_command_exits_with_1_if_redis_is_unreachable() -> None:
+    result = CliRunner().invoke(main, ["doctor", "--redis-url", "unix:///nowhere/redis.sock"])
 
-    assert said.exit_code == 1
-    assert said.output.startswith("problem  redis  Redis cannot be used: ")
+    assert result.exit_code == 1
+    assert result.output.startswith("problem  redis  cannot use Redis: ")
 
 
 # ---- real processes
 
 
 @pytest.mark.slow
-def test_a_system_that_runs_is_well_and_a_killed_worker_is_missed(
-    server: RedisServer, tmp_path: Path
-) -> None:
+def test_a_running_system_is_ok_and_a_killed_worker_is_noticed(server: RedisServer, tmp_path: Path) -> None:
     client = connect(server.url)
     world = World(lambda: connect(server.url))
     with stack(server.url, "step_functions", tmp_path / "logs") as processes:
         processes.coordinator()
         workers = [processes.worker(), processes.rq_worker()]
 
-        def is_well() -> bool:
+        def is_ok() -> bool:
             return all(check.level is Level.OK for check in run_checks(client, world.keys))
 
-        wait_until(lambda: checked(world, "workers").found.startswith("2 serve"), what=processes.log())
-        wait_until(is_well, what=str(run_checks(client, world.keys)))
+        wait_until(lambda: checked(world, "workers").found.startswith("2 alive"), what=processes.log())
+        wait_until(is_ok, what=str(run_checks(client, world.keys)))
         for worker in workers:
             processes.freeze(worker)
         world.start(document(step("nothing")), execution_id="x1")
-        wait_until(lambda: checked(world, "queues").found.startswith("1 jobs"), what=processes.log())
+        wait_until(lambda: checked(world, "queues").found.startswith("1 waiting"), what=processes.log())
         for worker in workers:
             processes.kill_with_horse(worker)
 

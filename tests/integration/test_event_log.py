@@ -14,7 +14,7 @@ from coreworld import document, step
 from integration.world import Json, World, calls, in_thread, result_fields, wait_until
 from orchestrator.application.records.events import ContinueEvent, StartEvent
 from orchestrator.backend.ports import Delivery
-from orchestrator.coordinator.loop import Coordinator
+from orchestrator.coordinator.starts import Starts
 from orchestrator.redis_rq import event_log as events
 from orchestrator.redis_rq.keys import GROUP
 
@@ -61,7 +61,7 @@ def test_a_malformed_start_is_answered_and_kept_with_a_reason(world: World, fiel
     bad = world.send(world.keys.starts, fields)
     good = world.start(ONE)
 
-    one.turn()
+    one.run_once()
 
     answer = world.answer(bad)
     assert answer["ok"] is False
@@ -87,7 +87,7 @@ def test_a_spec_with_a_key_of_half_a_character_is_refused(world: World) -> None:
     one = world.coordinator()
     bad = world.send(world.keys.starts, {"spec": '{"steps": [{"op": "a"}], "\\ud800": 1}'})
 
-    one.turn()
+    one.run_once()
 
     assert world.answer(bad)["ok"] is False
 
@@ -115,7 +115,7 @@ def test_a_malformed_event_is_kept_with_a_reason_and_blocks_nobody(
     bad = world.send(stream, fields)
 
     world.work()
-    one.turn()
+    one.run_once()
 
     [letter] = world.dead()
     assert letter["reason"]
@@ -156,7 +156,7 @@ def test_a_malformed_result_is_kept_with_a_reason_and_the_good_one_counts(
     bad = world.send(payload["events"], {**result_fields(payload, {"n": 0}), **changed})
     world.send(payload["events"], result_fields(payload, {"n": 1}))
 
-    one.turn()
+    one.run_once()
 
     [letter] = world.dead()
     assert letter["reason"]
@@ -186,7 +186,7 @@ def test_a_result_that_cannot_be_stored_harms_its_own_workflow_at_most(
     world.send(payload["events"], {**result_fields(payload), **changed})
 
     world.work()  # the job of the other execution
-    one.turn()
+    one.run_once()
 
     assert world.status(other) == "complete"
     assert world.pending() == []
@@ -201,7 +201,7 @@ def test_an_error_without_a_message_is_an_error_all_the_same(world: World) -> No
     assert payload is not None
     world.send(payload["events"], {**result_fields(payload), "error": '{"kind": "exception"}'})
 
-    one.turn()
+    one.run_once()
 
     assert world.status(weid) == "failed"
 
@@ -218,7 +218,7 @@ def test_an_output_of_any_depth_is_taken_or_refused_and_nothing_between(real_wor
         letters = len(world.dead())
         world.send(payload["events"], {**result_fields(payload), "output": nested})
 
-        one.turn()
+        one.run_once()
 
         is_taken = world.record(weid).steps["a"].status != "in_progress"
         assert is_taken or len(world.dead()) == letters + 1
@@ -244,11 +244,11 @@ def test_an_entry_id_from_the_far_future_stops_nobody(real_world: World, entry_i
     else:
         world.send(payload["events"], {"type": "continue", "execution": weid}, entry_id)
 
-    one.turn()
+    one.run_once()
 
     assert world.pending() == []
     world.send(payload["events"], result_fields(payload, {"n": 1}))
-    one.turn()
+    one.run_once()
     assert world.status(weid) == "complete"
 
 
@@ -292,13 +292,13 @@ def test_events_of_a_dead_coordinator_are_taken_over(world: World) -> None:
     entry = world.start(ONE)
     [seen] = world.log("dead").read(10, 0)
     survivor = world.coordinator("survivor")
-    survivor.turn()
+    survivor.run_once()
     assert world.pending() == [entry], "it may still be at work"
 
     world.age_pending(5_000)
-    survivor.turn()
+    survivor.run_once()
 
-    assert seen.deliveries == 1
+    assert seen.delivery_count == 1
     assert world.answer(entry)["ok"] is True
     assert world.pending() == []
 
@@ -322,7 +322,7 @@ def test_every_take_over_counts_as_a_delivery(world: World) -> None:
     seen = []
     for _ in range(3):
         world.age_pending(5_000)
-        seen += [delivery.deliveries for [delivery] in world.log("one").reclaim(5_000, 10)]
+        seen += [delivery.delivery_count for [delivery] in world.log("one").reclaim(5_000, 10)]
     assert seen == [2, 3, 4]
 
 
@@ -335,7 +335,7 @@ def test_an_event_that_was_never_handled_to_the_end_becomes_a_dead_letter(world:
         assert len(list(world.log("dead").reclaim(5_000, 10))) == 1
     world.age_pending(5_000)
 
-    world.coordinator("one").turn()
+    world.coordinator("one").run_once()
 
     [letter] = world.dead()
     assert "6 times" in letter["reason"]
@@ -351,10 +351,10 @@ def test_an_event_that_kills_a_coordinator_of_one_name_again_and_again_is_given_
     def killed(*_: object) -> None:
         raise SystemExit("as if by the out-of-memory killer")
 
-    monkeypatch.setattr(Coordinator, "_start", killed)
+    monkeypatch.setattr(Starts, "build_creation", killed)
     for _ in range(10):
         try:
-            world.coordinator("one").turn()
+            world.coordinator("one").run_once()
         except SystemExit:
             world.age_pending(5_000, reader="one")
 
@@ -365,21 +365,21 @@ def test_an_event_that_kills_a_coordinator_of_one_name_again_and_again_is_given_
 def test_an_event_that_kills_its_coordinators_does_not_take_those_behind_it_along(
     world: World, monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
-    start = Coordinator._start
+    build_creation = Starts.build_creation
 
-    def killed(one: Coordinator, delivery: Delivery, *rest: Any) -> Any:
+    def killed(starts: Starts, delivery: Delivery, *rest: Any) -> Any:
         if delivery.fields.get("execution_id") == "poison":
             raise SystemExit("as if by the out-of-memory killer")
-        return start(one, delivery, *rest)
+        return build_creation(starts, delivery, *rest)
 
-    monkeypatch.setattr(Coordinator, "_start", killed)
+    monkeypatch.setattr(Starts, "build_creation", killed)
     before, poison, *behind = (
         world.start(ONE, execution_id=name) for name in ("before", "poison", "b1", "b2", "b3")
     )
     for n in range(10):
         name = names[n % len(names)]
         try:
-            world.coordinator(name).turn()
+            world.coordinator(name).run_once()
         except SystemExit:
             world.age_pending(5_000, reader=name)
 
@@ -398,7 +398,7 @@ def test_a_deleted_entry_is_passed_over(world: World) -> None:
     good = world.start(ONE)
 
     one = world.coordinator("one")
-    one.turn()
+    one.run_once()
 
     assert world.answer(good)["ok"] is True
 
@@ -411,7 +411,7 @@ def test_a_deleted_entry_does_not_stay_pending(world: World) -> None:
     world.client.xdel(world.keys.starts, gone)
     world.age_pending(5_000)
 
-    world.coordinator("one").turn()
+    world.coordinator("one").run_once()
 
     assert world.pending() == []
 
@@ -422,8 +422,8 @@ def test_a_flushed_redis_is_served_again(world: World) -> None:
     world.client.flushall()
 
     entry = world.start(ONE)
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
 
     assert world.answer(entry)["ok"] is True
 
@@ -474,8 +474,8 @@ def test_redis_flushed_between_reading_and_committing_is_no_end(world: World) ->
     one.handle(deliveries)
 
     entry = world.start(ONE)
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
     assert world.answer(entry)["ok"] is True
     assert world.waiting() == [payload["token"] for payload in world.payloads()]
     assert len(world.waiting()) == 1, "what was flushed is gone, and nothing of it comes back"
@@ -513,10 +513,10 @@ def test_a_flushed_redis_without_any_stream_is_opened_again(real_world: World) -
     one = world.coordinator("one")
     world.client.flushall()
 
-    one.turn()
+    one.run_once()
 
     entry = world.start(ONE)
-    one.turn()
+    one.run_once()
     assert world.answer(entry)["ok"] is True
 
 
@@ -555,13 +555,13 @@ def test_what_a_coordinator_dispatches_is_answered_to_itself(real_world: World) 
     """So that no other need load the record."""
     world = real_world
     one, two = world.coordinator("one"), world.coordinator("two")
-    one.turn()  # now they know of each other
+    one.run_once()  # now they know of each other
     for n, begins in enumerate([one, two] * 6):
         world.begin(begins, document(step("a"), step("b", after="a")), execution_id=f"x{n}")
     loaded = calls(world.client)["hgetall"]
     for _ in range(2):
         world.work()
-        assert (one.turn(), two.turn()) == (6, 6)
+        assert (one.run_once(), two.run_once()) == (6, 6)
 
     swept = 4
     assert calls(world.client)["hgetall"] - loaded == swept
@@ -588,7 +588,7 @@ def test_a_coordinator_that_joins_takes_its_share_and_nothing_is_lost(world: Wor
 
 def test_when_a_coordinator_dies_the_others_take_over_its_share(world: World) -> None:
     one, two = world.coordinator("one"), world.coordinator("two")
-    one.turn()
+    one.run_once()
     started = [world.begin(one, ONE) for _ in range(20)]
     world.work()
     world.log("two").read(5, 0)  # read, and then killed
@@ -640,7 +640,7 @@ def test_a_coordinator_that_left_something_unfinished_stays_a_consumer(world: Wo
 
     assert (consumers(world), world.pending()) == (["one"], [entry])
     world.age_pending(5_000, reader="one")
-    world.coordinator("two").turn()
+    world.coordinator("two").run_once()
     assert world.answer(entry)["ok"] is True
 
 
@@ -757,7 +757,7 @@ def test_an_event_that_two_coordinators_refuse_is_one_letter(world: World) -> No
 
     world.log("another").reject(delivery, "because")
     log.reject(delivery, "because")
-    log.answer(delivery, {"ok": True})
+    log.reply(delivery, {"ok": True})
 
     assert len(world.dead()) == 1
     assert world.counter("dead") == 1
@@ -786,8 +786,8 @@ def test_a_result_that_cannot_be_read_is_a_failure_of_its_dispatch(world: World,
     assert payload is not None
     world.send(payload["events"], {**result_fields(payload), "output": output})
 
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
 
     error = world.record(weid).error
     assert error is not None

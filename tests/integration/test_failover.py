@@ -40,7 +40,7 @@ def test_a_failover_loses_the_last_writes_and_nothing_by_halves(cell: Cell, tmp_
     with stack(cell.url, "step_functions", tmp_path / "logs", ORCHESTRATOR_LEASE_S="4") as processes:
         own = [processes.coordinator(), processes.worker(), processes.worker("default", "--concurrency", "4")]
         sent = client.start_many([DIAMOND] * WORKFLOWS, [{"n": n} for n in range(WORKFLOWS)])
-        kept = [client.answer(entry, 60)["workflow_execution_id"] for entry in sent]
+        kept = [client.wait_for_reply(entry, 60)["workflow_execution_id"] for entry in sent]
         ends: dict[str, FinalDecision] = {}
         waiting = threading.Thread(target=lambda: ends.update(last=client.wait(kept[-1], 120)))
         waiting.start()
@@ -74,10 +74,10 @@ def test_a_failover_loses_the_last_writes_and_nothing_by_halves(cell: Cell, tmp_
         with pytest.raises(RecordNotFound):
             client.wait(execution, 5)
         assert not list(redis.scan_iter(f"*{execution}*"))
-    with pytest.raises(RequestLost, match="send it again"):
-        client.answer(unanswered, 0.1)
+    with pytest.raises(RequestLost, match="send the request again"):
+        client.wait_for_reply(unanswered, 0.1)
     assert [str(one.finding) for one in Verifier(redis, KEYS).verify_all().found] == []
-    assert not redis.xlen(KEYS.dead)
+    assert not redis.xlen(KEYS.dead_letters)
 
 
 def _command(cell: Cell, *arguments: str) -> Any:

@@ -119,7 +119,7 @@ def load_all(attack: Attack) -> None:
     evil = pickle.dumps(Evil(attack.touched))
     for name in ("os.system", "subprocess.getoutput", "orchestrator.worker.harness.os.system"):
         attack.forge(name.replace(".", "-"), [name, None, touch, {}])
-    for name in ("_die", "Harness", "run_step.__globals__", "executors_from_environment"):
+    for name in ("_kill_this_process", "Harness", "run_step.__globals__", "executors_from_environment"):
         attack.forge(f"own-{name}".replace(".", "-"), [f"orchestrator.worker.harness.{name}", None, [], {}])
     attack.forge("pickled", pickled)
     attack.forge("pickled-and-compressed", zlib.compress(pickled))
@@ -173,7 +173,7 @@ def test_nothing_forged_is_run_and_the_honest_step_behind_it_is(
     arm(attack, world.waiting()[-1])
 
     logged = attack.run(*command)
-    coordinator.turn()
+    coordinator.run_once()
 
     assert world.status(weid) == "complete", logged
     assert world.record(weid).steps["a"].output == {"sum": 3}

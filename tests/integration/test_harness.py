@@ -1,4 +1,4 @@
-"""The harness: whatever an executor does, and whatever Redis does meanwhile, one result comes out of it."""
+"""The harness: whatever an executor does, and whatever Redis does meanwhile, it publishes one result."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def published(world: World) -> list[dict[str, str]]:
 
 
 def ended(world: World, executor: Executor, spec: Json = ONE) -> Any:
-    """The step after the executor ran and the coordinator heard of it."""
+    """The step after the executor has run and the coordinator has applied the result."""
     payload = dispatched(world, spec)
     assert harness(world, executor).run(payload) is True
-    world.coordinator().turn()
+    world.coordinator().run_once()
     return world.record(payload["execution"]).steps["a"]
 
 
-# ---- what executors do
+# ---- results of executors
 
 
-def test_the_result_is_out_before_the_harness_returns(world: World) -> None:
+def test_the_result_is_published_before_the_harness_returns(world: World) -> None:
     payload = dispatched(world)
     seen: list[int] = []
 
@@ -74,14 +74,16 @@ def test_the_result_is_out_before_the_harness_returns(world: World) -> None:
     assert (fields["worker"], "started_at" in fields, "error" in fields) == ("host:1", True, False)
 
 
-def test_an_executor_is_given_its_inputs(world: World) -> None:
+def test_an_executor_gets_its_inputs(world: World) -> None:
     seen: list[Json] = []
     payload = dispatched(world, document(step("a", input={"x": [1, {"y": "ü"}]})))
     harness(world, lambda inputs: seen.append(inputs)).run(payload)
     assert seen == [{"x": [1, {"y": "ü"}]}]
 
 
-def test_an_executor_is_given_what_it_names(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_executor_gets_the_parameters_that_it_requests(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     seen: list[Any] = []
 
@@ -112,7 +114,7 @@ def test_an_executor_is_given_what_it_names(world: World, caplog: pytest.LogCapt
     assert "0.5: page 3" in caplog.text
 
 
-def test_the_execute_of_a_module_is_given_what_it_names(
+def test_the_execute_of_a_module_gets_the_parameters_that_it_requests(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = "def execute(fn, inputs, context): return {'fn': fn, 'deadline': context['deadline']}"
@@ -125,7 +127,7 @@ def test_the_execute_of_a_module_is_given_what_it_names(
     assert published(world)[0]["output"] == '{"fn":"a","deadline":null}'
 
 
-def test_what_an_executor_raises_is_the_error_of_its_attempt(world: World) -> None:
+def test_an_exception_of_the_executor_is_the_error_of_its_attempt(world: World) -> None:
     def executor(inputs: Json) -> Json:
         raise LookupError("no such order")
 
@@ -144,7 +146,7 @@ def test_an_executor_that_exits_has_failed(world: World, code: Any) -> None:
     assert (error["kind"], error["type"]) == ("exception", "SystemExit")
 
 
-def test_a_message_that_is_no_text_is_made_one(world: World) -> None:
+def test_a_message_that_is_not_utf8_is_repaired(world: World) -> None:
     def executor(inputs: Json) -> Json:
         raise ValueError("half a character: \ud800")
 
@@ -165,7 +167,7 @@ class Unprintable(Exception):
         raise RuntimeError("not even this")
 
 
-def test_an_exception_that_cannot_be_printed_is_an_error_all_the_same(world: World) -> None:
+def test_an_exception_that_cannot_be_printed_is_an_error_too(world: World) -> None:
     def executor(inputs: Json) -> Json:
         raise Unprintable
 
@@ -173,9 +175,7 @@ def test_an_exception_that_cannot_be_printed_is_an_error_all_the_same(world: Wor
 
 
 @pytest.mark.parametrize("raised", [asyncio.CancelledError, GeneratorExit])
-def test_what_is_not_even_an_exception_is_an_error_all_the_same(
-    world: World, raised: type[BaseException]
-) -> None:
+def test_a_base_exception_is_an_error_too(world: World, raised: type[BaseException]) -> None:
     def executor(inputs: Json) -> Json:
         raise raised
 
@@ -203,7 +203,7 @@ def nested(depth: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("output", BAD_OUTPUTS.values(), ids=BAD_OUTPUTS)
-def test_an_output_that_is_no_json_is_an_error_that_says_so(world: World, output: Callable[[], Any]) -> None:
+def test_an_output_that_is_not_json_is_an_error(world: World, output: Callable[[], Any]) -> None:
     error = ended(world, lambda _: output()).error
     assert error["kind"] == "bad_output"
     assert "not JSON" in error["message"]
@@ -214,11 +214,11 @@ class Moody(dict[str, Any]):
         raise RuntimeError("dictionary changed size during iteration")
 
 
-def test_an_output_that_changes_while_it_is_written_is_an_error(world: World) -> None:
+def test_an_output_that_changes_while_it_is_encoded_is_an_error(world: World) -> None:
     assert ended(world, lambda _: Moody(a=1)).error["kind"] == "bad_output"
 
 
-def test_an_output_that_is_too_big_is_an_error_that_says_how_big(world: World) -> None:
+def test_an_output_that_is_too_large_is_an_error_with_its_size(world: World) -> None:
     spec = document(step("a"), limits={"max_output_bytes": 1_000})
     error = ended(world, lambda _: {str(n): "ü" * 40 for n in range(50)}, spec).error
     assert error["kind"] == "bad_output"
@@ -237,7 +237,7 @@ def test_nothing_is_an_output(world: World) -> None:
 
 
 @pytest.mark.parametrize("output", [[1, 2], "text", 7, True, 1.5])
-def test_an_output_that_is_no_object_fails_the_step(world: World, output: Any) -> None:
+def test_an_output_that_is_not_an_object_fails_the_step(world: World, output: Any) -> None:
     error = ended(world, lambda _: output).error
     assert error["kind"] == "bad_output"
     assert "must return an object" in error["message"]
@@ -281,27 +281,27 @@ def test_a_dispatch_that_was_superseded_is_not_run(world: World) -> None:
     world.client.delete(world.keys.leases)
     assert harness(world, never).run(payload) is False
     assert published(world) == []
-    assert world.leases() == {}, "a beat must never bring a lease back"
+    assert world.leases() == {}, "a renewal must never create a lease"
 
 
 @pytest.fixture
-def quick_beat(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(lease, "FIRST_BEAT_S", 0.01)
+def quick_renewal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(lease, "FIRST_RENEWAL_S", 0.01)
     yield
-    wait_until(lambda: not beating())
+    wait_until(lambda: not renewing())
 
 
-def beating() -> list[threading.Thread]:
+def renewing() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "lease"]
 
 
-@pytest.mark.usefixtures("quick_beat")
+@pytest.mark.usefixtures("quick_renewal")
 def test_a_dispatch_that_is_superseded_while_it_runs_publishes_nothing(world: World) -> None:
     payload = dispatched(world)
 
     def executor(inputs: Json) -> Json:
         world.connect().delete(world.keys.leases)
-        wait_until(lambda: not beating())  # the lease has noticed
+        wait_until(lambda: not renewing())  # the lease has noticed
         return {"n": 1}
 
     assert harness(world, executor).run(payload) is False
@@ -311,8 +311,8 @@ def test_a_dispatch_that_is_superseded_while_it_runs_publishes_nothing(world: Wo
 # ---- slow steps
 
 
-@pytest.mark.usefixtures("quick_beat")
-def test_a_slow_step_reports_its_start_with_its_first_beat(world: World) -> None:
+@pytest.mark.usefixtures("quick_renewal")
+def test_a_slow_step_reports_its_start_with_its_first_renewal(world: World) -> None:
     payload = dispatched(world, document(step("a", timeout="9s")))
     seen: list[dict[str, str]] = []
 
@@ -324,7 +324,7 @@ def test_a_slow_step_reports_its_start_with_its_first_beat(world: World) -> None
     assert [(fields["type"], fields["token"], fields["worker"]) for fields in seen] == [
         ("started", payload["token"], "host:1")
     ]
-    world.coordinator().turn()
+    world.coordinator().run_once()
     found = world.record(payload["execution"]).steps["a"]
     assert (found.status, found.worker) == ("complete", "host:1")
 
@@ -334,8 +334,8 @@ def test_a_short_step_reports_no_start(world: World) -> None:
     assert [fields["type"] for _, fields in world.events()] == ["result"]
 
 
-@pytest.mark.usefixtures("quick_beat")
-def test_beats_keep_the_lease(world: World) -> None:
+@pytest.mark.usefixtures("quick_renewal")
+def test_renewals_keep_the_lease(world: World) -> None:
     payload = dispatched(world)
     [member] = world.leases()
     scores: set[float] = set()
@@ -346,10 +346,12 @@ def test_beats_keep_the_lease(world: World) -> None:
     harness(world, executor, lease_s=0.08).run(payload)
 
     assert len(scores) >= 4
-    assert all(score % 1 == 0 for score in scores), "a lease that is beaten is not a dispatch that waits"
+    assert all(score % 1 == 0 for score in scores), (
+        "a renewed lease has no fraction, which marks a queued dispatch"
+    )
 
 
-def test_the_lease_is_as_long_as_it_should_be_by_redis_own_clock(world: World) -> None:
+def test_the_lease_has_the_right_length_by_the_clock_of_redis(world: World) -> None:
     payload = dispatched(world)
     found: list[float] = []
     seconds, micros = world.client.time()
@@ -361,7 +363,7 @@ def test_the_lease_is_as_long_as_it_should_be_by_redis_own_clock(world: World) -
     assert before + 59_998 <= found[0] <= int(seconds) * 1000 + int(micros) / 1000 + 60_002
 
 
-# ---- Redis away
+# ---- outages of Redis
 
 
 def warned(caplog: pytest.LogCaptureFixture, text: str) -> Callable[[], bool]:
@@ -420,7 +422,7 @@ def test_a_result_waits_until_a_full_redis_has_room(
 
 
 def test_a_result_is_given_up_when_redis_does_not_come_back(tmp_path: Path) -> None:
-    """The harness raises, so that RQ says the job failed; the sweep then says the step is lost."""
+    """The harness raises, so that RQ fails the job; the sweep then reports the step as lost."""
     with durable_world(tmp_path) as (world, server):
         payload = dispatched(world)
 
@@ -445,9 +447,7 @@ def test_a_result_whose_reply_was_lost_counts_once(real_world: World, proxy: Pro
     assert world.counter("stale") + world.counter("late") == 1
 
 
-def test_a_lease_whose_reply_was_lost_is_taken_again(
-    real_world: World, proxy: Proxy, proxied: Client
-) -> None:
+def test_a_renewal_whose_reply_was_lost_is_repeated(real_world: World, proxy: Proxy, proxied: Client) -> None:
     world = real_world
     payload = dispatched(world)
     proxy.drop_reply_of("ZADD")
@@ -455,8 +455,8 @@ def test_a_lease_whose_reply_was_lost_is_taken_again(
     assert (proxy.dropped, len(published(world))) == (1, 1)
 
 
-@pytest.mark.usefixtures("quick_beat")
-def test_redis_away_at_a_beat_does_not_end_the_beating(
+@pytest.mark.usefixtures("quick_renewal")
+def test_an_unavailable_redis_does_not_end_the_renewals(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -1,4 +1,4 @@
-"""Health: the loop of a process comes round. That it exists, and that Redis answers, is not enough."""
+"""Health: a process must be responsive. That it exists, and that Redis responds, is not enough."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def workers(world: World, process_filter: ProcessFilter | None = None, max_age_m
 # ---- coordinators
 
 
-def test_a_coordinator_is_well_as_long_as_it_beats(world: World) -> None:
-    assert coordinators(world).words == "there is no coordinator anywhere"
+def test_a_coordinator_is_healthy_while_it_sends_heartbeats(world: World) -> None:
+    assert coordinators(world).words == "no coordinator found on any host"
     world.coordinator("one")
-    well = coordinators(world)
+    healthy = coordinators(world)
     world.client.zadd(world.keys.coordinators, {"one": world.now_ms() - 15_500})
 
-    silent = coordinators(world)
+    late = coordinators(world)
 
-    assert (well.is_healthy, well.words) == (True, "1 coordinator anywhere well")
-    assert (silent.is_healthy, silent.words) == (False, "coordinator silent: one (late by 15 s)")
+    assert (healthy.is_healthy, healthy.words) == (True, "1 healthy coordinator on any host")
+    assert (late.is_healthy, late.words) == (False, "unresponsive coordinator: one (late by 15 s)")
     assert coordinators(world, max_age_ms=20_000).is_healthy
 
 
-def test_one_silent_coordinator_of_several_is_enough(world: World) -> None:
+def test_one_unresponsive_coordinator_of_several_is_enough(world: World) -> None:
     now = world.now_ms()
     world.client.zadd(world.keys.coordinators, {"one": now, "two": now})
-    assert coordinators(world).words == "2 coordinators anywhere well"
+    assert coordinators(world).words == "2 healthy coordinators on any host"
 
     world.client.zadd(world.keys.coordinators, {"two": now - 60_000})
 
@@ -66,21 +66,21 @@ def test_one_silent_coordinator_of_several_is_enough(world: World) -> None:
     assert not found.is_healthy
 
 
-def test_only_those_of_a_host_or_of_a_name_are_looked_at(world: World) -> None:
+def test_a_filter_selects_a_host_or_a_name(world: World) -> None:
     now = world.now_ms()
     world.client.zadd(world.keys.coordinators, {"box-7-ab12": now, "box-2-9-cd34": now - 60_000})
 
     assert coordinators(world, ProcessFilter(host="box")).is_healthy
     assert not coordinators(world, ProcessFilter(host="box-2")).is_healthy
-    assert (
-        coordinators(world, ProcessFilter(host="elsewhere")).words == "there is no coordinator on elsewhere"
-    )
+    assert coordinators(world, ProcessFilter(host="elsewhere")).words == "no coordinator found on elsewhere"
     assert coordinators(world, ProcessFilter(name="box-7-ab12")).is_healthy
     assert not coordinators(world, ProcessFilter(host="elsewhere", name="box-2-9")).is_healthy
-    assert coordinators(world, ProcessFilter(name="box-3")).words == "there is no coordinator called box-3"
+    assert (
+        coordinators(world, ProcessFilter(name="box-3")).words == "no coordinator found with the name box-3"
+    )
 
 
-def test_a_coordinator_that_hangs_in_a_decision_is_not_well(world: World) -> None:
+def test_a_coordinator_that_hangs_in_a_decision_is_not_healthy(world: World) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def hangs() -> str:
@@ -94,7 +94,7 @@ def test_a_coordinator_that_hangs_in_a_decision_is_not_well(world: World) -> Non
         Backend(store=store, runner=RqRunner(client, world.keys)),
         world.log("one", client),
         store,
-        CoordinatorOptions(block_ms=10, tend_every_s=0.0),
+        CoordinatorOptions(block_ms=10, sweep_every_s=0.0),
         nonce=hangs,
     )
     stop = threading.Event()
@@ -114,32 +114,32 @@ def test_a_coordinator_that_hangs_in_a_decision_is_not_well(world: World) -> Non
 # ---- workers
 
 
-def test_a_worker_is_well_while_it_is_connected_and_its_beat_is_not_overdue(world: World) -> None:
+def test_a_worker_is_healthy_while_it_is_connected_and_its_heartbeat_is_not_overdue(world: World) -> None:
     registered(world, "w1", QUEUE, ttl_s=100)
     gone = workers(world)
     with connected(world, "w1"):
-        well = workers(world)
+        healthy = workers(world)
         world.client.expire("rq:worker:w1", 55)
         late = workers(world)
         world.client.expire("rq:worker:w1", 30)
-        silent = workers(world)
+        overdue = workers(world)
 
-    assert gone.words == "there is no worker anywhere"
-    assert well.is_healthy
+    assert gone.words == "no worker found on any host"
+    assert healthy.is_healthy
     assert late.is_healthy
-    assert (silent.is_healthy, silent.words) == (False, "worker silent: w1 (late by 30 s)")
+    assert (overdue.is_healthy, overdue.words) == (False, "unresponsive worker: w1 (late by 30 s)")
 
 
-def test_what_a_killed_worker_left_behind_says_nothing_of_the_next_one(world: World) -> None:
+def test_the_registration_of_a_killed_worker_does_not_count_against_the_next_one(world: World) -> None:
     registered(world, "old", QUEUE, ttl_s=5)
     registered(world, "new", QUEUE)
 
     with connected(world, "new"):
-        assert workers(world, ProcessFilter(host="h1")).words == "1 worker on h1 well"
+        assert workers(world, ProcessFilter(host="h1")).words == "1 healthy worker on h1"
 
 
 def test_workers_of_other_queues_and_other_hosts_do_not_count(world: World) -> None:
-    registered(world, "w1", "somebody's own")
+    registered(world, "w1", "another team")
     registered(world, "w2", QUEUE)
 
     with connected(world, "w1", "w2"):
@@ -147,7 +147,7 @@ def test_workers_of_other_queues_and_other_hosts_do_not_count(world: World) -> N
         assert not workers(world, ProcessFilter(host="h2")).is_healthy
 
 
-def test_whoever_may_not_ask_for_connections_goes_by_the_beats(tmp_path: Path) -> None:
+def test_without_permission_for_pubsub_only_the_heartbeats_count(tmp_path: Path) -> None:
     with own_redis(tmp_path) as server, server.client() as admin:
         allowed = {"keys": ["*"], "commands": ["+@all", "-pubsub"]}
         admin.acl_setuser("lookout", enabled=True, nopass=True, **allowed)
@@ -160,12 +160,12 @@ def test_whoever_may_not_ask_for_connections_goes_by_the_beats(tmp_path: Path) -
         world.close()
 
 
-def test_what_is_left_in_the_set_of_workers_without_a_key_is_nobody(world: World) -> None:
+def test_a_registration_without_a_worker_key_is_ignored(world: World) -> None:
     world.client.sadd("rq:workers", "rq:worker:expired")
     world.client.set("rq:worker:strange", "no hash")
     world.client.sadd("rq:workers", "rq:worker:strange")
 
-    assert workers(world).words == "there is no worker anywhere"
+    assert workers(world).words == "no worker found on any host"
 
 
 # ---- the command and real processes
@@ -186,9 +186,9 @@ def is_healthy(url: str, *arguments: str) -> bool:
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_is_stopped_is_not_well_although_it_exists(processes: Stack) -> None:
+def test_a_coordinator_that_is_stopped_is_not_healthy_although_it_exists(processes: Stack) -> None:
     url = processes.url
-    assert command(url).output == f"there is no coordinator on {HERE}\n"
+    assert command(url).output == f"no coordinator found on {HERE}\n"
     process = processes.coordinator()
     wait_until(lambda: is_healthy(url), what=processes.log())
 
@@ -202,14 +202,14 @@ def test_a_coordinator_that_is_stopped_is_not_well_although_it_exists(processes:
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_is_blocked_in_its_loop_is_not_well_although_redis_answers(
+def test_a_coordinator_that_is_blocked_in_its_loop_is_not_healthy_although_redis_responds(
     processes: Stack,
 ) -> None:
     url, client = processes.url, connect(processes.url)
     process = processes.coordinator()
     wait_until(lambda: is_healthy(url), what=processes.log())
 
-    client.client_pause(60_000, all=False)  # writes have to wait, and so does its sweep; reads are answered
+    client.client_pause(60_000, all=False)  # writes wait, and so does its sweep; reads are served
     try:
         wait_until(lambda: not is_healthy(url, "--max-age", "1s"))
         assert process.poll() is None
@@ -222,7 +222,7 @@ def test_a_coordinator_that_is_blocked_in_its_loop_is_not_well_although_redis_an
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ours", "stock"])
-def test_a_worker_is_well_until_it_is_killed(processes: Stack, kind: str) -> None:
+def test_a_worker_is_healthy_until_it_is_killed(processes: Stack, kind: str) -> None:
     url = processes.url
     process = processes.worker() if kind == "ours" else processes.rq_worker()
     wait_until(lambda: is_healthy(url, "worker"), what=processes.log())
@@ -233,7 +233,7 @@ def test_a_worker_is_well_until_it_is_killed(processes: Stack, kind: str) -> Non
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_while_its_work_horse_lives_on_falls_silent(
+def test_a_worker_that_is_killed_while_its_work_horse_lives_on_becomes_unresponsive(
     processes: Stack, tmp_path: Path
 ) -> None:
     url, world = processes.url, World(lambda: connect(processes.url))
@@ -253,7 +253,7 @@ def test_a_worker_that_is_killed_while_its_work_horse_lives_on_falls_silent(
         world.close()
 
 
-def test_the_command_looks_at_this_host_unless_told_otherwise(redis_url: str) -> None:
+def test_the_command_checks_this_host_by_default(redis_url: str) -> None:
     world = World(lambda: connect(redis_url))
     world.client.zadd(world.keys.coordinators, {"elsewhere-7-ab12": world.now_ms()})
 
@@ -262,21 +262,21 @@ def test_the_command_looks_at_this_host_unless_told_otherwise(redis_url: str) ->
 
     assert here.exit_code == 1
     assert named.exit_code == 0
-    said = json.loads(anywhere.output)
-    assert (said["process"], said["is_healthy"]) == ("coordinator", True)
-    assert said["pulses"][0]["name"] == "elsewhere-7-ab12"
+    printed = json.loads(anywhere.output)
+    assert (printed["process"], printed["is_healthy"]) == ("coordinator", True)
+    assert printed["pulses"][0]["name"] == "elsewhere-7-ab12"
     world.close()
 
 
-def test_a_redis_that_is_away_is_not_healthy_and_neither_is_anybody() -> None:
+def test_without_redis_no_process_is_healthy() -> None:
     for process in ("coordinator", "worker", "redis"):
-        said = command("unix:///nowhere/redis.sock", process)
-        assert said.exit_code == 1
-        assert said.output.startswith("cannot use Redis: ")
+        result = command("unix:///nowhere/redis.sock", process)
+        assert result.exit_code == 1
+        assert result.output.startswith("cannot use Redis: ")
 
 
-def test_an_age_that_is_none_is_wrong_usage(redis_url: str) -> None:
-    said = command(redis_url, "--max-age", "soon")
+def test_a_max_age_that_is_not_a_duration_is_wrong_usage(redis_url: str) -> None:
+    result = command(redis_url, "--max-age", "soon")
 
-    assert said.exit_code == 2
-    assert "whole seconds" in said.output
+    assert result.exit_code == 2
+    assert "whole seconds" in result.output

@@ -1,4 +1,4 @@
-"""A step that wants to hear of its executor: who reports may take its time, who is silent is lost."""
+"""A step with `heartbeat`: an executor that sends heartbeats may run long; a silent one is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def watched(heartbeat: str, **keys: Any) -> Json:
 # ---- in one process
 
 
-def test_an_executor_that_reports_may_take_its_time(world: World) -> None:
+def test_an_executor_with_heartbeats_may_run_long(world: World) -> None:
     payload = dispatched(world, watched("1s"))
 
     def executor(inputs: Json, heartbeat: Any) -> Json:
@@ -42,7 +42,7 @@ def test_an_executor_that_reports_may_take_its_time(world: World) -> None:
 
     assert harness(world, executor).run(payload) is True
 
-    world.coordinator().turn()
+    world.coordinator().run_once()
     assert world.record(payload["execution"]).steps["a"].status == "complete"
     assert world.counter("lost") == 0
 
@@ -59,19 +59,17 @@ def test_an_executor_that_is_silent_is_lost_and_its_late_result_is_dropped(world
     assert harness(world, executor).run(payload) is False
 
     assert published(world) == []
-    coordinator.turn()
+    coordinator.run_once()
     found = world.record(payload["execution"]).steps["a"]
     assert (found.status, found.attempt, found.run_id, found.lost) == ("in_progress", 1, 1, 1)
-    assert found.reason == "its executor did not report for 0.05 s"
+    assert found.reason == "its executor sent no heartbeat for 0.05 s"
     world.settle(coordinator, executors={"a": lambda inputs, heartbeat: {"n": "in time"}})
     assert world.record(payload["execution"]).steps["a"].output == {"n": "in time"}
     assert world.counter("lost") == 1
 
 
-def test_the_lease_of_a_silent_executor_is_beaten_no_more(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("orchestrator.worker.lease.FIRST_BEAT_S", 0.01)
+def test_the_lease_of_a_silent_executor_is_not_renewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.worker.lease.FIRST_RENEWAL_S", 0.01)
     payload = dispatched(world, watched("50ms"))
 
     def executor(inputs: Json, heartbeat: Any) -> None:
@@ -85,7 +83,7 @@ def test_an_executor_that_is_lost_too_often_has_failed(world: World) -> None:
     weid = world.begin(coordinator, watched("20ms"))
 
     def executor(inputs: Json, heartbeat: Any) -> None:
-        wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "watch"])
+        wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "watchdog"])
 
     world.settle(coordinator, executors={"a": executor})
 
@@ -93,13 +91,13 @@ def test_an_executor_that_is_lost_too_often_has_failed(world: World) -> None:
     assert error is not None
     assert (error["kind"], error["message"]) == (
         "lost",
-        "its executor did not report for 0.02 s (2 workers lost with this attempt)",
+        "its executor sent no heartbeat for 0.02 s (2 workers lost with this attempt)",
     )
     assert world.moves(weid, "in_progress") == ["a", "a", "a"], "dispatched, lost, dispatched again"
 
 
 def test_the_clock_begins_when_the_executor_is_called(world: World) -> None:
-    """However long it took to find it."""
+    """However long it took to find the executor."""
     payload = dispatched(world, watched("500ms"))
 
     class Slow:
@@ -110,7 +108,7 @@ def test_the_clock_begins_when_the_executor_is_called(world: World) -> None:
     assert Harness(world.client, Slow()).run(payload) is True
 
 
-def test_an_executor_that_cannot_report_fails_at_once_and_is_told_how(world: World) -> None:
+def test_an_executor_without_the_heartbeat_parameter_fails_at_once(world: World) -> None:
     called: list[Json] = []
     payload = dispatched(world, watched("30s"))
 
@@ -128,7 +126,7 @@ def test_an_executor_that_cannot_report_fails_at_once_and_is_told_how(world: Wor
 def test_a_silent_executor_is_stopped_also_while_redis_is_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Then the lease runs out by itself, and the sweep finds it."""
+    """The lease then expires, and the sweep finds it."""
     with durable_world(tmp_path) as (world, server):
         payload = dispatched(world, watched("50ms"))
         stopped = threading.Event()
@@ -140,7 +138,7 @@ def test_a_silent_executor_is_stopped_also_while_redis_is_away(
         one = harness(world, executor, world.connect(), stop=lambda _: stopped.set())
         assert one.run(payload) is False
 
-        assert "as lost" in caplog.text
+        assert "cannot report the lost event" in caplog.text
         server.start()
 
 
@@ -186,10 +184,10 @@ def test_a_worker_whose_executor_hangs_is_stopped_and_the_step_goes_elsewhere(
 
         told = found(redis, "step:reports_then_hangs")
         assert (told["attempt"], told["run_id"], told["lost"], told["dispatches"]) == (1, 1, 1, 2)
-        assert reasons(redis) == {"its executor did not report for 1 s"}
+        assert reasons(redis) == {"its executor sent no heartbeat for 1 s"}
         assert found(redis, "outcome") == {"done": True}
         wait_for(lambda: not is_running(pid), 10, "the work-horse to be stopped")
-        assert process.poll() is None, "the worker lives on"
+        assert process.poll() is None, "the worker is still running"
         assert redis.hget(KEYS.counters, "lost") == "1"
 
 
@@ -213,7 +211,7 @@ def test_an_executor_that_reports_may_be_slower_than_the_lease(
 def test_a_worker_that_does_not_fork_drops_the_late_result(
     redis: Client, redis_url: str, tmp_path: Path
 ) -> None:
-    """Nobody may kill it: it works on, and takes the step again."""
+    """It must not be killed: it keeps running, and takes the step again."""
     marker = tmp_path / "marker"
     spec = {"steps": [{"op": "silent_once", "heartbeat": "500ms", "input": {"marker": str(marker)}}]}
     with stack(redis_url, "step_functions", tmp_path / "logs") as world:
@@ -225,7 +223,7 @@ def test_a_worker_that_does_not_fork_drops_the_late_result(
         told = found(redis, "step:silent_once")
         assert told["output"] == {"call": 2}
         assert (told["lost"], told["dispatches"]) == (1, 2)
-        assert reasons(redis) == {"its executor did not report for 0.5 s"}
+        assert reasons(redis) == {"its executor sent no heartbeat for 0.5 s"}
         assert process.poll() is None
 
 

@@ -1,4 +1,4 @@
-"""Documents that mean no good, and those whom they call: every built-in executor, under every kind of worker.
+"""Malicious documents and servers against every built-in executor, under every kind of worker.
 
 Each attack is refused, or does no harm, and says so; and the same worker goes on.
 """
@@ -28,7 +28,7 @@ SECRET = "s3cr3t-of-the-worker"
 
 
 class Server:
-    """Whom the workers may call; it is not to be trusted."""
+    """The server that the workers may call; it is malicious."""
 
     def __init__(self) -> None:
         self.over, self.bomb = threading.Event(), bomb(50)
@@ -56,7 +56,7 @@ class Server:
 
 
 def bomb(megabytes: int) -> bytes:
-    """Gzip of a thousandth of what it unfolds to."""
+    """Gzip that decompresses to a thousand times its size."""
     squeezed = zlib.compressobj(wbits=31)
     pieces = [squeezed.compress(bytes(MEGABYTE)) for _ in range(megabytes)]
     return b"".join([*pieces, squeezed.flush()])
@@ -72,7 +72,7 @@ def web() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def inside() -> Iterator[Site]:
-    """What nobody outside should reach."""
+    """A private service, which must not be reached."""
     with site(lambda asked: said("the crown jewels")) as made:
         yield made
 
@@ -100,7 +100,7 @@ def call(url: str, **settings: Any) -> Json:
     return {"fn": "http", "input": {"url": url, **settings}}
 
 
-# ---- whom a document makes a worker call
+# ---- malicious URLs
 
 OURS = [
     "127.0.0.1",
@@ -121,18 +121,16 @@ OURS = [
 ]
 
 
-def test_an_address_of_ours_is_not_called_however_it_is_spelled_or_named(
-    system: System, inside: Site
-) -> None:
+def test_a_private_address_is_not_called_in_any_spelling_or_by_name(system: System, inside: Site) -> None:
     messages = system.messages(call(f"http://{host}:{inside.port}/") for host in OURS)
 
-    wanted = re.compile(r".* is not a public address: name the host itself in ORCHESTRATOR_HTTP_HOSTS .*")
+    wanted = re.compile(r".* is not a public address: add the host by name to ORCHESTRATOR_HTTP_HOSTS .*")
     assert [message for message in messages if not wanted.fullmatch(message)] == []
     assert inside.asked == []
     system.still_serves()
 
 
-def test_a_url_that_only_looks_like_an_allowed_one_is_refused(
+def test_a_url_that_only_looks_like_an_allowed_one_is_rejected(
     system: System, web: Site, inside: Site
 ) -> None:
     allowed, hidden = f"127.0.0.1:{web.port}", f"127.0.0.1:{inside.port}"
@@ -153,9 +151,7 @@ def test_a_url_that_only_looks_like_an_allowed_one_is_refused(
     system.still_serves()
 
 
-def test_a_redirect_from_an_allowed_host_to_another_is_judged_like_a_url(
-    system: System, web: Site, inside: Site
-) -> None:
+def test_a_redirect_to_another_host_is_checked_like_a_url(system: System, web: Site, inside: Site) -> None:
     hidden = f"127.0.0.1:{inside.port}"
     targets = [
         inside.url,
@@ -170,17 +166,17 @@ def test_a_redirect_from_an_allowed_host_to_another_is_judged_like_a_url(
     messages = system.messages(call(f"{web.url}/leads?{target}") for target in targets)
 
     assert [one for one in messages if "is not a public address" not in one] == [
-        "127.0.0.1 leads to a URL that cannot be used",
-        "127.0.0.1 leads to a URL that cannot be used",
+        "127.0.0.1 redirects to a URL that cannot be used",
+        "127.0.0.1 redirects to a URL that cannot be used",
     ]
     assert inside.asked == []
     system.still_serves()
 
 
-# ---- what they answer
+# ---- malicious responses
 
 
-def test_a_server_that_answers_without_end_is_cut_off(system: System, web: Site) -> None:
+def test_an_endless_response_is_cut_off(system: System, web: Site) -> None:
     sent = web.sent
     steps = [
         call(f"{web.url}/gigabyte"),
@@ -190,16 +186,16 @@ def test_a_server_that_answers_without_end_is_cut_off(system: System, web: Site)
     ]
 
     assert system.messages(steps) == [
-        "127.0.0.1 answers with more than 1,048,576 bytes; raise max_response_bytes if that is meant",
-        "127.0.0.1 answers with more than 1,048,576 bytes; raise max_response_bytes if that is meant",
+        "127.0.0.1 answers with more than 1,048,576 bytes; raise max_response_bytes to allow this",
+        "127.0.0.1 answers with more than 1,048,576 bytes; raise max_response_bytes to allow this",
         "127.0.0.1 did not answer within 1 s",
-        "127.0.0.1 leads on, and max_redirects allows 5",
+        "127.0.0.1 redirects again, but max_redirects is 5",
     ]
-    assert web.sent - sent < 100 * MEGABYTE, "the rest was not even read"
+    assert web.sent - sent < 100 * MEGABYTE, "the rest was not read"
     system.still_serves()
 
 
-def test_a_secret_that_a_server_repeats_is_nowhere(system: System, web: Site) -> None:
+def test_a_secret_that_a_server_repeats_is_redacted_everywhere(system: System, web: Site) -> None:
     header = {"authorization": {"secret": "token"}}
 
     execution = system.start(call(f"{web.url}/repeats", headers=header))
@@ -219,7 +215,7 @@ def test_a_secret_that_a_server_repeats_is_nowhere(system: System, web: Site) ->
 ARGUMENTS = "import json, sys; print(json.dumps([*sys.argv[1:], sys.stdin.read()]))"
 
 
-def test_no_shell_reads_what_is_given_to_a_program(system: System) -> None:
+def test_no_shell_reads_the_arguments_of_a_program(system: System) -> None:
     path = system.folder / "made-by-a-shell"
     words = [
         f"; touch {path}",
@@ -244,8 +240,8 @@ def test_no_shell_reads_what_is_given_to_a_program(system: System) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["touch", "x"], "may not run touch: name it in ORCHESTRATOR_PROCESS_COMMANDS"),
-        (["/bin/sh", "-c", "true"], "may not run /bin/sh: name it in ORCHESTRATOR_PROCESS_COMMANDS"),
+        (["touch", "x"], "may not run touch: add it to ORCHESTRATOR_PROCESS_COMMANDS"),
+        (["/bin/sh", "-c", "true"], "may not run /bin/sh: add it to ORCHESTRATOR_PROCESS_COMMANDS"),
         (["../../bin/sh"], "'../../bin/sh' is neither the name of a program nor an absolute path"),
         (["./python"], "'./python' is neither the name of a program nor an absolute path"),
         ([f"{sys.executable}/../sh"], "may not run "),
@@ -276,7 +272,7 @@ while True:
     sys.stdin.read()
     time.sleep(0.01)
 """
-"""Daemons, which nothing but SIGKILL ends, and a parent that reads for ever what is not there."""
+"""Daemons that only SIGKILL ends, and a parent that reads for ever from an empty pipe."""
 
 
 def test_nothing_is_left_of_a_program_that_forks_and_never_ends(system: System, tmp_path: Path) -> None:
@@ -287,7 +283,7 @@ def test_nothing_is_left_of_a_program_that_forks_and_never_ends(system: System, 
     wait_until(lambda: len(marked(mark)) >= 4, what="all of them to be there")
     message = system.error(execution)["message"]
 
-    assert "did not end within 5 s, and was killed with all that it had started" in message
+    assert "did not end within 5 s, and was killed with all processes that it had started" in message
     assert marked(mark) == set()
     system.still_serves()
 
@@ -317,7 +313,7 @@ for _ in range(100):
 """
 
 
-def test_what_a_program_prints_is_kept_as_far_as_its_limit(system: System) -> None:
+def test_the_output_of_a_program_is_kept_up_to_its_limit(system: System) -> None:
     output = system.runs(program(PRINTS))
 
     assert output["cut"] == {"stdout": 100 * MEGABYTE, "stderr": 100 * MEGABYTE}
@@ -344,16 +340,16 @@ def test_no_path_leads_out_of_the_folder_of_files(system: System) -> None:
         {"fn": "file", "input": {"action": "write", "path": path, "text": "mine"}} for path in paths
     )
 
-    leads = "is refused: a path begins below ORCHESTRATOR_FILE_ROOT, and never leaves it"
+    leads = "is not allowed: a path is relative to ORCHESTRATOR_FILE_ROOT and stays below it"
     assert (
         read
         == written
         == [
             *(f"{path!r} {leads}" for path in paths[:3]),
-            "'link' is no file but a symbolic link",
-            "'zero' is no file but a symbolic link",
-            "'pipe' is no file but a device, pipe or socket",
-            "'way' is no folder: a file, or a symbolic link, which is not followed",
+            "'link' is not a file but a symbolic link",
+            "'zero' is not a file but a symbolic link",
+            "'pipe' is not a file but a device, pipe or socket",
+            "'way' is not a folder, or is a symbolic link, which is not followed",
         ]
     )
     assert outside.read_text() == "the crown jewels"
@@ -362,14 +358,14 @@ def test_no_path_leads_out_of_the_folder_of_files(system: System) -> None:
 
 def test_no_function_is_called_but_those_that_an_allowed_module_defines(system: System) -> None:
     refused = {
-        "os.system": "os belongs to Python itself, which is never called",
-        "builtins.eval": "builtins belongs to Python itself, which is never called",
-        "subprocess.run": "subprocess belongs to Python itself, which is never called",
+        "os.system": "os is part of the standard library, which is never called",
+        "builtins.eval": "builtins is part of the standard library, which is never called",
+        "subprocess.run": "subprocess is part of the standard library, which is never called",
         "step_functions.__builtins__": "is private",
         "step_functions.add.__globals__": "is private",
         "step_functions.os.system": "step_functions.os may not be called",
         "step_functions.Path": "step_functions defines no function 'Path'",
-        "hostile_functions.honest": "may not be called: name it in ORCHESTRATOR_PYTHON_MODULES",
+        "hostile_functions.honest": "may not be called: add it to ORCHESTRATOR_PYTHON_MODULES",
         "redis.Redis.from_url": "redis.Redis may not be called",
     }
 
@@ -388,14 +384,16 @@ def test_no_variable_is_read_but_those_that_are_allowed(system: System) -> None:
     messages = system.messages({"fn": "env", "input": {"vars": [name]}} for name in names)
 
     assert messages == [
-        f"the variable {name!r} is refused: ORCHESTRATOR_ENV_VARIABLES of this worker does not name it"
+        f"the variable {name!r} is not allowed: ORCHESTRATOR_ENV_VARIABLES of this worker does not list it"
         for name in names
     ]
     system.still_serves()
 
 
 @pytest.mark.parametrize("worker", WORKERS)
-def test_what_is_dangerous_is_off_until_it_is_allowed(worker: str, tmp_path: Path, inside: Site) -> None:
+def test_dangerous_executors_are_off_until_they_are_allowed(
+    worker: str, tmp_path: Path, inside: Site
+) -> None:
     steps = {
         "ORCHESTRATOR_HTTP_HOSTS": call("http://example.org/"),
         "ORCHESTRATOR_WEBHOOK_HOSTS": {"fn": "webhook", "input": {"url": inside.url, "body": {}}},

@@ -1,4 +1,4 @@
-"""Executors that mean no good, under every kind of worker: none takes another step with it for good.
+"""Malicious executors, under every kind of worker: none of them affects another step permanently.
 
 A step that kills its process is counted, and given up; one that breaks what several share ends them all, and
 they run again. `docs/isolation.md` has the table.
@@ -30,7 +30,7 @@ def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield made
 
 
-# ---- what they raise
+# ---- exceptions
 
 RAISED = {
     "KeyboardInterrupt": ("KeyboardInterrupt", "now"),
@@ -49,7 +49,7 @@ RAISED = {
 
 
 @pytest.mark.parametrize("fn", ["raises", "raises_later"])
-def test_whatever_an_executor_raises_is_a_failure_of_its_step(system: System, fn: str) -> None:
+def test_any_exception_of_an_executor_is_a_failure_of_its_step(system: System, fn: str) -> None:
     started = {what: system.start({"fn": fn, "input": {"what": what}}) for what in RAISED}
     errors = {what: system.error(execution) for what, execution in started.items()}
 
@@ -58,21 +58,21 @@ def test_whatever_an_executor_raises_is_a_failure_of_its_step(system: System, fn
     system.still_serves()
 
 
-def test_an_exception_that_cannot_be_looked_at_is_a_failure_all_the_same(system: System) -> None:
+def test_an_exception_that_cannot_be_inspected_is_a_failure_too(system: System) -> None:
     error = system.fails({"fn": "raises", "input": {"what": "touchy"}})
 
     assert (error["kind"], error["type"], error["message"]) == ("exception", "_Touchy", "_Touchy")
     system.still_serves()
 
 
-def test_an_exception_that_never_ends_to_speak_ends_at_the_timeout(system: System) -> None:
+def test_an_exception_with_an_endless_str_ends_at_the_timeout(system: System) -> None:
     error = system.fails({"fn": "raises", "input": {"what": "endless"}, "timeout": "1s"})
 
     assert (error["kind"], error["message"]) == ("timeout", "execution timeout exceeded (1 s)")
     system.still_serves()
 
 
-# ---- what they return
+# ---- outputs
 
 RETURNED = {
     "250 levels": "output is not JSON: it is nested deeper than 200",
@@ -89,7 +89,7 @@ RETURNED = {
 }
 
 
-def test_what_cannot_be_kept_is_no_output(system: System) -> None:
+def test_a_value_that_cannot_be_stored_is_not_an_output(system: System) -> None:
     started = {what: system.start({"fn": "returns", "input": {"what": what}}) for what in RETURNED}
     errors = {what: system.error(execution) for what, execution in started.items()}
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_kept_is_no_output(system: System) -> None:
     system.still_serves()
 
 
-def test_a_hundred_megabytes_are_no_output(system: System) -> None:
+def test_a_hundred_megabytes_are_not_an_output(system: System) -> None:
     error = system.fails({"fn": "returns", "input": {"what": "100 MB"}})
 
     assert error["kind"] == "bad_output"
@@ -108,7 +108,7 @@ def test_a_hundred_megabytes_are_no_output(system: System) -> None:
     system.still_serves()
 
 
-def test_what_lies_about_its_class_is_found_out(system: System) -> None:
+def test_a_value_that_lies_about_its_class_is_not_an_output(system: System) -> None:
     liar = system.fails({"fn": "returns", "input": {"what": "liar"}})
     furious = system.fails({"fn": "returns", "input": {"what": "furious at once"}})
 
@@ -117,14 +117,14 @@ def test_what_lies_about_its_class_is_found_out(system: System) -> None:
     system.still_serves()
 
 
-def test_what_can_be_kept_is_kept_whatever_class_it_is_of(system: System) -> None:
+def test_a_value_that_can_be_stored_is_an_output_whatever_its_class(system: System) -> None:
     assert system.runs({"fn": "returns", "input": {"what": "text"}}) == {"text": "as it is"}
     assert system.runs({"fn": "returns", "input": {"what": "number"}}) == {"value": 10**4_000}
     assert system.runs({"fn": "returns", "input": {"what": "150 levels"}})
     system.still_serves()
 
 
-# ---- how they end
+# ---- dying and hanging
 
 DEATHS = {
     "os._exit(3)": "exit 3",
@@ -137,29 +137,29 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("how", DEATHS)
-def test_a_step_that_kills_its_process_is_counted_and_given_up(system: System, how: str) -> None:
+def test_a_step_that_always_kills_its_process_fails(system: System, how: str) -> None:
     execution = system.start({"fn": "dies", "input": {"how": how}}, limits={"max_lost": 1})
     error = system.error(execution)
 
-    whose = {STOCK: "work-horse died", WARM: f"work-horse died ({DEATHS[how]})"}
-    who = whose.get(system.kind, f"process died ({DEATHS[how]})")
-    assert (error["kind"], error["message"]) == ("lost", f"its {who} (2 workers lost with this attempt)")
+    causes = {STOCK: "work-horse died", WARM: f"work-horse died ({DEATHS[how]})"}
+    cause = causes.get(system.kind, f"process died ({DEATHS[how]})")
+    assert (error["kind"], error["message"]) == ("lost", f"its {cause} (2 workers lost with this attempt)")
     assert system.lost(execution) == 1
     system.still_serves()
 
 
 @pytest.mark.parametrize("how", ["os._exit(0)", "exec"])
-def test_a_step_that_leaves_as_if_all_was_well_has_been_lost_all_the_same(system: System, how: str) -> None:
+def test_a_step_that_exits_with_code_0_is_lost(system: System, how: str) -> None:
     error = system.fails({"fn": "dies", "input": {"how": how}}, limits={"max_lost": 0})
 
-    who = {STOCK: "its worker stopped beating", WARM: "its work-horse died (exit 0)"}
+    causes = {STOCK: "its worker stopped beating", WARM: "its work-horse died (exit 0)"}
     assert error["kind"] == "lost"
-    assert who.get(system.kind, "its process died (exit 0)") in error["message"]
+    assert causes.get(system.kind, "its process died (exit 0)") in error["message"]
     system.still_serves()
 
 
 @pytest.mark.parametrize("how", ["SIGSTOP", "holds the interpreter"])
-def test_a_step_that_stands_still_is_killed_when_its_lease_has_ended(system: System, how: str) -> None:
+def test_a_stopped_process_is_killed_when_its_lease_has_expired(system: System, how: str) -> None:
     error = system.fails({"fn": "dies", "input": {"how": how}}, limits={"max_lost": 0})
 
     assert error["kind"] == "lost"
@@ -167,14 +167,14 @@ def test_a_step_that_stands_still_is_killed_when_its_lease_has_ended(system: Sys
     system.still_serves()
 
 
-def test_a_step_that_asks_its_process_to_end_hurts_nobody(system: System) -> None:
+def test_a_step_that_sends_sigterm_to_its_process_affects_no_other_step(system: System) -> None:
     error = system.fails({"fn": "dies", "input": {"how": "SIGTERM"}, "timeout": "1s"}, limits={"max_lost": 0})
 
     assert error["kind"] == "lost"
     system.still_serves()
 
 
-def test_a_step_that_hears_no_signal_ends_at_its_timeout(system: System) -> None:
+def test_a_step_that_ignores_signals_ends_at_its_timeout(system: System) -> None:
     error = system.fails({"fn": "ignores_signals_and_hangs", "timeout": "1s"})
 
     if system.kind == CREW:
@@ -184,10 +184,10 @@ def test_a_step_that_hears_no_signal_ends_at_its_timeout(system: System) -> None
     system.still_serves()
 
 
-# ---- what they take
+# ---- resources
 
 
-def test_a_step_that_wants_all_memory_gets_none_of_the_others(system: System) -> None:
+def test_a_step_that_needs_all_memory_affects_no_other_step(system: System) -> None:
     error = system.fails({"fn": "hoards"})
 
     assert (error["kind"], error["type"]) == ("exception", "MemoryError")
@@ -200,11 +200,11 @@ def test_a_hundred_megabytes_may_be_printed(system: System) -> None:
     system.still_serves()
 
 
-def test_of_a_hundred_megabytes_that_are_logged_little_is_kept(system: System) -> None:
+def test_a_hundred_megabytes_of_log_are_cut(system: System) -> None:
     execution = system.start({"fn": "logs"})
     assert system.output(execution) == {"logged": True}
 
-    kept = [line.text for line in system.client.lines(execution)]
+    kept = [line.text for line in system.client.step_log(execution)]
     assert kept == 50 * [f"{'x' * MAX_LINE_LENGTH}..."]
     system.still_serves()
 
@@ -226,21 +226,21 @@ def marked_of(system: System) -> set[int]:
 
 
 def usual(system: System) -> int:
-    """The coordinator and the worker, and the process beside it in which one of ours runs steps."""
+    """The coordinator, the worker, and the child process in which our own worker runs steps."""
     return 2 if system.kind == STOCK else 3
 
 
-def test_threads_that_never_end_hold_nobody_up(system: System) -> None:
+def test_threads_that_never_end_block_no_other_step(system: System) -> None:
     assert system.runs({"fn": "starts_threads"}) == {"started": True}
 
     system.still_serves()
 
 
-# ---- what they change
+# ---- changes to the process
 
 
 @pytest.mark.parametrize("how", ["stop", "exit", "task", "cancel"])
-def test_a_step_that_ends_its_event_loop_ends_that_of_nobody_else(system: System, how: str) -> None:
+def test_a_step_that_stops_its_event_loop_affects_no_other_step(system: System, how: str) -> None:
     execution = system.start({"fn": "stops_the_loop", "input": {"how": how}})
 
     if system.kind == CREW and how != "cancel":
@@ -260,7 +260,7 @@ def test_a_step_that_changes_its_process_does_not_change_the_next(system: System
 
 @pytest.mark.parametrize("what", ["closes", "closes all"])
 def test_a_step_that_closes_every_file_is_done_or_lost(system: System, what: str) -> None:
-    """A work-horse connects again to say what it has; a crew ends, with or without the result."""
+    """A work-horse reconnects to publish its result; a concurrent child exits, with or without the result."""
     execution = system.start({"fn": "changes", "input": {"what": what}}, limits={"max_lost": 1})
     final = system.client.wait(execution, 60)
 
@@ -272,7 +272,7 @@ def test_a_step_that_closes_every_file_is_done_or_lost(system: System, what: str
 
 
 def test_a_step_that_writes_into_every_file_is_done_or_lost(system: System) -> None:
-    """The connections to Redis are among them, and it answers nonsense before or after the result."""
+    """The connections to Redis are among them, so the result may or may not arrive."""
     execution = system.start({"fn": "changes", "input": {"what": "writes"}}, limits={"max_lost": 1})
     final = system.client.wait(execution, 60)
 
@@ -280,7 +280,7 @@ def test_a_step_that_writes_into_every_file_is_done_or_lost(system: System) -> N
     system.still_serves()
 
 
-def test_a_crew_whose_connections_were_written_into_leaves_when_it_is_told_to(tmp_path: Path) -> None:
+def test_a_child_with_broken_connections_leaves_when_it_is_asked_to(tmp_path: Path) -> None:
     with attacked(CREW, tmp_path, **ENVIRONMENT) as system:
         for _ in range(3):
             execution = system.start({"fn": "changes", "input": {"what": "writes"}}, limits={"max_lost": 1})
@@ -291,7 +291,7 @@ def test_a_crew_whose_connections_were_written_into_leaves_when_it_is_told_to(tm
         assert system.worker.wait(30) == 0, system.log()
 
 
-def test_a_step_that_sets_signal_handlers_is_refused_where_others_need_them(system: System) -> None:
+def test_a_step_cannot_set_signal_handlers_in_a_concurrent_child(system: System) -> None:
     execution = system.start({"fn": "changes", "input": {"what": "signals"}})
 
     if system.kind == CREW:
@@ -302,26 +302,26 @@ def test_a_step_that_sets_signal_handlers_is_refused_where_others_need_them(syst
     system.still_serves()
 
 
-def test_a_step_that_deletes_all_that_rq_knows_is_done(system: System) -> None:
+def test_a_step_that_deletes_all_keys_of_rq_completes(system: System) -> None:
     assert system.runs({"fn": "deletes_its_job"}) == {"deleted": True}
 
     system.still_serves()
 
 
-# ---- what only a process of its own survives
+# ---- attacks on the worker
 
 SABOTAGE = {
     "never publishes": ("lost", "its worker stopped beating"),
-    "nonsense": ("bad_output", "the result was refused: output is not JSON"),
+    "nonsense": ("bad_output", "the result was rejected: output is not JSON"),
 }
 
 
 @pytest.mark.parametrize("worker", [*WORKERS, FRESH])
 @pytest.mark.parametrize("what", SABOTAGE)
-def test_who_patches_our_own_code_spoils_its_own_process_and_no_other(
+def test_a_step_that_patches_the_worker_affects_only_its_own_process(
     worker: str, what: str, tmp_path: Path
 ) -> None:
-    """If more steps run in it, these too: then somebody has to begin that worker again."""
+    """If several steps run in the process, all of them are affected, and the worker must be started again."""
     with attacked(worker, tmp_path, **ENVIRONMENT) as system:
         error = system.fails({"fn": "changes", "input": {"what": what}}, limits={"max_lost": 0})
 
@@ -337,7 +337,7 @@ def test_who_patches_our_own_code_spoils_its_own_process_and_no_other(
 
 @pytest.mark.parametrize("worker", WORKERS)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_who_kills_the_worker_has_its_result_kept(worker: str, number: int, tmp_path: Path) -> None:
+def test_the_result_of_a_step_that_kills_the_worker_is_kept(worker: str, number: int, tmp_path: Path) -> None:
     step = killer(tmp_path, "kills_its_parent", signal=int(number))
     with attacked(worker, tmp_path, **ENVIRONMENT) as system:
         execution = system.start(step)
@@ -350,7 +350,7 @@ def test_who_kills_the_worker_has_its_result_kept(worker: str, number: int, tmp_
 
 
 @pytest.mark.parametrize("worker", WORKERS)
-def test_who_kills_the_worker_and_itself_runs_again_elsewhere(worker: str, tmp_path: Path) -> None:
+def test_a_step_that_kills_the_worker_and_itself_runs_again_elsewhere(worker: str, tmp_path: Path) -> None:
     step = killer(tmp_path, "kills_its_parent_and_itself")
     with attacked(worker, tmp_path, **ENVIRONMENT) as system:
         execution = system.start(step)

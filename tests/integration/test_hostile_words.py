@@ -1,4 +1,4 @@
-"""What producers and executors wrote is shown by every command, and obeyed by nobody's terminal."""
+"""Every command shows the data of producers and executors without control characters."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from orchestrator.cli import main
 from orchestrator.client import Client
 
 NASTY = "evil\x1b]0;owned\x07\r\x1b[2J\x9b31m\u202e"
-"""It would set the title, ring, go back to the beginning of the line, clear the screen, paint it red by one
-character, and turn around the rest of the line."""
+"""Sets the title, rings the bell, returns to the start of the line, clears the screen, sets the colour red
+with a one-character code, and reverses the rest of the line."""
 
 Terminal = Callable[..., Result]
 
@@ -26,17 +26,17 @@ Terminal = Callable[..., Result]
 def terminal(
     real_world: World, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Terminal]:
-    """A shell on a terminal that passes on everything, beside a system in which everything is nasty."""
+    """A shell whose terminal passes everything on, and a system in which every name is NASTY."""
     monkeypatch.chdir(tmp_path)
     client = Client(real_world.connect())
     Path("order.json").write_text(json.dumps(document(step("a"), name=NASTY)))
-    with running(real_world.coordinator("one", real_world.connect(), block_ms=20, tend_every_s=0.1)):
+    with running(real_world.coordinator("one", real_world.connect(), block_ms=20, sweep_every_s=0.1)):
         client.register(NASTY, document(step("a"), name=NASTY, schedule={"cron": "@daily"}))
         client.start(NASTY, execution_id="x")
         client.cancel("x", NASTY, NASTY)
         entry = real_world.client.xadd(real_world.keys.starts, {"workflow": NASTY, "execution_id": NASTY})
-        client.answer(str(entry))
-        [(letter, _)] = real_world.client.xrange(real_world.keys.dead)  # type: ignore[misc]
+        client.wait_for_reply(str(entry))
+        [(letter, _)] = real_world.client.xrange(real_world.keys.dead_letters)  # type: ignore[misc]
 
         def run(*words: str) -> Result:
             typed = [str(letter) if word == "LETTER" else word for word in words]
@@ -47,16 +47,16 @@ def terminal(
 
 
 COMMANDS: dict[str, list[str]] = {
-    "why": ["why", "x"],
-    "why of an id": ["why", NASTY],
+    "explain": ["explain", "x"],
+    "explain of an id": ["explain", NASTY],
     "doctor": ["doctor"],
     "health": ["health", "--name", NASTY],
-    "verify": ["verify", NASTY],
-    "dead list": ["dead", "list"],
-    "dead show": ["dead", "show", "LETTER"],
-    "definitions": ["definitions"],
-    "definitions show": ["definitions", "show", NASTY],
-    "definitions remove": ["definitions", "remove", NASTY],
+    "check-consistency": ["check-consistency", NASTY],
+    "dead-letters list": ["dead-letters", "list"],
+    "dead-letters show": ["dead-letters", "show", "LETTER"],
+    "workflows": ["workflows"],
+    "workflows show": ["workflows", "show", NASTY],
+    "workflows remove": ["workflows", "remove", NASTY],
     "schedules": ["schedules"],
     "schedules pause": ["schedules", "pause", NASTY],
     "schedules unpause": ["schedules", "unpause", NASTY],
@@ -77,18 +77,18 @@ COMMANDS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("what", COMMANDS)
-def test_what_others_wrote_is_shown_and_not_obeyed(terminal: Terminal, what: str) -> None:
+def test_no_control_character_reaches_the_terminal(terminal: Terminal, what: str) -> None:
     found = terminal(*COMMANDS[what])
 
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exc_info
-    said = found.stdout + found.stderr
-    assert said
-    assert not {char for char in said if not char.isprintable()} - {"\n"}
+    printed = found.stdout + found.stderr
+    assert printed
+    assert not {char for char in printed if not char.isprintable()} - {"\n"}
 
 
-def test_programs_are_told_what_it_was(terminal: Terminal) -> None:
-    [letter] = json.loads(terminal("dead", "list", "--json").stdout)
-    [defined] = json.loads(terminal("definitions", "--json").stdout)
+def test_json_output_keeps_the_original_text(terminal: Terminal) -> None:
+    [letter] = json.loads(terminal("dead-letters", "list", "--json").stdout)
+    [defined] = json.loads(terminal("workflows", "--json").stdout)
 
     assert (letter["event"]["execution_id"], defined["name"]) == (NASTY, NASTY)
 
@@ -103,7 +103,7 @@ NOT_UTF_8: list[Any] = [
 
 
 @pytest.mark.parametrize("words", NOT_UTF_8)
-def test_an_argument_that_is_no_text_is_wrong_usage(terminal: Terminal, words: list[str]) -> None:
+def test_an_argument_that_is_not_utf8_is_a_usage_error(terminal: Terminal, words: list[str]) -> None:
     found = terminal(*words)
 
     assert found.exit_code == 2, found.exc_info

@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 
 class Shop:
-    """A web server that is out of order twice, and lets nobody in without the token."""
+    """A web server that fails twice, and requires the token."""
 
     def __init__(self) -> None:
         self.failures = 2
@@ -91,7 +91,7 @@ def document(url: str, variable: str = "SHOP_TOKEN") -> Json:
 
 
 @pytest.mark.parametrize("options", [(), ("--concurrency", "8")], ids=["forking", "concurrent"])
-def test_an_article_is_looked_up_and_paid_although_the_shop_is_out_of_order_twice(
+def test_an_article_is_found_and_paid_although_the_shop_fails_twice(
     processes: Stack, redis_url: str, shop: Site, options: tuple[str, ...]
 ) -> None:
     processes.worker("default", *options)
@@ -128,7 +128,7 @@ def test_many_calls_wait_at_once_in_one_process(processes: Stack, redis_url: str
     assert isinstance(ended, Complete), processes.log()
 
 
-def test_whom_the_worker_may_not_call_is_named_and_a_token_that_is_repeated_is_not(
+def test_a_rejected_host_is_in_the_message_and_a_repeated_token_is_not(
     processes: Stack, redis_url: str, shop: Site
 ) -> None:
     processes.worker()
@@ -144,7 +144,7 @@ def test_whom_the_worker_may_not_call_is_named_and_a_token_that_is_repeated_is_n
     second = client.wait(rejected, PATIENCE_S)
 
     assert isinstance(first, Failed)
-    assert "may not call 127.0.0.1 at port 1: name it in ORCHESTRATOR_HTTP_HOSTS" in str(first)
+    assert "may not call 127.0.0.1 at port 1: add it to ORCHESTRATOR_HTTP_HOSTS" in str(first)
     assert isinstance(second, Failed)
     assert "127.0.0.1 answered 401: not with <redacted>" in str(second)
     wait_until(lambda: len(shop.asked) == 1)

@@ -11,6 +11,7 @@ from coreworld import document, step
 from integration.families import control, executions, exists, left, parent_of, serving, storm, taken
 from integration.world import Json, Proxy, World, wait_until
 from orchestrator.application.errors import Unavailable
+from orchestrator.backend.ports import Committed
 from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client
 
@@ -37,9 +38,9 @@ def first_of(world: World, root: str = ROOT) -> Any:
 def test_a_start_under_a_root_that_was_used_starts_nothing_and_is_told_the_first(world: World) -> None:
     [one] = serving(world)
     first = start(world, "x0")
-    one.turn()
+    one.run_once()
     second, third = start(world, "x1", n=2), start(world)
-    one.turn()
+    one.run_once()
 
     assert executions(world) == ["x0"]
     assert [answer["execution_id"] for answer in answers(world, first, second, third)] == ["x0"] * 3
@@ -56,12 +57,12 @@ def test_a_start_after_the_end_of_the_first_is_told_how_it_ended(world: World, h
 
     [one] = serving(world)
     start(world, "x0")
-    one.turn()
+    one.run_once()
     if how == "cancelled":
         control(world, "x0", "cancel")
     world.settle(one, executors={"a": boom} if how == "failed" else None)
     again = start(world, "x1")
-    one.turn()
+    one.run_once()
 
     answer = world.answer(again)
     assert (answer["ok"], answer["execution_id"], answer["status"]) == (True, "x0", how)
@@ -95,12 +96,12 @@ def test_roots_that_differ_do_not_know_of_each_other(world: World) -> None:
 def test_a_window_ends(world: World) -> None:
     [one] = serving(world)
     start(world, "x0", idempotency_window_s="1")
-    one.turn()
+    one.run_once()
     assert 0 < world.client.pttl(f"orchestrator:idempotency:{ROOT}") <= 1_000
     wait_until(lambda: first_of(world) is None)
 
     again = start(world, "x1", idempotency_window_s="2")
-    one.turn()
+    one.run_once()
 
     assert world.answer(again)["execution_id"] == "x1"
     assert executions(world) == ["x0", "x1"]
@@ -110,7 +111,7 @@ def test_a_window_is_a_day_unless_the_start_says_otherwise(world: World) -> None
     [one] = serving(world)
     start(world, "x0")
     start(world, "x1", root="short", idempotency_window_s="60")
-    one.turn()
+    one.run_once()
 
     assert 86_000 < world.client.ttl(f"orchestrator:idempotency:{ROOT}") <= 86_400
     assert 0 < world.client.ttl("orchestrator:idempotency:short") <= 60
@@ -121,7 +122,7 @@ def test_a_window_that_ends_between_commit_and_answer_is_a_start_like_any_other(
 ) -> None:
     [one] = serving(world)
     start(world, "x0")
-    one.turn()
+    one.run_once()
     asked: list[str] = []
 
     def just_over(root: str) -> str | None:
@@ -129,9 +130,9 @@ def test_a_window_that_ends_between_commit_and_answer_is_a_start_like_any_other(
         world.client.delete(f"orchestrator:idempotency:{root}")
         return None
 
-    monkeypatch.setattr(one._backend.shared_state, "first_of", just_over)
+    monkeypatch.setattr(one._backend.shared_state, "find_by_root", just_over)
     again = start(world, "x1")
-    one.turn()
+    one.run_once()
 
     assert asked == [ROOT]
     assert world.answer(again)["execution_id"] == "x1"
@@ -146,7 +147,7 @@ def test_a_window_may_outlive_the_execution(world: World) -> None:
     wait_until(lambda: one._log.trim() >= 0 and not exists(world, "x0"))
 
     again = start(world, "x1")
-    one.turn()
+    one.run_once()
 
     assert world.answer(again)["execution_id"] == "x0", (
         "once is once, also when nothing is known of it any more"
@@ -170,12 +171,12 @@ def test_a_start_that_is_refused_does_not_use_its_root_up(world: World, wrong: s
             refused = world.start(spec, {}, idempotency_root=ROOT)
         case _:
             refused = start(world, "taken")
-    one.turn()
+    one.run_once()
     assert world.answer(refused)["ok"] is False
     assert first_of(world) is None
 
     again = start(world, "x1")
-    one.turn()
+    one.run_once()
 
     assert world.answer(again)["execution_id"] == "x1"
 
@@ -184,7 +185,7 @@ def test_a_start_that_is_refused_does_not_use_its_root_up(world: World, wrong: s
 def test_a_root_that_is_no_name_is_refused(world: World, root: str) -> None:
     [one] = serving(world)
     entry = start(world, "x0", root=root)
-    one.turn()
+    one.run_once()
 
     assert "idempotency_root" in world.answer(entry)["reason"]
     assert executions(world) == []
@@ -203,7 +204,7 @@ def test_a_root_may_have_any_name_that_an_execution_may_have(world: World, root:
 def test_a_window_that_is_none_is_refused(world: World, window: str) -> None:
     [one] = serving(world)
     entry = start(world, "x0", idempotency_window_s=window)
-    one.turn()
+    one.run_once()
 
     assert "idempotency_window_s" in world.answer(entry)["reason"]
     assert executions(world) == []
@@ -215,7 +216,7 @@ def test_a_window_that_is_none_is_refused(world: World, window: str) -> None:
 def test_two_starts_under_one_root_in_one_batch_make_one_execution(world: World) -> None:
     [one] = serving(world)
     entries = [start(world, f"x{n}") for n in range(5)]
-    one.turn()
+    one.run_once()
 
     assert executions(world) == ["x0"]
     assert {answer["execution_id"] for answer in answers(world, *entries)} == {"x0"}
@@ -227,9 +228,9 @@ def test_two_coordinators_with_a_start_each_make_one_execution(world: World) -> 
     entries = [start(world, "x0"), start(world, "x1")]
     first, second = taken(world)
 
-    decided = [one._begun([first]), two._begun([second])]  # both before either has committed
+    decided = [one._starts.build_all([first]), two._starts.build_all([second])]  # before either commits
     for coordinator, cases in zip((one, two), decided, strict=True):
-        coordinator._settle(cases)
+        coordinator._commit_until_settled(cases)
 
     assert executions(world) == ["x0"]
     assert {answer["execution_id"] for answer in answers(world, *entries)} == {"x0"}
@@ -239,13 +240,13 @@ def test_two_coordinators_with_a_start_each_make_one_execution(world: World) -> 
 def test_a_repeated_start_that_two_coordinators_hold_is_answered_once(world: World) -> None:
     one, two = serving(world, "one", "two")
     start(world, "x0")
-    one.turn()
+    one.run_once()
     again = start(world, "x1")
     deliveries = taken(world)
 
-    [case_of_one], [case_of_two] = one._begun(deliveries[:1]), two._begun(deliveries[:1])
-    one._repeat(case_of_one)
-    two._repeat(case_of_two)
+    for coordinator in (one, two):
+        [repeated] = coordinator._starts.build_all(deliveries[:1])
+        assert coordinator._starts.retry(repeated, Committed.REPEATED) is None
     two.handle(deliveries)
 
     assert world.answer(again)["execution_id"] == "x0"
@@ -257,7 +258,7 @@ def test_a_start_whose_coordinator_died_is_answered_by_another(world: World, whi
     one, two = serving(world, "one", "two", reclaim_after_ms=50)
     entries = [start(world, "x0")]
     if which == "second":
-        one.turn()
+        one.run_once()
         entries.append(start(world, "x1"))
     taken(world, "one")
     world.age_pending(1_000)
@@ -286,7 +287,7 @@ def test_a_reply_that_is_lost_makes_neither_two_executions_nor_two_answers(
             one.handle(deliveries)
         except Unavailable:
             dropped += 1
-            one.begin()
+            one.resume_unfinished()
     world.settle(one)
 
     assert dropped == 1

@@ -49,7 +49,7 @@ def orchestrator(folder: Path, python_path: str, *arguments: str) -> tuple[int, 
 
 
 @pytest.mark.parametrize("kind", ["worker", "rq_worker"])
-def test_a_worker_runs_what_an_installed_package_brings(
+def test_a_worker_runs_the_executors_of_an_installed_package(
     redis_url: str, tmp_path: Path, python_path: str, kind: str
 ) -> None:
     with stack(redis_url, "", tmp_path / "logs", PYTHONPATH=python_path) as processes:
@@ -63,7 +63,7 @@ def test_a_worker_runs_what_an_installed_package_brings(
     assert outcome == {"carried": "Guten Tag Ada,"}
 
 
-def test_the_command_lists_it_with_its_package(tmp_path: Path, python_path: str) -> None:
+def test_the_command_lists_an_installed_executor_with_its_package(tmp_path: Path, python_path: str) -> None:
     code, said = orchestrator(tmp_path, python_path, "executors", "--json")
 
     assert code == 0
@@ -80,17 +80,17 @@ def test_the_command_lists_it_with_its_package(tmp_path: Path, python_path: str)
     assert listed["deliver_letter"]["takes"] == ["context", "heartbeat"]
 
 
-def test_a_document_is_checked_against_it(tmp_path: Path, python_path: str) -> None:
+def test_a_document_is_checked_against_an_installed_executor(tmp_path: Path, python_path: str) -> None:
     (tmp_path / "letter.yaml").write_text(json.dumps(LETTER))
     (tmp_path / "wrong.yaml").write_text(json.dumps(LETTER).replace('"de"', '"fr"'))
 
     assert orchestrator(tmp_path, python_path, "validate", "letter.yaml", "--check-executors")[0] == 0
     code, said = orchestrator(tmp_path, python_path, "validate", "wrong.yaml", "--check-executors")
     assert code == 2
-    assert "steps[0].input.language: the executor 'write_letter' wants 'en' or 'de' here, not 'fr'" in said
+    assert "steps[0].input.language: the executor 'write_letter' expects 'en' or 'de' here, not 'fr'" in said
 
 
-def test_without_the_package_the_same_document_is_refused(tmp_path: Path) -> None:
+def test_without_the_package_the_same_document_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "letter.yaml").write_text(json.dumps(LETTER))
 
     code, said = orchestrator(tmp_path, str(ROOT), "validate", "letter.yaml", "--check-executors")

@@ -1,4 +1,4 @@
-"""What executors say, on Redis: there while they run and when they are killed, gone with their execution."""
+"""The step log on Redis: readable while a step runs and after a kill, deleted with its execution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from integration.test_harness import dispatched, harness, published
 from integration.test_views import command, lines_until, orchestrator
 from integration.world import Json, Proxy, World, calls, durable_world, in_thread, wait_until
 from orchestrator.application.records.step_log import LINES_OMITTED, MAX_LINES_PER_RUN, LogLine
-from orchestrator.cli.commands.history import describe_entry
+from orchestrator.cli.output.history_lines import describe_entry
 from orchestrator.client import Client
 from orchestrator.invocation.exceptions import NON_RETRYABLE_VARIABLE
 from orchestrator.redis_rq.connection import Client as RedisClient
@@ -33,18 +33,18 @@ NEVER_S = 1_000.0
 
 
 def said(world: World, execution_id: str) -> list[str]:
-    return [line.text for line in world.store.lines(execution_id)]
+    return [line.text for line in world.store.log_lines(execution_id)]
 
 
 def run(world: World, payload: Json, executor: Any, **options: Any) -> bool:
     return harness(world, executor, **options).run(payload)
 
 
-# ---- written
+# ---- writing
 
 
-def test_what_is_said_comes_with_the_result(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
+def test_log_lines_are_sent_with_the_result(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "FLUSH_EVERY_S", NEVER_S)
     payload = dispatched(world)
 
     def executor(inputs: Json, log: Any, heartbeat: Any) -> Json:
@@ -58,15 +58,13 @@ def test_what_is_said_comes_with_the_result(world: World, monkeypatch: pytest.Mo
     assert run(world, payload, executor) is True
 
     assert said(world, payload["execution"]) == ["one", "0.5: two", "three", "four"]
-    [line] = world.store.lines(payload["execution"])[:1]
+    [line] = world.store.log_lines(payload["execution"])[:1]
     assert line == LogLine("a", 0, 1, line.at, "one")
     assert len(published(world)) == 1
 
 
-def test_the_time_of_a_line_is_that_of_redis_when_it_was_said(
-    real_world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
+def test_the_time_of_a_log_line_is_that_of_redis(real_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "FLUSH_EVERY_S", NEVER_S)
     payload = dispatched(real_world)
     pause = threading.Event()
 
@@ -78,7 +76,7 @@ def test_the_time_of_a_line_is_that_of_redis_when_it_was_said(
     run(real_world, payload, executor)
 
     history = real_world.history(payload["execution"])
-    early, late = real_world.store.lines(payload["execution"])
+    early, late = real_world.store.log_lines(payload["execution"])
     [(entry_id, _)] = real_world.events()
     assert history[0]["at"] <= early.at < late.at
     result_ms = int(entry_id.partition("-")[0])
@@ -86,7 +84,7 @@ def test_the_time_of_a_line_is_that_of_redis_when_it_was_said(
     assert int(first[0].partition("-")[0]) <= int(last[0].partition("-")[0]) <= result_ms
 
 
-def test_what_is_said_is_there_while_the_run_goes_on(world: World) -> None:
+def test_log_lines_can_be_read_while_the_step_runs(world: World) -> None:
     payload = dispatched(world)
 
     def executor(inputs: Json, log: Any) -> None:
@@ -100,8 +98,8 @@ def test_what_is_said_is_there_while_the_run_goes_on(world: World) -> None:
     assert said(world, payload["execution"]) == ["one", "two"]
 
 
-def test_many_lines_do_not_wait_for_their_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
+def test_many_log_lines_are_written_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "FLUSH_EVERY_S", NEVER_S)
     payload = dispatched(world)
 
     def executor(inputs: Json, log: Any) -> None:
@@ -114,7 +112,7 @@ def test_many_lines_do_not_wait_for_their_time(world: World, monkeypatch: pytest
     assert said(world, payload["execution"]) == [str(n) for n in range(writing.FLUSH_AT_LINES)]
 
 
-def test_a_run_that_says_too_much_is_cut_short(world: World) -> None:
+def test_the_log_lines_of_a_run_are_limited(world: World) -> None:
     payload = dispatched(world)
 
     def executor(inputs: Json, log: Any) -> None:
@@ -126,7 +124,7 @@ def test_a_run_that_says_too_much_is_cut_short(world: World) -> None:
     assert said(world, payload["execution"]) == [*map(str, range(MAX_LINES_PER_RUN)), LINES_OMITTED]
 
 
-def test_lines_cost_no_round_trip_of_their_own_and_silence_costs_nothing(real_world: World) -> None:
+def test_log_lines_cost_no_extra_round_trip(real_world: World) -> None:
     def costs(executor: Any) -> dict[str, int]:
         payload = dispatched(real_world)
         real_world.client.config_resetstat()
@@ -140,7 +138,7 @@ def test_lines_cost_no_round_trip_of_their_own_and_silence_costs_nothing(real_wo
     assert {name: count for name, count in extra.items() if count} == {"eval": 1, "pttl": 1, "xadd": 1}
 
 
-def test_what_a_thread_says_after_its_executor_has_returned_is_not_kept(world: World) -> None:
+def test_a_line_logged_after_the_executor_has_returned_is_dropped(world: World) -> None:
     payload = dispatched(world)
     kept: list[Any] = []
 
@@ -154,11 +152,9 @@ def test_what_a_thread_says_after_its_executor_has_returned_is_not_kept(world: W
     assert said(world, payload["execution"]) == ["in time"]
 
 
-def test_a_run_that_nobody_waits_for_any_more_is_heard_all_the_same(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
-    monkeypatch.setattr("orchestrator.worker.lease.FIRST_BEAT_S", 0.01)
+def test_the_log_lines_of_a_superseded_run_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "FLUSH_EVERY_S", NEVER_S)
+    monkeypatch.setattr("orchestrator.worker.lease.FIRST_RENEWAL_S", 0.01)
     payload = dispatched(world)
 
     def executor(inputs: Json, log: Any, cancelled: Any) -> None:
@@ -172,7 +168,7 @@ def test_a_run_that_nobody_waits_for_any_more_is_heard_all_the_same(
     assert published(world) == []
 
 
-def test_a_secret_is_hidden_in_what_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_in_a_log_line_is_redacted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "hunter2")
     monkeypatch.setenv("ORCHESTRATOR_ENV_VARIABLES", "SHOP_TOKEN")
     sources = {
@@ -192,29 +188,27 @@ def test_a_secret_is_hidden_in_what_is_said(world: World, monkeypatch: pytest.Mo
     assert "hunter2" not in logged + noted
 
 
-# ---- failing
+# ---- failures
 
 
-def test_a_place_for_lines_that_is_taken_fails_no_step(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_lines_that_cannot_be_stored_fail_no_step(world: World, caplog: pytest.LogCaptureFixture) -> None:
     for at_end in (True, False):
         payload = dispatched(world)
-        world.client.set(world.keys.lines(payload["execution"]), "somebody else's")
+        world.client.set(world.keys.step_log(payload["execution"]), "not a stream")
 
         def executor(inputs: Json, log: Any, at_end: bool = at_end) -> None:
             caplog.clear()
             log("hello")
             if not at_end:
-                wait_until(lambda: "cannot be kept" in caplog.text)
+                wait_until(lambda: "cannot be stored" in caplog.text)
 
         assert run(world, payload, executor) is True
-        assert "what step a says cannot be kept: " in caplog.text
+        assert "log lines of step a cannot be stored: " in caplog.text
 
     assert len(published(world)) == 2
 
 
-def test_lines_wait_while_redis_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_wait_while_redis_is_unavailable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with durable_world(tmp_path) as (world, server):
         payload = dispatched(world)
@@ -237,11 +231,11 @@ def test_lines_wait_while_redis_is_away(tmp_path: Path, caplog: pytest.LogCaptur
         assert len(published(world)) == 1
 
 
-def test_a_result_whose_answer_was_lost_is_sent_again_with_its_lines(
+def test_a_result_whose_reply_was_lost_is_sent_again_with_its_log_lines(
     real_world: World, proxy: Proxy, proxied: RedisClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once too often is better than never."""
-    monkeypatch.setattr(writing, "EVERY_S", NEVER_S)
+    """A line that is stored twice is better than a lost one."""
+    monkeypatch.setattr(writing, "FLUSH_EVERY_S", NEVER_S)
     payload = dispatched(real_world)
 
     def executor(inputs: Json, log: Any) -> None:
@@ -251,11 +245,11 @@ def test_a_result_whose_answer_was_lost_is_sent_again_with_its_lines(
     run(real_world, payload, executor, client=proxied)
 
     assert set(said(real_world, payload["execution"])) == {"hello"}
-    real_world.coordinator().turn()
+    real_world.coordinator().run_once()
     assert real_world.status(payload["execution"]) == "complete"
 
 
-# ---- kept
+# ---- retention
 
 
 def speak(inputs: Json, log: Any) -> Json:
@@ -263,7 +257,7 @@ def speak(inputs: Json, log: Any) -> Json:
     return {}
 
 
-def test_who_speaks_after_the_end_is_heard_until_the_execution_is_dropped(world: World) -> None:
+def test_lines_logged_after_the_end_are_kept_until_the_execution_is_dropped(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, ONE, execution_id="x")
     world.settle(one)
@@ -271,65 +265,65 @@ def test_who_speaks_after_the_end_is_heard_until_the_execution_is_dropped(world:
 
     world.store.add_log_lines(weid, [late])
     assert said(world, weid) == ["late"]
-    world.client.delete(world.keys.workflow(weid), world.keys.lines(weid))
+    world.client.delete(world.keys.workflow(weid), world.keys.step_log(weid))
     world.store.add_log_lines(weid, [late])
 
-    assert not world.client.exists(world.keys.lines(weid))
+    assert not world.client.exists(world.keys.step_log(weid))
 
 
-def test_lines_go_with_their_execution_after_its_retention(world: World) -> None:
+def test_log_lines_expire_with_their_execution(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, ONE)
     world.settle(one, executors={"a": speak})
-    assert world.client.exists(world.keys.lines(weid))
+    assert world.client.exists(world.keys.step_log(weid))
 
     for member in world.client.zrange(world.keys.ended, 0, -1):
         world.client.zadd(world.keys.ended, {str(member): 1})
-    one.turn()
+    one.run_once()
 
-    assert not world.client.exists(world.keys.workflow(weid), world.keys.lines(weid))
+    assert not world.client.exists(world.keys.workflow(weid), world.keys.step_log(weid))
 
 
-def test_verify_finds_lines_that_would_go_before_their_execution_has_ended(world: World) -> None:
+def test_verify_finds_log_lines_that_expire_before_their_execution_has_ended(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, document(step("a"), step("b", after="a")))
     inspector = Verifier(world.client, world.keys, world.retention_s)
     assert world.work({"a": speak})
-    one.turn()
+    one.run_once()
     assert inspector.verify_all().found == []
 
-    world.client.expire(world.keys.lines(weid), 60)
+    world.client.expire(world.keys.step_log(weid), 60)
 
     [found] = inspector.verify_all().found
-    assert (found.finding.code, found.finding.where) == ("term", world.keys.lines(weid))
+    assert (found.finding.code, found.finding.where) == ("term", world.keys.step_log(weid))
 
 
-def test_what_somebody_else_has_put_among_the_lines_is_not_there(world: World) -> None:
+def test_malformed_entries_among_the_log_lines_are_ignored(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, ONE)
     line = {"step": "a", "run_id": "0", "attempt": "1", "at": "2026-01-01T00:00:00.000Z", "text": "hello"}
 
-    world.client.xadd(world.keys.lines(weid), {"other": "fields"})
+    world.client.xadd(world.keys.step_log(weid), {"other": "fields"})
     for field, value in {"run_id": "x", "at": "yesterday"}.items():
-        world.client.xadd(world.keys.lines(weid), {**line, field: value})  # type: ignore[dict-item]
-    world.client.xadd(world.keys.lines(weid), line)  # type: ignore[arg-type]
+        world.client.xadd(world.keys.step_log(weid), {**line, field: value})  # type: ignore[dict-item]
+    world.client.xadd(world.keys.step_log(weid), line)  # type: ignore[arg-type]
 
     assert said(world, weid) == ["hello"]
 
 
-def test_the_client_reads_the_lines_of_an_execution_or_of_a_step(world: World) -> None:
+def test_the_client_reads_the_log_lines_of_an_execution_or_of_a_step(world: World) -> None:
     one = world.coordinator()
     spec = document(step("a", map={"over": [1, 2]}), step("b", after="a"))
     world.begin(one, spec, execution_id="x")
     world.settle(one, executors={"a": speak, "b": speak})
     client = Client(world.client)
 
-    assert sorted(line.step for line in client.lines("x")) == ["a#0", "a#1", "b"]
-    assert sorted(line.step for line in client.lines("x", "a")) == ["a#0", "a#1"]
-    assert [line.text for line in client.lines("x", "a#1")] == ["hello"]
+    assert sorted(line.step for line in client.step_log("x")) == ["a#0", "a#1", "b"]
+    assert sorted(line.step for line in client.step_log("x", "a")) == ["a#0", "a#1"]
+    assert [line.text for line in client.step_log("x", "a#1")] == ["hello"]
 
 
-# ---- shown
+# ---- output
 
 
 EVIL = "\x1b[2Jall is well\r\x9b31m\u202e"
@@ -341,7 +335,7 @@ def evil(inputs: Json, log: Any) -> Json:
     raise ValueError("no")
 
 
-def test_show_and_history_repeat_what_was_said_and_no_terminal_obeys_it(real_world: World) -> None:
+def test_show_and_history_show_log_lines_with_control_characters_escaped(real_world: World) -> None:
     one = real_world.coordinator()
     real_world.begin(one, ONE, execution_id="x")
     real_world.settle(one, executors={"a": evil})
@@ -353,9 +347,9 @@ def test_show_and_history_repeat_what_was_said_and_no_terminal_obeys_it(real_wor
     for output in (shown.output, step_shown.output, told.output):
         assert HARMLESS in output
         assert "\x1b" not in output
-    assert "a says:\n" in shown.output
-    assert "\nsays:\n" in step_shown.output
-    assert told.output.index("dispatched") < told.output.index("says: ") < told.output.index(" failed: ")
+    assert "log of a:\n" in shown.output
+    assert "\nlog:\n" in step_shown.output
+    assert told.output.index("dispatched") < told.output.index("log: ") < told.output.index(" failed: ")
 
 
 def test_history_can_leave_them_out_and_json_has_them(real_world: World) -> None:
@@ -375,7 +369,7 @@ def test_history_can_leave_them_out_and_json_has_them(real_world: World) -> None
     assert shown["lines"] == of_step["lines"] == [line]
 
 
-def test_watch_and_a_history_that_is_followed_tell_it_while_it_is_said(real_world: World) -> None:
+def test_watch_and_a_followed_history_show_log_lines_as_they_come(real_world: World) -> None:
     one = real_world.coordinator()
     weid = real_world.begin(one, ONE, execution_id="x")
     line = LogLine("a", 0, 1, "2026-01-01T00:00:00.000Z", "so far so good")
@@ -385,7 +379,7 @@ def test_watch_and_a_history_that_is_followed_tell_it_while_it_is_said(real_worl
             lines_until(process, "is in progress")
             line = replace(line, text=f"{line.text}, {arguments[0]}")
             real_world.store.add_log_lines(weid, [line])
-            assert lines_until(process, f"says: {line.text}")
+            assert lines_until(process, f"log: {line.text}")
             process.kill()
             process.communicate()
 
@@ -402,7 +396,7 @@ WORKERS: dict[str, Callable[[Stack], Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", WORKERS)
-def test_what_was_said_before_a_kill_is_there(worker: str, redis_url: str, tmp_path: Path) -> None:
+def test_log_lines_from_before_a_kill_are_kept(worker: str, redis_url: str, tmp_path: Path) -> None:
     redis = connect(redis_url)
     client, pid_file, go = Client(redis), tmp_path / "pid", tmp_path / "go"
     given = {"pid_file": str(pid_file), "go": str(go), "mood": "good"}
@@ -410,24 +404,24 @@ def test_what_was_said_before_a_kill_is_there(worker: str, redis_url: str, tmp_p
         processes.coordinator()
         WORKERS[worker](processes)
         client.start({"steps": [{"op": "speaks", "input": given}]}, execution_id="x")
-        wait_for(lambda: len(client.lines("x")) == 2, what=processes.log())
+        wait_for(lambda: len(client.step_log("x")) == 2, what=processes.log())
         assert client.status("x") == "in_progress"
 
         processes.kill_pid(int(pid_file.read_text()))
-        wait_for(lambda: len(client.lines("x")) == 4, what="another run of it")
+        wait_for(lambda: len(client.step_log("x")) == 4, what="another run of it")
         go.touch()
         client.wait("x", 30)
 
     texts = ["begins, in good mood", "0.5: half of it"]
-    runs = {(line.run_id, line.attempt) for line in client.lines("x")}
-    assert [line.text for line in client.lines("x")] == [*texts, *texts, "ends"]
+    runs = {(line.run_id, line.attempt) for line in client.step_log("x")}
+    assert [line.text for line in client.step_log("x")] == [*texts, *texts, "ends"]
     assert len(runs) == 2
     redis.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", WORKERS)
-def test_what_was_said_before_a_timeout_is_there(worker: str, redis_url: str, tmp_path: Path) -> None:
+def test_log_lines_from_before_a_timeout_are_kept(worker: str, redis_url: str, tmp_path: Path) -> None:
     redis = connect(redis_url)
     client = Client(redis)
     given = {"pid_file": str(tmp_path / "pid"), "go": str(tmp_path / "go"), "mood": "bad"}
@@ -439,15 +433,13 @@ def test_what_was_said_before_a_timeout_is_there(worker: str, redis_url: str, tm
         (tmp_path / "go").touch()
 
         assert (client.record("x").error or {})["kind"] == "timeout"
-        assert [line.text for line in client.lines("x")][:2] == ["begins, in bad mood", "0.5: half of it"]
+        assert [line.text for line in client.step_log("x")][:2] == ["begins, in bad mood", "0.5: half of it"]
     redis.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", WORKERS)
-def test_a_worker_that_names_a_type_has_its_failures_tried_once(
-    worker: str, redis_url: str, tmp_path: Path
-) -> None:
+def test_a_type_that_the_worker_lists_is_not_retried(worker: str, redis_url: str, tmp_path: Path) -> None:
     redis = connect(redis_url)
     client = Client(redis)
     with stack(
@@ -464,7 +456,7 @@ def test_a_worker_that_names_a_type_has_its_failures_tried_once(
     redis.close()
 
 
-def test_the_document_decides_upon_what_a_worker_tells_of_the_types(world: World) -> None:
+def test_the_document_decides_by_the_types_that_the_worker_reports(world: World) -> None:
     one = world.coordinator()
 
     def executor(inputs: Json) -> None:

@@ -39,7 +39,7 @@ def ids(page: Page) -> list[str]:
     return [one.execution_id for one in page.executions]
 
 
-def told(one: Summary) -> tuple[Any, ...]:
+def summary_fields(one: Summary) -> tuple[Any, ...]:
     assert (one.ended_at is not None) == (one.status in FINAL_WORKFLOW_STATUSES)
     return one.status.value, ms_of(one.created_at), one.name, one.group, one.labels, one.parent
 
@@ -64,7 +64,7 @@ def pages(world: World, wanted: ExecutionFilter, limit: int) -> list[list[str]]:
 
 
 class Moving:
-    """Executions that are committed as a coordinator commits them, and an oracle that knows them all."""
+    """Executions committed as a coordinator commits them, and an oracle that lists them all."""
 
     def __init__(self, world: World, rng: random.Random) -> None:
         self.world, self.rng = world, rng
@@ -96,7 +96,7 @@ class Moving:
         )
 
     def move(self) -> None:
-        """Something happens to one of them: it goes into another status, or is deleted."""
+        """Change one of them: it gets another status, or is deleted."""
         execution_id = self.rng.choice(list(self.known))
         record, known = self.records[execution_id], self.known[execution_id]
         action: Control = self.rng.choice(_POSSIBLE[known.status])
@@ -142,7 +142,7 @@ def test_what_matches_all_the_time_is_listed_once_and_the_newest_first(
             matching = {known.id: known for known in moving.known.values() if known.matches(wanted)}
             page = listing(world).page(wanted, limit, cursor)
             for one in page.executions:
-                assert told(one) == matching[one.workflow_execution_id].told
+                assert summary_fields(one) == matching[one.workflow_execution_id].told
                 found.append(one.workflow_execution_id)
             places = [matching[one.workflow_execution_id].place for one in page.executions]
             assert places == sorted(places, reverse=True)
@@ -158,11 +158,11 @@ def test_what_matches_all_the_time_is_listed_once_and_the_newest_first(
         assert always <= set(found)
 
 
-# ---- while it is looked
+# ---- changes during a listing
 
 
 class Dripping(UnixDomainSocketConnection):
-    """A slow line: what is sent arrives in small pieces, and others have their turn in between."""
+    """A slow connection: pipelines are sent in small pieces, and other clients write in between."""
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         whole = b"".join(command)
@@ -172,10 +172,10 @@ class Dripping(UnixDomainSocketConnection):
 
 
 @pytest.mark.parametrize("leads", ["the status", "the name"])
-def test_one_that_moves_between_two_indexes_is_not_overlooked(
+def test_an_execution_that_changes_its_status_during_a_listing_is_not_missed(
     real_world: World, redis_server: RedisServer, leads: str
 ) -> None:
-    """It moves to a status that is read before the one it comes from."""
+    """Its new status is read before its old one."""
     world, keys = real_world, real_world.keys
     one = Known("x", START_MS, status="paused", name="order")
     seed(world.client, keys, [one])
@@ -213,7 +213,7 @@ def test_one_that_moves_between_two_indexes_is_not_overlooked(
 
 @pytest.mark.parametrize("limit", [1, 7, 50])
 def test_any_number_of_executions_may_have_begun_at_the_same_time(world: World, limit: int) -> None:
-    """Whoever names the ids of stream entries can let them all begin at once."""
+    """A producer that chooses the ids of stream entries can start them all at the same time."""
     same = [Known(f"x{n:03}", START_MS, 0, "failed" if n % 3 else "complete") for n in range(100)]
     around = [Known("first", START_MS - 1), Known("last", START_MS + 1)]
     seed(world.client, world.keys, [*same, *around])
@@ -250,15 +250,15 @@ def test_a_cursor_does_not_lead_out_of_the_times(world: World) -> None:
 @pytest.mark.parametrize(
     "cursor", ["", "~", "5", "5~", "~x", "a~x", "nan~x", "inf~x", "-inf~x", "1e999~x", "(5~x", "\0"]
 )
-def test_what_is_no_cursor_is_refused(world: World, cursor: str) -> None:
+def test_an_invalid_cursor_is_rejected(world: World, cursor: str) -> None:
     seed(world.client, world.keys, [Known("x", START_MS)])
 
-    with pytest.raises(InvalidCursor, match="is no cursor: give the one that the page before came with"):
+    with pytest.raises(InvalidCursor, match="is not a cursor: use the one that the previous page returned"):
         listing(world).page(ExecutionFilter(), 10, cursor)
 
 
-def test_a_page_of_nothing_is_refused(world: World) -> None:
-    with pytest.raises(ValueError, match="at least one execution, not 0"):
+def test_a_limit_of_zero_is_rejected(world: World) -> None:
+    with pytest.raises(ValueError, match="must be at least 1, not 0"):
         Client(world.client, world.keys).list(limit=0)
 
 
@@ -278,10 +278,10 @@ def test_a_cursor_leads_on_when_the_execution_it_names_is_gone(world: World) -> 
     assert ids(listing(world).page(ExecutionFilter(), 2, cursor)) == ["x1", "x0"]
 
 
-# ---- what is not there any more, and what is broken
+# ---- missing and broken records
 
 
-def test_what_has_expired_is_passed_over(world: World) -> None:
+def test_expired_executions_are_left_out(world: World) -> None:
     seed(world.client, world.keys, [Known(f"x{n:03}", START_MS + n) for n in range(200)])
     for n in range(10, 190):
         world.client.delete(world.keys.workflow(f"w1#x{n:03}"))
@@ -291,7 +291,7 @@ def test_what_has_expired_is_passed_over(world: World) -> None:
     ]
 
 
-def test_a_page_ends_before_it_is_full_rather_than_look_for_ever(world: World) -> None:
+def test_a_page_ends_early_if_too_many_executions_do_not_match(world: World) -> None:
     most = SCAN_BATCH_SIZE * MAX_SCANS
     others = [Known(f"n{n}", START_MS + n, name="order") for n in range(1, most + 100)]
     wanted = [Known("w", START_MS, group="march", name="order")]
@@ -321,7 +321,7 @@ def test_a_record_that_cannot_be_read_does_not_hide_the_others(world: World, how
         assert all_of(world, wanted, 2) == ["x2", "x0"]
 
 
-def test_what_an_index_forgot_to_forget_is_not_believed(world: World) -> None:
+def test_a_stale_index_entry_is_ignored(world: World) -> None:
     seed(world.client, world.keys, [Known("x", START_MS, name="order", labels={"k": "new"})])
     for index in (world.keys.index_of_label("k", "old"), world.keys.index("failed")):
         world.client.zadd(index, {"w1#x": START_MS})
@@ -331,7 +331,7 @@ def test_what_an_index_forgot_to_forget_is_not_believed(world: World) -> None:
     assert pages(world, ExecutionFilter(labels={"k": "new"}), 5) == [["x"]]
 
 
-# ---- what it costs
+# ---- cost
 
 
 FILTERS = {
@@ -378,32 +378,32 @@ def test_a_page_costs_the_same_of_a_hundred_and_of_a_hundred_thousand(real_world
         assert sum(few.values()) <= 21 + 8 + 12, (name, few)
 
 
-def test_nothing_is_read_of_a_record_but_what_is_shown(real_world: World) -> None:
+def test_only_the_fields_that_are_shown_are_read(real_world: World) -> None:
     world = real_world
     secret = {"id": "x", "inputs": json.dumps({"password": "hidden"})}
     seed(world.client, world.keys, [Known("x", START_MS, name="order")], payload=secret["inputs"])
-    words: list[str] = []
+    commands: list[str] = []
     with world.connect().monitor() as monitor:  # type: ignore[no-untyped-call]
         listing(world).page(ExecutionFilter(name="order"))
         world.client.ping()
-        for said in monitor.listen():
-            if said["command"] == "PING":
+        for entry in monitor.listen():
+            if entry["command"] == "PING":
                 break
-            words.append(said["command"])
+            commands.append(entry["command"])
 
-    reading = [one.split() for one in words if "workflow:" in one]
+    reading = [one.split() for one in commands if "workflow:" in one]
     shown = ["status", "name", "group", "labels", "created_at", "ended_at", "parent"]
     assert reading == [["HMGET", "orchestrator:workflow:w1#x", *shown]]
 
 
-# ---- what is left after the retention
+# ---- after the retention
 
 
 LISTED = document(step("a"), name="order")
 
 
 def ended(world: World, execution_id: str) -> str:
-    """An execution in an index of every kind, that has ended."""
+    """An execution that has ended and is in an index of every kind."""
     one = world.coordinator(trim_every_s=1e9)
     labels = json.dumps({"customer": "acme|#~ü", "kind": "big"})
     weid = world.begin(one, LISTED, execution_id=execution_id, group="march", labels=labels)
@@ -455,11 +455,11 @@ def _members(world: World) -> list[str]:
     return [str(member) for member in world.client.zrange(world.keys.ended, 0, -1)]
 
 
-def test_one_that_was_opened_again_is_not_trimmed(world: World) -> None:
+def test_an_execution_that_was_retried_is_not_trimmed(world: World) -> None:
     one = world.coordinator(trim_every_s=1e9)
     weid = ended(world, "x")
     Client(world.client, world.keys)._controls.send(ControlEvent(weid, "rerun", "a"))
-    one.turn()
+    one.run_once()
     assert (_members(world), world.status(weid)) == ([], "in_progress")
 
     world.log().trim()
@@ -468,8 +468,8 @@ def test_one_that_was_opened_again_is_not_trimmed(world: World) -> None:
     assert len(listed_in(world)) == 5
 
 
-def test_what_has_taken_the_place_of_one_that_was_lost_is_not_trimmed_with_it(world: World) -> None:
-    """Its record expired while no coordinator was there, and somebody started another under its ids."""
+def test_a_new_execution_with_the_id_of_an_expired_one_is_not_trimmed(world: World) -> None:
+    """The record expired while no coordinator was running, and another execution was started with its ids."""
     weid = ended(world, "x")
     outlive(world)
     world.client.delete(world.keys.workflow(weid), world.keys.history(weid), world.keys.execution("x"))
@@ -496,7 +496,7 @@ def test_an_id_that_another_workflow_has_taken_meanwhile_stays_taken(world: Worl
     assert listed_in(world) == {"status:in_progress": {other: pytest.approx(world.now_ms(), abs=60_000)}}
 
 
-def test_a_member_that_nobody_understands_goes_and_harms_nothing(world: World) -> None:
+def test_an_unreadable_index_member_is_removed(world: World) -> None:
     for member in ("nonsense", "w1#x|{", "w1#x|5", "w1#x|[{}]", "|[]"):
         world.client.zadd(world.keys.ended, {member: 1})
 

@@ -97,7 +97,7 @@ class System:
         return self.processes.worker("default", *kind.split()[2:])
 
     def family(self, **keys: Any) -> Json:
-        """A document with a step whose program makes two daemons and never ends."""
+        """A document with a step whose program starts two daemons and never ends."""
         paths = [str(self.folder / name) for name in ("one", "two")]
         step = {"id": "family", "fn": "process", "input": {"command": [sys.executable, "-c", FAMILY, *paths]}}
         return {"steps": [{**step, "retry": 0, **keys}]}
@@ -187,12 +187,12 @@ def test_nothing_of_a_program_outlives_the_work_horse_that_is_killed(worker: str
     assert system.processes.kill_horse(process)
 
     wait_until(lambda: all_gone(pids), what="the family to be gone")
-    again = system.pids()  # the step was lost, and is run again
+    again = system.pids()  # the step was lost, and runs again
     system.client.cancel("x")
     wait_until(lambda: all_gone(again), what="the second family to be gone")
 
 
-def test_a_refusal_names_the_variable_and_is_kept_with_the_step(system: System) -> None:
+def test_a_rejection_names_the_variable_and_is_stored_with_the_step(system: System) -> None:
     system.worker("orchestrator worker")
     step = {"id": "a", "fn": "process", "input": {"command": ["rm", "-rf", "x"]}, "retry": 0}
     system.client.start({"steps": [step]}, execution_id="x")
@@ -200,5 +200,5 @@ def test_a_refusal_names_the_variable_and_is_kept_with_the_step(system: System) 
     ended = system.client.wait("x", 60)
 
     assert isinstance(ended, Failed)
-    assert "may not run rm: name it in ORCHESTRATOR_PROCESS_COMMANDS" in ended.error["message"]
+    assert "may not run rm: add it to ORCHESTRATOR_PROCESS_COMMANDS" in ended.error["message"]
     assert ended.error["type"] == "Refused"

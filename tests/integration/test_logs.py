@@ -56,15 +56,15 @@ def test_a_step_can_be_followed_through_the_log_of_coordinator_and_worker(
     with stack(redis_url, "step_functions", tmp_path, ORCHESTRATOR_LOG_FORMAT="json") as world:
         world.coordinator(*DEBUG)
         world.worker(*DEBUG)
-        started = client.start(TALK, INPUTS, answer_within_s=60)
+        started = client.start(TALK, INPUTS, reply_timeout_s=60)
         client.wait(started.execution_id, 60)
         died = client.start(DIE, {"ledger": str(tmp_path / "ledger")})
         client.wait(died.execution_id, 60)
         refused = client.send_start("unknown", {"word": "SECRET-INPUT"}, "asked-for-1")
-        client.answer(refused)
+        client.wait_for_reply(refused)
         typed = {"inputs": {"pin": {"type": "string"}}, "steps": [{"op": "nothing"}]}
         wrong = {"spec": json.dumps(typed), "inputs": '{"pin": 31415926}'}
-        client.answer(str(connect(redis_url).xadd(Keys().starts, wrong)))  # type: ignore[arg-type]
+        client.wait_for_reply(str(connect(redis_url).xadd(Keys().starts, wrong)))  # type: ignore[arg-type]
         world.end()
         lines, text = lines_of(world), world.log()
 
@@ -114,7 +114,7 @@ def test_text_has_the_same_fields_behind_its_messages(redis_url: str, tmp_path: 
     with stack(redis_url, "step_functions", tmp_path) as world:
         world.coordinator("--log-level", "info")
         world.worker()
-        started = client.start(TALK, INPUTS, answer_within_s=60)
+        started = client.start(TALK, INPUTS, reply_timeout_s=60)
         client.wait(started.execution_id, 60)
         world.end()
         text = world.log()
@@ -141,7 +141,7 @@ def test_a_stock_worker_logs_as_rq_does(redis_url: str, tmp_path: Path) -> None:
     with stack(redis_url, "step_functions", tmp_path, **environment) as world:
         world.coordinator("--log-format", "text")
         world.rq_worker()
-        started = client.start(TALK, INPUTS, answer_within_s=60)
+        started = client.start(TALK, INPUTS, reply_timeout_s=60)
         client.wait(started.execution_id, 60)
         world.end()
         text = world.log()

@@ -72,7 +72,7 @@ def test_items_are_fields_of_the_record_that_an_operator_can_read(world: World) 
     assert (counts["count"], counts["next"], counts["out"], counts["most"]) == (3, 2, 2, 2)
 
     world.work(most=1)
-    one.turn()
+    one.run_once()
     assert fields(world, weid)["item:m:0"]["output"] == {"v": "a"}
 
 
@@ -105,7 +105,7 @@ def test_no_more_jobs_are_out_than_max_parallel_allows(real_world: World) -> Non
         most = max(most, len(world.waiting()))
         assert len(world.leases()) <= 50
         world.work()
-        one.turn()
+        one.run_once()
 
     assert most == 50
     assert most_in_flight(world.history(weid), "m") == 50
@@ -134,11 +134,11 @@ def test_an_item_that_was_lost_is_dispatched_again(world: World) -> None:
     lost = world.pop()
     assert lost is not None
     for _ in range(3):
-        one.turn()
+        one.run_once()
         world.age_leases(world.grace_ms)
 
     serve(world, one, until=lambda: raised(world, "lost"), works=False)
-    one.turn()
+    one.run_once()
 
     assert raised(world, "lost") == [("lost", lost["step"])]
     again = of_step(world, lost["step"])
@@ -155,9 +155,9 @@ def test_a_result_that_comes_twice_counts_once(world: World) -> None:
     payload = of_step(world, "m#0")
     for _ in range(3):
         answer(world, payload, {"r": 1})
-    one.turn()
+    one.run_once()
     answer(world, payload, {"r": 2})
-    one.turn()
+    one.run_once()
 
     assert world.counter("stale") == 3
     assert fields(world, weid)["item:m:0"]["output"] == {"r": 1}
@@ -169,7 +169,7 @@ def test_a_result_of_an_item_that_never_was_is_dropped(world: World) -> None:
     payload = of_step(world, "m#0")
     for step_id in ("m#7", "m#", "m#x", "a#0", "m"):
         answer(world, {**payload, "step": step_id})
-    one.turn()
+    one.run_once()
 
     assert world.counter("stale") == 5
     assert world.pending() == []
@@ -178,7 +178,7 @@ def test_a_result_of_an_item_that_never_was_is_dropped(world: World) -> None:
 def test_an_item_of_a_step_that_never_was_is_refused(world: World) -> None:
     one, _ = begun(world, map_step("m", [1]))
     answer(world, {**of_step(world, "m#0"), "step": "z#0"})
-    one.turn()
+    one.run_once()
 
     assert "has no step 'z#0'" in world.dead()[0]["reason"]
 
@@ -190,7 +190,7 @@ def test_an_item_that_fails_for_good_fails_the_map_when_the_others_have_ended(wo
         raise ValueError("bad")
 
     world.work({"a": fails}, most=1)
-    one.turn()
+    one.run_once()
     assert (world.status(weid), len(world.waiting())) == ("in_progress", 1)
 
     world.settle(one)
@@ -209,17 +209,17 @@ def test_a_set_drops_the_fields_and_the_jobs_of_all_items(world: World) -> None:
     listed = task("a", input={"n": {"var": ["state.n", 4]}}, skip_output_mapping=True)
     one, weid = begun(world, listed, map_step("m", {"var": "steps.a.output.xs"}, "a"), again)
     world.work({"a": lambda inputs: {"xs": list(range(inputs["n"]))}, "s": _never}, most=1)
-    one.turn()
+    one.run_once()
     old = [of_step(world, f"m#{n}") for n in range(4)]
     answer(world, of_step(world, "s"), {"n": 2})
-    one.turn()
+    one.run_once()
 
     assert fields(world, weid) == {}
     assert not [payload for payload in world.payloads() if payload["token"] in {one["token"] for one in old}]
 
     _drop_answered(world, "s")
     world.work({"a": lambda inputs: {"xs": ["new"] * inputs["n"]}, "s": lambda _: {"n": 2}}, most=1)
-    one.turn()
+    one.run_once()
     assert sorted(fields(world, weid)) == ["item:m:0", "item:m:1"]
     for payload in old:
         answer(world, payload, {"v": "old"})
@@ -251,7 +251,7 @@ def test_a_halt_takes_the_jobs_of_items_from_their_queue(world: World) -> None:
     running = world.pop()
     assert running is not None
     answer(world, of_step(world, "s"), {})
-    one.turn()
+    one.run_once()
 
     assert world.status(weid) == "halted"
     assert [payload["step"] for payload in world.payloads() if payload["step"] != "s"] == []
@@ -259,7 +259,7 @@ def test_a_halt_takes_the_jobs_of_items_from_their_queue(world: World) -> None:
     statuses = [fields(world, weid)[f"item:m:{n}"]["status"] for n in range(5)]
     assert statuses == ["cancelled"] * 3 + ["skipped"] * 2
     answer(world, running, {})
-    one.turn()
+    one.run_once()
     assert world.counter("late") == 1
 
 
@@ -291,7 +291,7 @@ def test_in_any_order_and_with_any_coordinator_every_item_counts_once(world: Wor
             chance.choice(serving)._backend.drop_cached_records()
         if chance.random() < 0.5:
             world.work({"a": fails_often, "b": lambda inputs: {"r": inputs["v"]}}, most=chance.randint(1, 4))
-        chance.choice(serving).turn()
+        chance.choice(serving).run_once()
         assert sum(1 for payload in world.payloads() if payload["step"].startswith("m#")) <= 4
         assert len(world.leases()) <= 7
 
@@ -330,7 +330,7 @@ def _answer_items(world: World, one: Coordinator, count: int) -> None:
         payload = world.pop()
         assert payload is not None
         answer(world, payload, {"r": 1})
-        one.turn()
+        one.run_once()
 
 
 # ---- loops
@@ -369,7 +369,7 @@ def test_a_worker_of_another_kind_may_take_items(world: World) -> None:
 
     for job in runner.take_pending_jobs():
         runner.submit_work_result(weid, job.step_id, {"r": job.inputs["v"]}, job)
-    one.turn()
+    one.run_once()
 
     assert items(world, weid) == [{"r": 1}, {"r": 2}]
 
@@ -378,6 +378,6 @@ def test_the_result_of_an_item_may_be_given_by_its_name_alone(world: World) -> N
     one, weid = begun(world, map_step("m", [1]))
 
     RqRunner(world.client, world.keys).submit_work_result(weid, "m#0", {"r": 1})
-    one.turn()
+    one.run_once()
 
     assert ends(world, weid, "complete")()

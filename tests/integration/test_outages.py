@@ -76,7 +76,7 @@ class System:
             "steps": [{"id": "a", **waits}, {"id": "b", **then}],
             "outputs": {"sum": {"var": "steps.b.output.sum"}},
         }
-        self.client.start(document, execution_id=execution_id, answer_within_s=30)
+        self.client.start(document, execution_id=execution_id, reply_timeout_s=30)
 
     def listeners(self, execution_id: str) -> int:
         """How many wait for the end of an execution."""
@@ -148,7 +148,7 @@ def test_after_an_outage_all_go_on_by_themselves(system: System, outage: str, tm
         running.values(), Complete({"sum": 2})
     ), system.processes.log()[-4000:]
     told = watch.communicate(timeout=30)[1].decode()
-    assert (watch.returncode, told.count("Redis is away")) == (0, outage not in READABLE), told
+    assert (watch.returncode, told.count("Redis is unavailable")) == (0, outage not in READABLE), told
     ended_s = time.monotonic() - began
     for queue in QUEUES:
         system.start(queue, f"{name}-{queue}-next", go)

@@ -120,7 +120,7 @@ def test_what_a_consumer_that_is_gone_has_left_is_kept_through_any_trim(world: W
     assert entries(world, world.keys.starts) == sent
     one = world.coordinator("two")
     world.age_pending(5_000)
-    one.turn()
+    one.run_once()
     assert [world.answer(entry)["ok"] for entry in sent[:2]] == [True, True]
 
 

@@ -51,7 +51,7 @@ def test_fifty_fans_are_paused_and_go_on(redis_url: str, tmp_path: Path) -> None
         world.rq_worker()
         world.worker()
         sent = client.start_many([FAN] * EXECUTIONS, [{}] * EXECUTIONS, NAMES)
-        assert client.answer(sent[-1])["ok"]
+        assert client.wait_for_reply(sent[-1])["ok"]
         wait_until(lambda: sum(moves(client, "complete")["x0"].values()) >= 1, what=world.log())
 
         assert {client.pause(name).status for name in NAMES} == {"paused"}

@@ -12,9 +12,10 @@ import pytest
 from coreworld import document, step
 from integration.world import Json, World, calls, durable_world, in_thread, running, wait_until
 from orchestrator.application.errors import PayloadMissing, StartRejected
-from orchestrator.application.values.payload_refs import PAYLOAD_KEY, is_reference
+from orchestrator.application.values.payload_refs import PAYLOAD_KEY, is_payload_reference
 from orchestrator.client import Client
-from orchestrator.redis_rq.payloads import TTL_S, RedisPayloads
+from orchestrator.redis_rq.payloads import RedisPayloads
+from orchestrator.settings import Settings
 from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
 from processes import stack
@@ -53,7 +54,7 @@ def first_done(world: World, spec: Json = CHAIN, **start: Any) -> tuple[str, Jso
     """An execution whose first step is over, and the job of the second."""
     weid = world.begin(one := world.coordinator(), spec, **start)
     world.work(EXECUTORS, most=1)
-    one.turn()
+    one.run_once()
     [job] = world.payloads()
     return weid, job
 
@@ -72,7 +73,7 @@ def test_a_large_value_is_loaded_for_the_executor_and_nobody_else_carries_it(wor
     weid, job = first_done(world)
 
     reference = job["inputs"]["rows"]
-    assert is_reference(reference)
+    assert is_payload_reference(reference)
     assert job["inputs"]["count"] == 1_000
     assert payload_keys(world) == [world.keys.payload(reference[PAYLOAD_KEY])]
     assert reference["bytes"] == len(json.dumps(ROWS, separators=(",", ":")))
@@ -85,15 +86,15 @@ def test_a_large_value_is_loaded_for_the_executor_and_nobody_else_carries_it(wor
 def test_a_payload_expires_and_every_use_gives_it_a_full_term(world: World) -> None:
     _, job = first_done(world)
     [key] = payload_keys(world)
-    assert TTL_S - 10 <= world.client.ttl(key) <= TTL_S
+    assert Settings().payload_ttl_s - 10 <= world.client.ttl(key) <= Settings().payload_ttl_s
 
     world.client.expire(key, 100)
     ran(world)
-    assert world.client.ttl(key) > TTL_S - 10
+    assert world.client.ttl(key) > Settings().payload_ttl_s - 10
 
     world.client.expire(key, 100)
     RedisPayloads(world.client, world.keys).put(job["inputs"]["rows"][PAYLOAD_KEY], b"[]")
-    assert world.client.ttl(key) > TTL_S - 10
+    assert world.client.ttl(key) > Settings().payload_ttl_s - 10
 
 
 def test_the_term_is_a_setting(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +154,7 @@ def test_a_result_that_comes_twice_has_the_same_reference(world: World) -> None:
     outputs = [fields["output"] for _, fields in world.events() if fields["type"] == "result"]
     assert len(outputs) == 2
     assert outputs[0] == outputs[1]
-    one.turn()
+    one.run_once()
     assert world.counter("stale") == 1
     assert len(payload_keys(world)) == 1
 
@@ -181,7 +182,7 @@ def test_a_result_that_expired_is_an_error_of_the_client_and_not_of_the_record(w
     for ask in (client.result, client.outputs, client.wait):
         with pytest.raises(PayloadMissing, match="is kept by reference"):
             ask(weid)
-    assert is_reference(client.record(weid).outcome["rows"])
+    assert is_payload_reference(client.record(weid).outcome["rows"])
 
 
 def test_a_forged_reference_fails_its_own_step_alone(world: World) -> None:
@@ -209,7 +210,7 @@ def test_a_bad_setting_of_a_worker_fails_the_steps_that_need_it_and_no_others(
     record = ran(world)
     error = record.steps["a"].error
     assert error["kind"] == "exception"
-    assert "its output cannot be kept: ORCHESTRATOR_PAYLOADS must be redis, file:///" in error["message"]
+    assert "its output cannot be stored: ORCHESTRATOR_PAYLOADS must be redis, file:///" in error["message"]
     assert record.steps["b"].status == "complete"
 
 
@@ -244,7 +245,7 @@ def test_a_webhook_is_told_of_a_reference(world: World) -> None:
     world.settle(one, executors={**EXECUTORS, "webhook": lambda inputs: told.append(inputs["body"])})
 
     [body] = told
-    assert is_reference(body["outcome"]["rows"])
+    assert is_payload_reference(body["outcome"]["rows"])
 
 
 def test_small_outputs_cost_no_command_more(real_world: World) -> None:
@@ -285,13 +286,13 @@ def test_a_redis_that_is_full_is_waited_for(real_world: World, caplog: pytest.Lo
 
     try:
         with in_thread(lambda: world.work({**EXECUTORS, "a": filling}, most=1)):
-            wait_until(lambda: "waits for the payload store" in caplog.text)
+            wait_until(lambda: "the payload store is unavailable" in caplog.text)
             watcher.config_set("maxmemory", "0")
     finally:
         watcher.config_set("maxmemory", "0")
-    one.turn()
+    one.run_once()
 
-    assert is_reference(world.record(weid).steps["a"].output["rows"])
+    assert is_payload_reference(world.record(weid).steps["a"].output["rows"])
 
 
 def test_a_redis_that_dies_during_the_put_is_waited_for(tmp_path: Path) -> None:
@@ -305,9 +306,9 @@ def test_a_redis_that_dies_during_the_put_is_waited_for(tmp_path: Path) -> None:
         with in_thread(lambda: world.work({**EXECUTORS, "a": dying}, most=1)):
             wait_until(lambda: not server.is_running)
             server.start()
-        one.turn()
+        one.run_once()
 
-        assert is_reference(world.record(weid).steps["a"].output["rows"])
+        assert is_payload_reference(world.record(weid).steps["a"].output["rows"])
         world.settle(one, executors=EXECUTORS)
         assert client_of(world).result(weid)["rows"] == ROWS
 
@@ -364,9 +365,9 @@ def test_large_inputs_of_a_start_go_by_reference(world: World, by_name: bool) ->
     [other] = client.start_many(["length" if by_name else LENGTH], [{"text": BIG}], ["x2"])
     world.settle(one, executors={"length": length})
 
-    assert client.answer(entry)["ok"]
-    assert client.answer(other)["ok"]
-    assert is_reference(client.record("x1").inputs["text"])
+    assert client.wait_for_reply(entry)["ok"]
+    assert client.wait_for_reply(other)["ok"]
+    assert is_payload_reference(client.record("x1").inputs["text"])
     assert client.result("x1") == client.result("x2") == {"length": 3_000_000, "n": 7}
     assert len(payload_keys(world)) == 1
 
@@ -388,7 +389,7 @@ def test_large_inputs_for_a_name_that_nobody_knows_are_refused_by_the_coordinato
     entry = client.send_start("unheard of", {"text": BIG})
     world.settle(one)
 
-    assert "unheard of" in client.answer(entry)["reason"]
+    assert "unheard of" in client.wait_for_reply(entry)["reason"]
 
 
 def test_inputs_that_are_too_large_altogether_are_refused_with_their_size(
@@ -407,7 +408,7 @@ def test_a_plain_start_is_limited_and_told_its_size_and_what_to_do(world: World)
     one = world.coordinator()
     entry = world.start(LENGTH, {"text": BIG})
 
-    one.turn()
+    one.run_once()
 
     reason = world.answer(entry)["reason"]
     assert "inputs have 3,000,012 characters; at most 1,048,576 are accepted" in reason
@@ -474,7 +475,7 @@ def outcome_on(redis_url: str, tmp_path: Path, kind: str, **environment: str) ->
             world.rq_worker()
         else:
             world.worker(*(("--concurrency", "2") if kind == "crew" else ()))
-        started = client.start(BIG_CHAIN, answer_within_s=60)
+        started = client.start(BIG_CHAIN, reply_timeout_s=60)
         found: Json = client.result(started.execution_id, 60)
         return found
 

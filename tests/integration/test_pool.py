@@ -41,7 +41,7 @@ def workers(system: System) -> int:
 
 
 @pytest.mark.parametrize("options", [(), ("--concurrency", "4")])
-def test_so_many_workers_share_the_work(system: System, options: tuple[str, ...]) -> None:
+def test_the_workers_of_a_pool_share_the_work(system: System, options: tuple[str, ...]) -> None:
     pool = system.processes.worker("default", "--processes", "3", *options)
     wait_until(lambda: workers(system) == 3, what=system.log())
 
@@ -67,9 +67,7 @@ def test_a_worker_that_was_killed_is_replaced(system: System) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--concurrency", "4")])
-def test_a_worker_that_one_of_its_steps_has_told_to_stop_is_replaced(
-    system: System, options: tuple[str, ...]
-) -> None:
+def test_a_worker_stopped_by_one_of_its_steps_is_replaced(system: System, options: tuple[str, ...]) -> None:
     pool = system.processes.worker("default", "--processes", "2", *options)
     wait_until(lambda: workers(system) == 2, what=system.log())
     before = children_of(pool)
@@ -81,7 +79,7 @@ def test_a_worker_that_one_of_its_steps_has_told_to_stop_is_replaced(
     wait_until(lambda: workers(system) == 2, what=system.log())
 
 
-def test_workers_whose_parent_is_gone_finish_and_end(system: System) -> None:
+def test_workers_whose_parent_died_finish_their_steps_and_exit(system: System) -> None:
     pool = system.processes.worker("default", "--processes", "2")
     wait_until(lambda: workers(system) == 2, what=system.log())
     before = children_of(pool)
@@ -97,7 +95,7 @@ def test_workers_whose_parent_is_gone_finish_and_end(system: System) -> None:
     assert system.client.record("x").steps["a"].lost == 0
 
 
-def test_a_burst_of_several_ends_when_there_is_nothing_left(system: System) -> None:
+def test_a_burst_of_several_workers_ends_when_the_queues_are_empty(system: System) -> None:
     system.client.start(fan("sit", 6, 0.1), execution_id="x")
     wait_until(lambda: system.redis.llen("rq:queue:orchestrator.default") == 6)
 
@@ -123,7 +121,7 @@ def several_at_once(processes: Stack) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("make", [stock, ours, several_at_once])
-def test_a_step_that_wants_too_much_memory_fails_and_the_next_one_runs(system: System, make: Any) -> None:
+def test_a_step_that_needs_too_much_memory_fails_and_the_next_one_runs(system: System, make: Any) -> None:
     worker = make(system.processes)
 
     system.client.start({"steps": [{"id": "a", "fn": "hoards"}]}, execution_id="x")
@@ -136,7 +134,7 @@ def test_a_step_that_wants_too_much_memory_fails_and_the_next_one_runs(system: S
     assert worker.poll() is None
 
 
-def test_a_limit_that_is_none_is_refused_before_anything_is_served(redis_url: str, tmp_path: Path) -> None:
+def test_a_bad_memory_limit_is_rejected_at_the_start(redis_url: str, tmp_path: Path) -> None:
     environment = {"ORCHESTRATOR_MAX_MEMORY": "a lot"}
     with stack(redis_url, "async_functions", tmp_path / "logs", **environment) as processes:
         assert processes.worker().wait(20) == 2

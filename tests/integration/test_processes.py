@@ -109,10 +109,10 @@ def test_two_hundred_workflows_end_whoever_is_killed(
         wait_until(lambda: nothing_is_left(redis), 30, "nothing pending")
 
         for n, entry_id in enumerate(sent):
-            execution = client.answer(entry_id)["workflow_execution_id"]
+            execution = client.wait_for_reply(entry_id)["workflow_execution_id"]
             assert client.record(execution).outcome == expected(n)
             assert accepted(redis, execution) == {"a": 1, "b": 1, "c": 1, "d": 1}
-        assert not redis.xlen(KEYS.dead)
+        assert not redis.xlen(KEYS.dead_letters)
         counters: Any = redis.hgetall(KEYS.counters)
         assert int(counters["lost"]) >= 2, "the kills were meant to hit something"
 
@@ -221,4 +221,4 @@ def test_families_end_once_and_undo_once_whoever_is_killed(
     assert sorted(redis.scan_iter(f"{KEYS.execution('')}*")) == sorted(map(KEYS.execution, names + children))
     assert most_at_once(redis, children, "work") == 2
     assert not list(redis.scan_iter(f"{KEYS.prefix}:concurrency:*"))
-    assert not redis.xlen(KEYS.dead), redis.xrange(KEYS.dead)
+    assert not redis.xlen(KEYS.dead_letters), redis.xrange(KEYS.dead_letters)

@@ -24,8 +24,8 @@ from integration.families import (
 from integration.world import Json, Proxy, World, result_fields, snapshot
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.connection import Client
+from orchestrator.settings import RETENTION_MARGIN_S
 
 SCOPES = {"scopes": ["flow", "global", "flow_group"]}
 SHARING = document(
@@ -52,14 +52,14 @@ def told(world: World, one: Coordinator, action: str, step_id: str = "", name: s
     """Tell an execution something, and what it answers."""
     reply = f"{action}-{random.randrange(10**9)}"
     control(world, name, action, step_id, reply=reply)
-    one.turn()
+    one.run_once()
     return world.answer(reply)
 
 
 def kept_keys(world: World, weid: str) -> list[str]:
     """What an execution needs as long as it is open."""
     keys, execution_id = world.keys, weid.partition("#")[2]
-    own = [keys.workflow(weid), keys.history(weid), keys.lines(weid), keys.execution(execution_id)]
+    own = [keys.workflow(weid), keys.history(weid), keys.step_log(weid), keys.execution(execution_id)]
     shared = [keys.shared("global", execution_id), keys.shared("flow_group", "g")]
     return [*own, keys.spec(weid.partition("#")[0]), *shared]
 
@@ -139,7 +139,7 @@ def test_whatever_comes_in_one_batch_open_executions_are_counted_right(
     for action in events:
         control(world, weid, action, stream=stream)
 
-    one.turn()
+    one.run_once()
 
     is_open = events[-1] == "retry"
     assert world.record(weid).is_final != is_open
@@ -159,7 +159,7 @@ def test_the_values_of_a_group_stay_as_long_as_one_of_it_is_open(world: World) -
     assert counted(world, first) == ("2", "2")
 
     control(world, first, "cancel")
-    one.turn()
+    one.run_once()
     assert (world.client.ttl(values), counted(world, second)) == (-1, ("1", "1"))
     world.settle(one)
 
@@ -196,11 +196,11 @@ def test_a_late_result_of_the_old_run_is_stale(world: World) -> None:
     running = world.pop()
     assert running is not None
     control(world, weid, "cancel")
-    one.turn()
+    one.run_once()
 
     control(world, weid, "retry")
     world.send(running["events"], result_fields(running, {"late": True}))
-    one.turn()
+    one.run_once()
 
     assert world.counter("stale") == 1
     assert world.record(weid).state == {}
@@ -327,7 +327,7 @@ def test_a_reply_that_is_lost_makes_one_effect_and_one_answer(
 def naming(world: World, execution_id: str) -> dict[str, Any]:
     """Every key that names an execution or holds something that does, but for the streams of what was said
     and the answers to it."""
-    spoken = (world.keys.starts, world.keys.events(0)[:-1], world.keys.answer(""), world.keys.dead)
+    spoken = (world.keys.starts, world.keys.events(0)[:-1], world.keys.reply(""), world.keys.dead_letters)
     return {
         key: content
         for key, content in snapshot(world.client, *spoken).items()
@@ -431,7 +431,7 @@ def test_a_retry_a_cancel_and_a_delete_in_one_batch_count_nothing_either(world: 
     weid = failed(world, one)
     for action in ("retry", "cancel", "delete"):
         control(world, weid, action)
-    one.turn()
+    one.run_once()
 
     assert naming(world, "x") == {}
     assert counted(world, weid) == ("0", None)
@@ -444,7 +444,7 @@ def test_a_late_result_of_what_was_deleted_changes_nothing(world: World) -> None
     running = world.pop()
     assert running is not None
     control(world, weid, "cancel")
-    one.turn()
+    one.run_once()
     told(world, one, "delete")
 
     world.send(running["events"], result_fields(running, {"late": True}))

@@ -70,12 +70,12 @@ def test_hostile_starts_are_refused_with_a_reason_and_the_next_one_is_served(
         last = redis.xadd(KEYS.starts, {"spec": GOOD, "execution_id": "good"})
 
         for name, entry_id in sent.items():
-            answer = client.answer(entry_id, 60)
+            answer = client.wait_for_reply(entry_id, 60)
             assert not answer["ok"], name
             assert HOSTILE[name][1] in answer["reason"], (name, answer["reason"][:500])
-        assert client.answer(last, 60)["ok"]
+        assert client.wait_for_reply(last, 60)["ok"]
         wait_until(lambda: redis.zcard(KEYS.index("complete")) == 1, what=world.log())
-        letters = {fields["entry"]: fields["reason"] for _, fields in redis.xrange(KEYS.dead)}
+        letters = {fields["entry"]: fields["reason"] for _, fields in redis.xrange(KEYS.dead_letters)}
         assert set(letters) == set(sent.values())
         assert all(letters.values())
         assert coordinator.poll() is None, "one process served them all"
@@ -89,7 +89,7 @@ def test_a_refused_spec_says_line_and_column(redis_url: str, tmp_path: Path) -> 
         world.coordinator()
         entry_id = redis.xadd(KEYS.starts, {"spec": "steps:\n  - op: a\n    depend_on: [b]\n"})
 
-        answer = client.answer(entry_id, 60)
+        answer = client.wait_for_reply(entry_id, 60)
 
         assert "3:5: steps[0].depend_on: 'depend_on' is not a key of a step" in answer["reason"]
         assert answer["problems"] == [

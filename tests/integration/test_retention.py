@@ -9,8 +9,8 @@ import pytest
 from coreworld import document, step
 from integration.world import World, snapshot
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.verify.verifier import Verifier
+from orchestrator.settings import RETENTION_MARGIN_S
 
 HOUR_MS = 3_600_000
 SHORT = document(step("a"), name="short", retention="1h")
@@ -32,7 +32,7 @@ def age(world: World, ms: int) -> None:
 
 def mentions(world: World, weid: str) -> list[str]:
     """Where an execution is still found, by any of its ids. Of every stream the last event stays."""
-    held = snapshot(world.client, world.keys.answer(""), *world.streams())
+    held = snapshot(world.client, world.keys.reply(""), *world.streams())
     return [key for key, content in held.items() if weid.partition("#")[2] in f"{key} {content}"]
 
 
@@ -46,16 +46,16 @@ def test_an_execution_goes_when_its_own_retention_has_passed(world: World) -> No
     short, usual, long = (ended(world, one, spec, labels='{"of": "me"}') for spec in (SHORT, USUAL, LONG))
 
     age(world, HOUR_MS - 60_000)
-    one.turn()
+    one.run_once()
     assert all(mentions(world, weid) for weid in (short, usual, long))
     age(world, 61_000)
-    one.turn()
+    one.run_once()
     assert (mentions(world, short), not mentions(world, usual)) == ([], False)
     age(world, world.retention_s * 1000)
-    one.turn()
+    one.run_once()
     assert (mentions(world, usual), not mentions(world, long)) == ([], False)
     age(world, 24 * 24 * HOUR_MS)
-    one.turn()
+    one.run_once()
     assert mentions(world, long) == []
 
 
@@ -73,9 +73,9 @@ def test_an_execution_that_is_opened_again_is_kept_until_it_ends_again(world: Wo
     weid = ended(world, one, SHORT)
     rerun = {"type": "control", "execution": weid, "action": "rerun", "step": "a"}
     world.send(world.keys.events_of(weid), rerun)
-    one.turn()
+    one.run_once()
     age(world, 2 * HOUR_MS)
-    one.turn()
+    one.run_once()
 
     assert world.client.zcard(world.keys.leaving) == 0
     assert world.client.exists(world.keys.workflow(weid))
@@ -103,7 +103,7 @@ def test_a_child_is_kept_for_as_long_as_its_own_document_says(world: World) -> N
     child = world.store.full_id(f"{weid.partition('#')[2]}:kid:0")
 
     age(world, HOUR_MS + 1_000)
-    one.turn()
+    one.run_once()
 
     assert not world.client.exists(world.keys.workflow(child))
     assert world.record(weid).status == "complete"
@@ -119,7 +119,7 @@ def test_verify_knows_where_it_waits_and_puts_it_back(world: World) -> None:
 
     assert verified(world) == []
     age(world, HOUR_MS + 1_000)
-    one.turn()
+    one.run_once()
     assert not world.client.exists(world.keys.workflow(weid))
 
 

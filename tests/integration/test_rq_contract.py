@@ -158,13 +158,6 @@ def test_what_few_steps_have_is_in_the_jobs_of_those_alone() -> None:
     assert read_job(found, "default") == rich
 
 
-def test_a_job_of_an_earlier_release_is_read() -> None:
-    """All that it says is in one mapping."""
-    plain = DispatchJob("w#x", "a", "fn", {"n": 1}, 2, 3, token="t-0")
-    new = read_payload(*parts_of(plain, Keys()))
-    assert read_payload(json.dumps([RUN_STEP, None, [new], {}]), "step a of w#x") == new
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -212,7 +205,7 @@ def test_a_workflow_runs_under_every_worker_and_leaves_nothing_behind(
     weid = world.begin(one, spec)
     for _ in range(2):
         make(rq_client).work(burst=True)
-        one.turn()
+        one.run_once()
 
     record = world.record(weid)
     assert record.status == "complete"
@@ -243,8 +236,8 @@ def test_the_sweep_finds_a_dead_work_horse_of_a_stock_worker(real_world: World, 
     weid = world.begin(one, document(step("a", fn="killed"), limits={"max_lost": 1}))
     for _ in range(2):
         stock(Worker)(rq_client).work(burst=True)
-        one.turn()
-        one.turn()
+        one.run_once()
+        one.run_once()
     error = world.record(weid).error
     assert error is not None
     assert (error["kind"], "work-horse died" in error["message"]) == ("lost", True)
@@ -260,7 +253,7 @@ def test_executors_that_cannot_be_imported_are_the_error_of_the_step(
     one = world.coordinator()
     weid = world.begin(one, document(step("a", fn="fine")))
     stock(SimpleWorker)(rq_client).work(burst=True)
-    one.turn()
+    one.run_once()
     error = world.record(weid).error
     assert error is not None
     assert "no_such_module" in error["message"]
@@ -333,7 +326,7 @@ def test_a_job_with_rubbish_for_data_does_not_end_our_worker(real_world: World, 
     one = world.coordinator()
     weid = world.begin(one, document(step("a", fn="fine")))
     Ours(rq_client).work(burst=True)
-    one.turn()
+    one.run_once()
     assert world.status(weid) == "complete"
 
 
@@ -353,5 +346,5 @@ def test_a_job_that_rq_cannot_read_does_not_end_our_worker(
     one = world.coordinator()
     weid = world.begin(one, document(step("a", fn="fine")))
     Ours(rq_client).work(burst=True)
-    one.turn()
+    one.run_once()
     assert world.status(weid) == "complete"

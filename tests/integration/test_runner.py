@@ -59,7 +59,7 @@ def test_a_result_that_is_handed_in_reaches_the_coordinator(world: World, with_j
     weid = world.begin(one, document(step("a")))
     [job] = runner(world).take_pending_jobs()
     runner(world).submit_work_result(weid, "a", {"n": 1}, job if with_job else None)
-    one.turn()
+    one.run_once()
     assert world.record(weid).state == {"n": 1}
 
 
@@ -74,7 +74,7 @@ def test_a_result_of_an_old_job_is_stale(world: World) -> None:
     [job] = runner(world).take_pending_jobs()
     for n in range(2):
         runner(world).submit_work_result(weid, "a", {"n": n}, job)
-    one.turn()
+    one.run_once()
     assert world.record(weid).state == {"n": 0}
 
 
@@ -83,7 +83,7 @@ def test_jobs_that_were_taken_leave_nothing_in_rqs_place(world: World) -> None:
     weid = world.begin(one, document(step("a")))
     [job] = runner(world).take_pending_jobs()
     runner(world).submit_work_result(weid, "a", {}, job)
-    one.turn()
+    one.run_once()
     assert world.status(weid) == "complete"
     assert set(world.client.scan_iter("rq:*")) <= {"rq:queues"}
 
@@ -97,12 +97,12 @@ def test_a_job_that_was_taken_is_lost_when_it_brings_nothing(world: World, timeo
 
     for passed in (0, has_s * 1_000 - 5_000):
         world.age_leases(passed)
-        one.turn()
-        one.turn()
+        one.run_once()
+        one.run_once()
         assert world.record(weid).steps["a"].lost == 0
     world.age_leases(5_000)
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
 
     assert world.record(weid).steps["a"].lost == 1
     assert len(runner(world).list_pending_jobs()) == 1

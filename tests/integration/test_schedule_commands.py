@@ -1,4 +1,4 @@
-"""The commands `schedules` and `definitions` on a Redis with something in it."""
+"""The commands `schedules` and `workflows` on a Redis with something in it."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def listed(command: Command, what: str) -> dict[str, Any]:
 
 def test_without_anything_the_lists_say_so(real_world: World, command: Command) -> None:
     assert command("schedules").output == "no registered workflow has a schedule\n"
-    assert command("definitions").output == "no workflow is registered\n"
-    assert (listed(command, "schedules"), listed(command, "definitions")) == ({}, {})
+    assert command("workflows").output == "no workflow is registered\n"
+    assert (listed(command, "schedules"), listed(command, "workflows")) == ({}, {})
 
 
-def test_schedules_are_told_with_what_became_of_their_slots(real_world: World, command: Command) -> None:
+def test_schedules_are_listed_with_the_counts_of_their_slots(real_world: World, command: Command) -> None:
     world = real_world
     one = world.coordinator()
     waiting = hourly(world, "waiting", catch_up="all", overlap="queue")
     skipping = hourly(world, "skipping", catch_up="all", overlap="skip")
     allowed = hourly(world, "allowed", catch_up="one")
-    while one.turn():
+    while one.run_once():
         pass
 
     found = listed(command, "schedules")
@@ -80,7 +80,7 @@ def test_schedules_are_told_with_what_became_of_their_slots(real_world: World, c
     assert f"  open    {waiting[0]}\n  queued  2\n" in text
 
 
-def test_a_schedule_is_paused_and_goes_on(real_world: World, command: Command) -> None:
+def test_a_schedule_is_paused_and_unpaused(real_world: World, command: Command) -> None:
     world = real_world
     expected = hourly(world, "report", catch_up="all")
 
@@ -88,7 +88,7 @@ def test_a_schedule_is_paused_and_goes_on(real_world: World, command: Command) -
     assert listed(command, "schedules")["report"]["paused"] is True
     assert "report: " in command("schedules").output
     assert " in UTC (paused)\n" in command("schedules").output
-    assert command("schedules", "unpause", "report").output == "report goes on\n"
+    assert command("schedules", "unpause", "report").output == "report is unpaused\n"
     world.settle(world.coordinator())
 
     assert {one: world.status(world.store.full_id(one)) for one in expected} == dict.fromkeys(
@@ -100,70 +100,64 @@ def test_a_schedule_is_paused_and_goes_on(real_world: World, command: Command) -
 
 @pytest.mark.parametrize(
     "words",
-    [("schedules", "pause"), ("schedules", "unpause"), ("definitions", "show"), ("definitions", "remove")],
+    [("schedules", "pause"), ("schedules", "unpause"), ("workflows", "show"), ("workflows", "remove")],
 )
-def test_a_name_that_is_not_there_is_refused(
-    real_world: World, command: Command, words: tuple[str, ...]
-) -> None:
-    said = command(*words, "nobody", exit_code=2).output
+def test_an_unknown_name_is_rejected(real_world: World, command: Command, words: tuple[str, ...]) -> None:
+    output = command(*words, "missing", exit_code=2).output
 
-    assert "registered as 'nobody'; orchestrator " in said
+    assert "registered as 'missing'; `orchestrator " in output
 
 
 @pytest.mark.parametrize(
-    "words", [("schedules", "--json", "pause", "x"), ("definitions", "--json", "show", "x")]
+    "words", [("schedules", "--json", "pause", "x"), ("workflows", "--json", "show", "x")]
 )
 def test_an_option_of_the_list_does_not_belong_to_the_rest(command: Command, words: tuple[str, ...]) -> None:
     assert "--json" in command(*words, exit_code=2).output
 
 
-def test_definitions_are_listed_shown_and_removed(
-    real_world: World, command: Command, tmp_path: Path
-) -> None:
+def test_workflows_are_listed_shown_and_removed(real_world: World, command: Command, tmp_path: Path) -> None:
     world = real_world
     one = world.coordinator()
     before = check_spec({"name": "report", "steps": [{"op": "a"}]})
     world.store.register("report", before)
     world.begin(one, "report")
     hourly(world, "report")
-    after = world.store.definition("report")
+    after = world.store.load_definition("report")
 
-    found = listed(command, "definitions")["report"]
+    found = listed(command, "workflows")["report"]
     assert (found["workflow_id"], found["is_scheduled"]) == (after.workflow_id, True)
     assert found["open"] == {after.workflow_id: 0, before.workflow_id: 1}
-    first, second = command("definitions").output.splitlines()
+    first, second = command("workflows").output.splitlines()
     assert first == f"report: {after.workflow_id}, registered {found['registered_at']}, 0 open, scheduled"
-    assert second == f"  an earlier {before.workflow_id}, 1 open"
-    assert json.loads(command("definitions", "show", "report", "--json").output) == after.document
+    assert second == f"  earlier version {before.workflow_id}, 1 open"
+    assert json.loads(command("workflows", "show", "report", "--json").output) == after.document
     written = tmp_path / "again.yaml"
-    written.write_text(command("definitions", "show", "report").output)
+    written.write_text(command("workflows", "show", "report").output)
     assert command("register", str(written)).output == f"report is now {after.workflow_id}\n"
 
-    assert command("definitions", "remove", "report").output == "report is no longer registered\n"
+    assert command("workflows", "remove", "report").output == "report is no longer registered\n"
 
-    assert (listed(command, "definitions"), listed(command, "schedules")) == ({}, {})
+    assert (listed(command, "workflows"), listed(command, "schedules")) == ({}, {})
     world.settle(one)
     assert world.client.zcard(world.keys.index("complete")) == 1
 
 
-def test_a_definition_of_an_older_release_tells_no_time(real_world: World, command: Command) -> None:
+def test_a_workflow_registered_by_an_older_release_has_no_time(real_world: World, command: Command) -> None:
     loaded = check_spec({"steps": []})
     real_world.store.register("old", loaded)
     real_world.client.hdel(real_world.keys.spec(loaded.workflow_id), "registered_ms")
 
-    assert command("definitions").output == f"old: {loaded.workflow_id}, 0 open\n"
+    assert command("workflows").output == f"old: {loaded.workflow_id}, 0 open\n"
 
 
-def test_what_changes_something_tells_programs_too(
-    real_world: World, command: Command, tmp_path: Path
-) -> None:
+def test_changes_have_json_output_too(real_world: World, command: Command, tmp_path: Path) -> None:
     file = tmp_path / "daily.json"
     file.write_text(json.dumps({"name": "daily", "schedule": {"cron": "@daily"}, "steps": [{"op": "a"}]}))
 
     registered = json.loads(command("register", str(file), "--json").output)
     paused = json.loads(command("schedules", "pause", "daily", "--json").output)
     unpaused = json.loads(command("schedules", "unpause", "daily", "--json").output)
-    removed = json.loads(command("definitions", "remove", "daily", "--json").output)
+    removed = json.loads(command("workflows", "remove", "daily", "--json").output)
 
     assert registered["name"] == "daily"
     assert len(registered["workflow_id"]) == 32

@@ -17,10 +17,10 @@ from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ports import Committed, Delivery, EventRef, StoredSchedule
 from orchestrator.coordinator.loop import Coordinator
 from orchestrator.coordinator.schedules import MAX_CONFLICTS, Schedules
-from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.connection import Client
 from orchestrator.redis_rq.keys import schedule_member
 from orchestrator.redis_rq.queries.definitions import definitions
+from orchestrator.settings import RETENTION_MARGIN_S
 
 HOUR_MS = 3_600_000
 NAME = "hourly report"
@@ -119,8 +119,8 @@ def test_a_document_without_a_schedule_ends_it(world: World) -> None:
     register(world, spec(overlap="skip"))
     one = world.coordinator()
     put_back(world, 1)
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
     assert len(kept(world).open) == 1
 
     register(world, {"name": NAME, "steps": [{"op": "count"}]})
@@ -147,8 +147,8 @@ def test_a_name_that_is_removed_takes_its_schedule_along_and_leaves_its_executio
     register(world, spec(overlap="skip"))
     one = world.coordinator()
     put_back(world, 1)
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
 
     world.store.unregister(NAME)
 
@@ -351,7 +351,7 @@ def test_a_lost_reply_to_the_commit_of_a_slot_neither_doubles_nor_loses_it(
     with pytest.raises(Unavailable):
         one.handle([delivery])
     assert (proxy.dropped, kept(world).open) == (1, (expected,)), "it was written, and nobody was told"
-    one.begin()
+    one.resume_unfinished()
     world.settle(one)
 
     assert statuses(world) == {expected: "complete"}
@@ -377,7 +377,7 @@ def test_coordinators_that_die_at_any_moment_neither_double_nor_lose_a_slot(worl
         alive[f"{name}'"] = world.coordinator(f"{name}'")
 
     for _ in range(60):
-        chance.choice([someone_dies, *(coordinator.turn for coordinator in alive.values())])()
+        chance.choice([someone_dies, *(coordinator.run_once for coordinator in alive.values())])()
         if chance.random() < 0.5:
             world.work(most=1)
     world.age_pending(10_000)
@@ -427,12 +427,12 @@ def test_a_slot_is_skipped_as_long_as_the_one_before_is_open(world: World) -> No
     register(world, spec(overlap="skip", catch_up="all"))
     one = world.coordinator()
     [first] = put_back(world, 1, late_ms=30 * 60_000)
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
     assert kept(world).open == (first,)
 
     put_back(world, 1, late_ms=20 * 60_000)
-    one.turn()
+    one.run_once()
     assert (kept(world).open, kept(world).skipped) == ((first,), 1)
     world.settle(one)
     assert kept(world).open == ()
@@ -451,7 +451,7 @@ def test_slots_wait_in_order_and_one_at_a_time(world: World) -> None:
     ended: list[str] = []
 
     for _ in range(4):
-        while one.turn():
+        while one.run_once():
             pass
         assert [found for found in executions(world) if found not in ended] == [expected[len(ended)]]
         assert len(kept(world).queued) == 3 - len(ended)
@@ -472,10 +472,10 @@ def test_an_execution_that_fails_or_is_cancelled_lets_the_next_one_begin(world: 
     def break_once(inputs: Json) -> Json:
         raise ValueError("broken")
 
-    while one.turn():
+    while one.run_once():
         pass
     world.work({"count": break_once})
-    while one.turn():
+    while one.run_once():
         pass
     world.send(world.keys.events(0), {"type": "control", "execution": second, "action": "cancel"})
     world.settle(one)
@@ -496,7 +496,7 @@ def test_a_start_on_its_way_counts_as_open(world: World) -> None:
     world.log("one").read(10, 0)
     assert schedules.find_open([first]) == {first}, "somebody holds it"
     world.age_pending(10_000)
-    one.turn()
+    one.run_once()
     assert schedules.find_open([first]) == {first}, "it has begun"
     world.settle(one)
     assert schedules.find_open([first]) == set()
@@ -517,7 +517,7 @@ def test_a_start_that_is_refused_gives_its_place_to_the_next(world: World) -> No
     definition = world.client.hget(world.keys.definitions, NAME)
     world.client.hdel(world.keys.definitions, NAME)
     while len(world.dead()) < 1:
-        one.turn()
+        one.run_once()
     world.client.hset(world.keys.definitions, NAME, str(definition))
 
     world.settle(one)
@@ -545,8 +545,8 @@ def test_an_execution_that_vanished_holds_nobody_up_for_ever(world: World) -> No
     register(world, spec(overlap="skip", catch_up="all"))
     one = world.coordinator()
     [first] = put_back(world, 1)
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
     assert kept(world).open == (first,)
     world.client.delete(world.keys.workflow(world.store.full_id(first)), world.keys.execution(first))
     world.pop()
@@ -621,8 +621,8 @@ def test_an_event_that_nobody_survives_does_not_end_its_schedule(world: World) -
     world.killed("one")
     world.age_pending(10_000)
     two = world.coordinator("two")
-    two.turn()
-    assert "never handled to the end" in world.dead()[0]["reason"]
+    two.run_once()
+    assert "never completed" in world.dead()[0]["reason"]
 
     world.age_timers(61_000)
     world.settle(two)
@@ -695,10 +695,10 @@ def test_a_slot_starts_when_its_time_comes_and_not_before(real_world: World) -> 
     text = json.loads(str(world.client.hget(world.keys.schedules, NAME)))
     world.client.hset(world.keys.schedules, NAME, json.dumps({**text, "next_ms": soon}))
     world.client.zadd(world.keys.timers, {schedule_member(NAME): soon})
-    one.turn()
+    one.run_once()
     assert executions(world) == []
 
-    wait_until(lambda: one.turn() and executions(world))
+    wait_until(lambda: one.run_once() and executions(world))
 
     entries: Any = world.client.xrange(world.keys.starts)
     assert int(entries[0][0].partition("-")[0]) >= soon

@@ -154,7 +154,7 @@ def test_no_secret_is_found_anywhere(
         redis.xadd(KEYS.starts, {"spec": json.dumps(spec(hooks.url)), "execution_id": EXECUTION})
         bad = {"steps": [{"op": MARKER, "when": {"secret": "db"}}]}
         redis.xadd(KEYS.starts, {"spec": json.dumps(bad), "execution_id": f"{MARKER}-dead"})
-        wait_until(lambda: len(hooks.posts) == 2 and redis.xlen(KEYS.dead) == 1, what=world.log())
+        wait_until(lambda: len(hooks.posts) == 2 and redis.xlen(KEYS.dead_letters) == 1, what=world.log())
         wait_until(lambda: '"status":"complete"' in record(redis)["item::webhook"], what=world.log())
 
         found = record(redis)
@@ -196,7 +196,7 @@ def views(redis_url: str, redis: Client, folder: Path) -> dict[str, str]:
     """What every command says that reads."""
     changed = folder / f"{MARKER}.yaml"
     changed.write_text(json.dumps({"steps": [{"op": f"{MARKER}-step", "input": INPUT}]}))
-    letters: Any = redis.xrange(KEYS.dead)
+    letters: Any = redis.xrange(KEYS.dead_letters)
     [[letter, _]] = letters
     of_it = [
         ["show"],
@@ -239,8 +239,7 @@ def test_a_secret_that_the_worker_does_not_have_fails_the_step_for_good(world: W
     error = json.loads(published(world)[0]["error"])
     assert (error["kind"], error["type"]) == ("refused", "SecretNotFound")
     assert (
-        error["message"]
-        == "this worker has no secret 'not-there': looked for in ORCHESTRATOR_SECRET_NOT_THERE"
+        error["message"] == "this worker has no secret 'not-there': searched in ORCHESTRATOR_SECRET_NOT_THERE"
     )
 
 

@@ -37,8 +37,8 @@ from integration.world import (
 )
 from orchestrator.application.errors import Unavailable
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.connection import Client
+from orchestrator.settings import RETENTION_MARGIN_S
 
 SCOPES = {"scopes": ["flow", "global", "flow_group"]}
 ADD = document(step("a", kv_add={"flow_group:total": {"var": "input.n"}}), kv=SCOPES)
@@ -185,7 +185,7 @@ def test_a_commit_whose_reply_is_lost_is_added_once(real_world: World, proxy: Pr
     proxy.drop_reply_of("EVALSHA")
     with pytest.raises(Unavailable):
         one.handle(deliveries)
-    one.begin()
+    one.resume_unfinished()
 
     assert proxy.dropped == 1
     assert group(world) == {"total": 5}
@@ -205,7 +205,7 @@ def test_a_killed_redis_keeps_sums_and_records_together(tmp_path: Path) -> None:
         with pytest.raises(Unavailable):
             one.handle(deliveries[3:])
         server.start()
-        one.begin()
+        one.resume_unfinished()
 
         assert group(world) == {"total": 5}
         assert {world.record(name).status for name in executions(world)} == {"complete"}
@@ -240,13 +240,13 @@ def test_nothing_is_added_to_what_became_no_number_meanwhile(world: World, stand
     [one] = serving(world)
     weid = begin(world, one, ADD, "x0", n=1e308, group="g")
     world.work()
-    commit_now = one._backend._store.commit
+    commit_now = one._backend.store.commit
 
     def somebody_else_first(commits: Any) -> Any:
         world.client.hset("orchestrator:kv:group:g", "total", stands_there)
         return commit_now(commits)
 
-    one._backend._store.commit = somebody_else_first  # type: ignore[method-assign]
+    one._backend.store.commit = somebody_else_first  # type: ignore[method-assign]
     decide_all(world, one)
 
     assert world.status(weid) == "complete"

@@ -14,8 +14,8 @@ from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.status import StepStatus
 from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.event_codec import dumps
 from orchestrator.redis_rq.event_log import SIGNAL_RETENTION_S
+from orchestrator.redis_rq.json_codec import dumps
 from specworld import task
 
 ORDER = "order-42"
@@ -49,7 +49,7 @@ def test_a_signal_ends_a_wait(world: World, by: str) -> None:
     assert world.record(weid).steps["w"].status is StepStatus.WAITING
 
     signal(world, weid if by == "full id" else ORDER, "go", {"by": "ada"})
-    one.turn()
+    one.run_once()
 
     assert outputs(world, weid)["w"] == {"by": "ada"}
     assert [payload["step"] for payload in world.payloads()] == ["a"]
@@ -62,7 +62,7 @@ def test_a_signal_may_come_by_any_stream(world: World) -> None:
 
     for n in range(world.keys.partitions):
         signal(world, weid, "go", n, stream=world.keys.events(n))
-    one.turn()
+    one.run_once()
 
     assert world.status(weid) == "complete"
     assert sorted(one["value"] for one in outputs(world, weid).values()) == list(range(world.keys.partitions))
@@ -71,7 +71,7 @@ def test_a_signal_may_come_by_any_stream(world: World) -> None:
 def test_a_signal_that_nobody_waits_for_yet_is_kept_with_the_record(world: World) -> None:
     one, weid = begun(world, task("a"), wait_step("w", "go", after="a"))
     signal(world, weid, "go", {"n": 1})
-    one.turn()
+    one.run_once()
 
     assert world.record(weid).signals == [{"name": "go", "payload": {"n": 1}}]
     world.settle(one)
@@ -85,7 +85,7 @@ def test_signals_are_taken_in_the_order_in_which_they_came(world: World) -> None
     )
     for n in range(5):
         signal(world, weid, "go", {"n": n})
-    one.turn()
+    one.run_once()
 
     world.settle(one)
 
@@ -96,7 +96,7 @@ def test_signals_are_taken_in_the_order_in_which_they_came(world: World) -> None
 def test_a_signal_survives_a_coordinator_that_forgets(world: World) -> None:
     one, weid = begun(world, task("a"), wait_step("w", "go", after="a"))
     signal(world, weid, "go", {"n": 1})
-    one.turn()
+    one.run_once()
     one._backend.drop_cached_records()
 
     world.settle(one)
@@ -107,13 +107,13 @@ def test_a_signal_survives_a_coordinator_that_forgets(world: World) -> None:
 def test_a_signal_to_an_execution_that_has_ended_is_late(world: World) -> None:
     one, weid = begun(world, wait_step("w", "go"))
     signal(world, weid, "go", 1)
-    one.turn()
+    one.run_once()
     assert world.status(weid) == "complete"
     version = world.record(weid).version
 
     signal(world, weid, "go", 2)
     signal(world, weid.partition("#")[2], "go", 3)
-    one.turn()
+    one.run_once()
 
     assert world.counter("late") == 2
     assert world.record(weid).version == version
@@ -129,7 +129,7 @@ def test_signals_before_the_execution_are_kept_for_a_day_and_taken_over(world: W
     for n in range(3):
         signal(world, ORDER, "go", {"n": n})
     signal(world, ORDER, "other", None)
-    one.turn()
+    one.run_once()
 
     assert [each["payload"] for each in kept(world)] == [{"n": 0}, {"n": 1}, {"n": 2}, None]
     assert world.client.ttl(world.keys.signals(ORDER)) in range(
@@ -151,8 +151,8 @@ def test_a_signal_in_one_batch_with_its_start_counts(world: World) -> None:
     entry = world.start(IT, execution_id=ORDER)
     signal(world, ORDER, "go", {"n": 2})
 
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
 
     weid = world.answer(entry)["workflow_execution_id"]
     assert outputs(world, weid) == {"w": {"n": 1}}
@@ -164,7 +164,7 @@ def test_signals_go_to_the_execution_that_they_name(world: World) -> None:
     [one] = coordinators(world, wait_step("w", "go"))
     for name in ("x1", "x2"):
         signal(world, name, "go", {"for": name})
-    one.turn()
+    one.run_once()
 
     second, first = begin(world, one, "x2"), begin(world, one, "x1")
 
@@ -175,7 +175,7 @@ def test_a_start_that_is_refused_leaves_the_signals_for_the_next(world: World) -
     [one] = coordinators(world, wait_step("w", "go"))
     signal(world, ORDER, "go", {"n": 1})
     refused = world.start("nobody-registered-this", execution_id=ORDER)
-    one.turn()
+    one.run_once()
     assert not world.answer(refused)["ok"]
     assert len(kept(world)) == 1
 
@@ -186,7 +186,7 @@ def test_a_signal_by_the_full_id_of_an_execution_that_is_not_there_is_refused(wo
     [one] = coordinators(world, wait_step("w", "go"))
     signal(world, "0123#nobody", "go")
 
-    one.turn()
+    one.run_once()
 
     [letter] = world.dead()
     assert "0123#nobody" in letter["reason"]
@@ -209,7 +209,7 @@ def test_a_signal_that_cannot_be_understood_is_refused(
     fields = {"type": "signal", "execution": ORDER, "name": "go", "payload": "1", **broken}
     world.send(world.keys.events(0), fields)
 
-    one.turn()
+    one.run_once()
 
     assert reason in world.dead()[0]["reason"]
     assert kept(world) == []
@@ -219,7 +219,7 @@ def test_a_signal_needs_no_payload(world: World) -> None:
     one, weid = begun(world, wait_step("w", "go"))
     world.send(world.keys.events_of(weid), {"type": "signal", "execution": weid, "name": "go"})
 
-    one.turn()
+    one.run_once()
 
     assert outputs(world, weid) == {"w": {"value": None}}
 
@@ -246,21 +246,21 @@ def test_a_signal_that_comes_between_load_and_creation_counts(
         asked.append(len(found))
         if len(asked) <= 2:
             signal(world, ORDER, "go", {"n": len(asked)}, stream=read_by(two))
-            two.turn()
+            two.run_once()
         return found
 
     one._log.sweep()
     two._log.sweep()
     monkeypatch.setattr(one._log, "load_early_signals", load_early_signals)
     signal(world, ORDER, "go", {"n": 0}, stream=read_by(two))
-    two.turn()
+    two.run_once()
     entry = world.start(IT, execution_id=ORDER)
-    one.turn()
+    one.run_once()
 
     assert asked == [1, 2, 3], "not looked for before the store says that there are some"
     weid = world.answer(entry)["workflow_execution_id"]
     assert outputs(world, weid) == {"w1": {"n": 0}, "w2": {"n": 1}}
-    assert len(world.client.lrange(world.keys.answer(entry), 0, -1)) == 1
+    assert len(world.client.lrange(world.keys.reply(entry), 0, -1)) == 1
     assert not world.client.exists(world.keys.signals(ORDER))
     assert clean(world)
 
@@ -281,7 +281,7 @@ def test_an_execution_that_comes_into_being_between_look_up_and_keeping_has_its_
     monkeypatch.setattr(one._backend, "find", finds_nothing_at_first)
     one._log.sweep()
     signal(world, ORDER, "go", {"n": 1}, stream=read_by(one))
-    one.turn()
+    one.run_once()
 
     assert looked == [ORDER] * 2
     assert outputs(world, world.store.full_id(ORDER)) == {"w": {"n": 1}}
@@ -319,7 +319,7 @@ def test_a_signal_for_an_execution_that_redis_forgets_meanwhile_is_kept_for_when
 
     monkeypatch.setattr(one._backend, "find", finds_what_is_then_forgotten)
     signal(world, ORDER, "go", {"n": 1})
-    one.turn()
+    one.run_once()
 
     assert kept(world) == [{"name": "go", "payload": {"n": 1}}]
     assert clean(world)
@@ -426,9 +426,9 @@ def test_of_signals_for_an_execution_that_never_comes_no_more_are_kept_than_a_re
     world.client.rpush(world.keys.signals("later"), *[dumps({"name": "n", "payload": 1})] * MAX_KEPT_SIGNALS)
 
     world.send(world.keys.events(0), {"type": "signal", "execution": "later", "name": "go", "reply": "r"})
-    one.turn()
+    one.run_once()
 
-    assert "1,000 signals are kept for 'later'" in world.answer("r")["reason"]
+    assert "execution 'later' already keeps 1,000 signals" in world.answer("r")["reason"]
     assert world.client.llen(world.keys.signals("later")) == MAX_KEPT_SIGNALS
 
 
@@ -438,7 +438,7 @@ def test_a_start_whose_signals_are_rubbish_is_told_so(world: World, rubbish: str
     world.client.rpush(world.keys.signals("x"), rubbish)
 
     entry = world.start({"steps": [{"op": "a"}]}, execution_id="x")
-    one.turn()
+    one.run_once()
 
     assert (
         "the signals under orchestrator:signals:x cannot be read, delete them"

@@ -45,6 +45,6 @@ def test_a_large_workflow_completes(
         world.coordinator()
         for _ in range(2):
             world.rq_worker(worker_class="rq.worker.SimpleWorker")  # without a fork for each of so many steps
-        started = client.start(document, answer_within_s=60)
+        started = client.start(document, reply_timeout_s=60)
 
         assert client.wait(started.execution_id, 500) == Complete({"sum": expected}), world.log()

@@ -209,7 +209,7 @@ def test_many_cancels_hit_none_of_those_that_go_on(system: System) -> None:
     rng, worker, count = random.Random(7), system.worker(), 60
     spec = system.steps({"id": "a", "fn": "slow_add", "input": {"a": 1, "b": 1, "seconds": 0.03}})
     sent = system.client.start_many([spec] * count, [{}] * count, [f"x{n}" for n in range(count)])
-    assert system.client.answer(sent[-1])["ok"]
+    assert system.client.wait_for_reply(sent[-1])["ok"]
 
     for n in range(0, count, 2):
         if n:
@@ -268,8 +268,8 @@ def test_a_worker_is_told_to_stop_what_it_runs_but_not_what_ends_by_itself(world
             state = "idle" if by == "its exit" else "busy"
             world.client.hset("rq:worker:w1", mapping={"state": state, "current_job": payload["token"]})
             world.client.zadd(KEYS.leases, dict.fromkeys(world.leases(), 1))
-        coordinator.turn()
-        coordinator.turn()
+        coordinator.run_once()
+        coordinator.run_once()
         assert world.counter("lost") == 1
 
         said = channel.get_message(timeout=0.2)

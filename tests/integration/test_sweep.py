@@ -12,9 +12,8 @@ import pytest
 from coreworld import document, step
 from integration.world import World, calls, creation, wait_until, written
 from orchestrator.redis_rq import event_log as events
-from orchestrator.redis_rq.event_log import GRACE_MS
 from orchestrator.redis_rq.keys import lease_member, timer_member
-from orchestrator.worker.lease import LEASE_S
+from orchestrator.settings import GRACE_MS, LEASE_S
 
 ONE = document(step("a"))
 GRACE = GRACE_MS
@@ -90,7 +89,7 @@ def test_a_job_that_was_popped_and_never_started_is_lost_the_grace_after_it_was_
 
     [(_, event)] = world.events()
     assert (event["type"], event["step"], event["token"]) == ("lost", "a", record.steps["a"].token)
-    assert event["reason"] == "its job left the queue and nobody started it"
+    assert event["reason"] == "its job left the queue and no worker started it"
     assert (world.leases(), world.dispatched()) == ({}, {})
     assert sweep(world) == 0
 
@@ -119,7 +118,7 @@ def test_of_popped_jobs_only_those_that_nobody_started_are_lost(world: World) ->
 
     assert sorted(lost_executions(world)) == ["x0", "x2"]
     assert list(world.leases()) == [members[1], members[3]]
-    assert reasons(world) == ["its job left the queue and nobody started it"] * 2
+    assert reasons(world) == ["its job left the queue and no worker started it"] * 2
 
 
 def test_every_queue_has_its_own_head(world: World) -> None:
@@ -265,7 +264,7 @@ def test_leases_are_not_judged_before_their_holders_had_time_to_beat(world: Worl
     world.client.lpop(QUEUE)
     running = lease_member("w#x", "a", 0, 1, "t")
     world.client.zadd(world.keys.leases, {running: 1})
-    log = world.log(settle_s=0.2)
+    log = world.log(lease_recovery_s=0.2)
     log.open()
 
     assert log.sweep() == 0
@@ -280,7 +279,7 @@ def test_leases_are_not_judged_before_their_holders_had_time_to_beat(world: Worl
 
 def test_a_coordinator_waits_eight_seconds_unless_told_otherwise(world: World) -> None:
     """Longer than a quarter of a lease, which is how often a worker beats."""
-    assert LEASE_S / 4 < events.SETTLE_S == 8 < GRACE_MS / 1000
+    assert LEASE_S / 4 < events.LEASE_RECOVERY_S == 8 < GRACE_MS / 1000
     log = events.RedisEventLog(world.client, "one", world.keys)
     log.open()
     world.client.zadd(world.keys.leases, {lease_member("w#x", "a", 0, 1, "t"): 1})
@@ -289,7 +288,7 @@ def test_a_coordinator_waits_eight_seconds_unless_told_otherwise(world: World) -
 
 
 def test_timers_and_dead_work_horses_are_raised_while_leases_are_not_judged(world: World) -> None:
-    log = world.log(settle_s=60)
+    log = world.log(lease_recovery_s=60)
     log.open()
     world.client.zadd(world.keys.timers, {timer_member("deadline", "w#x", "a", "t"): 1})
     failed_job(world, "t", lease_member("w#x", "b", 0, 1, "t"))
@@ -340,21 +339,19 @@ def failed_job(
     token: str,
     lease: str | bytes | None,
     queue: str = "orchestrator.default",
-    field: str = "description",
 ) -> None:
-    """A job in RQ's registry of failed ones, as a worker leaves it there: RQ has compressed its data."""
+    """A job in RQ's registry of failed jobs, as a worker leaves it there: RQ has compressed its data."""
     world.client.hset(world.keys.sequences, queue, 1)
     world.client.hset(f"rq:job:{token}", mapping={"data": b"x\x9c", "status": "failed"})
     if lease is not None:
-        world.client.hset(f"rq:job:{token}", field, lease)
+        world.client.hset(f"rq:job:{token}", "description", lease)
     world.client.xadd(f"rq:results:{token}", {"type": "2"})
     world.client.zadd(world.keys.rq_failed(queue), {token: 1})
 
 
-@pytest.mark.parametrize("field", ["description", "lease"], ids=["of this release", "of 0.1.0"])
-def test_a_failed_job_is_a_lost_step_and_is_cleaned_up(world: World, field: str) -> None:
+def test_a_failed_job_is_a_lost_step_and_is_cleaned_up(world: World) -> None:
     world = ready(world)
-    failed_job(world, "t", lease_member("w#x", "a", 2, 1, "t"), field=field)
+    failed_job(world, "t", lease_member("w#x", "a", 2, 1, "t"))
 
     assert sweep(world) == 1
 

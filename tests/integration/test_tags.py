@@ -56,7 +56,7 @@ def test_a_start_whose_tags_nobody_serves_is_refused_with_what_to_do(world: Worl
     coordinator = world.coordinator()
     entry = world.start(SPEC)
 
-    coordinator.turn()
+    coordinator.run_once()
 
     answer = world.answer(entry)
     assert answer["ok"] is False
@@ -71,7 +71,7 @@ def test_a_registered_workflow_is_checked_when_it_is_started(world: World) -> No
     Client(world.client, world.keys).register("tagged", SPEC)
     entry = world.start("tagged")
 
-    coordinator.turn()
+    coordinator.run_once()
 
     assert "step 'tagged'" in world.answer(entry)["reason"]
 

@@ -84,12 +84,12 @@ def test_what_is_done_is_handed_in_when_the_next_is_taken(world: World, bare: Cl
     [(first, payload)] = mine.take(1)
     assert payload is not None
 
-    [(second, _)] = mine.take(1, done=[result_of(payload)])
+    [(second, _)] = mine.take(1, finished=[result_of(payload)])
 
     assert [event["token"] for _, event in world.events()] == [first]
     assert not world.client.exists(f"rq:job:{first}")
     assert world.client.hget("rq:worker:w", "current_step") == second
-    assert mine.take(0, done=[FinishedJob(second)]) == []
+    assert mine.take(0, finished=[FinishedJob(second)]) == []
     assert len(world.events()) == 1, "the second brought nothing"
     assert world.client.hget("rq:worker:w", "current_step") is None
 
@@ -149,9 +149,9 @@ def test_what_was_taken_when_the_answer_was_lost_is_given_again(real_world: Worl
         assert payload is not None
         proxy.drop_reply_of("EVALSHA")
         with pytest.raises(Unavailable):
-            mine.take(1, done=[result_of(payload)])
+            mine.take(1, finished=[result_of(payload)])
 
-        [(second, again)] = mine.take(1, done=[result_of(payload)])
+        [(second, again)] = mine.take(1, finished=[result_of(payload)])
 
     assert again is not None
     assert (again["step"], real_world.client.llen("rq:queue:orchestrator.default")) == ("b", 0)
@@ -184,7 +184,7 @@ def test_a_job_whose_worker_died_with_it_is_not_kept_for_ever(world: World, bare
     names = ("execution", "step", "run_id", "attempt", "token")
     world.client.xadd(payload["events"], {"type": "lost", "reason": "gone", **{n: payload[n] for n in names}})
 
-    one.turn()
+    one.run_once()
 
     assert world.record(weid).steps["a"].lost == 1
     assert 0 < world.client.ttl(f"rq:job:{token}") <= 86_400
@@ -198,7 +198,7 @@ def test_a_job_whose_worker_died_with_it_is_not_kept_for_ever(world: World, bare
 @pytest.fixture
 def kept(real_world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[PinnedConnection]:
     """A client as a work-horse has it; whether workers are suspended is looked at once."""
-    monkeypatch.setattr(taking, "LOOK_S", 600.0)
+    monkeypatch.setattr(taking, "SUSPENSION_CHECK_S", 600.0)
     path = real_world.client.connection_pool.connection_kwargs["path"]
     with connect(f"unix://{path}", decodes=False) as bare:
         yield PinnedConnection(bare)
@@ -236,7 +236,7 @@ def test_who_had_to_wait_hands_in_and_waits_in_one_round_trip(
 
     monkeypatch.setattr(kept, "_send", count)
 
-    [(second, _)] = mine.take(1, wait_s=10, done=[result_of(payload)])
+    [(second, _)] = mine.take(1, wait_s=10, finished=[result_of(payload)])
 
     assert sent == [["EVALSHA", "BLPOP"], ["EVALSHA"]]
     assert [event["token"] for _, event in real_world.events()] == [payload["token"]]
@@ -251,7 +251,7 @@ def test_a_server_that_forgot_the_script_is_told_it_again_by_who_waits(
     Timer(0.05, come).start()
     real_world.client.script_flush()
 
-    [(second, again)] = mine.take(1, wait_s=10, done=[result_of(payload)])
+    [(second, again)] = mine.take(1, wait_s=10, finished=[result_of(payload)])
 
     assert again is not None
     assert again["token"] == second != payload["token"]
@@ -267,14 +267,14 @@ def test_a_job_that_comes_while_nothing_can_be_handed_in_is_kept(
     real_world.client.config_set("maxmemory", 1)
     try:
         with pytest.raises(Unavailable):
-            mine.take(1, wait_s=10, done=[result_of(payload)])
+            mine.take(1, wait_s=10, finished=[result_of(payload)])
         with pytest.raises(Unavailable):
-            mine.take(1, wait_s=10, done=[result_of(payload)])
+            mine.take(1, wait_s=10, finished=[result_of(payload)])
     finally:
         real_world.client.config_set("maxmemory", 0)
     assert real_world.client.llen("rq:queue:orchestrator.default") == 0
 
-    [(second, _)] = mine.take(1, done=[result_of(payload)])
+    [(second, _)] = mine.take(1, finished=[result_of(payload)])
 
     assert real_world.client.hget("rq:worker:w", "current_step") == second
     assert [event["token"] for _, event in real_world.events()] == [payload["token"]]

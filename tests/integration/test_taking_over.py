@@ -58,7 +58,7 @@ def test_what_is_taken_over_for_the_first_time_is_handled_in_batches(
     entries = left_behind(world, 5)
     calls = handled_by(monkeypatch)
 
-    world.coordinator("one", batch=3).turn()
+    world.coordinator("one", batch=3).run_once()
 
     assert calls == [entries[:3]], "no more than a batch of a stream in a turn"
     assert list(deliveries_of(world)) == entries[3:]
@@ -71,7 +71,7 @@ def test_what_was_taken_over_before_is_handled_one_by_one_behind_the_others(
     others = left_behind(world, 2)
     calls = handled_by(monkeypatch)
 
-    world.coordinator("one").turn()
+    world.coordinator("one").run_once()
 
     assert calls == [others, *([entry] for entry in suspects)]
     assert world.pending() == []
@@ -101,12 +101,12 @@ def test_to_take_over_is_given_a_while_of_each_turn(world: World) -> None:
     one = world.coordinator("one", reclaim_for_s=0.0)
     new = world.start(ONE)
 
-    one.turn()
+    one.run_once()
 
     assert world.answer(new)["ok"] is True
     assert list(deliveries_of(world)) == entries[1:]
     for _ in entries:
-        one.turn()
+        one.run_once()
     assert world.pending() == []
 
 
@@ -117,7 +117,7 @@ def test_what_one_could_not_take_up_at_its_beginning_comes_when_it_is_old(world:
     one = world.coordinator("one", reclaim_for_s=0.0)
     assert list(deliveries_of(world)) == entries[1:]
     world.age_pending(5_000, reader="one")
-    one.turn()
+    one.run_once()
 
     assert list(deliveries_of(world)) == entries[2:]
 
@@ -136,7 +136,7 @@ def test_a_coordinator_that_is_slow_keeps_what_it_has_read(
         world.age_pending(6_000, reader="one")
 
     monkeypatch.setattr(Coordinator, "handle", slow)
-    assert one.turn() == len(entries)
+    assert one.run_once() == len(entries)
 
     assert stolen == []
     assert world.pending() == []
@@ -171,7 +171,7 @@ def test_of_three_hundred_events_the_one_that_kills_is_buried_and_no_other(
     entries = {name: world.start(ONE, execution_id=name) for name in names}
     with stack(redis_url, "step_functions", tmp_path) as made:
         made.module("mortal_coordinator", redis_url)
-        wait_until(lambda: all(world.client.exists(world.keys.answer(one)) for one in entries.values()), 60)
+        wait_until(lambda: all(world.client.exists(world.keys.reply(one)) for one in entries.values()), 60)
         deaths = made.log().split().count(mortal_coordinator.SAID)
 
     answers = {name: world.answer(entry)["ok"] for name, entry in entries.items()}

@@ -42,7 +42,7 @@ def started(payload: dict[str, Any]) -> dict[str, str]:
 def test_a_retry_waits_for_its_delay(world: World) -> None:
     one, weid = begun(world, task("a", retry=RetrySpec(1, SOON)))
     world.work(failing_once())
-    one.turn()
+    one.run_once()
     step = world.record(weid).steps["a"]
     assert world.timers() == {f"retry|{weid}|a|1": step.not_before_ms}
     assert (step.status, world.waiting()) == (StepStatus.RETRY, [])
@@ -109,7 +109,7 @@ def test_an_attempt_ends_when_its_deadline_has_come(world: World) -> None:
     payload = world.pop()
     assert payload is not None
     world.send(payload["events"], started(payload))
-    one.turn()
+    one.run_once()
     assert list(world.timers()) == [f"deadline|{weid}|a|{payload['token']}"]
 
     serve(world, one, until=ends(world, weid, "failed"), works=False)
@@ -121,7 +121,7 @@ def test_an_attempt_ends_when_its_deadline_has_come(world: World) -> None:
 def test_an_item_is_tried_again_after_its_own_delay(world: World) -> None:
     one, weid = begun(world, map_step("m", [1, 2], retry=RetrySpec(1, SOON), fn="a"))
     world.work(failing_once())
-    one.turn()
+    one.run_once()
     assert list(world.timers()) == [f"retry|{weid}|m#0|1"]
 
     serve(world, one, until=ends(world, weid, "complete"))
@@ -193,7 +193,7 @@ def test_a_timer_that_is_raised_twice_counts_once(world: World) -> None:
 
     fields = {"type": kind, "execution": execution, "step": step, "token": token}
     world.send(world.keys.events_of(weid), fields)
-    one.turn()
+    one.run_once()
 
     assert world.counter("stale") == 1
     assert world.moves(weid, "complete").count("d") == 1
@@ -215,8 +215,8 @@ def coordinators_again(world: World, weid: str, *names: str) -> list[Any]:
     loaded = world.record(weid).loaded
     made = [world.coordinator(name, world.connect(), trim_every_s=1e9) for name in names]
     for one in made:
-        one._starts._definitions.remember(loaded)  # type: ignore[attr-defined]
-        one._backend._store.remember(loaded)  # type: ignore[attr-defined]
+        one._starts._definitions.cache_spec(loaded)  # type: ignore[attr-defined]
+        one._backend.store.cache_spec(loaded)  # type: ignore[attr-defined]
     return made
 
 
@@ -235,10 +235,10 @@ def test_a_timer_that_comes_too_early_is_armed_again_and_changes_nothing(world: 
     before, version = world.timers(), world.record(weid).version
     world.age_timers(LATER)  # as if the clock of Redis had jumped, and back
 
-    one.turn()
+    one.run_once()
 
     assert raised(world, "wake") == [("wake", "a")]
-    one.turn()
+    one.run_once()
     assert world.timers() == before
     assert world.record(weid).version == version
     assert world.record(weid).steps["a"].status is StepStatus.DEFERRED
@@ -253,7 +253,7 @@ def test_a_signal_in_time_disarms_a_wait(world: World) -> None:
     assert len(world.timers()) == 1
     signal(world, weid, "go")
 
-    one.turn()
+    one.run_once()
 
     assert world.timers() == {}
     assert world.moves(weid, "complete") == ["w"]
@@ -263,11 +263,11 @@ def test_a_result_in_time_disarms_its_deadline(world: World) -> None:
     one, weid = begun(world, task("a"))
     [payload] = world.payloads()
     world.send(payload["events"], started(payload))
-    one.turn()
+    one.run_once()
     assert len(world.timers()) == 1
 
     world.work()
-    one.turn()
+    one.run_once()
 
     assert (world.status(weid), world.timers()) == ("complete", {})
 
@@ -303,7 +303,7 @@ def test_a_halt_disarms_everything(world: World) -> None:
         raise ValueError("boom")
 
     world.work({"a": fails, "s": lambda _: {}})
-    one.turn()
+    one.run_once()
 
     assert world.status(weid) == "halted"
     assert (world.timers(), world.leases()) == ({}, {})
@@ -316,7 +316,7 @@ def test_a_set_disarms_what_it_resets(world: World) -> None:
     assert before.endswith("|a|0")
 
     world.work({"s": lambda _: {"once": True}}, most=1)
-    one.turn()
+    one.run_once()
 
     assert [member.rpartition("|")[2] for member in world.timers()] == ["1"]
 
@@ -343,7 +343,7 @@ ARMED_THEN_DROPPED = (
 def test_a_delay_that_is_itself_deferred_ends(world: World) -> None:
     one, weid = begun(world, delay("d", SOON, defer_ms=SOON))
     serve(world, one, until=lambda: raised(world, "wake"))
-    one.turn()
+    one.run_once()
 
     assert world.status(weid) == "complete" or world.timers() != {}
 
@@ -353,7 +353,7 @@ def test_a_start_that_is_reported_twice_keeps_its_deadline(world: World) -> None
     [payload] = world.payloads()
     for _ in range(2):
         world.send(payload["events"], started(payload))
-        one.turn()
+        one.run_once()
         time.sleep(0.005)
 
     assert list(world.timers()) == [f"deadline|{weid}|a|{payload['token']}"]

@@ -73,7 +73,7 @@ def test_a_workflow_runs_behind_tls(tls: Tls, tmp_path: Path, kind: str) -> None
         else:
             stack.worker("default", *kind.split()[2:])
         client = Client(tls.url)
-        started = client.start({"steps": [{"op": "nothing"}]}, answer_within_s=60)
+        started = client.start({"steps": [{"op": "nothing"}]}, reply_timeout_s=60)
         assert isinstance(client.wait(started.execution_id, 60), Complete), stack.log()
         shown = CliRunner().invoke(main, ["--redis-url", tls.url, "show", started.execution_id])
         assert shown.exit_code == 0, shown.output

@@ -1,4 +1,4 @@
-"""Everything at once: a whole system of real processes under mixed faults, judged by its invariants.
+"""Everything at once: a whole system of real processes under mixed faults, and its invariants.
 
 The same as `scripts/torture`, for less than a minute. TORTURE_SEED draws other faults.
 """
@@ -35,11 +35,11 @@ def test_nothing_is_lost_and_nothing_counts_twice_whatever_fails() -> None:
 
     report = torture(0.5, SEED, PROCESSES["mixed"])
 
-    told = "\n".join(report.lines())
-    assert not report.broken, told
-    assert report.killed_or_stopped >= 10, told
-    assert report.faults.total() >= 40, told
-    assert report.ended["complete"] >= 10, told
+    text = "\n".join(report.lines())
+    assert not report.broken, text
+    assert report.killed_or_stopped >= 10, text
+    assert report.faults.total() >= 40, text
+    assert report.ended["complete"] >= 10, text
 
 
 @pytest.mark.timeout(180)
@@ -51,22 +51,22 @@ def test_hosts_that_were_cut_off_from_redis_come_back_and_count_once() -> None:
     assert (found.dispatches, found.lost, found.completions) == (2, 1, 1)
 
 
-def test_a_supervisor_starts_again_whoever_is_gone_and_notes_who_left_by_himself(tmp_path: Path) -> None:
-    """Nobody is there to connect to: whatever it is, it is a process that has to be kept."""
-    with Proxy(tmp_path / "nobody.sock") as proxy:
+def test_a_supervisor_restarts_members_and_records_unexpected_exits(tmp_path: Path) -> None:
+    """There is no Redis to connect to; the supervisor keeps the processes running anyway."""
+    with Proxy(tmp_path / "missing.sock") as proxy:
         fleet = Fleet(tmp_path, proxy, {"coordinator": 2})
         fleet.start()
         first, second = fleet.members
         before = first.process.pid, second.process.pid
         fleet.kill(first)
-        os.kill(second.process.pid, signal.SIGKILL)  # by somebody else
-        wait_until(lambda: fleet.restarts == 2, what="two of them to be started again")
+        os.kill(second.process.pid, signal.SIGKILL)  # not by the fleet
+        wait_until(lambda: fleet.restarts == 2, what="two restarts")
         assert not {first.process.pid, second.process.pid} & set(before)
         wait_until(lambda: len(marked(tmp_path)) == 2, what="two processes of this folder")
         fleet.end()
 
     assert [(exit.name, exit.how) for exit in fleet.exits if "by itself" in exit.how] == [
-        ("coordinator-2", "left by itself with exit code -9")
+        ("coordinator-2", "exited by itself with code -9")
     ]
     assert marked(tmp_path) == []
 
@@ -79,7 +79,7 @@ def test_a_line_loses_replies_is_cut_parted_and_slow(redis_server: RedisServer, 
         line.drop_reply_of("INCR")
         with pytest.raises(ConnectionError):
             client.incr("k")
-        assert direct.get("k") == "2", "it was executed, and nobody heard of it"
+        assert direct.get("k") == "2", "it was executed, but its reply was lost"
 
         client.get("k")
         line.cut()

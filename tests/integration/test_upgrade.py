@@ -1,7 +1,7 @@
-"""Data of another release: what an older one has written is brought to its end, what a newer one has is kept.
+"""Data of another version: executions of an older one are completed, and fields of a newer one are kept.
 
-tests/fixtures/mid-flight.json is all that the Redis of release 0.1.0 held in the middle of its work, as
-kept_redis.dump() writes it.
+tests/fixtures/mid-flight.json is everything in the Redis of commit 23397dc, in the middle of its work, as
+kept_redis.dump() writes it. Data of commits before that one is not migrated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from integration.world import World
 from kept_redis import Kept, restore
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.verify.verifier import Verifier
 
 MID_FLIGHT = Path(__file__).parents[1] / "fixtures" / "mid-flight.json"
@@ -40,13 +40,13 @@ OUTCOMES = {
 }
 
 
-def told(world: World, execution_id: str, **event: str) -> None:
+def send(world: World, execution_id: str, **event: str) -> None:
     full = world.store.full_id(execution_id)
     world.send(world.keys.events_of(full), {"execution": full, **event})
 
 
 def finish(world: World, *coordinators: Coordinator) -> None:
-    """Until nothing is open; what must be old is made old."""
+    """Run until no execution is open; leases are aged, so that lost dispatches are detected."""
     until = time.monotonic() + 10
     while True:
         world.settle(*coordinators)
@@ -55,7 +55,7 @@ def finish(world: World, *coordinators: Coordinator) -> None:
             for status in ("pending", "in_progress", "paused", "compensating")
         ):
             return
-        assert time.monotonic() < until, f"some do not end: {world.timers()} {world.leases()}"
+        assert time.monotonic() < until, f"some executions do not end: {world.timers()} {world.leases()}"
         world.age_leases(60_000)
 
 
@@ -66,7 +66,7 @@ def upgraded(real_world: World) -> World:
 
 
 def _due(kept: Kept) -> Kept:
-    """The same, with all that waits for a time due: it was written when the clock said something else."""
+    """The same data with every timer due: the times in it are long past or far ahead."""
     for key, one in kept.items():
         if key.startswith("orchestrator:workflow:"):
             for field, text in one["content"].items():
@@ -77,11 +77,11 @@ def _due(kept: Kept) -> Kept:
     return kept
 
 
-def test_what_an_older_release_was_at_is_brought_to_its_end(upgraded: World) -> None:
+def test_executions_of_an_older_version_are_completed(upgraded: World) -> None:
     world, one = upgraded, upgraded.coordinator("new")
     assert [str(found.finding) for found in Verifier(world.client, world.keys).verify_all().found] == []
-    told(world, "signal", type="signal", name="go")
-    told(world, "paused", type="control", action="unpause")
+    send(world, "signal", type="signal", name="go")
+    send(world, "paused", type="control", action="unpause")
 
     finish(world, one)
 
@@ -98,20 +98,20 @@ def test_what_an_older_release_was_at_is_brought_to_its_end(upgraded: World) -> 
     assert list(world.store.definitions()) == ["nightly"]
 
 
-def test_what_had_ended_under_an_older_release_can_be_opened_again(upgraded: World) -> None:
+def test_an_execution_that_ended_under_an_older_version_can_be_retried(upgraded: World) -> None:
     world, one = upgraded, upgraded.coordinator("new")
 
-    told(world, "failed", type="control", action="retry")
+    send(world, "failed", type="control", action="retry")
     world.settle(one)
 
     assert world.record("failed").status == "complete"
     assert world.record("complete").labels == {"of": "old"}
 
 
-# ---- a newer release beside this one
+# ---- a newer version beside this one
 
 
-def test_fields_of_a_newer_release_are_kept(world: World) -> None:
+def test_fields_of_a_newer_version_are_kept(world: World) -> None:
     """In the hash of a record, in the JSON of a step and of an item, in a job and in an event."""
     one = world.coordinator()
     mapped = {"id": "m", "fn": "f", "map": {"over": [1]}, "input": {}, "depends_on": ["a"]}
@@ -130,7 +130,7 @@ def test_fields_of_a_newer_release_are_kept(world: World) -> None:
         for _, fields in entries:
             world.send(stream, {**fields, "colour": "red"})
     world.killed("one")
-    world.coordinator("two").turn()  # who remembers nothing of it
+    world.coordinator("two").run_once()  # its cache does not have the record
     world.killed("two")
     _add(world, key, "item:m:0")
     world.settle(world.coordinator("three"))
@@ -154,7 +154,7 @@ def _add(world: World, key: str, field: str) -> None:
         {"items": {"count": 2, "next": 1, "due": [], "colour": "red"}},
     ],
 )
-def test_parts_of_a_step_with_fields_of_a_newer_release_are_read(part: dict[str, Any]) -> None:
+def test_parts_of_a_step_with_fields_of_a_newer_version_are_read(part: dict[str, Any]) -> None:
     stored = {"status": "in_progress", "run_id": 0, "attempt": 1, **part}
 
     read = StepRecord.from_dict(stored)

@@ -1,4 +1,4 @@
-"""The commands verify and what-if, on a Redis with executions in it."""
+"""The commands check-consistency and what-if, on a Redis with executions in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from coreworld import document, step
 from integration.world import World
 from orchestrator.cli import main
-from orchestrator.redis_rq.verify import verifier as inspector
+from orchestrator.redis_rq.verify import verifier
 
 ORDER = document(step("a", input={"n": {"var": "input.n"}}), step("b", "a"))
 
@@ -28,13 +28,13 @@ def weid(real_world: World) -> str:
     return found
 
 
-def test_what_is_wrong_is_told_with_the_exit_code(real_world: World, redis_url: str, weid: str) -> None:
+def test_findings_are_printed_and_change_the_exit_code(real_world: World, redis_url: str, weid: str) -> None:
     real_world.client.delete(real_world.keys.ended)
 
-    wrong = orchestrator(redis_url, "verify", "x1")
-    data = json.loads(orchestrator(redis_url, "verify", "--json").stdout)
-    repaired = orchestrator(redis_url, "verify", "--repair")
-    right = orchestrator(redis_url, "verify", weid)
+    wrong = orchestrator(redis_url, "check-consistency", "x1")
+    data = json.loads(orchestrator(redis_url, "check-consistency", "--json").stdout)
+    repaired = orchestrator(redis_url, "check-consistency", "--repair")
+    right = orchestrator(redis_url, "check-consistency", weid)
 
     finding = "x1 orchestrator:ended: index: it is missing from this index"
     assert (wrong.exit_code, wrong.stdout) == (
@@ -51,29 +51,31 @@ def test_what_is_wrong_is_told_with_the_exit_code(real_world: World, redis_url: 
         }
     ]
     assert (repaired.exit_code, repaired.stdout.splitlines()[0]) == (0, f"{finding} (repaired)")
-    assert (right.exit_code, right.stdout) == (0, "1 execution checked (1 complete); nothing is wrong\n")
+    assert (right.exit_code, right.stdout) == (0, "1 execution checked (1 complete); no findings\n")
 
 
-def test_nobody_is_refused_by_name(redis_url: str) -> None:
-    refused = orchestrator(redis_url, "verify", "nobody")
+def test_an_unknown_execution_is_rejected_by_name(redis_url: str) -> None:
+    refused = orchestrator(redis_url, "check-consistency", "missing")
 
     assert refused.exit_code == 2
-    assert "nobody" in refused.stderr
-    empty = orchestrator(redis_url, "verify")
-    assert (empty.exit_code, empty.stdout) == (0, "0 executions checked; nothing is wrong\n")
+    assert "missing" in refused.stderr
+    empty = orchestrator(redis_url, "check-consistency")
+    assert (empty.exit_code, empty.stdout) == (0, "0 executions checked; no findings\n")
 
 
-def test_what_could_not_be_checked_is_told(
+def test_what_could_not_be_checked_is_printed(
     real_world: World, redis_url: str, weid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspector, "TRIES", 0)
-    monkeypatch.setattr(inspector, "MAX_COUNTED", -1)
+    monkeypatch.setattr(verifier, "MAX_TRIES", 0)
+    monkeypatch.setattr(verifier, "MAX_COUNTED", -1)
     real_world.client.hset(real_world.keys.groups, "g", 7)
 
-    shown = orchestrator(redis_url, "verify").stdout
+    shown = orchestrator(redis_url, "check-consistency").stdout
 
-    assert shown.startswith("0 executions checked; nothing is wrong; ")
-    assert shown.endswith(" changed too fast to be checked; too many are open to be counted\n")
+    assert shown.startswith("0 executions checked; no findings; ")
+    assert shown.endswith(
+        " changed too fast to be checked; too many open executions to compare their counts\n"
+    )
 
 
 def test_what_if_shows_what_would_differ(redis_url: str, weid: str, tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_what_if_needs_an_execution_and_a_valid_spec(redis_url: str, weid: str, 
     assert orchestrator(redis_url, "what-if", "x1", "--spec", str(wrong)).exit_code == 2
     right = tmp_path / "right.yaml"
     right.write_text("steps: [{op: a}]")
-    assert orchestrator(redis_url, "what-if", "nobody", "--spec", str(right)).exit_code == 2
+    assert orchestrator(redis_url, "what-if", "missing", "--spec", str(right)).exit_code == 2
 
 
 def test_what_if_names_what_it_cannot_reproduce(real_world: World, redis_url: str, tmp_path: Path) -> None:
@@ -119,5 +121,5 @@ def test_what_if_names_what_it_cannot_reproduce(real_world: World, redis_url: st
 
     assert shown.exit_code == 0
     assert shown.stdout.splitlines()[-1] == (
-        "(not even the recorded spec brings these to where they are: a, b)"
+        "(the recorded workflow does not reproduce the status of these steps either: a, b)"
     )

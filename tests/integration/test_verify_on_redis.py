@@ -12,9 +12,9 @@ from coreworld import Json, document, step
 from integration.world import World, snapshot
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.coordinator.loop import Coordinator
-from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
 from orchestrator.redis_rq.verify import verifier as inspector
 from orchestrator.redis_rq.verify.verifier import ReportedFinding, Verifier, VerifyReport
+from orchestrator.settings import RETENTION_MARGIN_S
 
 CHILD = {"name": "child", "steps": [{"op": "c"}]}
 
@@ -60,8 +60,8 @@ def scene(world: World) -> Scene:
     scene.begin("parent", document({"id": "kid", "workflow": CHILD}))
     for name in ("first", "second"):
         scene.begin(name, document(step("a", concurrency={"key": "k", "limit": 1})))
-    scene.one.turn()
-    scene.one.turn()
+    scene.one.run_once()
+    scene.one.run_once()
     return scene
 
 
@@ -144,22 +144,22 @@ def with_a_lease_of_nobody(scene: Scene) -> None:
 
 
 def whose_place_is_not_kept(scene: Scene) -> None:
-    scene.world.client.delete(scene.world.keys.places("k"))
+    scene.world.client.delete(scene.world.keys.slot_holders("k"))
 
 
 def who_is_not_in_line(scene: Scene) -> None:
-    scene.world.client.delete(scene.world.keys.line("k"))
+    scene.world.client.delete(scene.world.keys.slot_waiters("k"))
 
 
 def who_was_not_told_of_its_place(scene: Scene) -> None:
     """The first of two leaves, and the word that the second one has a place now is lost."""
     world, keys = scene.world, scene.world.keys
     world.work()
-    scene.one.turn()
+    scene.one.run_once()
     [slot] = [entry for entry, fields in world.events() if fields["type"] == "slot" and second(scene, fields)]
     world.client.xdel(keys.events_of(scene.ids["second"]), slot)
     assert world.record(scene.ids["first"]).is_final
-    assert world.client.zcard(keys.places("k")) == 1
+    assert world.client.zcard(keys.slot_holders("k")) == 1
 
 
 def second(scene: Scene, fields: dict[str, str]) -> bool:
@@ -213,7 +213,7 @@ def test_a_damage_is_found_and_put_right(
     assert snapshot(scene.world.client) == records, "who only looks changes nothing"
     repaired = scene.verify(repairs=True)
 
-    assert (codes(repaired.found), repaired.left) == (expected, [])
+    assert (codes(repaired.found), repaired.unrepaired) == (expected, [])
     assert whole_records(snapshot(scene.world.client)) == whole_records(records)
     assert scene.verify(repairs=True).found == []
     scene.finish()
@@ -230,7 +230,7 @@ def test_one_execution_is_put_right_alone(
     repaired = scene.verify(name, repairs=True)
 
     assert repaired.found
-    assert repaired.left == []
+    assert repaired.unrepaired == []
     assert scene.verify(name).found == []
 
 
@@ -249,14 +249,14 @@ def test_what_belongs_to_nobody_is_taken_away(scene: Scene) -> None:
     world.client.zadd(keys.index("in_progress"), {gone: now})
     world.client.zadd(keys.index("complete"), {gone: now})
     world.client.set(keys.execution("gone"), gone)
-    world.client.zadd(keys.places("k"), {f"2|{keys.events(0)}|{gone}|a|t": now})
-    world.client.zadd(keys.line("other"), {f"1|{keys.events(0)}|{gone}|a|t": 1, "nonsense": 2})
+    world.client.zadd(keys.slot_holders("k"), {f"2|{keys.events(0)}|{gone}|a|t": now})
+    world.client.zadd(keys.slot_waiters("other"), {f"1|{keys.events(0)}|{gone}|a|t": 1, "nonsense": 2})
 
     repaired = scene.verify(repairs=True)
 
     assert len(repaired.found) == 10
     assert {one.finding.code for one in repaired.found} == {"stray"}
-    assert repaired.left == []
+    assert repaired.unrepaired == []
     assert scene.verify().found == []
     scene.finish()
     assert set(scene.statuses.values()) == {"complete"}
@@ -264,7 +264,7 @@ def test_what_belongs_to_nobody_is_taken_away(scene: Scene) -> None:
 
 def test_a_place_of_nobody_is_handed_on_to_whoever_is_next(scene: Scene) -> None:
     world, keys = scene.world, scene.world.keys
-    world.client.zadd(keys.places("k"), {f"1|{keys.events(0)}|0123#gone|a|t": 1})
+    world.client.zadd(keys.slot_holders("k"), {f"1|{keys.events(0)}|0123#gone|a|t": 1})
     scene.finish()
     assert scene.statuses["second"] == "pending", "a place too few: it waits for ever"
 
@@ -281,7 +281,7 @@ def test_who_has_expired_and_is_still_in_an_index_is_taken_out(scene: Scene) -> 
         client.zadd(key, {"0123#old": 1})
     client.zadd(keys.ended, {"0123#old|[]": scene.world.now_ms()})
 
-    assert scene.verify(repairs=True).left == []
+    assert scene.verify(repairs=True).unrepaired == []
 
     assert client.exists(keys.index_of_name("order")) == 0
     assert client.zscore(keys.index("complete"), "0123#old") is None
@@ -303,7 +303,7 @@ def test_an_execution_that_ended_gets_its_places_in_the_indexes_and_its_pointer_
 
     repaired = scene.verify(repairs=True)
 
-    assert (len(repaired.found), repaired.left) == (3, [])
+    assert (len(repaired.found), repaired.unrepaired) == (3, [])
     assert world.is_leaving(weid)
     assert world.client.zscore(keys.index("complete"), weid) == began
     assert world.client.get(keys.execution("runs")) == weid
@@ -329,7 +329,7 @@ def test_counters_that_are_wrong_are_set_right(scene: Scene) -> None:
         (one.finding.where, one.finding.words.split()[1]) for one in found if one.finding.code == "count"
     }
     assert {where for where, _ in counts} == {keys.groups, spec, ended}
-    assert repaired.left == []
+    assert repaired.unrepaired == []
     assert world.client.hgetall(keys.groups) == {"g": "1"}
     assert (world.client.hget(spec, "executions"), world.client.ttl(spec)) == ("1", -1)
     assert (world.client.hget(ended, "executions"), world.client.ttl(ended)) == (
@@ -353,7 +353,7 @@ def test_what_is_wrong_with_a_record_is_told_and_left(scene: Scene) -> None:
 
     report = scene.verify(repairs=True)
 
-    left = codes(report.left)
+    left = codes(report.unrepaired)
     assert left == {
         ("plain", "status"),
         ("waits", "unreadable"),
@@ -394,7 +394,7 @@ ENDED = ("result", "kid")
 def test_a_child_whose_end_nobody_heard_is_told(scene: Scene) -> None:
     world, keys = scene.world, scene.world.keys
     world.work()
-    scene.one.turn()
+    scene.one.run_once()
     assert scene.verify().found == [], "its result is under way"
     [result] = [entry for entry, fields in world.events() if (fields["type"], fields.get("step")) == ENDED]
     world.client.xdel(keys.events_of(scene.ids["parent"]), result)

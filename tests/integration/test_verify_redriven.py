@@ -61,7 +61,7 @@ def test_nothing_is_wrong_after_any_act(real_world: World, seed: int) -> None:
         execution = draw.choice(ids)
         match draw.choice(["turn", "turn", "work", "work", "control", "signal"]):
             case "turn":
-                one.turn()
+                one.run_once()
             case "work":
                 world.work(dict.fromkeys(FUNCTIONS, fails_at_times), most=draw.randint(1, 3))
             case "control":

@@ -63,8 +63,8 @@ def test_a_timer_that_is_gone_is_armed_again_and_slots_start(scheduled: World) -
     assert due_ms(world) == slept_ms
     assert findings(world) == []
     one = world.coordinator()
-    one.turn()
-    one.turn()
+    one.run_once()
+    one.run_once()
     assert entry(world)["started"] == 2
 
 

@@ -1,4 +1,4 @@
-"""What an operator sees of executions on a real Redis: show, history, watch, graph and completion."""
+"""Executions on a real Redis as an operator sees them: show, history, watch, graph and completion."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def queries(world: World) -> RecordQueries:
 
 @contextmanager
 def command(world: World, *arguments: str, **streams: Any) -> Iterator[subprocess.Popen[str]]:
-    """A command as a process of its own, ended at the end of the block."""
+    """Run a command as a process, and kill it at the end of the block."""
     given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
     process = subprocess.Popen(
@@ -83,7 +83,7 @@ def command(world: World, *arguments: str, **streams: Any) -> Iterator[subproces
 
 
 def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
-    """What a command prints up to a line that contains a text."""
+    """Read the output of a command up to a line that contains a text."""
     assert process.stdout is not None
     found: list[str] = []
     for line in process.stdout:
@@ -96,7 +96,7 @@ def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
 # ---- show
 
 
-def test_show_tells_all_of_an_execution_that_runs_and_of_one_that_failed(real_world: World) -> None:
+def test_show_prints_a_running_and_a_failed_execution(real_world: World) -> None:
     one = real_world.coordinator()
     name = real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1", group="march")
 
@@ -120,7 +120,7 @@ def test_show_tells_all_of_an_execution_that_runs_and_of_one_that_failed(real_wo
     assert failed.output.splitlines()[-1] == "error: ValueError: no such address"
 
 
-def test_show_of_a_step_has_the_inputs_of_its_job_while_that_is_there(real_world: World) -> None:
+def test_show_of_a_step_has_the_inputs_of_its_job_while_the_job_exists(real_world: World) -> None:
     one = real_world.coordinator()
     real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
 
@@ -154,7 +154,7 @@ def test_show_prints_outputs_and_json_whole(real_world: World) -> None:
     assert len(text.output) < 4_000
 
 
-def test_show_knows_items_and_compensations_as_steps_and_says_what_was_likely_meant(
+def test_show_accepts_items_as_steps_and_suggests_a_similar_step(
     real_world: World,
 ) -> None:
     one = real_world.coordinator()
@@ -172,7 +172,7 @@ def test_show_knows_items_and_compensations_as_steps_and_says_what_was_likely_me
     )
 
 
-def test_status_is_what_show_was_called_before(real_world: World) -> None:
+def test_status_is_an_alias_of_show(real_world: World) -> None:
     one = real_world.coordinator()
     real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
     real_world.settle(one)
@@ -185,7 +185,7 @@ def test_status_is_what_show_was_called_before(real_world: World) -> None:
 # ---- history
 
 
-def test_history_tells_what_happened_and_why(real_world: World) -> None:
+def test_history_prints_every_entry(real_world: World) -> None:
     one = real_world.coordinator()
     name = real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
     real_world.settle(one, executors=FAILING)
@@ -200,11 +200,11 @@ def test_history_tells_what_happened_and_why(real_world: World) -> None:
     assert [(line.split()[3], line[titles.index("WHAT") :]) for line in lines] == [
         ("check", "dispatched"),
         ("workflow", "is in progress"),
-        ("check", "state has changed: sku"),
+        ("check", "state changed: sku"),
         ("check", "complete"),
         ("ship", "dispatched"),
-        ("ship", "state has changed: ok, error"),
-        ("ship", "to be retried: ValueError: no such address"),
+        ("ship", "state changed: ok, error"),
+        ("ship", "retry scheduled: ValueError: no such address"),
         ("ship", "dispatched"),
         ("ship", "failed: ValueError: no such address"),
         ("workflow", "is failed: ValueError: no such address"),
@@ -213,7 +213,7 @@ def test_history_tells_what_happened_and_why(real_world: World) -> None:
     assert json.loads(whole.output) == real_world.history(name)
 
 
-def test_a_history_of_a_step_that_is_not_there_is_refused(real_world: World) -> None:
+def test_a_history_of_an_unknown_step_is_rejected(real_world: World) -> None:
     real_world.begin(real_world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
 
     refused = orchestrator(real_world, "history", "order-1", "--step", "shop")
@@ -224,7 +224,7 @@ def test_a_history_of_a_step_that_is_not_there_is_refused(real_world: World) -> 
     )
 
 
-def test_a_history_that_is_followed_goes_on_until_the_end(real_world: World) -> None:
+def test_a_followed_history_continues_until_the_end(real_world: World) -> None:
     one = real_world.coordinator()
     name = real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
     with command(real_world, "history", "order-1", "--follow", "--json") as process:
@@ -240,7 +240,7 @@ def test_a_history_that_is_followed_goes_on_until_the_end(real_world: World) -> 
 # ---- watch
 
 
-def test_watch_prints_a_line_for_each_change_into_a_pipe_and_ends_like_the_execution(
+def test_watch_prints_changes_to_a_pipe_and_exits_with_the_code_of_the_execution(
     real_world: World,
 ) -> None:
     one = real_world.coordinator()
@@ -255,7 +255,7 @@ def test_watch_prints_a_line_for_each_change_into_a_pipe_and_ends_like_the_execu
     assert [line[12:] for line in changes] == [
         "check: complete",
         "ship: dispatched",
-        "ship: to be retried: ValueError: no such address (attempt 2)",
+        "ship: retry scheduled: ValueError: no such address (attempt 2)",
         "ship: dispatched (attempt 2)",
         "ship: failed: ValueError: no such address (attempt 2)",
         "workflow: is failed: ValueError: no such address",
@@ -265,7 +265,7 @@ def test_watch_prints_a_line_for_each_change_into_a_pipe_and_ends_like_the_execu
     assert (process.returncode, said) == (4, "")
 
 
-def test_watch_of_what_has_ended_ends_at_once(real_world: World) -> None:
+def test_watch_of_an_ended_execution_exits_at_once(real_world: World) -> None:
     one = real_world.coordinator()
     real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
     real_world.settle(one)
@@ -274,10 +274,10 @@ def test_watch_of_what_has_ended_ends_at_once(real_world: World) -> None:
 
     assert shown.exit_code == 0
     assert shown.output.splitlines()[-1] == 'outcome: {"sku": "a1"}'
-    assert orchestrator(real_world, "watch", "nobody").exit_code == 2
+    assert orchestrator(real_world, "watch", "missing").exit_code == 2
 
 
-def test_watch_for_programs_waits_for_the_end_and_prints_it_alone(real_world: World) -> None:
+def test_watch_with_json_prints_only_the_result(real_world: World) -> None:
     one = real_world.coordinator()
     name = real_world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
     channel = real_world.keys.done(name)
@@ -291,7 +291,7 @@ def test_watch_for_programs_waits_for_the_end_and_prints_it_alone(real_world: Wo
     assert (told["execution_id"], told["status"], told["outcome"]) == ("order-1", "complete", {"sku": "a1"})
 
 
-def test_an_interrupted_watch_leaves_the_execution_running_and_says_so(real_world: World) -> None:
+def test_an_interrupted_watch_leaves_the_execution_running_and_prints_that(real_world: World) -> None:
     name = real_world.begin(real_world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
     with command(real_world, "watch", "order-1") as process:
         lines_until(process, "workflow: is in progress")
@@ -300,11 +300,11 @@ def test_an_interrupted_watch_leaves_the_execution_running_and_says_so(real_worl
 
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.strip() == "not watched any more; the execution goes on: orchestrator watch order-1"
+    assert said.strip() == "stopped watching; the execution continues: orchestrator watch order-1"
     assert real_world.status(name) == "in_progress"
 
 
-def test_watch_looks_seldom_and_loads_only_what_has_changed(real_world: World) -> None:
+def test_watch_polls_seldom_and_loads_only_changes(real_world: World) -> None:
     real_world.begin(real_world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
     real_world.client.config_resetstat()
     with command(real_world, "watch", "order-1") as process:
@@ -320,7 +320,7 @@ def test_watch_looks_seldom_and_loads_only_what_has_changed(real_world: World) -
     assert (seen["hgetall"], seen["lrange"]) == (1, 1)
 
 
-def test_a_watch_survives_a_redis_that_goes_away_and_says_so_once(tmp_path: Path) -> None:
+def test_a_watch_survives_an_outage_of_redis_and_prints_it_once(tmp_path: Path) -> None:
     with durable_world(tmp_path) as (world, server):
         one = world.coordinator()
         world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
@@ -334,7 +334,7 @@ def test_a_watch_survives_a_redis_that_goes_away_and_says_so_once(tmp_path: Path
             world.settle(world.coordinator())
             printed, more = process.communicate(timeout=60)
 
-    assert said.startswith("Redis is away, waiting for it: ")
+    assert said.startswith("Redis is unavailable; retrying: ")
     assert more == ""
     assert printed.splitlines()[-1] == 'outcome: {"sku": "a1"}'
     assert process.returncode == 0
@@ -357,7 +357,7 @@ def test_watch_draws_on_a_terminal_until_the_end(real_world: World) -> None:
     assert "████████████████████████ 2 of 2 steps" in plain
     assert "\x1b[1A" in shown, "it draws over what it drew"
     assert re.search(r"check +complete +1 +0 ", plain)
-    assert "check: packing \\x1b[2J\r\n" in plain, "what is said stands above it"
+    assert "check: packing \\x1b[2J\r\n" in plain, "log lines stand above it"
 
 
 def _speak(inputs: dict[str, Any], log: Any) -> dict[str, Any]:
@@ -424,16 +424,16 @@ def test_graph_of_a_file_of_a_name_and_of_an_execution(real_world: World, tmp_pa
     assert [node["status"] for node in told["nodes"]] == ["complete", "failed"]
 
 
-def test_a_graph_of_nothing_is_refused(real_world: World, tmp_path: Path) -> None:
+def test_a_graph_of_an_unknown_name_is_rejected(real_world: World, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("steps: []")
 
-    unknown = orchestrator(real_world, "graph", "nobody")
-    mixed = orchestrator(real_world, "graph", "nobody", str(tmp_path / "a.yaml"))
+    unknown = orchestrator(real_world, "graph", "missing")
+    mixed = orchestrator(real_world, "graph", "missing", str(tmp_path / "a.yaml"))
 
     assert unknown.exit_code == 2
-    assert "there is no file, no execution and no registered workflow 'nobody'" in unknown.output
+    assert "there is no file, no execution and no registered workflow 'missing'" in unknown.output
     assert mixed.exit_code == 2
-    assert "'nobody' is no file, and an id or a name stands alone" in mixed.output
+    assert "'missing' is not a file; give files, or one id or name" in mixed.output
 
 
 def test_a_graph_of_a_file_needs_no_redis(tmp_path: Path) -> None:
@@ -462,7 +462,7 @@ compopt() { :; }  # there is no line being edited here
 
 
 def completed(folder: Path, url: str, *words: str) -> list[str]:
-    """What bash offers for the last of these words."""
+    """The completions of bash for the last of these words."""
     (folder / "orchestrator").write_text(f'#!/bin/sh\nexec {sys.executable} -m orchestrator "$@"\n')
     (folder / "orchestrator").chmod(0o755)
     bash = shutil.which("bash")
@@ -519,7 +519,7 @@ def test_every_command_completes_the_ids_and_names_that_it_takes(real_world: Wor
         assert offered in found, words
 
 
-def test_a_redis_that_does_not_answer_holds_nobody_up(redis_url: str, tmp_path: Path) -> None:
+def test_completion_does_not_wait_for_a_redis_that_does_not_reply(redis_url: str, tmp_path: Path) -> None:
     silent = tmp_path / "silent.sock"
     with _listening(silent):
         began = time.monotonic()
@@ -532,7 +532,7 @@ def test_a_redis_that_does_not_answer_holds_nobody_up(redis_url: str, tmp_path: 
 
 @contextmanager
 def _listening(path: Path) -> Iterator[None]:
-    """A server that takes calls and never says a word."""
+    """A server that accepts connections and never replies."""
     import socket
 
     with socket.socket(socket.AF_UNIX) as listener:
@@ -542,7 +542,7 @@ def _listening(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_each_shell_calls_us_back(shell: str) -> None:
+def test_the_script_of_each_shell_runs_the_command(shell: str) -> None:
     printed = CliRunner().invoke(main, ["completion", shell], prog_name="orchestrator")
 
     assert printed.exit_code == 0
@@ -566,8 +566,8 @@ def test_the_newest_executions_come_first(world: World) -> None:
 
 def test_an_execution_that_is_gone_has_no_version(world: World) -> None:
     with pytest.raises(RecordNotFound):
-        queries(world).version("spec#nobody")
+        queries(world).version("spec#missing")
 
 
 def test_a_job_that_is_gone_has_no_inputs(world: World) -> None:
-    assert queries(world).inputs_of("nobody") is None
+    assert queries(world).inputs_of("missing") is None

@@ -1,4 +1,4 @@
-"""The executor `webhook`: what it posts, to whom it does not, and what it says of those who do not listen."""
+"""The executor `webhook`: what it posts, which hosts it rejects, and how posts fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 
 from certificates import LOCALHOST
 from orchestrator_executors import webhook as module
-from orchestrator_executors.network import Refused, host_of
+from orchestrator_executors.network import host_of
+from orchestrator_executors.settings import Refused
 from orchestrator_executors.webhook import NotDelivered, webhook
 from receiver import Answer, Receiver, receiver
 
@@ -38,7 +39,7 @@ def allow(monkeypatch: pytest.MonkeyPatch, hosts: str) -> None:
 
 
 def resolve(monkeypatch: pytest.MonkeyPatch, **names: str | list[str]) -> list[str]:
-    """Let these names lead to these addresses; returns the names that were looked up."""
+    """Resolve these names to these addresses; returns the names that were resolved."""
     asked: list[str] = []
     known = socket.getaddrinfo
 
@@ -58,13 +59,13 @@ def post(url: str, body: Any = BODY, **headers: str) -> dict[str, Any]:
 
 
 def verified(secret: str, signature: str, body: bytes) -> bool:
-    """As a receiver does it."""
+    """Verify the signature, as a receiver does."""
     parts = dict(part.split("=", 1) for part in signature.split(","))
     expected = hmac.new(secret.encode(), f"{parts['t']}.".encode() + body, hashlib.sha256).hexdigest()
     return hmac.compare_digest(expected, parts["v1"]) and abs(time.time() - int(parts["t"])) < 300
 
 
-# ---- what is posted
+# ---- posts
 
 
 def test_the_body_is_posted_as_json_under_the_name_of_the_delivery(hooks: Receiver) -> None:
@@ -80,7 +81,7 @@ def test_the_body_is_posted_as_json_under_the_name_of_the_delivery(hooks: Receiv
     assert "orchestrator-signature" not in got.headers
 
 
-def test_the_headers_of_the_document_are_sent_but_ours_are_ours(hooks: Receiver) -> None:
+def test_the_headers_of_the_document_are_sent_but_cannot_replace_the_fixed_ones(hooks: Receiver) -> None:
     post(
         hooks.url,
         **{
@@ -127,7 +128,7 @@ def test_the_credentials_of_a_url_are_those_of_the_request(hooks: Receiver) -> N
     assert hooks.posts[0].headers["authorization"] == "Basic YWRhOnB3"
 
 
-def test_by_https_the_name_is_checked_although_its_address_is_called(
+def test_https_verifies_the_name_although_the_request_goes_to_the_address(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "localhost.pem").write_text(LOCALHOST)
@@ -145,10 +146,10 @@ def test_by_https_the_name_is_checked_although_its_address_is_called(
     assert [got.headers["host"] for got in hooks.posts] == [f"localhost:{hooks.port}"]
 
 
-# ---- those who do not listen
+# ---- failures
 
 
-def test_any_answer_but_a_success_is_a_failure_that_says_it(hooks: Receiver) -> None:
+def test_any_response_but_a_success_is_a_failure_with_its_status(hooks: Receiver) -> None:
     hooks.answers = [Answer(500, "out of\n order"), Answer(404), Answer(200, "x" * 10_000_000)]
 
     with pytest.raises(NotDelivered) as first:
@@ -161,7 +162,7 @@ def test_any_answer_but_a_success_is_a_failure_that_says_it(hooks: Receiver) -> 
     assert post(hooks.url) == {"status": 200}
 
 
-def test_of_a_long_answer_a_few_characters_are_kept(hooks: Receiver) -> None:
+def test_only_the_start_of_a_long_response_is_kept(hooks: Receiver) -> None:
     hooks.answers = [Answer(500, "x" * 1_000_000)]
 
     with pytest.raises(NotDelivered) as failed:
@@ -170,9 +171,7 @@ def test_of_a_long_answer_a_few_characters_are_kept(hooks: Receiver) -> None:
     assert str(failed.value) == "127.0.0.1 answered 500: " + 200 * "x"
 
 
-def test_what_we_told_them_is_not_repeated_when_they_do(
-    hooks: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_secrets_in_a_response_are_redacted(hooks: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.SECRET_VARIABLE, "wh-s3cret")
     said = "no Bearer abcdef, no abcdef, no wh-s3cret, no path /hook?key=k-123 with k-123, of ada:passw"
     hooks.answers = [Answer(401, said)]
@@ -194,15 +193,17 @@ def test_a_redirect_is_not_followed(hooks: Receiver) -> None:
     assert (len(hooks.posts), elsewhere.posts) == (1, [])
 
 
-def test_who_does_not_answer_is_not_waited_for(hooks: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANSWER_WITHIN_S", 0.05)
+def test_a_receiver_that_does_not_answer_is_a_failure(
+    hooks: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RESPONSE_TIMEOUT_S", 0.05)
     hooks.hold()
 
     with pytest.raises(NotDelivered, match=r"127\.0\.0\.1 did not answer within 0\.05 s"):
         post(hooks.url)
 
 
-def test_nobody_there_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_receiver_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     allow(monkeypatch, "127.0.0.1")
     with receiver() as gone:
         url = gone.url
@@ -211,7 +212,7 @@ def test_nobody_there_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
         post(url)
 
 
-def test_half_an_answer_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_response_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     allow(monkeypatch, "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -228,9 +229,7 @@ def test_half_an_answer_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.join()
 
 
-def test_of_several_addresses_one_that_can_be_reached_is_enough(
-    hooks: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_reachable_address_of_several_is_enough(hooks: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     resolve(monkeypatch, shop=["127.0.0.2", "127.0.0.3", "127.0.0.1"])
     allow(monkeypatch, "shop.example.org")
 
@@ -239,29 +238,31 @@ def test_of_several_addresses_one_that_can_be_reached_is_enough(
     assert hooks.posts[0].headers["host"] == f"shop.example.org:{hooks.port}"
 
 
-def test_a_name_that_leads_nowhere_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_cannot_be_resolved_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(*args: Any, **keys: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", nowhere)
     allow(monkeypatch, "*")
 
-    with pytest.raises(NotDelivered, match=r"hooks\.example\.org cannot be found: .*not known"):
+    with pytest.raises(NotDelivered, match=r"hooks\.example\.org cannot be resolved: .*not known"):
         post("https://hooks.example.org/")
 
 
-def test_without_httpx_it_says_what_to_install(hooks: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_httpx_names_the_package_to_install(
+    hooks: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
 
     with pytest.raises(NotDelivered, match=r"pip install 'rq-orchestrator\[http\]'"):
         post(hooks.url)
 
 
-# ---- to whom it does not post
+# ---- the allowlist
 
 
 @pytest.mark.parametrize("hosts", [None, "", " , "])
-def test_a_worker_posts_to_nobody_unless_it_is_told_to_whom(
+def test_a_worker_without_an_allowlist_posts_to_no_host(
     hooks: Receiver, monkeypatch: pytest.MonkeyPatch, hosts: str | None
 ) -> None:
     monkeypatch.delenv(module.HOSTS_VARIABLE)
@@ -295,11 +296,13 @@ def test_a_worker_posts_to_nobody_unless_it_is_told_to_whom(
         ("*", "93.184.216.34", "93.184.216.34"),
     ],
 )
-def test_these_are_allowed(monkeypatch: pytest.MonkeyPatch, hosts: str, host: str, address: str) -> None:
+def test_these_hosts_are_allowed(
+    monkeypatch: pytest.MonkeyPatch, hosts: str, host: str, address: str
+) -> None:
     resolve(monkeypatch, shop=address, localhost=address, a=address)
     allow(monkeypatch, hosts)
 
-    assert module._addresses(_host(host), 443) == [address]
+    assert module._find_addresses(_host(host), 443) == [address]
 
 
 @pytest.mark.parametrize(
@@ -327,13 +330,13 @@ def test_these_are_allowed(monkeypatch: pytest.MonkeyPatch, hosts: str, host: st
         ("*", "0x7f.1", "127.0.0.1", "is not a public address"),
         ("*", "localhost", "127.0.0.1", "is not a public address"),
         ("127.0.0.1", "localhost", "127.0.0.1", "may not post to localhost"),
-        ("shop.example.org", "shop.example.org", "169.254.169.254", "is never called by a name"),
-        ("shop.example.org", "shop.example.org", "::ffff:169.254.169.254", "is never called by a name"),
-        ("shop.example.org", "shop.example.org", "fe80::1", "is never called by a name"),
-        ("shop.example.org", "shop.example.org", "0.0.0.0", "is never called by a name"),
+        ("shop.example.org", "shop.example.org", "169.254.169.254", "is not called by name"),
+        ("shop.example.org", "shop.example.org", "::ffff:169.254.169.254", "is not called by name"),
+        ("shop.example.org", "shop.example.org", "fe80::1", "is not called by name"),
+        ("shop.example.org", "shop.example.org", "0.0.0.0", "is not called by name"),
     ],
 )
-def test_these_are_not(
+def test_these_hosts_are_not_allowed(
     monkeypatch: pytest.MonkeyPatch, hosts: str, host: str, address: str, why: str
 ) -> None:
     names = dict.fromkeys(("shop", "example", "shopexample", "localhost", "2130706433", "0x7f"), address)
@@ -347,16 +350,16 @@ def test_these_are_not(
     assert module.HOSTS_VARIABLE in str(refusal.value)
 
 
-def test_of_the_addresses_of_a_name_only_those_are_called_that_are_allowed(
+def test_only_the_allowed_addresses_of_a_name_are_called(
     hooks: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve(monkeypatch, shop=["169.254.169.254", "127.0.0.1"])
     allow(monkeypatch, "shop.example.org")
 
-    assert module._addresses("shop.example.org", 80) == ["127.0.0.1"]
+    assert module._find_addresses("shop.example.org", 80) == ["127.0.0.1"]
 
 
-def test_a_name_is_looked_up_once_so_that_it_cannot_change_between_the_judgement_and_the_call(
+def test_a_name_is_resolved_once_so_that_it_cannot_change_after_the_check(
     hooks: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = resolve(monkeypatch, shop="127.0.0.1")
@@ -367,7 +370,7 @@ def test_a_name_is_looked_up_once_so_that_it_cannot_change_between_the_judgement
     assert [name for name in asked if name == "shop.example.org"] == ["shop.example.org"]
 
 
-def test_a_proxy_of_the_environment_is_not_asked(hooks: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_not_used(hooks: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     with receiver() as proxy:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
         monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
@@ -378,7 +381,7 @@ def test_a_proxy_of_the_environment_is_not_asked(hooks: Receiver, monkeypatch: p
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://a:b:c/", None, 17, "https://\x00/"])
-def test_a_url_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, url: Any) -> None:
+def test_a_bad_url_is_rejected(monkeypatch: pytest.MonkeyPatch, url: Any) -> None:
     allow(monkeypatch, "*")
 
     with pytest.raises(Refused, match="the URL cannot be used"):
@@ -386,7 +389,7 @@ def test_a_url_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, url: Any
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "file:///etc/passwd", "http:///x", "127.0.0.1"])
-def test_so_is_one_that_is_not_of_the_web(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_a_url_without_http_or_a_host_is_rejected(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     allow(monkeypatch, "127.0.0.1")
 
     with pytest.raises(Refused, match="the URL cannot be used"):

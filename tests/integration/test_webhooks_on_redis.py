@@ -28,7 +28,7 @@ from integration.families import (
 )
 from integration.world import Json, Proxy, World, result_fields
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.model import WEBHOOK_UNIT
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.client import Client
 from orchestrator.coordinator.loop import Coordinator
 from orchestrator.redis_rq.connection import Client as RedisClient
@@ -82,7 +82,7 @@ def pass_time(world: World, one: Coordinator, weid: str, ms: int) -> None:
     world.client.hset(key, name, json.dumps(raw))
     one._backend.drop_cached_records()
     world.age_timers(ms)
-    one.turn()
+    one.run_once()
     work(world, one)
 
 
@@ -173,7 +173,7 @@ def pass_time_without_work(world: World, one: Coordinator, weid: str) -> None:
         world.client.hset(key, name, json.dumps(raw))
         one._backend.drop_cached_records()
         world.age_timers(600_000)
-        one.turn()
+        one.run_once()
         decide_all(world, one)
 
 
@@ -222,7 +222,7 @@ def test_a_job_that_vanished_is_dispatched_again_under_the_same_name(world: Worl
     assert payload is not None
 
     for _ in range(3):
-        one.turn()
+        one.run_once()
         world.age_leases(world.grace_ms)
     work(world, one)
 
@@ -293,7 +293,7 @@ def test_a_start_may_name_a_webhook_which_comes_first(world: World, hooks: Recei
 def test_a_start_whose_webhook_makes_no_sense_is_refused(world: World, given: str, why: str) -> None:
     [one] = serving(world)
     entry = world.start(document(step("a")), execution_id="x", webhook=given)
-    one.turn()
+    one.run_once()
 
     answer = world.answer(entry)
     assert (answer["ok"], why in answer["reason"]) == (False, True), answer

@@ -1,4 +1,4 @@
-"""Why an execution does not get on, with all that Redis knows: each reason is brought about for real."""
+"""Why an execution makes no progress, with what Redis shows: the tests create each situation for real."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONE = document(step("a"))
 QUEUE = "orchestrator.default"
 
 
-def asked(world: World, execution: str, step_id: str = "") -> Explanation:
+def explained(world: World, execution: str, step_id: str = "") -> Explanation:
     return why(world.client, world.keys, execution, step_id)
 
 
@@ -45,18 +45,18 @@ def reason_of(found: Explanation, code: RedisReasonCode | ReasonCode) -> Reason:
 # ---- what is not shown
 
 
-def test_what_names_a_secret_is_hidden_from_the_reasons(world: World) -> None:
-    def refuse(inputs: Json) -> Json:
+def test_secrets_are_redacted_in_the_reasons(world: World) -> None:
+    def reject(inputs: Json) -> Json:
         raise ValueError("the token tok-17-5 is not valid here")
 
     one = world.coordinator()
     world.begin(one, ONE, inputs={"api_token": "tok-17-5"}, execution_id="x")
-    world.settle(one, executors={"a": refuse})
+    world.settle(one, executors={"a": reject})
 
     for step_id in ("", "a"):
-        told = [reason.words for reason in asked(world, "x", step_id).reasons]
-        assert told
-        assert all(words.endswith("ValueError: the token <redacted> is not valid here") for words in told)
+        reasons = [reason.words for reason in explained(world, "x", step_id).reasons]
+        assert reasons
+        assert all(words.endswith("ValueError: the token <redacted> is not valid here") for words in reasons)
 
 
 # ---- concurrency keys
@@ -65,30 +65,30 @@ def test_what_names_a_secret_is_hidden_from_the_reasons(world: World) -> None:
 LIMITED = document(step("a", concurrency={"key": "printer", "limit": 1}))
 
 
-def test_who_stands_in_line_is_told_who_holds_the_key_and_who_is_before_it(world: World) -> None:
+def test_a_waiter_sees_the_holders_of_the_key_and_the_waiters_ahead_of_it(world: World) -> None:
     one = world.coordinator()
     for name in ("x1", "x2", "x3"):
         world.begin(one, LIMITED, execution_id=name)
     decide_all(world, one)
 
-    holders = reason_of(asked(world, "x3"), RedisReasonCode.HOLDERS)
+    holders = reason_of(explained(world, "x3"), RedisReasonCode.HOLDERS)
 
     assert holders.step == "a"
     assert holders.words.startswith("the key 'printer' of step a is held by step a of x1 (for ")
-    assert holders.words.endswith("; 1 stand before it in line, step a of x2 first")
-    assert reason_of(asked(world, "x2"), RedisReasonCode.HOLDERS).words.endswith(
-        "; 0 stand before it in line"
+    assert holders.words.endswith("; waiters ahead of it: 1, first step a of x2")
+    assert reason_of(explained(world, "x2"), RedisReasonCode.HOLDERS).words.endswith(
+        "; waiters ahead of it: 0"
     )
-    assert codes(asked(world, "x2"))[:2] == ["in_line", "holders"]
+    assert codes(explained(world, "x2"))[:2] == ["in_line", "holders"]
 
 
-def test_a_whole_execution_in_line_is_told_the_same(world: World) -> None:
+def test_an_execution_that_waits_for_a_slot_sees_the_same(world: World) -> None:
     one = world.coordinator()
     for name in ("x1", "x2"):
         world.begin(one, document(step("a"), concurrency={"key": "k", "limit": 1}), execution_id=name)
     decide_all(world, one)
 
-    found = asked(world, "x2")
+    found = explained(world, "x2")
 
     assert codes(found)[:3] == ["in_line", "holders", "in_line"]
     assert reason_of(found, RedisReasonCode.HOLDERS).words.startswith(
@@ -97,7 +97,7 @@ def test_a_whole_execution_in_line_is_told_the_same(world: World) -> None:
 
 
 @pytest.mark.parametrize("fate", ["gone", "final", "forgotten"])
-def test_a_holder_that_gives_nothing_back_is_named(world: World, fate: str) -> None:
+def test_a_holder_that_will_not_release_its_slot_is_named(world: World, fate: str) -> None:
     one = world.coordinator()
     first, _ = (world.begin(one, LIMITED, execution_id=name) for name in ("x1", "x2"))
     decide_all(world, one)
@@ -110,77 +110,81 @@ def test_a_holder_that_gives_nothing_back_is_named(world: World, fate: str) -> N
         case "forgotten":
             world.client.hset(key, "step:a", '{"status": "ready", "run_id": 1, "attempt": 1}')
 
-    gone = reason_of(asked(world, "x2"), RedisReasonCode.HOLDER_GONE)
+    gone = reason_of(explained(world, "x2"), RedisReasonCode.HOLDER_GONE)
 
-    assert "is held by step a of x1, which ended or is gone" in gone.words
-    assert gone.advice == "orchestrator verify --repair puts it right"
+    assert "is held by step a of x1, which has ended or no longer exists" in gone.words
+    assert gone.advice == "repair it: orchestrator check-consistency --repair"
 
 
-def test_a_place_that_was_given_and_not_heard_of_is_not_a_wait_for_others(world: World) -> None:
+def test_a_slot_that_was_granted_but_not_handled_yet_is_not_a_wait_for_others(world: World) -> None:
     one = world.coordinator()
     world.begin(one, LIMITED, execution_id="x1")
 
-    found = asked(world, "x1")
+    found = explained(world, "x1")
 
     assert "place_given" in codes(found)
     decide_all(world, one)
-    assert "place_given" not in codes(asked(world, "x1"))
+    assert "place_given" not in codes(explained(world, "x1"))
 
 
-def test_whoever_fell_out_of_the_line_or_is_not_called_is_told_to_repair(world: World) -> None:
+def test_a_lost_waiter_and_a_free_slot_that_is_not_granted_need_repair(world: World) -> None:
     one = world.coordinator()
     for name in ("x1", "x2"):
         world.begin(one, LIMITED, execution_id=name)
     decide_all(world, one)
 
-    world.client.delete(world.keys.places("printer"))
-    free = reason_of(asked(world, "x2"), RedisReasonCode.SLOT_LOST)
-    world.client.delete(world.keys.line("printer"))
-    lost = reason_of(asked(world, "x2"), RedisReasonCode.SLOT_LOST)
+    world.client.delete(world.keys.slot_holders("printer"))
+    free = reason_of(explained(world, "x2"), RedisReasonCode.SLOT_LOST)
+    world.client.delete(world.keys.slot_waiters("printer"))
+    lost = reason_of(explained(world, "x2"), RedisReasonCode.SLOT_LOST)
 
-    assert free.words == "0 of 1 places under 'printer' are taken, and step a gets none"
-    assert lost.words == "step a does not stand in the line of 'printer', so it would wait for ever"
-    assert free.advice == lost.advice == "orchestrator verify --repair puts it right"
+    assert free.words == (
+        "only 0 of 1 slots of 'printer' are taken, but step a, the first waiter, was not granted one"
+    )
+    assert lost.words == (
+        "step a is not registered as a waiter of the key 'printer', so it would wait forever"
+    )
+    assert free.advice == lost.advice == "repair it: orchestrator check-consistency --repair"
 
 
-def test_a_child_that_wants_the_key_of_its_parent_waits_for_ever_and_is_told_so(world: World) -> None:
+def test_a_child_that_needs_the_key_of_its_parent_is_reported_as_a_deadlock(world: World) -> None:
     one = world.coordinator()
     inner = document(step("work"), concurrency={"key": "k", "limit": 1})
     world.begin(one, {**parent_of(inner), "concurrency": {"key": "k", "limit": 1}}, execution_id="p")
     decide_all(world, one)
 
-    [child] = asked(world, "p").children
+    [child] = explained(world, "p").children
 
     dead = reason_of(child, RedisReasonCode.DEADLOCK)
-    assert "is held by p, which waits for this execution to end: both wait for ever" in dead.words
+    assert "is held by p, which waits for this execution to end: this is a deadlock" in dead.words
     assert "different keys" in dead.advice
 
 
-def test_a_key_that_somebody_else_holds_too_is_no_deadlock(world: World) -> None:
+def test_a_key_that_another_execution_holds_too_is_no_deadlock(world: World) -> None:
     one = world.coordinator()
     whole = {"concurrency": {"key": "k", "limit": 2}}
     world.begin(one, {**document(step("a")), **whole}, execution_id="other")
     world.begin(one, {**parent_of({**document(step("work")), **whole}), **whole}, execution_id="p")
     decide_all(world, one)
 
-    [child] = asked(world, "p").children
+    [child] = explained(world, "p").children
 
     assert "holders" in codes(child)
     assert "deadlock" not in codes(child)
 
 
-def test_what_else_stands_under_a_key_is_nobodys(world: World) -> None:
+def test_foreign_members_of_a_key_are_ignored(world: World) -> None:
     one = world.coordinator()
     for name in ("x1", "x2"):
         world.begin(one, LIMITED, execution_id=name)
     decide_all(world, one)
-    world.client.zadd(world.keys.places("printer"), {"somebody's own": 1})
+    world.client.zadd(world.keys.slot_holders("printer"), {"a foreign member": 1})
     world.client.zadd(
-        world.keys.places("printer"), {slot_member(1, "s", "w#broken", "a", "t"): world.now_ms()}
+        world.keys.slot_holders("printer"), {slot_member(1, "s", "w#broken", "a", "t"): world.now_ms()}
     )
     world.client.set(world.keys.workflow("w#broken"), "not a hash")
 
-    gone = reason_of(asked(world, "x2"), RedisReasonCode.HOLDER_GONE)
+    gone = reason_of(explained(world, "x2"), RedisReasonCode.HOLDER_GONE)
 
     assert "step a of broken" in gone.words
 
@@ -188,24 +192,24 @@ def test_what_else_stands_under_a_key_is_nobodys(world: World) -> None:
 # ---- queues and workers
 
 
-def test_a_job_that_waits_is_told_its_place_and_that_nobody_listens(world: World) -> None:
+def test_a_queued_job_shows_its_position_and_that_no_worker_serves_its_queue(world: World) -> None:
     one = world.coordinator()
     for name in ("x1", "x2", "x3"):
         world.begin(one, ONE, execution_id=name)
 
-    found = asked(world, "x3")
+    found = explained(world, "x3")
 
     assert codes(found) == ["dispatched", "queued", "no_worker"]
     assert reason_of(found, RedisReasonCode.QUEUED).words == (
-        f"the job of step a waits in the queue {QUEUE}; 2 stand before it"
+        f"the job of step a is in the queue {QUEUE}; jobs ahead of it: 2"
     )
-    nobody = reason_of(found, RedisReasonCode.NO_WORKER)
-    assert nobody.words == f"no worker listens to the queue {QUEUE} of step a; there is no worker at all"
-    assert nobody.advice == "start one: orchestrator worker default"
+    no_worker = reason_of(found, RedisReasonCode.NO_WORKER)
+    assert no_worker.words == f"no worker serves the queue {QUEUE} of step a; no workers are running"
+    assert no_worker.advice == "start one: orchestrator worker default"
 
 
 def registered(world: World, name: str, *queues: str, state: str = "idle", ttl_s: int = 120) -> None:
-    """A worker as RQ writes it down."""
+    """Register a worker as RQ does."""
     key = f"rq:worker:{name}"
     world.client.sadd("rq:workers", key)
     world.client.hset(
@@ -221,17 +225,17 @@ def registered(world: World, name: str, *queues: str, state: str = "idle", ttl_s
     world.client.expire(key, ttl_s)
 
 
-def test_workers_of_other_queues_and_ones_that_are_gone_are_told_apart(world: World) -> None:
+def test_workers_of_other_queues_and_workers_that_are_gone_are_told_apart(world: World) -> None:
     one = world.coordinator()
     world.begin(one, ONE, execution_id="x1")
     registered(world, "dead", QUEUE)
     registered(world, "other", "orchestrator.gpu")
     with connected(world, "other"):
-        nobody = reason_of(asked(world, "x1"), RedisReasonCode.NO_WORKER)
+        no_worker = reason_of(explained(world, "x1"), RedisReasonCode.NO_WORKER)
 
-    assert nobody.words == (
-        f"no worker listens to the queue {QUEUE} of step a (1 are registered, and gone);"
-        " workers serve orchestrator.gpu"
+    assert no_worker.words == (
+        f"no worker serves the queue {QUEUE} of step a (registered but no longer running: 1);"
+        " running workers serve orchestrator.gpu"
     )
 
 
@@ -241,9 +245,9 @@ def test_when_all_workers_of_its_queue_are_busy_a_job_says_so(world: World) -> N
     registered(world, "w1", QUEUE, state="busy")
     registered(world, "w2", QUEUE, state="busy")
     with connected(world, "w1", "w2"):
-        busy = reason_of(asked(world, "x1"), RedisReasonCode.WORKERS_BUSY)
+        busy = reason_of(explained(world, "x1"), RedisReasonCode.WORKERS_BUSY)
         world.client.hset("rq:worker:w2", "state", "idle")
-        free = asked(world, "x1")
+        free = explained(world, "x1")
 
     assert busy.words == f"all 2 workers of the queue {QUEUE} of step a are busy: w1 and w2"
     assert busy.advice == "wait, or start more: orchestrator worker default"
@@ -252,7 +256,7 @@ def test_when_all_workers_of_its_queue_are_busy_a_job_says_so(world: World) -> N
 
 @contextmanager
 def connected(world: World, *names: str) -> Iterator[None]:
-    """Connections as RQ's workers hold them for their whole life."""
+    """Connections as RQ's workers hold them while they run."""
     channel = world.client.pubsub()  # type: ignore[no-untyped-call]
     for name in names:
         channel.subscribe(f"rq:pubsub:{name}")
@@ -265,61 +269,61 @@ def connected(world: World, *names: str) -> Iterator[None]:
         channel.close()
 
 
-def test_a_job_that_left_its_queue_and_that_nobody_began_says_when_it_counts_as_lost(world: World) -> None:
+def test_a_job_that_left_its_queue_without_a_start_says_when_it_counts_as_lost(world: World) -> None:
     one = world.coordinator()
     world.begin(one, ONE, execution_id="x1")
     world.client.lpop(world.keys.rq_queue(QUEUE))
 
-    before = reason_of(asked(world, "x1"), RedisReasonCode.TAKEN)
-    one.turn()
-    after = reason_of(asked(world, "x1"), RedisReasonCode.TAKEN)
+    before = reason_of(explained(world, "x1"), RedisReasonCode.TAKEN)
+    one.run_once()
+    after = reason_of(explained(world, "x1"), RedisReasonCode.TAKEN)
 
-    assert before.words == f"the job of step a has left the queue {QUEUE}, and no worker has begun it"
+    assert before.words == f"the job of step a has left the queue {QUEUE}, but no worker has started it"
     assert after.words.startswith(f"{before.words}; it counts as lost in ")
 
 
-def test_a_step_that_runs_has_a_lease_that_holds_or_is_overdue_or_missing(world: World) -> None:
+def test_a_running_step_has_a_lease_that_is_valid_or_overdue_or_missing(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, ONE, execution_id="x1")
     payload = world.pop()
     assert payload is not None
     [member] = world.leases()
     world.client.zadd(world.keys.leases, {member: world.now_ms() + 35_900})
-    leased = reason_of(asked(world, "x1"), RedisReasonCode.LEASED)
+    leased = reason_of(explained(world, "x1"), RedisReasonCode.LEASED)
 
     world.client.zadd(world.keys.leases, {member: world.now_ms() - 60_000})
-    overdue = reason_of(asked(world, "x1"), RedisReasonCode.LEASE_OVERDUE)
+    overdue = reason_of(explained(world, "x1"), RedisReasonCode.LEASE_OVERDUE)
 
     world.client.zrem(world.keys.leases, member)
-    missing = reason_of(asked(world, weid), RedisReasonCode.LEASE_MISSING)
+    missing = reason_of(explained(world, weid), RedisReasonCode.LEASE_MISSING)
 
-    assert leased.words.startswith("a worker is at step a: its lease holds for another 3")
-    assert overdue.words == "the worker of step a stopped beating: its lease ended 1 m 0 s ago"
-    assert "is one running?" in overdue.advice
+    assert leased.words.startswith("a worker is running step a: its lease is valid for another 3")
+    assert overdue.words == "the worker of step a stopped sending heartbeats: its lease expired 1 m 0 s ago"
+    assert "check that one is running" in overdue.advice
     assert missing.words.startswith("step a has no lease: ")
-    assert missing.advice == "if that stays so, orchestrator verify --repair puts it right"
+    assert missing.advice == "if this does not change, repair it: orchestrator check-consistency --repair"
 
 
-def test_only_the_first_dispatches_of_many_are_looked_for(world: World) -> None:
+def test_only_the_first_dispatches_of_many_are_looked_up(world: World) -> None:
     one = world.coordinator()
     world.begin(one, document(*(step(f"s{n}") for n in range(30))), execution_id="x1")
 
-    found = asked(world, "x1")
+    found = explained(world, "x1")
 
     assert codes(found).count("dispatched") == 30
     assert codes(found).count("queued") == 20
-    assert codes(found).count("no_worker") == 1, "said once for each queue"
+    assert codes(found).count("no_worker") == 1, "once for each queue"
 
 
 # ---- children
 
 
-def test_a_child_tells_its_own_reasons_below_its_parent(world: World) -> None:
+def test_a_child_has_its_own_reasons_below_its_parent(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, parent_of(document(step("work"))), execution_id="p")
     decide_all(world, one)
 
-    found = asked(world, "p")
+    found = explained(world, "p")
 
     [child] = found.children
     assert codes(found) == ["child"]
@@ -331,12 +335,12 @@ def test_a_child_that_has_not_begun_says_where_its_start_waits(world: World) -> 
     one = world.coordinator()
     weid = world.begin(one, parent_of(document(step("work"))), execution_id="p")
     for stream in world.streams()[1:]:
-        world.send(stream, {"type": "signal", "execution_id": child_of(weid)})  # no start of anybody
+        world.send(stream, {"type": "signal", "execution_id": child_of(weid)})  # not a start
 
-    waits = reason_of(asked(world, "p"), RedisReasonCode.CHILD_WAITS)
-    itself = asked(world, child_of(weid))
+    waits = reason_of(explained(world, "p"), RedisReasonCode.CHILD_WAITS)
+    itself = explained(world, child_of(weid))
 
-    assert f"the child {child_of(weid)} of step kid does not exist yet: its start waits in" in waits.words
+    assert f"the child {child_of(weid)} of step kid does not exist yet: its start event " in waits.words
     assert codes(itself)[0] == "start_waits"
 
 
@@ -346,22 +350,22 @@ def test_a_child_whose_start_is_nowhere_says_so(world: World) -> None:
     for stream in world.streams():
         world.client.xtrim(stream, maxlen=0, approximate=False)
 
-    waits = reason_of(asked(world, "p"), RedisReasonCode.CHILD_WAITS)
+    waits = reason_of(explained(world, "p"), RedisReasonCode.CHILD_WAITS)
 
-    assert waits.words.endswith("does not exist yet: nobody has begun it yet")
+    assert waits.words.endswith("does not exist yet: its start event is in no stream")
 
 
-def test_a_child_by_a_name_that_nobody_registered_is_told_before_it_fails(world: World) -> None:
+def test_a_child_with_an_unregistered_name_is_reported_before_it_fails(world: World) -> None:
     one = world.coordinator()
-    spec = document(step("a"), {"id": "kid", "workflow": "nobody", "depends_on": ["a"]})
+    spec = document(step("a"), {"id": "kid", "workflow": "missing", "depends_on": ["a"]})
     world.begin(one, spec, execution_id="p")
 
-    missing = reason_of(asked(world, "p"), RedisReasonCode.CHILD_UNREGISTERED)
+    missing = reason_of(explained(world, "p"), RedisReasonCode.CHILD_UNREGISTERED)
 
     assert missing.step == "kid"
-    assert "the workflow 'nobody', and nobody has registered it" in missing.words
-    assert missing.advice == "orchestrator register FILE --name nobody"
-    assert "child_unregistered" not in codes(asked(world, "p", "a"))
+    assert "step kid starts the workflow 'missing', which is not registered" in missing.words
+    assert missing.advice == "register it: orchestrator register FILE --name missing"
+    assert "child_unregistered" not in codes(explained(world, "p", "a"))
 
 
 def test_an_execution_that_failed_with_its_child_leads_to_the_first_failure(world: World) -> None:
@@ -372,14 +376,14 @@ def test_an_execution_that_failed_with_its_child_leads_to_the_first_failure(worl
         raise ValueError("out of paper")
 
     world.settle(one, executors={"work": fails})
-    found = asked(world, "p")
+    found = explained(world, "p")
 
     [child] = found.children
     assert codes(found) == codes(child) == ["failed"]
     assert "step work: ValueError: out of paper" in child.reasons[0].words
 
 
-def test_generations_of_children_are_asked_up_to_a_depth(world: World) -> None:
+def test_children_are_explained_down_to_a_depth(world: World) -> None:
     one = world.coordinator()
     spec = document(step("work"))
     for _ in range(MAX_CHILD_DEPTH + 2):
@@ -387,7 +391,7 @@ def test_generations_of_children_are_asked_up_to_a_depth(world: World) -> None:
     world.begin(one, spec, execution_id="p")
     decide_all(world, one)
 
-    found, depth = asked(world, "p"), 0
+    found, depth = explained(world, "p"), 0
     while found.children:
         [found] = found.children
         depth += 1
@@ -404,32 +408,30 @@ def test_the_chain_of_parents_ends_where_a_record_is_gone(world: World) -> None:
     decide_all(world, one)
     world.client.delete(world.keys.workflow(weid))
 
-    assert "holders" in codes(asked(world, child_of(weid)))
+    assert "holders" in codes(explained(world, child_of(weid)))
 
 
 # ---- coordinators
 
 
-def test_without_a_coordinator_nothing_moves_on(world: World) -> None:
+def test_without_a_coordinator_the_last_heartbeat_and_the_lag_are_reported(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, ONE, execution_id="x1")
     world.client.zadd(world.keys.coordinators, {"one": world.now_ms() - 200_000})
     world.work()
 
-    found = asked(world, "x1")
-    nobody, lag = reason_of(found, RedisReasonCode.NO_COORDINATOR), reason_of(found, RedisReasonCode.LAG)
+    found = explained(world, "x1")
+    missing, lag = reason_of(found, RedisReasonCode.NO_COORDINATOR), reason_of(found, RedisReasonCode.LAG)
 
-    assert nobody.words == (
-        "no coordinator has come round within 5 s; one was the last, 3 m 20 s ago: nothing moves on"
-    )
-    assert nobody.advice == "start one: orchestrator coordinator"
+    assert missing.words == ("no coordinator has sent a heartbeat within 5 s; the last was one, 3 m 20 s ago")
+    assert missing.advice == "start one: orchestrator coordinator"
     assert lag.words.startswith(
-        f"1 events of {world.keys.events_of(weid)} are unread, 0 not acknowledged"
-        " (1 of the first ones for this execution); the oldest has waited for "
+        f"{world.keys.events_of(weid)} has 1 unread and 0 unacknowledged events"
+        " (at least 1 of them for this execution); the oldest has waited for "
     )
     world.client.delete(world.keys.coordinators)
-    assert reason_of(asked(world, "x1"), RedisReasonCode.NO_COORDINATOR).words == (
-        "no coordinator has come round within 5 s: nothing moves on"
+    assert reason_of(explained(world, "x1"), RedisReasonCode.NO_COORDINATOR).words == (
+        "no coordinator has sent a heartbeat within 5 s"
     )
 
 
@@ -440,22 +442,22 @@ def test_coordinators_that_are_behind_are_a_reason(world: World) -> None:
     world.client.delete(world.keys.events_of(weid))
     world.send(world.keys.events_of(weid), {"type": "continue", "execution": weid}, f"{old}-0")
 
-    lag = reason_of(asked(world, "x1"), RedisReasonCode.LAG)
+    lag = reason_of(explained(world, "x1"), RedisReasonCode.LAG)
 
     assert lag.words.endswith("the oldest has waited for 1 m 30 s")
 
 
-def test_events_that_somebody_holds_and_does_not_acknowledge_are_counted(world: World) -> None:
+def test_events_that_a_coordinator_read_but_did_not_acknowledge_are_counted(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, ONE, execution_id="x1")
     world.work()
     world.log("dead").read(10, 0)
     world.killed("one")
 
-    lag = reason_of(asked(world, "x1"), RedisReasonCode.LAG)
+    lag = reason_of(explained(world, "x1"), RedisReasonCode.LAG)
 
     assert lag.words.startswith(
-        f"0 events of {world.keys.events_of(weid)} are unread, 1 not acknowledged (1 of"
+        f"{world.keys.events_of(weid)} has 0 unread and 1 unacknowledged events (at least 1 of"
     )
 
 
@@ -466,11 +468,11 @@ def test_a_start_that_waits_is_found_by_its_name_and_by_its_entry(world: World) 
     entry = world.start(ONE, execution_id="x1")
 
     for name in ("x1", entry, "w1#x1"):
-        found = asked(world, name)
+        found = explained(world, name)
         assert found.status is None
         assert not found.is_unknown
         assert codes(found)[:2] == ["start_waits", "no_coordinator"]
-        assert f"its start waits in orchestrator:starts as {entry}" in found.reasons[0].words
+        assert f"its start event {entry} has waited in orchestrator:starts for " in found.reasons[0].words
 
 
 def test_a_start_that_a_coordinator_holds_waits_too(world: World) -> None:
@@ -478,39 +480,39 @@ def test_a_start_that_a_coordinator_holds_waits_too(world: World) -> None:
     world.start(ONE, execution_id="x1")
     world.log("one").read(10, 0)
 
-    assert codes(asked(world, "x1"))[0] == "start_waits"
+    assert codes(explained(world, "x1"))[0] == "start_waits"
 
 
-def test_a_start_that_was_refused_says_why(world: World) -> None:
+def test_a_start_that_was_rejected_says_why(world: World) -> None:
     one = world.coordinator()
-    entry = world.start("nobody", execution_id="x1")
-    one.turn()
+    entry = world.start("missing", execution_id="x1")
+    one.run_once()
 
     for name in ("x1", entry):
-        refused = reason_of(asked(world, name), RedisReasonCode.START_REJECTED)
-        assert "no workflow is registered as 'nobody'" in refused.words
-        assert asked(world, name).is_unknown
+        rejected = reason_of(explained(world, name), RedisReasonCode.START_REJECTED)
+        assert "no workflow is registered as 'missing'" in rejected.words
+        assert explained(world, name).is_unknown
 
 
-def test_an_entry_leads_to_the_execution_that_it_became(world: World) -> None:
+def test_an_entry_id_leads_to_the_execution_that_it_started(world: World) -> None:
     one = world.coordinator()
     entry = world.start(ONE, execution_id="x1")
-    one.turn()
+    one.run_once()
 
-    assert asked(world, entry).execution_id == "x1"
+    assert explained(world, entry).execution_id == "x1"
 
 
-def test_a_child_that_was_refused_is_found_by_its_id(world: World) -> None:
+def test_a_child_that_was_rejected_is_found_by_its_id(world: World) -> None:
     one = world.coordinator()
-    weid = world.begin(one, parent_of("nobody"), execution_id="p")
+    weid = world.begin(one, parent_of("missing"), execution_id="p")
     decide_all(world, one)
 
-    refused = reason_of(asked(world, child_of(weid)), RedisReasonCode.START_REJECTED)
+    rejected = reason_of(explained(world, child_of(weid)), RedisReasonCode.START_REJECTED)
 
-    assert "no workflow is registered as 'nobody'" in refused.words
+    assert "no workflow is registered as 'missing'" in rejected.words
 
 
-def test_signals_that_are_kept_for_nobody_are_told(world: World) -> None:
+def test_signals_that_are_kept_for_a_missing_execution_are_reported(world: World) -> None:
     one = world.coordinator()
     for name in ("approve", "approve", "reject"):
         world.send(
@@ -521,56 +523,58 @@ def test_signals_that_are_kept_for_nobody_are_told(world: World) -> None:
     world.client.rpush(world.keys.signals("x1"), "not JSON")
     world.client.expire(world.keys.signals("x1"), 7_100)
 
-    kept = reason_of(asked(world, "x1"), RedisReasonCode.SIGNALS_KEPT)
+    kept = reason_of(explained(world, "x1"), RedisReasonCode.SIGNALS_KEPT)
 
-    assert kept.words.startswith("4 signals are kept for it (approve and reject), for another 1 h 58 m")
-    assert kept.advice == "start it under the id x1"
-    assert asked(world, "x1").is_unknown
+    assert kept.words.startswith(
+        "4 signals (approve and reject) are kept for its start, for another 1 h 58 m"
+    )
+    assert kept.advice == "start an execution with the id x1"
+    assert explained(world, "x1").is_unknown
 
 
-def test_an_id_that_leads_to_a_record_that_is_gone_is_told_to_repair(world: World) -> None:
+def test_an_id_that_points_to_a_missing_record_needs_repair(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, ONE, execution_id="x1")
     world.client.delete(world.keys.workflow(weid))
 
-    gone = reason_of(asked(world, "x1"), RedisReasonCode.RECORD_GONE)
+    gone = reason_of(explained(world, "x1"), RedisReasonCode.RECORD_GONE)
 
-    assert gone.words == f"orchestrator:execution:x1 leads to {weid}, and its record is gone"
+    assert gone.words == f"orchestrator:execution:x1 points to {weid}, but that record does not exist"
     with pytest.raises(RecordNotFound):
-        asked(world, weid)
+        explained(world, weid)
 
 
-def test_an_id_that_nobody_has_heard_of_is_not_found(world: World) -> None:
+def test_an_unknown_id_is_not_found(world: World) -> None:
     world.coordinator()
-    world.send(world.keys.dead, {"reason": "no JSON", "event": "{"})
-    world.client.rpush(world.keys.answer("1-1"), "[]")
+    world.send(world.keys.dead_letters, {"reason": "no JSON", "event": "{"})
+    world.client.rpush(world.keys.reply("1-1"), "[]")
 
     for name in ("x1", "w1#x1", "1-1", "2-2"):
         with pytest.raises(RecordNotFound):
-            asked(world, name)
+            explained(world, name)
 
 
 # ---- steps
 
 
-def test_a_step_that_is_asked_for_stands_alone_with_what_is_above_it(world: World) -> None:
+def test_one_step_is_explained_together_with_the_steps_it_waits_for(world: World) -> None:
     one = world.coordinator()
     world.begin(one, document(step("a"), step("b", after="a"), step("x")), execution_id="x1")
 
-    found = asked(world, "x1", "b")
+    found = explained(world, "x1", "b")
 
     assert [(one.step, one.code) for one in found.reasons[:2]] == [("b", "parents"), ("a", "dispatched")]
     assert "x" not in {one.step for one in found.reasons}
 
 
-def test_a_step_that_does_not_exist_is_refused_with_the_likely_one(world: World) -> None:
+def test_an_unknown_step_is_rejected_with_a_suggestion(world: World) -> None:
     one = world.coordinator()
     world.begin(one, document(step("approve")), execution_id="x1")
 
     with pytest.raises(UnknownStep, match="no step 'aprove'; did you mean 'approve'"):
-        asked(world, "x1", "aprove")
+        explained(world, "x1", "aprove")
     with pytest.raises(UnknownStep, match=r"no step 'zzz'$"):
-        asked(world, "x1", "zzz")
+        explained(world, "x1", "zzz")
 
 
 def test_a_paused_execution_says_since_when(world: World) -> None:
@@ -578,16 +582,16 @@ def test_a_paused_execution_says_since_when(world: World) -> None:
     weid = world.begin(one, ONE, execution_id="x1")
     control(world, "x1", "pause")
     decide_all(world, one)
-    paused = asked(world, "x1").reasons[0]
+    paused = explained(world, "x1").reasons[0]
     history = world.keys.history(weid)
     world.client.rpush(history, json.dumps({"at": iso(world.now_ms() - 200_500), "workflow": "paused"}))
     world.client.rpush(
         history, "not JSON", '{"at": "2026", "workflow": "in_progress"}', '{"workflow": "paused"}'
     )
 
-    long_ago = asked(world, "x1").reasons[0]
+    long_ago = explained(world, "x1").reasons[0]
     world.client.delete(history)
-    unknown = asked(world, "x1").reasons[0]
+    unknown = explained(world, "x1").reasons[0]
 
     assert "paused for " in paused.words
     assert long_ago.words.startswith("the execution has been paused for 3 m 20 s: ")
@@ -607,12 +611,12 @@ def test_the_command_prints_reasons_advice_and_children(real_world: World) -> No
     weid = real_world.begin(one, parent_of(document(step("work"))), execution_id="p")
     decide_all(real_world, one)
 
-    said = orchestrator(real_world, "why", "p")
+    result = orchestrator(real_world, "explain", "p")
 
-    assert said.exit_code == 0, said.output
-    lines = said.output.splitlines()
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
     assert lines[0] == "p: in progress"
-    assert lines[1].startswith(f"  step kid waits for its child {child_of(weid)}, asked for ")
+    assert lines[1].startswith(f"  step kid waits for its child {child_of(weid)}, requested ")
     assert lines[1].endswith(" ago [child]")
     assert lines[2] == f"  {child_of(weid)}: in progress"
     assert lines[-1] == "      -> start one: orchestrator worker default"
@@ -622,14 +626,14 @@ def test_the_command_prints_json(real_world: World) -> None:
     one = real_world.coordinator()
     weid = real_world.begin(one, ONE, execution_id="x1")
 
-    said = json.loads(orchestrator(real_world, "why", "x1", "a", "--json").output)
+    printed = json.loads(orchestrator(real_world, "explain", "x1", "a", "--json").output)
 
-    assert said["workflow_execution_id"] == weid
-    assert said["status"] == "in_progress"
-    assert said["children"] == []
-    assert said["reasons"][1] == {
+    assert printed["workflow_execution_id"] == weid
+    assert printed["status"] == "in_progress"
+    assert printed["children"] == []
+    assert printed["reasons"][1] == {
         "code": "queued",
-        "words": f"the job of step a waits in the queue {QUEUE}; 0 stand before it",
+        "words": f"the job of step a is in the queue {QUEUE}; jobs ahead of it: 0",
         "step": "a",
         "until_ms": None,
         "advice": "",
@@ -637,27 +641,25 @@ def test_the_command_prints_json(real_world: World) -> None:
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_the_command_ends_with_two_for_an_id_or_a_step_that_nobody_knows(
-    real_world: World, as_json: list[str]
-) -> None:
+def test_the_command_exits_with_2_for_an_unknown_id_or_step(real_world: World, as_json: list[str]) -> None:
     one = real_world.coordinator()
     real_world.begin(one, ONE, execution_id="x1")
-    real_world.start("nobody", execution_id="refused")
-    one.turn()
+    real_world.start("missing", execution_id="rejected")
+    one.run_once()
     real_world.start(ONE, execution_id="waits")
 
     ends = {
-        name: orchestrator(real_world, "why", *words, *as_json).exit_code
-        for name, words in {
+        name: orchestrator(real_world, "explain", *arguments, *as_json).exit_code
+        for name, arguments in {
             "unknown": ["nothing"],
             "no step": ["x1", "b"],
-            "refused": ["refused"],
+            "rejected": ["rejected"],
             "waits": ["waits"],
             "known": ["x1"],
         }.items()
     }
 
-    assert ends == {"unknown": 2, "no step": 2, "refused": 2, "waits": 0, "known": 0}
+    assert ends == {"unknown": 2, "no step": 2, "rejected": 2, "waits": 0, "known": 0}
 
 
 def test_the_command_bounds_what_it_prints(real_world: World) -> None:
@@ -665,13 +667,13 @@ def test_the_command_bounds_what_it_prints(real_world: World) -> None:
     last = [step(f"z{n}", after="a") for n in range(100)]
     real_world.begin(one, document(step("a"), *last), execution_id="x1")
 
-    lines = orchestrator(real_world, "why", "x1").output.splitlines()
+    lines = orchestrator(real_world, "explain", "x1").output.splitlines()
 
     assert lines[-1] == "  and 43 more; --json shows all"
     assert len(lines) < 70
 
 
-def test_an_execution_that_nothing_keeps_says_so(real_world: World) -> None:
+def test_an_execution_without_any_reason_says_so(real_world: World) -> None:
     one = real_world.coordinator()
     weid = real_world.begin(one, ONE, execution_id="x1")
     for name in ("step:a",):
@@ -679,7 +681,7 @@ def test_an_execution_that_nothing_keeps_says_so(real_world: World) -> None:
         stored["status"] = "complete"
         real_world.client.hset(real_world.keys.workflow(weid), name, json.dumps(stored))
 
-    assert orchestrator(real_world, "why", "x1").output.splitlines()[1] == "  nothing keeps it"
+    assert orchestrator(real_world, "explain", "x1").output.splitlines()[1] == "  nothing blocks it"
 
 
 # ---- real processes
@@ -693,22 +695,22 @@ def test_a_worker_that_is_killed_is_seen_to_be_gone_at_once(redis_url: str, tmp_
         one = world.coordinator()
         worker = processes.worker()
         wait_until(lambda: client.scard("rq:workers") == 1, what=processes.log())
-        wait_until(lambda: "no_worker" not in codes(served(world, one)), what=processes.log())
+        wait_until(lambda: "no_worker" not in codes(explained_new(world, one)), what=processes.log())
         processes.freeze(worker)
-        world.begin(one, document(step("nothing")))  # what it waits for in Redis may still come to it, once
+        world.begin(one, document(step("nothing")))  # its blocking read may still take one job
         weid = world.begin(one, document(step("nothing")), execution_id="x1")
-        assert codes(asked(world, weid))[:2] == ["dispatched", "queued"]
+        assert codes(explained(world, weid))[:2] == ["dispatched", "queued"]
 
         processes.kill_with_horse(worker)
 
-        wait_until(lambda: "no_worker" in codes(asked(world, weid)), what=str(asked(world, weid)))
-        nobody = reason_of(asked(world, weid), RedisReasonCode.NO_WORKER)
-        assert "(1 are registered, and gone)" in nobody.words
+        wait_until(lambda: "no_worker" in codes(explained(world, weid)), what=str(explained(world, weid)))
+        no_worker = reason_of(explained(world, weid), RedisReasonCode.NO_WORKER)
+        assert "(registered but no longer running: 1)" in no_worker.words
         world.close()
     client.close()
 
 
-def served(world: World, one: Any) -> Explanation:
-    """Some execution, asked about while its job waits; by the time it is asked it may have run."""
+def explained_new(world: World, one: Any) -> Explanation:
+    """The explanation of a new execution whose job waits, or has already run."""
     weid = world.begin(one, document(step("nothing")))
-    return asked(world, weid)
+    return explained(world, weid)

@@ -1,4 +1,4 @@
-"""A warm work-horse on a real redis-server: one step after the other in one process, while that is well."""
+"""The work-horse on a real redis-server: it runs one step after the other in one process."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class System:
         return output
 
     def waiting(self) -> tuple[str, int]:
-        """A step that waits to be let go, and the process it runs in."""
+        """A step that waits for a file, and the process in which it runs."""
         began = self.folder / "began"
         began.unlink(missing_ok=True)
         started = self.start("waits", began=str(began), go=str(self.folder / "go"))
@@ -97,7 +97,7 @@ def system(redis_url: str, tmp_path: Path) -> Iterator[System]:
         redis.close()
 
 
-def test_steps_run_in_one_process_until_it_has_run_so_many(system: System) -> None:
+def test_steps_run_in_one_process_up_to_the_maximum_number(system: System) -> None:
     system.worker("--recycle-after", "3")
 
     pids = [system.output("pid")["pid"] for _ in range(6)]
@@ -114,7 +114,7 @@ def test_each_step_may_have_a_process_of_its_own(system: System) -> None:
 
 
 @pytest.mark.parametrize("fn", ["moves", "grows"])
-def test_a_process_that_is_worn_is_replaced_after_its_step(system: System, fn: str) -> None:
+def test_a_process_is_recycled_after_its_step(system: System, fn: str) -> None:
     system.worker("--recycle-above", "50")
 
     worn = system.output(fn)["pid"]
@@ -123,7 +123,7 @@ def test_a_process_that_is_worn_is_replaced_after_its_step(system: System, fn: s
     wait_until(lambda: not is_running(worn))
 
 
-def test_what_a_step_forks_does_not_handle_signals_as_we_would(system: System) -> None:
+def test_a_process_forked_by_a_step_inherits_no_signal_handlers(system: System) -> None:
     system.worker()
 
     assert system.output("ends_a_child") == {"code": -signal.SIGTERM}
@@ -156,7 +156,7 @@ def test_a_work_horse_whose_supervisor_is_killed_finishes_its_step_and_ends(syst
     wait_until(lambda: not is_running(pid), what="the orphan to end")
 
 
-def test_who_is_asked_to_stop_finishes_its_step_first(system: System) -> None:
+def test_a_worker_asked_to_stop_finishes_its_step_first(system: System) -> None:
     worker = system.worker()
     started, pid = system.waiting()
 
@@ -169,7 +169,7 @@ def test_who_is_asked_to_stop_finishes_its_step_first(system: System) -> None:
     assert system.redis.scard("rq:workers") == 0
 
 
-def test_the_key_of_a_worker_says_what_it_runs_and_whether_it_is_busy(system: System) -> None:
+def test_the_key_of_a_worker_has_its_job_and_its_state(system: System) -> None:
     system.worker()
     started, _ = system.waiting()
     token = system.client.record(started).steps["a"].token
@@ -181,7 +181,7 @@ def test_the_key_of_a_worker_says_what_it_runs_and_whether_it_is_busy(system: Sy
     wait_until(lambda: system.redis.hmget(str(name), "state", "current_step") == ["idle", None])
 
 
-def test_what_was_brought_while_redis_was_away_is_handed_in_when_it_is_back(system: System) -> None:
+def test_a_result_from_an_outage_is_published_when_redis_is_back(system: System) -> None:
     system.worker()
     started, pid = system.waiting()
     system.redis.client_pause(1500)

@@ -32,11 +32,12 @@ from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.event_codec import event_fields
-from orchestrator.redis_rq.event_log import GRACE_MS, MAX_QUEUED, RedisEventLog
+from orchestrator.redis_rq.event_log import RedisEventLog
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, SEQUENCES_PER_QUEUE, Keys, OwnStreams
 from orchestrator.redis_rq.runner import RqRunner
-from orchestrator.redis_rq.store import RETENTION_S, RedisStore
+from orchestrator.redis_rq.store import RedisStore
+from orchestrator.settings import GRACE_MS, MAX_QUEUED, RETENTION_S
 from orchestrator.worker.executors.lookup import Executor, Executors
 from orchestrator.worker.harness import Harness
 from redis_server import RedisServer, own_redis
@@ -81,7 +82,7 @@ class World:
         self,
         name: str = "one",
         client: Client | None = None,
-        settle_s: float = 0,
+        lease_recovery_s: float = 0,
         own_streams: OwnStreams | None = None,
     ) -> RedisEventLog:
         return RedisEventLog(
@@ -90,7 +91,7 @@ class World:
             self.keys,
             self.grace_ms,
             self.retention_s,
-            settle_s,
+            lease_recovery_s,
             self.max_queued,
             own_streams,
         )
@@ -99,7 +100,7 @@ class World:
         """A coordinator that has begun. It does its chores in every turn and reads without blocking."""
         client, own_streams = client or self.client, OwnStreams(self.keys)
         store = self.store_on(client, own_streams)
-        chores = {"tend_every_s": 0.0, "reclaim_every_s": 0.0, "trim_every_s": 0.0}
+        chores = {"sweep_every_s": 0.0, "reclaim_every_s": 0.0, "trim_every_s": 0.0}
         coordinator = Coordinator(
             Backend(store=store, runner=RqRunner(client, self.keys)),
             self.log(name, client, own_streams=own_streams),
@@ -107,7 +108,7 @@ class World:
             CoordinatorOptions(**{"block_ms": 0, **chores, **pace}),
             routes=self.routes,
         )
-        coordinator.begin()
+        coordinator.resume_unfinished()
         return coordinator
 
     def killed(self, name: str) -> None:
@@ -134,14 +135,14 @@ class World:
         return self.send(self.keys.events_of(event.workflow_execution_id), event_fields(event))
 
     def answer(self, entry_id: str) -> Json:
-        [found] = self.client.lrange(self.keys.answer(entry_id), 0, -1)
+        [found] = self.client.lrange(self.keys.reply(entry_id), 0, -1)
         answer: Json = json.loads(str(found))
         return answer
 
     def begin(self, coordinator: Coordinator, spec: Json | str, **start: Any) -> str:
         """Start an execution and have it accepted; returns its workflow_execution_id."""
         entry = self.start(spec, **start)
-        coordinator.turn()
+        coordinator.run_once()
         return str(self.answer(entry)["workflow_execution_id"])
 
     def pop(self) -> Json | None:
@@ -166,7 +167,7 @@ class World:
     def settle(self, *coordinators: Coordinator, executors: Mapping[str, Executor] | None = None) -> None:
         """Turn and work until nothing is left to do."""
         for _ in range(MOST_ROUNDS):
-            events = [one.turn() for one in coordinators]
+            events = [one.run_once() for one in coordinators]
             if not sum(events) + self.work(executors):
                 return
         raise AssertionError(f"no end after {MOST_ROUNDS} rounds")
@@ -216,7 +217,7 @@ class World:
         return sorted(found, key=lambda entry: [int(part) for part in entry[0].split("-")])
 
     def dead(self) -> list[dict[str, str]]:
-        entries: Any = self.client.xrange(self.keys.dead)
+        entries: Any = self.client.xrange(self.keys.dead_letters)
         return [fields for _, fields in entries]
 
     def counter(self, name: str) -> int:
@@ -306,7 +307,7 @@ def creation(
     loaded = check_spec(spec)
     record = WorkflowRecord(loaded, execution_id, dict(inputs or {}), created_at=moment.iso)
     changes = decide(record, [], moment, limit).changes
-    return Commit(record, changes, events=refs, require_pending=refs, creates=True)
+    return Commit(record, changes, events=refs, pending_refs=refs, creates=True)
 
 
 def decision(record: WorkflowRecord, *events: StepEvent, refs: Sequence[EventRef] = ()) -> Commit:

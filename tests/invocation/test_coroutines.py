@@ -11,8 +11,8 @@ import pytest
 
 from orchestrator import Backend, Workflow
 from orchestrator.backend.memory import InProcessRunner
-from orchestrator.backend.worker import InProcessWorker
 from orchestrator.invocation.coroutines import await_result
+from orchestrator.local import InProcessWorker
 
 
 async def double(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ ONE_STEP = {"steps": [{"op": "double", "input": {"n": {"var": "input.n"}}}]}
 
 
 @pytest.mark.parametrize("executor", [double, functools.partial(double), Doubling()])
-def test_what_a_coroutine_returns_is_the_output_of_its_step(executor: Callable[..., Any]) -> None:
+def test_the_result_of_a_coroutine_is_the_output_of_its_step(executor: Callable[..., Any]) -> None:
     runner = InProcessRunner()
     workflow = Workflow.from_dict(ONE_STEP, Backend(runner=runner), {"n": 21})
 
@@ -38,7 +38,7 @@ def test_what_a_coroutine_returns_is_the_output_of_its_step(executor: Callable[.
     assert workflow.state == {"n": 42}
 
 
-def test_what_is_no_coroutine_is_returned_as_it_is() -> None:
+def test_a_value_that_is_not_a_coroutine_is_returned_as_it_is() -> None:
     assert await_result({"n": 1}) == {"n": 1}
 
 
@@ -49,7 +49,7 @@ def test_a_coroutine_is_awaited_where_a_loop_runs_already() -> None:
     assert asyncio.run(from_within()) == {"n": 8}
 
 
-def test_what_a_coroutine_raises_is_raised() -> None:
+def test_the_exception_of_a_coroutine_is_raised() -> None:
     async def broken() -> None:
         raise LookupError("there is none")
 

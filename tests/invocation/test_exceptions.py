@@ -33,14 +33,14 @@ class Touchy(Exception):
 @pytest.mark.parametrize(
     ("raised", "name", "message"),
     [
-        (lambda: Unnamed("who?"), "Unnamed", "who?"),
+        (lambda: Unnamed("what?"), "Unnamed", "what?"),
         (lambda: Leaving(), "Leaving", "Leaving"),
         (lambda: Touchy.__new__(Touchy), "Touchy", "Touchy"),
         (lambda: type("X" * 1_000, (Exception,), {})("short"), "X" * MAX_NAME_CHARS, "short"),
         (lambda: KeyboardInterrupt(), "KeyboardInterrupt", "KeyboardInterrupt"),
     ],
 )
-def test_an_exception_is_a_failure_whatever_it_does_when_it_is_looked_at(
+def test_an_exception_is_a_failure_whatever_code_it_runs(
     raised: Callable[[], Any], name: str, message: str
 ) -> None:
     made = describe_exception(raised())

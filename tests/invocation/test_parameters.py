@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.backend import InProcessRunner, InProcessWorker
+from orchestrator.backend import InProcessRunner
 from orchestrator.backend.backend import Backend
 from orchestrator.invocation.parameters import (
     OFFERED_PARAMETERS,
@@ -17,6 +17,7 @@ from orchestrator.invocation.parameters import (
     build_context,
     find_requested_parameters,
 )
+from orchestrator.local import InProcessWorker
 from orchestrator.local.workflow import Workflow
 
 Json = dict[str, Any]
@@ -95,7 +96,7 @@ def test_an_executor_for_all_names_has_two_arguments_by_position() -> None:
     assert find_requested_parameters(lambda context, heartbeat: None, 2) == set()
 
 
-def test_a_heartbeat_notes_when_it_was_called_and_passes_on_what_it_was_told() -> None:
+def test_a_heartbeat_notes_its_time_and_passes_its_text_on() -> None:
     times, told = iter([1.0, 2.0, 3.0, 4.0]), list[str]()
     heartbeat = Heartbeat(lambda: next(times), told.append)
     assert heartbeat.at == 1.0
@@ -108,7 +109,7 @@ def test_a_heartbeat_notes_when_it_was_called_and_passes_on_what_it_was_told() -
     assert told == ["0.5", "0.75: page 3"]
 
 
-def test_nobody_needs_to_listen_to_a_heartbeat() -> None:
+def test_a_heartbeat_needs_no_listener() -> None:
     heartbeat = Heartbeat(lambda: 7.0)
 
     heartbeat(note="still here")

@@ -16,7 +16,7 @@ from orchestrator.application.redaction.by_key import REDACTED
 from orchestrator.application.spec.model import StepSpec
 from orchestrator.application.spec.sources import merge_configuration
 from orchestrator.application.spec.validation import check_spec
-from orchestrator.application.values.secret_refs import fill_secrets, is_reference, is_secret_name
+from orchestrator.application.values.secret_refs import fill_secrets, is_secret_name, is_secret_reference
 from orchestrator.backend.sqlite.runner import SqliteRunner
 from orchestrator.builder import WorkflowBuilder, literal, op, secret
 from orchestrator.invocation.arguments import resolve_arguments
@@ -29,6 +29,7 @@ from orchestrator.invocation.secret_store import (
     variable_of,
 )
 from orchestrator.redis_rq.job_codec import job_args, read_job, read_payload
+from orchestrator.settings import Settings
 from orchestrator.testing import WorkflowTest
 
 Json = dict[str, Any]
@@ -268,7 +269,7 @@ def test_exactly_the_places_are_filled_and_the_job_stays_as_it_is() -> None:
         "c": HUNTER,
     }
     assert inputs == {"a": [DB, {"b": DB}], "c": DB}
-    assert is_reference(DB)
+    assert is_secret_reference(DB)
 
 
 def test_each_secret_is_read_once_for_a_step() -> None:
@@ -292,8 +293,8 @@ def test_secrets_are_hidden_everywhere_and_what_is_called_like_one_is_not_hidden
     given = resolve_arguments(inputs, None, {}, SECRETS.__getitem__, secrets=[["p"]], redact=["iban"])
 
     text = f"{HUNTER} swordfish DE0012 ada lovelace"
-    assert given.text_redactor.text(text) == f"{REDACTED} {REDACTED} {REDACTED} ada lovelace"
-    assert given.outputs.text(text) == f"{REDACTED} swordfish DE0012 ada lovelace"
+    assert given.text_redactor.redact_text(text) == f"{REDACTED} {REDACTED} {REDACTED} ada lovelace"
+    assert given.output_redactor.redact_text(text) == f"{REDACTED} swordfish DE0012 ada lovelace"
 
 
 def run(executor: Any, step: Json) -> Workflow:
@@ -325,34 +326,33 @@ def test_in_one_process_an_executor_gets_texts_and_they_do_not_come_back() -> No
 def test_in_one_process_a_secret_that_is_not_there_fails_the_step_and_is_not_tried_again() -> None:
     calls: list[Json] = []
 
-    workflow = run(calls.append, {"op": "f", "input": {"a": {"secret": "nobody-has-it"}}, "retry": 3})
+    workflow = run(calls.append, {"op": "f", "input": {"a": {"secret": "not-there"}}, "retry": 3})
 
     assert calls == []
     assert workflow.error == {
         "kind": "refused",
         "type": "SecretNotFound",
-        "message": "this worker has no secret 'nobody-has-it': looked for in"
-        " ORCHESTRATOR_SECRET_NOBODY_HAS_IT",
+        "message": "this worker has no secret 'not-there': searched in ORCHESTRATOR_SECRET_NOT_THERE",
         "step": "f",
     }
 
 
-def test_a_rehearsal_has_a_secret_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workflow_test_has_a_secret_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"{SECRET_PREFIX}DB", HUNTER)
-    play = WorkflowTest({"steps": [{"op": "f", "input": {"a": DB, "b": {"secret": "nowhere"}}}]})
+    test = WorkflowTest({"steps": [{"op": "f", "input": {"a": DB, "b": {"secret": "nowhere"}}}]})
     seen: list[Json] = []
 
     def answer(inputs: Json) -> Json:
         seen.append({**inputs})
         return {"b": inputs["b"]}
 
-    play.mock("f", answer)
+    test.mock("f", answer)
 
-    play.run()
+    test.run()
 
     assert seen == [{"a": HUNTER, "b": "secret:nowhere"}]
-    assert play.calls("f") == [{"a": DB, "b": {"secret": "nowhere"}}]
-    assert play.record.state == {"b": REDACTED}
+    assert test.calls("f") == [{"a": DB, "b": {"secret": "nowhere"}}]
+    assert test.record.state == {"b": REDACTED}
 
 
 # ---- where a worker finds them
@@ -379,10 +379,12 @@ def test_a_variable_has_the_name_in_capitals(name: str, variable: str) -> None:
 
 
 def test_the_environment_is_that_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = Settings.from_environment().environment
+
     monkeypatch.setenv("ORCHESTRATOR_SECRET_DB", "first")
-    assert read_secret("db") == "first"
+    assert read_secret("db", environment) == "first"
     monkeypatch.setenv("ORCHESTRATOR_SECRET_DB", "second")
-    assert read_secret("db") == "second"
+    assert read_secret("db", environment) == "second"
 
 
 @pytest.mark.parametrize(
@@ -409,7 +411,7 @@ def test_a_file_may_be_a_link_inside_of_its_folder(folder: Path) -> None:
     assert read_secret("db", {FOLDER_VARIABLE: str(folder)}) == "hunter2"
 
 
-def test_who_has_it_first_gives_it(folder: Path, provider: ModuleType) -> None:
+def test_the_first_place_that_has_a_secret_is_used(folder: Path, provider: ModuleType) -> None:
     found: dict[str, str | None] = {"db": "of the provider"}
     provider.find = found.get  # type: ignore[attr-defined]
     (folder / "db").write_text("of the file")
@@ -428,57 +430,57 @@ def test_who_has_it_first_gives_it(folder: Path, provider: ModuleType) -> None:
     assert read == ["of the provider", "of the file", "of the variable"]
 
 
-def refusal(name: str, environment: Json) -> str:
+def rejection(name: str, environment: Json) -> str:
     with pytest.raises(SecretNotFound) as refused:
         read_secret(name, environment)
     assert isinstance(refused.value, RejectedByWorker)
     return str(refused.value)
 
 
-def test_one_that_nobody_has_names_all_who_were_asked(folder: Path, provider: ModuleType) -> None:
+def test_a_missing_secret_names_all_places_that_were_searched(folder: Path, provider: ModuleType) -> None:
     provider.find = lambda name: None  # type: ignore[attr-defined]
 
-    assert refusal("db", {}) == "this worker has no secret 'db': looked for in ORCHESTRATOR_SECRET_DB"
+    assert rejection("db", {}) == "this worker has no secret 'db': searched in ORCHESTRATOR_SECRET_DB"
     environment = {
         PROVIDER_VARIABLE: "vault_of_the_test:find",
         FOLDER_VARIABLE: str(folder),
         f"{SECRET_PREFIX}DB": "",
     }
-    assert refusal("db", environment) == (
-        "this worker has no secret 'db': looked for in ORCHESTRATOR_SECRETS_PROVIDER (vault_of_the_test:find)"
+    assert rejection("db", environment) == (
+        "this worker has no secret 'db': searched in ORCHESTRATOR_SECRETS_PROVIDER (vault_of_the_test:find)"
         f", ORCHESTRATOR_SECRETS_DIR ({folder}), ORCHESTRATOR_SECRET_DB"
     )
 
 
 @pytest.mark.parametrize("name", ["../db", "..", ".", "a/b", "", "x" * 200])
-def test_a_job_cannot_ask_for_what_is_no_name(folder: Path, name: str) -> None:
+def test_a_job_cannot_read_a_file_by_a_wrong_name(folder: Path, name: str) -> None:
     (folder.parent / "db").write_text("hunter2")
 
-    assert "must be the name of a secret" in refusal(name, {FOLDER_VARIABLE: str(folder)})
+    assert "must be the name of a secret" in rejection(name, {FOLDER_VARIABLE: str(folder)})
 
 
-def test_files_that_cannot_be_read_are_told_and_nobody_else_is_asked(folder: Path) -> None:
+def test_unreadable_files_are_reported_and_the_next_place_is_not_searched(folder: Path) -> None:
     environment = {FOLDER_VARIABLE: str(folder), f"{SECRET_PREFIX}DB": HUNTER}
     outside = folder.parent / "outside"
     outside.write_text("hunter2")
 
     (folder / "db").symlink_to(outside)
-    assert "leads out of it" in refusal("db", environment)
+    assert "to a file outside of the folder" in rejection("db", environment)
     (folder / "db").unlink()
     (folder / "db").symlink_to(folder / "nowhere")
-    assert "is no file" in refusal("db", environment)
+    assert "is not a file" in rejection("db", environment)
     (folder / "db").unlink()
     (folder / "db").mkdir()
-    assert "is no file" in refusal("db", environment)
+    assert "is not a file" in rejection("db", environment)
     (folder / "db").rmdir()
     (folder / "db").write_bytes(b"x" * (MAX_SECRET_BYTES + 1))
-    assert "more than 65,536 bytes" in refusal("db", environment)
+    assert "more than 65,536 bytes" in rejection("db", environment)
     (folder / "db").write_bytes(b"\xff\xfehunter2")
-    assert "is not UTF-8" in refusal("db", environment)
-    assert "hunter2" not in refusal("db", environment)
+    assert "is not UTF-8" in rejection("db", environment)
+    assert "hunter2" not in rejection("db", environment)
 
 
-def test_a_file_that_may_not_be_opened_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "db").write_text("hunter2")
 
     def refuse(*_: Any) -> Any:
@@ -486,29 +488,27 @@ def test_a_file_that_may_not_be_opened_is_told(folder: Path, monkeypatch: pytest
 
     monkeypatch.setattr("builtins.open", refuse)
 
-    assert "cannot be read: Permission denied" in refusal("db", {FOLDER_VARIABLE: str(folder)})
+    assert "cannot be read: Permission denied" in rejection("db", {FOLDER_VARIABLE: str(folder)})
 
 
 @pytest.mark.parametrize(
     "named", ["vault_of_the_test", "vault_of_the_test:nothing", "no_such_module:f", ":", "a b:c"]
 )
-def test_a_provider_that_is_not_there_is_told(provider: ModuleType, named: str) -> None:
-    assert f"({named}) cannot be loaded, write package.module:function" in refusal(
-        "db", {PROVIDER_VARIABLE: named}
-    )
+def test_a_missing_provider_is_reported(provider: ModuleType, named: str) -> None:
+    assert f"({named}) cannot be loaded (" in rejection("db", {PROVIDER_VARIABLE: named})
 
 
-def test_a_provider_must_be_a_function_that_gives_texts(provider: ModuleType) -> None:
+def test_a_provider_must_be_a_function_that_returns_texts(provider: ModuleType) -> None:
     provider.find, provider.number = (lambda name: {"value": HUNTER}), 3  # type: ignore[attr-defined]
 
-    told = refusal("db", {PROVIDER_VARIABLE: "vault_of_the_test:find"})
+    told = rejection("db", {PROVIDER_VARIABLE: "vault_of_the_test:find"})
 
-    assert "gave dict, and no text" in told
+    assert "returned dict instead of a text" in told
     assert HUNTER not in told
-    assert "is no function" in refusal("db", {PROVIDER_VARIABLE: "vault_of_the_test:number"})
+    assert "is not a function" in rejection("db", {PROVIDER_VARIABLE: "vault_of_the_test:number"})
 
 
-def test_a_provider_that_fails_may_be_asked_again_and_its_words_are_not_told(provider: ModuleType) -> None:
+def test_a_failure_of_the_provider_is_retried_and_its_message_is_not_shown(provider: ModuleType) -> None:
     def find(name: str) -> str:
         raise ConnectionError(f"the vault refuses {HUNTER}")
 
@@ -518,7 +518,7 @@ def test_a_provider_that_fails_may_be_asked_again_and_its_words_are_not_told(pro
         read_secret("db", {PROVIDER_VARIABLE: "vault_of_the_test:find"})
 
     assert str(failed.value) == (
-        "the secret 'db' cannot be had now: ORCHESTRATOR_SECRETS_PROVIDER (vault_of_the_test:find)"
+        "the secret 'db' is not available now: ORCHESTRATOR_SECRETS_PROVIDER (vault_of_the_test:find)"
         " raised ConnectionError"
     )
     assert not isinstance(failed.value, RejectedByWorker)

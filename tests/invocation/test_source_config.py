@@ -21,7 +21,7 @@ Json = dict[str, Any]
 SECRETS: Json = {"type": "env", "configuration": {"vars": ["TOKEN", "USER"]}}
 API: Json = {"type": "http", "configuration": {"url": "u", "retries": {"most": 2}}}
 TOKEN = {"var": "sources.secrets.TOKEN"}
-INSTEAD = "read sources.<name>.<VARIABLE> of a source of type env, or give it to the executor as an input"
+INSTEAD = "read sources.<name>.<VARIABLE> of a source of type env, or pass it to the executor as an input"
 
 
 def loaded(source: Any, **sources: Json) -> StepSpec:
@@ -120,13 +120,13 @@ def problems_of(source: Any, **sources: Json) -> list[tuple[str, str, str, str |
         ({"var": "steps.a.output.x"}, "'steps'"),
         ({"var": ["state.x", 1]}, "'state'"),
         ({"vars": "ctx..now"}, "'ctx'"),
-        ({"var": ""}, "all there is"),
-        ({"var": []}, "all there is"),
-        ({"vars": "$"}, "all there is"),
+        ({"var": ""}, "all data"),
+        ({"var": []}, "all data"),
+        ({"vars": "$"}, "all data"),
         ({"var": 3}, "'3'"),
         ({"var": "sources"}, "all sources at once"),
         ({"vars": "sources.*.TOKEN"}, "all sources at once"),
-        ({"var": {"cat": ["sources.", "secrets"]}}, "a path that is not written out"),
+        ({"var": {"cat": ["sources.", "secrets"]}}, "a computed path"),
         ({"missing": ["sources.secrets.TOKEN"]}, "what missing needs"),
         ({"kv.get": "x"}, "what kv.get needs"),
         ({"time.now": []}, "what time.now needs"),
@@ -185,7 +185,7 @@ def test_a_source_is_checked_where_it_is_defined_and_only_there() -> None:
         (
             "sources.api.url",
             "unknown_source",
-            "the source 'api' is of type http: only those of type env can be read",
+            "the source 'api' is of type http: only sources of type env can be read",
             None,
         ),
         (
@@ -278,7 +278,7 @@ def test_expressions_read_the_environment_of_the_worker() -> None:
 
 
 def test_a_variable_that_is_not_set_is_null() -> None:
-    source = configured(token=TOKEN, user={"var": ["sources.secrets.USER", "nobody"]})
+    source = configured(token=TOKEN, user={"var": ["sources.secrets.USER", "none"]})
 
     assert given(source, {ENV_ALLOWLIST_VARIABLE: "*"}).configuration == {"token": None, "user": None}
 
@@ -315,7 +315,7 @@ def test_what_cannot_be_evaluated_names_its_key_and_no_value() -> None:
 @pytest.mark.parametrize(
     "allowed", ["", "USER", "TOKE, token, *_TOKEN, TOKENS", "TOKEN USER", "[TU]*, ?SER, TOK?N"]
 )
-def test_a_variable_that_a_worker_keeps_to_itself_is_not_read(allowed: str) -> None:
+def test_a_variable_that_a_worker_does_not_allow_is_not_read(allowed: str) -> None:
     source = configured(token=TOKEN)
 
     with pytest.raises(VariableRefused) as refused:
@@ -326,7 +326,7 @@ def test_a_variable_that_a_worker_keeps_to_itself_is_not_read(allowed: str) -> N
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_variable_that_is_called_like_a_secret_does_not_come_back_whoever_read_it() -> None:
+def test_a_variable_that_is_named_like_a_secret_is_redacted_whatever_read_it() -> None:
     environment = {
         "API_TOKEN": "s3cret-token",
         "API_USER": "ada-l",
@@ -336,12 +336,14 @@ def test_a_variable_that_is_called_like_a_secret_does_not_come_back_whoever_read
 
     found = given(None, environment)
 
-    assert found.outputs.value({"said": "s3cret-token ada-l t0ken"}) == {"said": "<redacted> ada-l t0ken"}
-    assert found.text_redactor.text("s3cret-token ada-l t0ken") == "<redacted> ada-l t0ken"
+    assert found.output_redactor.redact_value({"said": "s3cret-token ada-l t0ken"}) == {
+        "said": "<redacted> ada-l t0ken"
+    }
+    assert found.text_redactor.redact_text("s3cret-token ada-l t0ken") == "<redacted> ada-l t0ken"
 
 
 def test_where_no_variable_may_be_read_nothing_is_hidden_for_it() -> None:
-    assert not given(None, {"API_TOKEN": "s3cret-token"}).outputs
+    assert not given(None, {"API_TOKEN": "s3cret-token"}).output_redactor
 
 
 @pytest.mark.parametrize("allowed", ["TOKEN,USER", "*", "TOK*, *SER ", "USER,T*N"])
@@ -358,8 +360,8 @@ def test_a_worker_that_allows_nothing_still_configures_sources_that_read_nothing
 def test_what_was_read_is_hidden_from_texts_and_if_it_is_called_like_a_secret_from_outputs() -> None:
     found = given(configured(all={"var": "sources.secrets"}), {**ENVIRONMENT, "USER": "ada.lovelace"})
 
-    assert found.text_redactor.text("s3cret-token of ada.lovelace") == f"{REDACTED} of {REDACTED}"
-    assert found.outputs.text("s3cret-token of ada.lovelace") == f"{REDACTED} of ada.lovelace"
+    assert found.text_redactor.redact_text("s3cret-token of ada.lovelace") == f"{REDACTED} of {REDACTED}"
+    assert found.output_redactor.redact_text("s3cret-token of ada.lovelace") == f"{REDACTED} of ada.lovelace"
 
 
 # ---- in one process
@@ -386,7 +388,9 @@ def test_an_executor_is_called_with_the_configuration_of_its_source(monkeypatch:
     assert workflow.state == {"size": 12, "x": 1}
 
 
-def test_an_executor_may_change_its_configuration_and_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_executor_may_change_its_configuration_without_effect_on_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[Json] = []
 
     def call(inputs: Json, configuration: Json) -> None:
@@ -451,7 +455,7 @@ def unspeakable(inputs: Json, configuration: Json) -> Any:
 
 
 @pytest.mark.parametrize("execute", [fails, unspeakable])
-def test_what_an_error_says_of_the_environment_is_hidden(
+def test_values_of_the_environment_are_redacted_in_errors(
     execute: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workflow = run({"call": execute}, monkeypatch, token=TOKEN)

@@ -12,7 +12,7 @@ from random import Random
 
 from coreworld import Json
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import make_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Case:
         script = self.scripts[job.fn]
         item = job.step_id.partition("#")[2]
         if job.attempt <= script.fails and not (item.isdigit() and int(item) % 2 == 0):
-            return None, failure(script.kind, f"{job.fn} fails attempt {job.attempt}")
+            return None, make_failure(script.kind, f"{job.fn} fails attempt {job.attempt}")
         carried = [job.inputs, job.source, job.heartbeat_s, job.timeout_s]
         asked = json.dumps([self.seed, job.fn, carried, job.attempt, job.round], sort_keys=True)
         throw = Random(asked)
@@ -72,7 +72,7 @@ class Case:
         if not self.is_quiet:
             output |= {"shared": throw.randint(0, 9), "flag": throw.random() < 0.5}
             if throw.random() < 0.15:
-                return None, failure("exception", f"{job.fn} fails by chance")
+                return None, make_failure("exception", f"{job.fn} fails by chance")
         if job.iteration is None:
             return output, None
         return {"_loop": "again" if job.iteration < script.again else "done", "value": output}, None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.engine.dispatch import child_execution_id
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import Control, ResultEvent, StartedEvent, failure
+from orchestrator.application.records.events import Control, ResultEvent, StartedEvent, make_failure
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_record import StepRecord
 
@@ -71,7 +71,7 @@ class Execution:
     def error_of(
         self, unit: str, message: str = "boom", kind: str = "exception", job: DispatchJob | None = None
     ) -> ResultEvent:
-        return replace(self.result(unit, None, job), error=failure(kind, message))
+        return replace(self.result(unit, None, job), error=make_failure(kind, message))
 
     # ---- looking
 

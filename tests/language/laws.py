@@ -19,7 +19,7 @@ from orchestrator.application.records.status import (
     WorkflowStatus,
 )
 from orchestrator.application.records.step_record import Slot
-from orchestrator.application.spec.model import COMPENSATION_PART
+from orchestrator.application.values.unit_id import COMPENSATION_PART
 from specworld import all_timers
 
 S, W = StepStatus, WorkflowStatus

@@ -70,13 +70,13 @@ class MemoryPlay(Play):
         if not record.is_final:
             check_readiness(record)
         self._backend.dispatch(weid, decided.changes.jobs)
-        (self._unfinished.add if decided.changes.more else self._unfinished.discard)(weid)
+        (self._unfinished.add if decided.changes.has_more_ready else self._unfinished.discard)(weid)
 
     def new_jobs(self) -> list[DispatchJob]:
         return self._runner.take_pending_jobs()
 
     def has_mail(self) -> bool:
-        return bool(self._backend.shared_state.posts() or self._unfinished)
+        return bool(self._backend.shared_state.outgoing_events() or self._unfinished)
 
     def hear(self) -> None:
         draw = self.draw
@@ -84,7 +84,7 @@ class MemoryPlay(Play):
             weid = draw.choice(sorted(self._unfinished))
             self._commit(weid, [ContinueEvent(weid)])
             return
-        posts = self._backend.shared_state.posts()
+        posts = self._backend.shared_state.outgoing_events()
         for post in draw.sample(posts, draw.randint(min(1, len(posts)), len(posts))):
             for driver in shuffled(draw, list(self._families.values())):
                 if driver._deliver(post):
@@ -135,16 +135,16 @@ class MemoryPlay(Play):
         return [record for record in self.all_records() if not record.is_final]
 
     def all_records(self) -> list[WorkflowRecord]:
-        return [self._store.load(weid) for weid in self._store._kept]
+        return [self._store.load(weid) for weid in self._store._executions]
 
     def history(self, record: WorkflowRecord) -> list[Json]:
         return self._store.history(record.workflow_execution_id)
 
     def shared(self, owners: Sequence[tuple[str, str]]) -> list[Json]:
-        return self._backend.shared_state.shared(owners)
+        return self._backend.shared_state.load_values(owners)
 
     def check_clean(self) -> None:
-        assert self._backend.shared_state.posts() == []
+        assert self._backend.shared_state.outgoing_events() == []
         assert not any(self._store.shared_state._slot_claims.values())
 
 
@@ -174,7 +174,7 @@ class OrderlyPlay(MemoryPlay):
         for one in self.undelivered:
             self._runner.submit(one)  # type: ignore[arg-type]
         self.undelivered = []
-        if not self._backend.shared_state.posts() and not self._runner._results:
+        if not self._backend.shared_state.outgoing_events() and not self._runner._results:
             records = self.open_records()
             signals, due_ms = self._signals(records), self._next_due(records)
             if signals:

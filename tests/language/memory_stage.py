@@ -133,7 +133,7 @@ class MemoryStage(Stage):
 
     @property
     def executions(self) -> list[str]:
-        return list(self._store._kept)
+        return list(self._store._executions)
 
     def counter(self, name: str) -> int:
         return self._store.counted[name]
@@ -145,7 +145,7 @@ class MemoryStage(Stage):
         return job.queue if job.priority == 3 else f"{job.queue}:{job.priority}"
 
     def shared(self, scope: str, owner: str) -> Json:
-        [values] = self._backend.shared_state.shared([(scope, owner)])
+        [values] = self._backend.shared_state.load_values([(scope, owner)])
         return values
 
     def places(self, key: str) -> list[Place]:
@@ -155,7 +155,7 @@ class MemoryStage(Stage):
 
     def _check(self) -> None:
         """Nothing that was said is left undelivered, and the places are those that the records know of."""
-        assert self._backend.shared_state.posts() == []
+        assert self._backend.shared_state.outgoing_events() == []
         known = places_of(map(self._backend.load, self.executions))
         assert {
             key: set(self.places(key)) for key in self._store.shared_state._slot_claims if self.places(key)
@@ -173,5 +173,5 @@ class CountingStore(InMemoryStore):
         results = super().commit(commits)
         for commit, result in zip(commits, results, strict=True):
             if result is Committed.YES:
-                self.counted.update(commit.changes.counted)
+                self.counted.update(commit.changes.counter_increments)
         return results

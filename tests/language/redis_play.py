@@ -51,7 +51,7 @@ class RedisPlay(Play):
         pace = CoordinatorOptions(block_ms=0, jobs_per_commit=self.draw.choice([1, 2, 500]))
         backend = Backend(store=store, runner=RqRunner(world.client, world.keys))
         coordinator = Coordinator(backend, log, store, pace)
-        coordinator.begin()
+        coordinator.resume_unfinished()
         self._crew[name] = coordinator, log
 
     def _kill(self, name: str) -> None:
@@ -171,7 +171,7 @@ class RedisPlay(Play):
         return self.world.history(record.workflow_execution_id)
 
     def shared(self, owners: Sequence[tuple[str, str]]) -> list[Json]:
-        return self.world.store.shared(owners)
+        return self.world.store.load_values(owners)
 
     def check_clean(self) -> None:
         world, keys = self.world, self.world.keys

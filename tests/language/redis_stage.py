@@ -34,7 +34,7 @@ class RedisStage(Stage):
         super().__init__(world.now_ms() + AHEAD_MS)
         self.world, self._client = world, Client(world.client, world.keys)
         self._coordinator = world.coordinator("one", reclaim_every_s=1e9, trim_every_s=1e9)
-        self._coordinator.turn()  # the only one in which it reclaims and trims
+        self._coordinator.run_once()  # the only one in which it reclaims and trims
         self._refused, self._answer = 0, Json()
         self._keys_of_jobs, self._queues_of_jobs = dict[str, str](), dict[str, str]()
         self._ended: set[str] = set()
@@ -49,7 +49,7 @@ class RedisStage(Stage):
         given = {name: value for name, value in start.items() if value is not None}
         fields = {**named, "inputs": json.dumps(inputs or {}), **given}
         entry = self.world.send(self.world.keys.starts, fields)
-        self._coordinator.turn()
+        self._coordinator.run_once()
         self._answer = self.world.answer(entry)
         if not self._answer["ok"]:
             self._refused += 1
@@ -85,7 +85,7 @@ class RedisStage(Stage):
             self.settle()
 
     def send_signal(self, execution: str, name: str, payload: Any) -> None:
-        self._client.signal(execution, name, payload, answer_within_s=None)
+        self._client.signal(execution, name, payload, reply_timeout_s=None)
         self.settle()
 
     def send_control(
@@ -129,7 +129,7 @@ class RedisStage(Stage):
     def may_go_on(self, job: DispatchJob) -> bool:
         """What a worker that runs this job learns at its next beat."""
         client = self.world.client
-        return Lease(client, RedisClock(client), self.world.keys.leases, lease_of_job(job)).beat()
+        return Lease(client, RedisClock(client), self.world.keys.leases, lease_of_job(job)).renew()
 
     # ---- looking
 
@@ -154,12 +154,15 @@ class RedisStage(Stage):
         return self._queues_of_jobs[job.token].removeprefix(f"{self.world.keys.prefix}.")
 
     def shared(self, scope: str, owner: str) -> Json:
-        [values] = self.world.store.shared([(scope, owner)])
+        [values] = self.world.store.load_values([(scope, owner)])
         return values
 
     def places(self, key: str) -> list[Place]:
         found: list[Place] = []
-        for name, is_held in ((self.world.keys.places(key), True), (self.world.keys.line(key), False)):
+        for name, is_held in (
+            (self.world.keys.slot_holders(key), True),
+            (self.world.keys.slot_waiters(key), False),
+        ):
             for member in self.world.client.zrange(name, 0, -1):
                 _, _, execution, step, token = str(member).split("|")
                 found.append((execution, step, token, is_held))
@@ -173,7 +176,7 @@ class RedisStage(Stage):
             self.world.client.xdel(stream, entry)
 
     def _turn(self) -> int:
-        count = self._coordinator.turn()
+        count = self._coordinator.run_once()
         payloads = self.world.payloads()
         self._note_jobs([read_job(payload, "default") for payload in payloads])
         self._keys_of_jobs.update((payload["token"], payload["key"]) for payload in payloads)
@@ -219,6 +222,6 @@ class RedisStage(Stage):
         return [one["reason"] for one in letters if json.loads(one["event"]).get("type") != "child"]
 
     def _keys_with_places(self) -> set[str]:
-        names = (self.world.keys.places(""), self.world.keys.line(""))
+        names = (self.world.keys.slot_holders(""), self.world.keys.slot_waiters(""))
         found = [(str(key), name) for name in names for key in self.world.client.scan_iter(f"{name}*")]
         return {key.removeprefix(name) for key, name in found}

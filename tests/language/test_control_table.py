@@ -139,7 +139,7 @@ TABLE: dict[str, dict[str, Effect | str]] = {
         **{state.value: Effect("deleted") for state in FINAL_WORKFLOW_STATUSES},
     ),
     "signal": row(
-        "nobody waits for a signal: workflow '{{id}}' is {state}",
+        "no step waits for a signal: workflow '{{id}}' is {state}",
         **same(*OPEN, "compensating"),
     ),
 }

@@ -278,7 +278,7 @@ def test_ruling_05_a_retry_starts_a_child_anew_and_the_old_one_cannot_be_re_driv
     first.fail("x", "no use")
     assert stage.status == "failed"
 
-    with pytest.raises(InvalidEvent, match="has taken its end; retry that one"):
+    with pytest.raises(InvalidEvent, match="already has its result; retry that one"):
         first.control("retry")
     stage.control("retry")
 

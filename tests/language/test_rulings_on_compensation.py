@@ -269,9 +269,9 @@ def test_ruling_04_a_compensated_execution_cannot_be_re_driven(stage: Stage, how
     assert ended(stage) == (how, undoing == "works")
     before = stage.history
 
-    with pytest.raises(InvalidEvent, match="cannot be retried: what its steps had done was compensated"):
+    with pytest.raises(InvalidEvent, match="cannot be retried: its steps were compensated"):
         stage.control("retry")
-    with pytest.raises(InvalidEvent, match="cannot be rerun: what its steps had done was compensated"):
+    with pytest.raises(InvalidEvent, match="cannot be rerun: its steps were compensated"):
         stage.control("rerun", "b")
 
     assert (ended(stage), stage.out, stage.history) == ((how, undoing == "works"), {}, before)

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestrator.application.spec.cron import slots
+from orchestrator.application.spec.cron import iter_slots
 
 BERLIN, LORD_HOWE = "Europe/Berlin", "Australia/Lord_Howe"
 
@@ -16,7 +16,7 @@ BERLIN, LORD_HOWE = "Europe/Berlin", "Australia/Lord_Howe"
 def after(moment: str, cron: str, zone: str, count: int) -> list[str]:
     """The next slots, as a clock in that zone shows them."""
     since_ms = int(datetime.fromisoformat(moment).replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
-    found = islice(slots(cron, zone, since_ms), count)
+    found = islice(iter_slots(cron, zone, since_ms), count)
     return [f"{datetime.fromtimestamp(at_ms / 1000, ZoneInfo(zone)):%d. %H:%M %z}" for at_ms in found]
 
 

@@ -59,7 +59,7 @@ def start(backend: Backend, spec: Json, inputs: Json | None = None, **keys: Any)
 
 
 def in_thread(act: Callable[[], Any]) -> Future[Any]:
-    """What a thread of its own comes to; one that hangs holds up nobody."""
+    """The result of a function in a daemon thread: one that hangs does not block the tests."""
     end: Future[Any] = Future()
 
     def run() -> None:
@@ -107,7 +107,7 @@ def test_a_child_is_run_and_its_outcome_is_the_output_of_its_step(store: Store) 
     assert child.outcome == {"n": 7}
     record = workflow.backend.load(child.id)
     assert (record.root, record.depth) == ("p", 1)
-    assert workflow.backend.shared_state.posts() == []
+    assert workflow.backend.shared_state.outgoing_events() == []
 
 
 def test_a_child_may_be_registered_under_a_name(store: Store) -> None:
@@ -130,9 +130,9 @@ def test_a_name_means_what_it_means_when_the_child_begins(store: Store) -> None:
 @pytest.mark.parametrize(
     ("spec", "inputs", "message"),
     [
-        ("nobody", {}, "the child was refused: no workflow is registered as 'nobody'"),
-        ("picky", {"n": "seven"}, "the child was refused: inputs.n"),
-        ("picky", {}, "the child was refused: inputs.n"),
+        ("unknown", {}, "the child was rejected: no workflow is registered as 'unknown'"),
+        ("picky", {"n": "seven"}, "the child was rejected: inputs.n"),
+        ("picky", {}, "the child was rejected: inputs.n"),
     ],
 )
 def test_a_child_that_cannot_begin_fails_its_step(
@@ -146,7 +146,7 @@ def test_a_child_that_cannot_begin_fails_its_step(
     assert isinstance(decision, Failed)
     assert decision.error["kind"] == "child_failed"
     assert decision.error["message"].startswith(message)
-    assert backend.shared_state.posts() == []
+    assert backend.shared_state.outgoing_events() == []
 
 
 def test_a_child_whose_id_is_taken_is_refused(store: Store) -> None:
@@ -210,7 +210,7 @@ def test_a_parent_may_have_many_children(store: Store) -> None:
     assert decision == Complete({"all": [n + 1 for n in range(200)]})
 
 
-def test_a_family_shares_its_global_values_and_a_group_its_own(store: Store) -> None:
+def test_parent_and_children_share_global_values_and_a_group_its_own(store: Store) -> None:
     kv = {"scopes": ["flow", "global", "flow_group"]}
     child = document(step("a", kv_add={"global:total": {"var": "input.n"}, "flow_group:team": 1}), kv=kv)
     spec = document(
@@ -262,7 +262,7 @@ class OwnStore:
     def write(self, record: WorkflowRecord) -> None:
         version = record.version
         self.memory.write(record)
-        kept = self.memory._kept[record.workflow_execution_id]
+        kept = self.memory._executions[record.workflow_execution_id]
         kept.fields["version"] = record.version = version
 
 
@@ -270,17 +270,17 @@ def test_a_store_that_loads_and_writes_is_enough_for_children() -> None:
     assert start(backend_of(OwnStore()), nested(2), {"n": 1}).run() == Complete({"n": 3})
 
 
-def test_a_store_that_loads_and_writes_begins_no_child_that_nobody_waits_for() -> None:
+def test_a_store_that_loads_and_writes_starts_no_child_that_its_parent_does_not_wait_for() -> None:
     backend = backend_of(OwnStore())
     workflow = start(backend, document(inner("c", ADD_TWO, input={"n": 1})), execution_id="p")
     ExecutionDriver(backend, workflow.id).decide(workflow.id, lambda _: [])
     event = ControlEvent(workflow.id, "cancel")
     ExecutionDriver(backend).decide(workflow.id, lambda _: [event])
-    assert len(backend.shared_state.posts()) == 2, "its start, and its cancel"
+    assert len(backend.shared_state.outgoing_events()) == 2, "its start, and its cancel"
 
     assert workflow.run() == Cancelled()
 
-    assert backend.shared_state.posts() == []
+    assert backend.shared_state.outgoing_events() == []
     with pytest.raises(KeyError):
         backend.load(f"{check_spec(ADD_TWO).workflow_id}#p:c:0")
 
@@ -294,7 +294,9 @@ def test_a_store_that_loads_and_writes_repeats_no_start() -> None:
 
 
 @pytest.mark.parametrize("make", [InMemoryStore, OwnStore])
-def test_what_a_failed_parent_does_not_wait_for_is_cancelled_with_all_below(make: MakeStore) -> None:
+def test_children_that_a_failed_parent_does_not_wait_for_are_cancelled_with_their_own(
+    make: MakeStore,
+) -> None:
     below = document(inner("d", WAITS), step("b"))
     spec = document(inner("c", below), step("y"), step("z", after="y", input={"fails": True}))
     store = make()
@@ -304,7 +306,7 @@ def test_what_a_failed_parent_does_not_wait_for_is_cancelled_with_all_below(make
 
     kept = store if isinstance(store, InMemoryStore) else store.memory
     assert [kept.load(name).status for name in ("p:c:0", "p:c:0:d:0")] == ["cancelled", "cancelled"]
-    assert workflow.backend.shared_state.posts() == []
+    assert workflow.backend.shared_state.outgoing_events() == []
 
 
 def test_children_end_before_their_parent_returns(store: Store) -> None:
@@ -332,14 +334,14 @@ def test_children_end_before_their_parent_returns(store: Store) -> None:
     below = workflow.backend.load("p:c:0")
     assert (below.status, below.compensated) == ("cancelled", True)
     assert below.cancelled is not None
-    assert below.cancelled["reason"] == "step c of p does not wait for it any more"
+    assert below.cancelled["reason"] == "step c of p no longer waits for it"
     assert workflow.backend.load(workflow.id).compensated is True
 
 
 # ---- controls
 
 
-def test_a_cancel_reaches_children_and_theirs_although_nobody_runs_them(store: Store) -> None:
+def test_a_cancel_reaches_all_descendants_although_no_process_runs_them(store: Store) -> None:
     backend = backend_of(store)
     workflow = start(backend, document(inner("c", document(inner("d", WAITS)))), execution_id="p")
     driver = ExecutionDriver(backend, workflow.id)
@@ -351,7 +353,7 @@ def test_a_cancel_reaches_children_and_theirs_although_nobody_runs_them(store: S
     workflow.cancel("enough")
 
     assert [backend.load(name).status for name in ("p", "p:c:0", "p:c:0:d:0")] == ["cancelled"] * 3
-    assert backend.shared_state.posts() == []
+    assert backend.shared_state.outgoing_events() == []
     assert workflow.run() == Cancelled("enough")
 
 
@@ -392,7 +394,7 @@ def test_a_workflow_is_paused_and_its_steps_held_while_it_runs(store: Store) -> 
     assert running.result(PATIENCE_S) == Complete({})
 
 
-def test_a_child_that_is_asked_for_by_a_release_is_begun_by_who_runs_the_parent(store: Store) -> None:
+def test_a_child_that_a_release_requests_is_started_by_the_driver_of_its_parent(store: Store) -> None:
     workflow = start(backend_of(store), document(inner("c", ADD_TWO, input={"n": 1})))
     workflow.hold("c")
     running = in_thread(workflow.run)
@@ -465,7 +467,7 @@ def test_threads_that_run_executions_of_one_key_never_meet_in_it(store: Store) -
 
 
 def test_threads_may_run_parents_whose_children_share_a_key(store: Store) -> None:
-    """Each drives its own children, though one backend serves both; whoever comes first passes things on."""
+    """Each drives its own children, although one backend serves both; either delivers the events of both."""
     crowd = Crowd()
     backend = backend_of(store, crowd)
     child = document(step("a", concurrency={"key": "k", "limit": 1}), step("b", after="a"))
@@ -476,10 +478,10 @@ def test_threads_may_run_parents_whose_children_share_a_key(store: Store) -> Non
 
     assert ends == [Complete({})] * 2
     assert crowd.calls == 20
-    assert backend.shared_state.posts() == []
+    assert backend.shared_state.outgoing_events() == []
 
 
-def test_whoever_takes_two_steps_is_given_places_too(store: Store) -> None:
+def test_an_execution_with_two_steps_is_granted_slots_too(store: Store) -> None:
     backend = Backend(store=store)
     spec = document(step("a", concurrency={"key": "k", "limit": 1}), concurrency={"key": "w", "limit": 1})
     first, second = start(backend, spec), start(backend, spec)
@@ -511,11 +513,11 @@ def test_a_child_is_begun_by_the_process_that_runs_its_parent(tmp_path: Path) ->
 
     assert start(mine, document(step("a"))).run() == Complete({})
 
-    assert len(mine.shared_state.posts()) == 1, "the start of their child waits for them"
+    assert len(mine.shared_state.outgoing_events()) == 1, "the start of their child waits for them"
     assert soon(parent.run) == Complete({"n": 3})
 
 
-def test_a_place_that_another_process_frees_is_used_by_the_one_that_waits_for_it(tmp_path: Path) -> None:
+def test_a_slot_that_another_process_releases_is_granted_to_the_waiter(tmp_path: Path) -> None:
     mine, theirs = two_processes(tmp_path)
     spec = document(step("a", concurrency={"key": "k", "limit": 1}))
     first, second = start(mine, spec), start(theirs, spec)
@@ -531,7 +533,7 @@ def test_a_place_that_another_process_frees_is_used_by_the_one_that_waits_for_it
     assert soon(second.run) == Complete({})
 
 
-def test_the_end_of_a_child_that_somebody_else_ran_is_heard_by_its_parent(tmp_path: Path) -> None:
+def test_the_end_of_a_child_that_another_process_ran_reaches_its_parent(tmp_path: Path) -> None:
     mine, theirs = two_processes(tmp_path)
     parent = start(theirs, document(inner("c", WAITS), step("z", after="c")), execution_id="p")
     driver = ExecutionDriver(theirs, parent.id)

@@ -88,7 +88,7 @@ def executions(machine: Machine, *names: str) -> dict[str, WorkflowRecord]:
         found = {name for (name,) in db.execute("SELECT execution_id FROM workflows")}
         places = db.execute("SELECT * FROM places").fetchall()
     assert found == set(names)
-    assert (backend.shared_state.posts(), places) == ([], [])
+    assert (backend.shared_state.outgoing_events(), places) == ([], [])
     return {name: backend.load(name) for name in names}
 
 
@@ -96,7 +96,7 @@ def ended(records: dict[str, WorkflowRecord]) -> Json:
     return {name: essence(record, without=OF_A_LOSS) for name, record in records.items()}
 
 
-def test_a_family_ends_alike_at_whichever_commit_its_process_died(tmp_path: Path) -> None:
+def test_parent_and_children_end_alike_at_whichever_commit_their_process_died(tmp_path: Path) -> None:
     leaf = document(
         step("z", concurrency={"key": "k", "limit": 1}, input={"n": {"var": "input.n"}}),
         outputs={"n": {"var": "steps.z.output.n"}},

@@ -12,9 +12,10 @@ import pytest
 from orchestrator import Backend, Workflow
 from orchestrator.application.errors import InvalidSpec, PayloadMissing
 from orchestrator.application.records.decisions import Complete, Failed, Halt
-from orchestrator.application.values.payload_refs import is_reference
-from orchestrator.backend import InMemoryStore, InProcessRunner, InProcessWorker, SqliteRunner, SqliteStore
+from orchestrator.application.values.payload_refs import is_payload_reference
+from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.backend.payloads import MemoryPayloads
+from orchestrator.local import InProcessWorker
 from orchestrator.testing import WorkflowTest
 
 Json = dict[str, Any]
@@ -83,9 +84,9 @@ def test_a_large_value_goes_from_step_to_step(make: Make) -> None:
     counted = {"counted": 1_000, "first": ROWS[0], "is_list": True}
     assert end == Complete({"b": counted, "count": 1_000})
     output = backend.load(workflow.id).steps["a"].output
-    assert is_reference(output["rows"])
+    assert is_payload_reference(output["rows"])
     assert output["count"] == 1_000
-    assert is_reference(workflow.state["rows"])
+    assert is_payload_reference(workflow.state["rows"])
 
 
 def test_the_outcome_is_given_whole_and_kept_by_reference(make: Make) -> None:
@@ -93,7 +94,7 @@ def test_the_outcome_is_given_whole_and_kept_by_reference(make: Make) -> None:
 
     assert workflow.run() == Complete({"all": {"rows": ROWS, "count": 1_000}})
     assert workflow.outcome == {"all": {"rows": ROWS, "count": 1_000}}
-    assert is_reference(backend.load(workflow.id).outcome["all"]["rows"])
+    assert is_payload_reference(backend.load(workflow.id).outcome["all"]["rows"])
 
 
 def test_the_result_of_a_halt_is_given_whole(make: Make) -> None:
@@ -140,7 +141,9 @@ def test_items_of_a_map_have_and_leave_large_values(make: Make) -> None:
         ({"fn": "echo", "when": {"var": "state.rows.0"}}, "'state.rows' is kept by reference"),
     ],
 )
-def test_who_looks_inside_fails_with_kind_expression(make: Make, step: Json, said: str) -> None:
+def test_reading_inside_of_a_large_value_fails_with_kind_expression(
+    make: Make, step: Json, said: str
+) -> None:
     end = Workflow.from_dict(document(A, {"id": "b", "depends_on": ["a"], **step}), make()).run()
 
     assert isinstance(end, Failed)
@@ -160,7 +163,7 @@ def test_large_inputs_of_a_start_are_kept_by_reference(make: Make) -> None:
     workflow = Workflow.from_dict(spec, backend, {"text": text, "n": 1})
 
     assert workflow.run() == Complete({"length": 2_000_000, "n": 1})
-    assert is_reference(backend.load(workflow.id).inputs["text"])
+    assert is_payload_reference(backend.load(workflow.id).inputs["text"])
     with pytest.raises(InvalidSpec, match=r"inputs.text: must be of type string, not a list"):
         Workflow.from_dict(spec, backend, {"text": [text]})
     with pytest.raises(InvalidSpec, match=r"inputs: the object of inputs has .* a start allows 1,048,576"):
@@ -194,7 +197,7 @@ def test_an_outcome_that_is_gone_says_so_and_the_record_still_has_its_reference(
 
     with pytest.raises(PayloadMissing, match=r"^outcome.rows is kept by reference"):
         _ = workflow.outcome
-    assert is_reference(backend.load(workflow.id).outcome["rows"])
+    assert is_payload_reference(backend.load(workflow.id).outcome["rows"])
 
 
 def test_too_many_values_at_once_fail_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +250,7 @@ def test_inputs_that_are_built_too_large_fail_the_step_with_their_size() -> None
         assert error is not None
         assert error["kind"] == "expression"
         assert f"the inputs of step {unit!r} have" in error["message"]
-        assert f"at most {least * 1024 * 1024:,} can be carried" in error["message"]
+        assert f"the limit is {least * 1024 * 1024:,}" in error["message"]
     item = backend.load(workflow.id).items["m#0"].error
     assert item is not None
     assert "the inputs of step 'm#0' have 9,000,0" in item["message"]
@@ -300,7 +303,7 @@ def test_a_webhook_tells_that_there_is_a_large_value_and_not_the_value() -> None
     Workflow.from_dict(spec, Backend({**EXECUTORS, "webhook": webhook})).run()
 
     [body] = told
-    assert is_reference(body["outcome"]["rows"])
+    assert is_payload_reference(body["outcome"]["rows"])
 
 
 def test_a_worker_of_another_process_finds_the_payloads_in_the_file(tmp_path: Path) -> None:
@@ -333,7 +336,7 @@ def test_a_worker_that_was_made_before_its_backend_shares_its_payloads() -> None
     assert end == Complete({"rows": ROWS})
 
 
-def test_a_rehearsal_passes_large_values_on() -> None:
+def test_a_workflow_test_passes_large_values_on() -> None:
     spec = document(
         A,
         {"id": "b", "fn": "count", "input": {"rows": {"var": "steps.a.output.rows"}}},

@@ -1,4 +1,4 @@
-"""Who lets an execution run again may correct its inputs."""
+"""A retry or rerun of an execution may correct its inputs."""
 
 from __future__ import annotations
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import orchestrator as rfx
+import orchestrator.backend
+import orchestrator.local
 from orchestrator.backend import (
     InMemoryStore,
     InProcessRunner,
@@ -244,3 +249,13 @@ def test_the_recommended_error_pattern_lets_a_branch_decide() -> None:
     wf = rfx.Workflow.from_yaml(spec, rfx.Backend(lambda fn, inputs: {"error": "boom", "ok": False}))
 
     assert wf.run() == rfx.Halt({"status": "error"})
+
+
+def test_the_worker_has_a_new_home_and_the_old_import_gives_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from orchestrator.backend import InProcessWorker as old
+
+    assert old is orchestrator.local.InProcessWorker
+    with pytest.raises(AttributeError, match="has no attribute 'InProcessWorkr'"):
+        _ = orchestrator.backend.InProcessWorkr

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 class Clock:
-    """Time goes by when somebody sleeps, or when a test says so."""
+    """Time passes when the code under test sleeps, or when a test says so."""
 
     def __init__(self) -> None:
         self.now_ms, self.slept = NOW_MS, list[float]()
@@ -119,7 +119,7 @@ def test_a_delay_may_itself_be_deferred(clock: Clock) -> None:
     assert 500 <= clock.passed_ms <= 560
 
 
-def test_a_wait_that_nobody_answers_fails_at_its_time(clock: Clock) -> None:
+def test_a_wait_without_a_signal_fails_at_its_time(clock: Clock) -> None:
     workflow = begin(backend_on(clock), wait_step("w", "go", timeout_ms=700))
 
     ended = workflow.run()
@@ -129,7 +129,7 @@ def test_a_wait_that_nobody_answers_fails_at_its_time(clock: Clock) -> None:
     assert 700 <= clock.passed_ms <= 730
 
 
-def test_a_wait_that_nobody_answers_may_go_on(clock: Clock) -> None:
+def test_a_wait_without_a_signal_may_go_on(clock: Clock) -> None:
     execute = Executors(clock)
     steps = (wait_step("w", "go", timeout_ms=200, on_timeout="continue"), task("b", "w"))
 
@@ -178,7 +178,7 @@ def test_a_loop_is_driven_to_its_end(clock: Clock) -> None:
     assert [inputs["v"] for _, _, inputs in execute.calls] == [None, *({"n": n} for n in range(4))]
 
 
-def test_nobody_sleeps_while_there_is_work(clock: Clock) -> None:
+def test_run_does_not_sleep_while_there_is_work(clock: Clock) -> None:
     execute = Executors(clock)
     begin(backend_on(clock, execute), task("a"), task("b", "a"), map_step("m", [1, 2], "b")).run()
 
@@ -258,7 +258,7 @@ def test_a_signal_to_an_execution_that_has_ended_changes_nothing(clock: Clock) -
     workflow.signal("go", {"n": 1})
     assert workflow.status is WorkflowStatus.COMPLETE
 
-    with pytest.raises(InvalidEvent, match="nobody waits for a signal"):
+    with pytest.raises(InvalidEvent, match="no step waits for a signal"):
         workflow.signal("go", {"n": 2})
 
     assert workflow.state == {"n": 1}

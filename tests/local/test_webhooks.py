@@ -1,4 +1,4 @@
-"""Webhooks where there is no Redis: run() attempts what is due, and waits for nobody."""
+"""Webhooks without Redis: run() attempts what is due, and does not wait for later attempts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator import Backend, Workflow
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.decisions import Cancelled, Complete, DispatchJob
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.model import WEBHOOK_UNIT
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Store
 from orchestrator.backend.results import ResultPairs
@@ -43,7 +43,7 @@ class Hooks:
     def __call__(self, inputs: Json, context: Json) -> Json:
         self.calls.append({**inputs["body"], "key": context["idempotency_key"]})
         if len(self.calls) <= self.failures:
-            raise ConnectionError("nobody there")
+            raise ConnectionError("no receiver")
         return {"status": 200}
 
 
@@ -78,7 +78,7 @@ def test_run_returns_when_the_webhook_is_delivered(store: Store) -> None:
     ]
 
 
-def test_one_that_fails_is_attempted_again_by_whoever_runs_it_when_it_is_due(store: Store) -> None:
+def test_a_failed_webhook_is_attempted_again_by_the_next_run_when_it_is_due(store: Store) -> None:
     hooks, clock = Hooks(failures=1), Clock()
     workflow = Workflow.from_dict(SPEC, backend_with(hooks, store, clock=clock))
 
@@ -94,7 +94,7 @@ def test_one_that_fails_is_attempted_again_by_whoever_runs_it_when_it_is_due(sto
     assert len(hooks.calls) == 2
 
 
-def test_where_nobody_can_deliver_run_returns_all_the_same() -> None:
+def test_run_returns_without_an_executor_for_the_webhook() -> None:
     workflow = Workflow.from_dict(SPEC, backend_with(None))
 
     assert workflow.run() == Complete({"n": 1})
@@ -104,7 +104,7 @@ def test_where_nobody_can_deliver_run_returns_all_the_same() -> None:
     assert (webhook(workflow).status, error["type"]) == ("retry", "ExecutorNotFound")
 
 
-def test_where_nobody_works_at_all_the_job_is_left_to_workers_elsewhere() -> None:
+def test_without_a_worker_the_job_is_left_to_workers_elsewhere() -> None:
     backend = Backend()
     workflow = Workflow(backend.create(SPEC), backend)
     workflow.cancel("before it began")
@@ -115,7 +115,7 @@ def test_where_nobody_works_at_all_the_job_is_left_to_workers_elsewhere() -> Non
     assert (job.step_id, job.inputs["body"]["status"]) == (WEBHOOK_UNIT, "cancelled")
 
 
-def test_what_a_process_left_undelivered_the_next_one_delivers(tmp_path: Path) -> None:
+def test_the_next_process_delivers_the_events_that_another_left_undelivered(tmp_path: Path) -> None:
     first = Backend(store=SqliteStore(tmp_path / "db"), clock=Clock())
     weid = first.create(SPEC)
     Workflow(weid, first).cancel()
@@ -145,7 +145,7 @@ def test_a_start_may_name_a_webhook_of_its_own(store: Store) -> None:
 
 
 def test_a_start_with_a_webhook_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(InvalidEvent, match=r"webhook\.url: must be the address"):
+    with pytest.raises(InvalidEvent, match=r"webhook\.url: must be a URL"):
         Backend().create(SPEC, webhook="nowhere")
 
 
@@ -172,7 +172,7 @@ def test_a_child_does_not_inherit_the_webhook_of_the_start(store: Store) -> None
     assert [call["workflow"] for call in hooks.calls] == ["parent"]
 
 
-def test_a_child_that_ends_where_it_begins_is_told_of(store: Store) -> None:
+def test_the_parent_gets_the_end_of_a_child_that_ends_at_its_start(store: Store) -> None:
     hooks = Hooks()
     kid = {"id": "kid", "workflow": {"steps": [], "webhook": {"url": URL}, "name": "kid"}}
 
@@ -223,7 +223,7 @@ def test_a_runner_that_works_on_the_spot_has_delivered_when_the_end_is_known() -
     assert webhook(workflow).status == "complete"
 
 
-def test_whoever_advances_by_hand_finds_the_job_with_the_runner() -> None:
+def test_after_advance_by_hand_the_job_is_with_the_runner() -> None:
     backend = Backend()
     workflow = Workflow.from_dict(SPEC, backend)
     workflow.advance()
@@ -236,30 +236,30 @@ def test_whoever_advances_by_hand_finds_the_job_with_the_runner() -> None:
     assert (webhook(workflow).status, workflow.status) == ("complete", "complete")
 
 
-# ---- in a rehearsal
+# ---- in a workflow test
 
 
-def test_a_rehearsal_posts_nothing_and_notes_what_would_have_been_posted() -> None:
-    play = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}, "webhook": _must_not_be_called}).run()
+def test_a_workflow_test_posts_nothing_and_records_what_would_be_posted() -> None:
+    test = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}, "webhook": _must_not_be_called}).run()
 
-    [call] = play.calls("webhook")
+    [call] = test.calls("webhook")
     assert (call["url"], call["body"]["outcome"], call.step) == (URL, {"n": 1}, WEBHOOK_UNIT)
-    assert (play.status, play.step(WEBHOOK_UNIT).status) == ("complete", "complete")
+    assert (test.status, test.step(WEBHOOK_UNIT).status) == ("complete", "complete")
 
 
 def _must_not_be_called(inputs: Json) -> Json:
-    raise AssertionError("a rehearsal must not post")
+    raise AssertionError("a test must not post")
 
 
-def test_a_rehearsal_may_mock_the_webhook_and_skip_its_back_off() -> None:
-    play = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}})
-    hooks = play.mock("webhook", [ConnectionError("no"), ConnectionError("no"), {"status": 200}])
+def test_a_workflow_test_may_mock_the_webhook_and_skip_its_back_off() -> None:
+    test = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}})
+    hooks = test.mock("webhook", [ConnectionError("no"), ConnectionError("no"), {"status": 200}])
 
-    play.run()
-    assert (len(hooks.calls), play.step(WEBHOOK_UNIT).status) == (1, "retry")
-    play.run(skip_waits=True)
+    test.run()
+    assert (len(hooks.calls), test.step(WEBHOOK_UNIT).status) == (1, "retry")
+    test.run(skip_waits=True)
 
-    assert (len(hooks.calls), play.step(WEBHOOK_UNIT).status, play.step(WEBHOOK_UNIT).attempt) == (
+    assert (len(hooks.calls), test.step(WEBHOOK_UNIT).status, test.step(WEBHOOK_UNIT).attempt) == (
         3,
         "complete",
         3,
@@ -268,28 +268,28 @@ def test_a_rehearsal_may_mock_the_webhook_and_skip_its_back_off() -> None:
 
 
 @pytest.mark.parametrize("point", KILL_POINTS)
-def test_a_webhook_survives_whoever_dies_in_a_rehearsal(point: Any) -> None:
-    play = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}})
-    play.kill(point, step=WEBHOOK_UNIT)
+def test_a_webhook_survives_every_kill_in_a_workflow_test(point: Any) -> None:
+    test = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}})
+    test.kill(point, step=WEBHOOK_UNIT)
 
-    play.run()
+    test.run()
 
-    play.check_kills()
-    assert (play.status, play.step(WEBHOOK_UNIT).status) == ("complete", "complete")
-    assert {call.idempotency_key for call in play.calls("webhook")} == {"rehearsal#webhook#0"}
+    test.check_kills()
+    assert (test.status, test.step(WEBHOOK_UNIT).status) == ("complete", "complete")
+    assert {call.idempotency_key for call in test.calls("webhook")} == {"rehearsal#webhook#0"}
 
 
 def test_without_a_webhook_its_name_means_nothing() -> None:
-    play = WorkflowTest({"steps": []})
+    test = WorkflowTest({"steps": []})
 
     with pytest.raises(Exception, match="webhook"):
-        play.mock("webhook")
+        test.mock("webhook")
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_webhook_is_delivered_in_whatever_order_things_happen(seed: int) -> None:
-    play = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}}, order="shuffled", seed=seed)
+    test = WorkflowTest(SPEC, executors={"a": lambda inputs: {"n": 1}}, order="shuffled", seed=seed)
 
-    play.run(skip_waits=True)
+    test.run(skip_waits=True)
 
-    assert (play.status, play.outcome, play.step(WEBHOOK_UNIT).status) == ("complete", {"n": 1}, "complete")
+    assert (test.status, test.outcome, test.step(WEBHOOK_UNIT).status) == ("complete", {"n": 1}, "complete")

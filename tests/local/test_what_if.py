@@ -67,7 +67,7 @@ def changed(spec: Json, name: str, **keys: Any) -> Json:
 # ---- the same
 
 
-def test_by_the_same_spec_nothing_differs() -> None:
+def test_with_the_same_spec_nothing_differs() -> None:
     found = played(run(ORDER), ORDER)
 
     assert found.is_same
@@ -77,7 +77,7 @@ def test_by_the_same_spec_nothing_differs() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("make", [quiet_case, racing_case])
-def test_by_its_own_spec_nothing_differs_whatever_has_happened(make: Any, seed: int) -> None:
+def test_with_its_own_spec_nothing_differs_whatever_has_happened(make: Any, seed: int) -> None:
     play = MemoryPlay(make(seed), Random(seed))
     play.play()
 
@@ -85,7 +85,7 @@ def test_by_its_own_spec_nothing_differs_whatever_has_happened(make: Any, seed: 
         assert what_if(record, record.loaded).is_same, record.execution_id
 
 
-def test_nobody_is_told_of_what_is_only_played() -> None:
+def test_a_replay_sends_no_webhook() -> None:
     spec = {**ORDER, "webhook": {"url": "https://example.com/done"}}
     record = run(spec, {**ANSWERS, "webhook": {}})
 
@@ -100,7 +100,7 @@ def test_what_changes_nothing_differs_in_nothing() -> None:
     assert played(run(ORDER), spec).is_same
 
 
-def test_loops_retries_children_waits_delays_and_maps_are_played_from_their_last_results() -> None:
+def test_loops_retries_children_waits_delays_and_maps_are_replayed_with_their_last_results() -> None:
     again = [when({"<": [var("n"), 2]}, {"set": "count"}), when(True, "complete")]
     spec = document(
         step("count", input={"before": {"any.default": [var("state.n"), 0]}}, branch=again),
@@ -130,7 +130,7 @@ def test_loops_retries_children_waits_delays_and_maps_are_played_from_their_last
     assert found.not_reproduced == ()
 
 
-def test_a_wait_is_played_with_the_signal_that_came() -> None:
+def test_a_wait_is_replayed_with_its_recorded_signal() -> None:
     spec = document(
         {"id": "w", "wait": {"signal": "go"}}, step("a", "w", when={"==": [var("steps.w.output.n"), 1]})
     )
@@ -227,7 +227,7 @@ def test_an_output_that_was_not_mapped_is_mapped_now() -> None:
 # ---- unknown
 
 
-def test_a_step_with_other_inputs_would_run_again_and_nobody_knows_what_follows() -> None:
+def test_a_step_with_other_inputs_would_run_again_and_what_follows_is_unknown() -> None:
     spec = changed(ORDER, "price", input={"item": var("steps.fetch.output.item"), "currency": "usd", "x": 1})
 
     found = played(run(ORDER), spec)
@@ -243,7 +243,7 @@ def test_a_step_with_other_inputs_would_run_again_and_nobody_knows_what_follows(
         'it would run again: input currency would be "usd" instead of "eur"; '
         "input x would be 1 instead of nothing"
     )
-    assert how(found, "ship") == "it depends on what price would bring"
+    assert how(found, "ship") == "it depends on the result of price"
 
 
 def test_a_step_with_another_executor_would_run_again() -> None:
@@ -260,21 +260,21 @@ def test_a_step_that_did_not_run_has_no_output() -> None:
     assert how(found, "ship") == "it would run, and has no recorded output"
 
 
-def test_an_output_that_is_mapped_otherwise_cannot_be_known() -> None:
+def test_an_output_with_a_changed_mapping_is_unknown() -> None:
     spec = changed(ORDER, "price", output={"total": var("result.total")})
 
     found = played(run(spec), changed(ORDER, "price", output={"total": var("result.sum")}))
 
-    assert "mapped otherwise" in how(found, "price")
+    assert "mapping has changed" in how(found, "price")
 
 
-def test_a_result_that_a_loop_would_bring_again_cannot_be_known() -> None:
+def test_the_result_of_another_round_of_a_loop_is_unknown() -> None:
     again = [when({"==": [var("total"), 50]}, {"set": "price"}), when(True, "complete")]
 
     assert "once more" in how(played(run(ORDER), changed(ORDER, "price", branch=again)), "price")
 
 
-def test_an_item_that_is_new_cannot_be_known() -> None:
+def test_the_result_of_a_new_item_is_unknown() -> None:
     spec = document(step("each", map={"over": [1, 2]}, input={"n": var("item")}))
     record = run(spec, {"each": {}})
 
@@ -286,7 +286,7 @@ def test_an_item_that_is_new_cannot_be_known() -> None:
 # ---- new and gone
 
 
-def test_steps_that_are_new_and_gone_are_told() -> None:
+def test_new_and_removed_steps_are_reported() -> None:
     steps = [one for one in ORDER["steps"] if one["op"] != "mail"]
     spec = {**ORDER, "steps": [*steps, step("audit", "price"), step("never", "price", when=False)]}
 
@@ -305,11 +305,11 @@ def test_steps_that_are_new_and_gone_are_told() -> None:
     assert how(found, "never") == "it would be filtered"
 
 
-def test_a_start_that_would_be_refused_is_told() -> None:
+def test_a_start_that_would_be_rejected_is_reported() -> None:
     found = played(run(ORDER), {**ORDER, "inputs": {"sku": {"type": "string", "required": True}}})
 
     assert found.steps == ()
-    assert how(found, "").startswith("the start would be refused: inputs.sku")
+    assert how(found, "").startswith("the start would be rejected: inputs.sku")
 
 
 # ---- executions that are under way

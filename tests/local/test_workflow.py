@@ -23,18 +23,18 @@ from orchestrator import (
     RecordConflict,
     Workflow,
 )
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.backend import (
     Backend,
     InMemoryStore,
     InProcessRunner,
-    InProcessWorker,
     SqliteRunner,
     SqliteStore,
     Store,
 )
 from orchestrator.backend.ports import Committed
+from orchestrator.local import InProcessWorker
 from orchestrator.local.driver import ExecutionDriver
 
 DIAMOND = document(
@@ -112,7 +112,7 @@ def test_an_execution_is_resumed_by_its_id_or_its_execution_id() -> None:
     assert Workflow.resume(execution_id, workflow.backend).id == workflow.id
 
 
-@pytest.mark.parametrize("unknown", ["nobody", "nobody#1"])
+@pytest.mark.parametrize("unknown", ["unknown", "unknown#1"])
 def test_resuming_an_unknown_execution_is_a_key_error(unknown: str) -> None:
     with pytest.raises(KeyError):
         Workflow.resume(unknown, Backend())
@@ -320,7 +320,7 @@ WITH_CHILD = {
 
 
 def test_a_child_that_another_thread_began_is_driven_to_its_end() -> None:
-    """Whoever finds the start of a child among the posts begins it, and may be gone a moment later."""
+    """A process that delivers the start of a child starts the child, and may end a moment later."""
 
     def execute(fn: str, inputs: dict[str, Any]) -> dict[str, Any]:
         if fn == "a":
@@ -357,7 +357,7 @@ def test_a_child_that_a_release_began_is_driven_to_its_end() -> None:
     assert (workflow.status, workflow.outcome) == (WorkflowStatus.COMPLETE, {"c": "complete"})
 
 
-def test_what_a_child_of_an_earlier_attempt_has_to_undo_is_undone_by_the_next_process() -> None:
+def test_the_next_process_runs_the_compensation_of_a_child_of_an_earlier_attempt() -> None:
     """The first child times out and is undone, while the second runs; there the process dies."""
     child = {
         "steps": [
@@ -390,13 +390,13 @@ def test_what_a_child_of_an_earlier_attempt_has_to_undo_is_undone_by_the_next_pr
     assert (first.status, first.compensated, called.count("undo")) == (WorkflowStatus.CANCELLED, True, 2)
 
 
-def test_the_start_of_a_child_that_nobody_waits_for_any_more_is_dropped() -> None:
+def test_the_start_of_a_child_that_is_no_longer_needed_is_dropped() -> None:
     backend = Backend(clock=Clock())
     workflow = Workflow.from_dict(WITH_CHILD, backend)
     claim(workflow)
     workflow.cancel()
 
-    assert [type(post.event).__name__ for post in backend.shared_state.posts()] == []
+    assert [type(post.event).__name__ for post in backend.shared_state.outgoing_events()] == []
 
 
 # ---- advance and on_step_result
@@ -456,7 +456,7 @@ def test_on_step_result_says_what_came_of_it() -> None:
     claim(workflow)
 
     assert workflow.on_step_result("c", {"n": 1}) is None
-    assert workflow.on_step_result("a", None, error=failure("exception", "boom")) == Pending()
+    assert workflow.on_step_result("a", None, error=make_failure("exception", "boom")) == Pending()
     assert workflow.on_step_result("b", {"n": 3}) == Halt({"why": "three"})
     assert workflow.on_step_result("b", {"n": 3}) is None
     assert workflow.advance() == Halt({"why": "three"})
@@ -466,7 +466,7 @@ def test_an_error_without_another_attempt_fails_the_workflow() -> None:
     workflow = start(CHAIN)
     claim(workflow)
 
-    result = workflow.on_step_result("a", None, error=failure("exception", "boom"))
+    result = workflow.on_step_result("a", None, error=make_failure("exception", "boom"))
 
     assert result == Failed({"kind": "exception", "message": "boom", "step": "a"})
 
@@ -548,7 +548,7 @@ def test_a_job_is_the_callers_own() -> None:
     job.inputs["literal"]["list"].append("mine")
 
     assert workflow.state == {"list": [1]}
-    workflow.on_step_result("b", None, error=failure("exception", "again"))
+    workflow.on_step_result("b", None, error=make_failure("exception", "again"))
     assert claim(workflow)[0].inputs == {"literal": {"list": [1]}, "read": [1]}
 
 
@@ -576,7 +576,7 @@ def test_a_result_that_ends_the_workflow_leaves_its_compensation_to_advance() ->
     workflow.on_step_result("a", {})
     claim(workflow)
 
-    assert workflow.on_step_result("b", None, error=failure("exception", "boom")) == Pending()
+    assert workflow.on_step_result("b", None, error=make_failure("exception", "boom")) == Pending()
 
     assert workflow.status is WorkflowStatus.COMPENSATING
     assert [(job.step_id, job.fn) for job in claim(workflow)] == [("a#undo", "undo")]
@@ -605,7 +605,7 @@ def test_a_cancelled_workflow_is_undone_when_it_is_run() -> None:
 
 
 class ContendedStore(InMemoryStore):
-    """Somebody else commits first, so many times."""
+    """Another process commits first, a given number of times."""
 
     def __init__(self, conflicts: int) -> None:
         super().__init__()
@@ -621,7 +621,7 @@ class ContendedStore(InMemoryStore):
         return super().commit(commits)
 
 
-def test_when_somebody_commits_first_it_is_decided_again() -> None:
+def test_when_another_process_commits_first_the_decision_is_repeated() -> None:
     workflow = start(CHAIN, executor=increment, store=ContendedStore(20))
 
     assert workflow.run() == Complete({})
@@ -629,7 +629,7 @@ def test_when_somebody_commits_first_it_is_decided_again() -> None:
     assert workflow.state == {"contention": 0, "n": 1}
 
 
-def test_what_never_stops_changing_is_given_up() -> None:
+def test_a_start_is_rejected_when_the_execution_never_stops_changing() -> None:
     workflow = start(CHAIN, store=ContendedStore(10**9))
 
     with pytest.raises(RecordConflict, match="no longer at version"):
@@ -655,7 +655,7 @@ def test_progress_counts_every_status(store: Store) -> None:
     claim(workflow)
     assert workflow.progress == {**none, "ready": 1, "in_progress": 2, "complete": 1, "total": 4}
 
-    workflow.on_step_result("b", None, error=failure("exception", "boom"))
+    workflow.on_step_result("b", None, error=make_failure("exception", "boom"))
     counted = {"complete": 1, "failed": 1, "cancelled": 1, "skipped": 1, "total": 4}
     assert workflow.progress == {**none, **counted}
 
@@ -702,13 +702,13 @@ def test_a_handle_shows_its_id_and_status() -> None:
     workflow = start(CHAIN)
 
     assert repr(workflow) == f"Workflow(id='{workflow.id}', status='pending')"
-    assert repr(Workflow("nobody#1", workflow.backend)) == "Workflow(id='nobody#1', status=None)"
+    assert repr(Workflow("unknown#1", workflow.backend)) == "Workflow(id='unknown#1', status=None)"
 
 
 # ---- controls
 
 
-def test_what_a_cancel_leaves_to_undo_is_undone_by_whoever_runs_it() -> None:
+def test_the_compensation_after_a_cancel_is_run_by_the_next_run() -> None:
     called: list[str] = []
     execute = {name: lambda inputs, name=name: called.append(name) for name in ("a", "b", "undo")}
     workflow = start(

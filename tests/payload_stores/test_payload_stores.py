@@ -24,6 +24,7 @@ from orchestrator.payload_stores.s3 import S3Payloads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.settings import BadSetting, Settings
+from orchestrator.wiring import check_settings
 from s3_server import CREDENTIALS, S3, s3_server
 
 ID = "ab" * 32
@@ -34,7 +35,8 @@ DAY_S = 86_400
 
 
 def settings(**variables: str) -> PayloadSettings:
-    return PayloadSettings.from_environment({f"ORCHESTRATOR_{name}": one for name, one in variables.items()})
+    environment = {f"ORCHESTRATOR_{name}": one for name, one in variables.items()}
+    return PayloadSettings.from_settings(Settings.from_environment(environment))
 
 
 def opened(found: PayloadSettings) -> Any:
@@ -68,19 +70,19 @@ def test_payloads_are_where_the_address_says(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     "address", ["file://folder", "file:///", "s3://", "s3:bucket", "/folder", "http://x/y"]
 )
-def test_an_address_that_means_nothing_is_refused_with_those_that_do(address: str) -> None:
+def test_an_invalid_address_is_rejected_with_the_valid_forms(address: str) -> None:
     with pytest.raises(
         StoreError, match=r"ORCHESTRATOR_PAYLOADS must be redis, file:///an/absolute/folder or s3"
     ):
         settings(PAYLOADS=address)
     with pytest.raises(BadSetting, match=r"ORCHESTRATOR_PAYLOADS must be"):
-        Settings.from_environment({"ORCHESTRATOR_PAYLOADS": address})
+        check_settings(Settings(payloads=address))
 
 
 # ---- a folder
 
 
-def test_a_file_lies_under_the_first_letters_of_its_id_and_nothing_else_does(tmp_path: Path) -> None:
+def test_a_file_is_in_the_subfolder_of_its_id_and_nothing_else_is(tmp_path: Path) -> None:
     DirectoryPayloads(tmp_path / "made", 60).put(ID, b"1")
 
     assert [path for path in (tmp_path / "made").rglob("*") if path.is_file()] == [
@@ -89,7 +91,7 @@ def test_a_file_lies_under_the_first_letters_of_its_id_and_nothing_else_does(tmp
     assert (tmp_path / "made" / "ab" / ID).stat().st_mode & 0o777 == 0o640
 
 
-def test_who_puts_removes_what_is_too_old_beside_it(tmp_path: Path) -> None:
+def test_a_put_removes_expired_files_from_its_subfolder(tmp_path: Path) -> None:
     payloads = DirectoryPayloads(tmp_path, 60)
     old, young, elsewhere, left = "ab" + "0" * 62, "ab" + "1" * 62, "cd" * 32, tmp_path / "ab" / ".x.new"
     for one in (old, young, elsewhere):
@@ -106,7 +108,7 @@ def test_who_puts_removes_what_is_too_old_beside_it(tmp_path: Path) -> None:
     assert not left.exists()
 
 
-def test_who_gets_makes_it_young_again(tmp_path: Path) -> None:
+def test_a_get_renews_a_file(tmp_path: Path) -> None:
     payloads = DirectoryPayloads(tmp_path, 60)
     payloads.put(ID, b"1")
     os.utime(tmp_path / "ab" / ID, (1, 1))
@@ -122,11 +124,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     payloads = DirectoryPayloads(tmp_path / "file" / "x", 60)
     asks: list[Callable[[], object]] = [lambda: payloads.put(ID, b"1"), lambda: payloads.get(ID)]
     for ask in asks:
-        with pytest.raises(StoreError, match=f"the folder of payloads {tmp_path}/file/x: "):
+        with pytest.raises(StoreError, match=f"payload folder {tmp_path}/file/x: "):
             ask()
 
 
-def test_a_full_disk_passes_and_leaves_nothing_half_written(
+def test_a_full_disk_is_temporary_and_leaves_no_partial_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:
@@ -165,7 +167,7 @@ def test_it_signs_for_the_region_that_is_set(s3: S3, monkeypatch: pytest.MonkeyP
     assert s3.objects == {ID: b"1"}
 
 
-def test_wrong_credentials_do_not_pass_by_themselves(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials_are_not_temporary(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     payloads = S3Payloads("payloads", "", s3.url)
 
@@ -177,9 +179,7 @@ def test_wrong_credentials_do_not_pass_by_themselves(s3: S3, monkeypatch: pytest
     assert s3.objects == {}
 
 
-def test_no_credentials_at_all_are_said_to_be_missing(
-    s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_credentials_are_reported(s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
@@ -194,7 +194,7 @@ def test_another_bucket_is_an_error_and_not_an_empty_one(s3: S3) -> None:
         S3Payloads("other", "", s3.url).get(ID)
 
 
-def test_a_service_that_is_busy_is_asked_again_and_then_waited_for(s3: S3) -> None:
+def test_a_busy_service_is_retried_and_then_unavailable(s3: S3) -> None:
     payloads = S3Payloads("payloads", "", s3.url)
     s3.failures = [503]
     payloads.put(ID, b"1")
@@ -206,7 +206,7 @@ def test_a_service_that_is_busy_is_asked_again_and_then_waited_for(s3: S3) -> No
     assert payloads.get(ID) == b"1"
 
 
-def test_a_service_that_is_away_is_waited_for(s3: S3) -> None:
+def test_an_unreachable_service_is_unavailable(s3: S3) -> None:
     with pytest.raises(Unavailable, match=r"s3://payloads: Could not connect"):
         S3Payloads("payloads", "", "http://127.0.0.1:1").get(ID)
 
@@ -214,15 +214,15 @@ def test_a_service_that_is_away_is_waited_for(s3: S3) -> None:
 def test_without_boto3_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
 
-    with pytest.raises(StoreError, match=r"boto3 is not installed here: pip install 'rq-orchestrator\[s3\]'"):
+    with pytest.raises(StoreError, match=r"boto3 is not installed: pip install 'rq-orchestrator\[s3\]'"):
         S3Payloads("payloads", "", "http://127.0.0.1:1")
-    monkeypatch.setenv("ORCHESTRATOR_PAYLOADS", "s3://a-bucket-that-nobody-else-names")
-    with pytest.raises(InvalidRequest, match="boto3 is not installed here"):
-        prepare_payloads()
+    monkeypatch.setenv("ORCHESTRATOR_PAYLOADS", "s3://a-bucket-of-this-test-only")
+    with pytest.raises(InvalidRequest, match="boto3 is not installed"):
+        prepare_payloads(Settings.from_environment())
 
 
-def test_an_id_that_is_none_is_refused() -> None:
-    refused = CliRunner().invoke(main, ["payload", "../../etc/passwd"])
+def test_an_invalid_id_is_rejected() -> None:
+    result = CliRunner().invoke(main, ["payload", "../../etc/passwd"])
 
-    assert refused.exit_code == 2
-    assert "an id has 64 digits of 0 to 9 and a to f, not '../../etc/passwd'" in refused.output
+    assert result.exit_code == 2
+    assert "a payload id has 64 digits of 0 to 9 and a to f, not '../../etc/passwd'" in result.output

@@ -25,14 +25,8 @@ from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES
-from orchestrator.redis_rq.event_codec import (
-    MAX_EVENT_BYTES,
-    MAX_SIGNAL_BYTES,
-    dumps,
-    event_fields,
-    loads,
-    read_event,
-)
+from orchestrator.redis_rq.event_codec import MAX_EVENT_BYTES, MAX_SIGNAL_BYTES, event_fields, read_event
+from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import Keys, lease_member, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, read_record
 

@@ -17,7 +17,8 @@ from coreworld import Json
 from language.cases import Start
 from orchestrator.application.records.events import ControlEvent, SignalEvent
 from orchestrator.redis_rq.commit_args import flatten_fields
-from orchestrator.redis_rq.event_codec import dumps, event_fields
+from orchestrator.redis_rq.event_codec import event_fields
+from orchestrator.redis_rq.json_codec import dumps
 from simulation.ledger import UNHEARD, Broken
 
 if TYPE_CHECKING:

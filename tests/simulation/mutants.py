@@ -1,10 +1,10 @@
-"""Mutants: the orchestrator with one fence taken away. A simulation that cannot tell is worth nothing.
+"""Mutants: the orchestrator with one fence removed. The simulation must notice each of them.
 
     with MUTANTS["no version check"].alive():
         simulate(7)                # raises Failure, for this seed or for one of the next hundred
 
-A mutant is a change of one line of a script, or of one function. Where the line is no longer there, making
-the mutant fails: a fence that moves takes its mutant along.
+A mutant changes one line of a script, or one function. If that line no longer exists, making the mutant
+fails, so a fence that moves must take its mutant along.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Change = Callable[[], AbstractContextManager[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`fence` says what is taken away."""
+    """`fence` describes what is removed."""
 
     name: str
     fence: str
@@ -49,20 +49,20 @@ class Mutant:
 
 
 def script(name: str, before: str, after: str) -> Change:
-    """Other words in a script."""
+    """Replace a text in a script."""
 
     def change() -> AbstractContextManager[Any]:
-        text = scripts.text_of(name)
+        text = scripts.script_text(name)
         assert text.count(before) == 1, f"{name}.lua has {text.count(before)} times: {before}"
-        known = scripts.text_of
+        known = scripts.script_text
         other = text.replace(before, after)
-        return patch.object(scripts, "text_of", lambda one: other if one == name else known(one))
+        return patch.object(scripts, "script_text", lambda one: other if one == name else known(one))
 
     return change
 
 
 def function(where: str, other: Callable[..., Any]) -> Change:
-    """Another function, or method, under a name; it is given the one that it replaces, first."""
+    """Replace a function or method; the new one gets the old one as its first argument."""
 
     def change() -> AbstractContextManager[Any]:
         module, _, name = where.partition(":")
@@ -76,10 +76,10 @@ def function(where: str, other: Callable[..., Any]) -> Change:
     return change
 
 
-# ---- what is done instead
+# ---- replacements
 
 
-def _bare_version(known: Any, version: str) -> str:
+def _bare_version(known: Any, version: str, nonce: str) -> str:
     return str(int(version or 0) + 1)
 
 
@@ -143,16 +143,16 @@ def _sent_at_first(known: Any, script: Any, calls: Any) -> Any:
     return known(script, calls)
 
 
-def _nobody_unfinished(known: Any, *args: Any) -> list[Delivery]:
+def _none_unfinished(known: Any, *args: Any) -> list[Delivery]:
     return []
 
 
 def _delivered_once(known: Any, log: Any, *args: Any) -> list[Delivery]:
-    return [replace(delivery, deliveries=1) for delivery in known(log, *args)]
+    return [replace(delivery, delivery_count=1) for delivery in known(log, *args)]
 
 
 def _not_once(known: Any, record: Any, changes: Any, deliveries: Any, answers: Any = None) -> Any:
-    return replace(known(record, changes, deliveries, answers), require_pending=[])
+    return replace(known(record, changes, deliveries, answers), pending_refs=[])
 
 
 def _from_now_on(known: Any, client: Any, stream: str, group: str, **named: Any) -> Any:
@@ -165,7 +165,7 @@ def _due_at_once(known: Any, step_id: str, unit: StepRecord) -> Iterator[Any]:
 
 
 def _changed(**fields: Any) -> Callable[..., Any]:
-    """The commands of a commit that has other changes."""
+    """The commands of a commit with other changes."""
 
     def other(known: Any, words: CommitArgs, commit: Commit, *rest: Any) -> Any:
         return known(words, replace(commit, changes=replace(commit.changes, **fields)), *rest)
@@ -178,7 +178,7 @@ def _changed(**fields: Any) -> Callable[..., Any]:
 _MUTANTS = [
     Mutant(
         "no version check",
-        "F1: a commit is made upon the record that was read",
+        "F1: a commit is written only at the version that was decided on",
         [
             script(
                 "commit", 'elseif redis.call("HGET", record, "version") ~= version then', "elseif false then"
@@ -187,166 +187,184 @@ _MUTANTS = [
     ),
     Mutant(
         "bare version counter",
-        "F1: a version is a counter and a nonce, so that none comes again when Redis was put back",
-        [function("orchestrator.redis_rq.store:_next_version", _bare_version)],
+        "F1: a version is a counter and a nonce, so that none repeats after a rollback of Redis",
+        [function("orchestrator.redis_rq.store:next_version", _bare_version)],
     ),
     Mutant(
         "no token",
-        "F2: a result counts under the token of the dispatch that is out",
+        "F2: a result counts only with the token of the current dispatch",
         [function("orchestrator.application.engine.transitions:_is_current", _any_token)],
     ),
     Mutant(
         "token from a counter",
-        "F3: a token is never used again, whatever Redis has forgotten",
+        "F3: a token is never used again, even after a rollback of Redis",
         [function("simulation.world:World.nonce", _same_nonce)],
     ),
     Mutant(
-        "settled is not settled",
-        "F5: a step that is not in progress takes no result",
+        "steps accept late results",
+        "F5: a step that is not in progress accepts no result",
         [function("orchestrator.application.engine.transitions:_is_current", _any_status)],
     ),
     Mutant(
-        "ended is not ended",
-        "F5: a workflow that has ended takes no events",
+        "workflows accept late events",
+        "F5: a workflow that has ended accepts no events",
         [function("orchestrator.application.engine.transitions:_is_late", _never)],
     ),
     Mutant(
         "no start dedupe",
-        "F6: an execution id is taken once",
+        "F6: an execution id is used once",
         [
-            script("commit", "  if found ~= version then", "  if false then"),
-            script("commit", "  if not takes_its_name(one) then", "  if takes_its_name(one) == nil then"),
+            script("commit_creation", "  if found ~= version then", "  if false then"),
+            script(
+                "commit_creation",
+                "  if not claim_execution_id(new) then",
+                "  if claim_execution_id(new) == nil then",
+            ),
         ],
     ),
     Mutant(
         "no idempotency root",
-        "F6: a root starts one execution, and who comes second has its answer",
-        [script("commit", 'if one.root and redis.call("EXISTS", one.root) == 1 then', "if false then")],
+        "F6: a root starts one execution, and a second start gets its reply",
+        [
+            script(
+                "commit_creation", 'if new.root and redis.call("EXISTS", new.root) == 1 then', "if false then"
+            )
+        ],
     ),
     Mutant(
         "split dispatch",
         "F7: jobs are written with the decision",
         [
-            function("orchestrator.redis_rq.commit_args:CommitArgs.of", _without_jobs),
+            function("orchestrator.redis_rq.commit_args:CommitArgs.args_of", _without_jobs),
             function("orchestrator.redis_rq.store:RedisStore.commit", _dispatch_after),
         ],
     ),
     Mutant(
         "acknowledged first",
-        "F8: an event is acknowledged with what was decided upon it, and not before",
+        "F8: an event is acknowledged in the commit of its decision, not before",
         [
             function("orchestrator.redis_rq.event_log:RedisEventLog.read", _acknowledge_first),
-            script("commit", "    if not is_pending(once[n][1], once[n][2]) then", "    if false then"),
+            script("commit", "    if not is_pending(entries[n][1], entries[n][2]) then", "    if false then"),
         ],
     ),
     Mutant(
         "signal counted twice",
-        "a signal is taken by whoever still has it pending",
-        [function("orchestrator.coordinator.loop:build_commit", _not_once)],
+        "a signal counts only while it is pending",
+        [function("orchestrator.coordinator.decider:build_commit", _not_once)],
     ),
     Mutant(
-        "nobody takes over",
-        "what was read by somebody who died is handled by another",
+        "no takeover",
+        "the events of a dead coordinator are handled by another",
         [
-            function("orchestrator.redis_rq.event_log:RedisEventLog.reclaim", _nobody_unfinished),
-            function("orchestrator.redis_rq.event_log:RedisEventLog.unfinished", _nobody_unfinished),
+            function("orchestrator.redis_rq.event_log:RedisEventLog.reclaim", _none_unfinished),
+            function("orchestrator.redis_rq.event_log:RedisEventLog.read_unfinished", _none_unfinished),
         ],
     ),
     Mutant(
         "no count of deliveries",
-        "F11: an event that kills whoever handles it is dead after five deliveries",
-        [function("orchestrator.redis_rq.event_log:RedisEventLog._claimed", _delivered_once)],
+        "F11: an event that kills coordinators becomes a dead letter after five deliveries",
+        [function("orchestrator.redis_rq.event_log:RedisEventLog._claim", _delivered_once)],
     ),
     Mutant(
-        "timer believed",
-        "a timer is a hint: the record says whether its time has come",
+        "timers are trusted",
+        "a timer is a hint: the record decides whether it is due",
         [function("orchestrator.application.engine.timer_events:timers_for_step", _due_at_once)],
     ),
     Mutant(
-        "orphan begins",
-        "a child begins if its parent waits for it",
-        [script("commit", "if one.parent and not is_awaited(one.parent) then", "if false then")],
+        "orphans start",
+        "a child is created only if its parent waits for it",
+        [script("commit_creation", "if new.parent and not is_awaited(new.parent) then", "if false then")],
     ),
     Mutant(
-        "place given twice",
-        "no more are under a concurrency key than its limit",
+        "slot granted twice",
+        "a concurrency key has no more holders than its limit",
         [
             script(
-                "hand_on",
-                'redis.call("ZCARD", held) >= tonumber(limit)',
-                'redis.call("ZCARD", held) > tonumber(limit)',
+                "grant_slots",
+                'redis.call("ZCARD", holders) >= tonumber(limit)',
+                'redis.call("ZCARD", holders) > tonumber(limit)',
             )
         ],
     ),
     Mutant(
-        "signal lost at the beginning",
-        "a signal that comes while its execution begins is not lost",
-        [script("commit", 'if redis.call("LLEN", one.signals) ~= one.known_signals then', "if false then")],
+        "signal lost at the start",
+        "a signal that arrives while its execution is created is not lost",
+        [
+            script(
+                "commit_creation",
+                'if redis.call("LLEN", new.signals) ~= new.known_signals then',
+                "if false then",
+            )
+        ],
     ),
     Mutant(
         "early signal not kept",
-        "a signal for an execution that is yet to come waits for it",
+        "a signal for an execution that does not exist yet is kept for it",
         [script("keep_signal", '  redis.call("RPUSH", KEYS[2], ARGV[1])\n', "")],
     ),
     Mutant(
         "lost pop",
-        "a job that left its queue and was begun by nobody gets a term",
-        [script("sweep", "    if first >= WAITING then", "    if false then")],
+        "a job that left its queue and was not started becomes due",
+        [script("sweep", "  if head and first >= FIRST_SEQUENCE then", "  if false then")],
     ),
     Mutant(
         "lost worker",
-        "a lease that nobody beats is a lost dispatch",
+        "a lease that is not renewed is a lost dispatch",
         [script("sweep", 'if ARGV[7] == "1" then', "if false then")],
     ),
     Mutant(
         "lease gone before its event",
-        "a lease is taken away in the same script that says that it is lost",
-        [script("sweep", "    lost(due[i], is_unstarted", "    string.len(due[i], is_unstarted")],
+        "a lease is removed in the script that publishes its loss",
+        [script("sweep", "    publish_lost(due[i],\n", "    string.len(due[i],\n")],
     ),
     Mutant(
         "pending events trimmed",
-        "I7: what is not acknowledged is not trimmed",
+        "I7: an event that is not acknowledged is not trimmed",
         [script("trim", '      if group["pending"] > 0 then', "      if false then")],
     ),
     Mutant(
-        "no word to others",
-        "what executions say to each other is written with the decision",
-        [function("orchestrator.redis_rq.commit_args:CommitArgs._commands", _changed(posts=[]))],
+        "no events to others",
+        "events from one execution to another are written with the decision",
+        [function("orchestrator.redis_rq.commit_args:CommitArgs._commands", _changed(outgoing_events=[]))],
     ),
     Mutant(
         "disarmed timers stay",
-        "a timer that nobody needs is taken away with the decision",
+        "a timer that is no longer needed is removed with the decision",
         [
             function(
-                "orchestrator.redis_rq.commit_args:CommitArgs._gathered",
+                "orchestrator.redis_rq.commit_args:CommitArgs._batched_commands",
                 _changed(timers_by_name_to_disarm={}),
             )
         ],
     ),
     Mutant(
-        "refused twice",
-        "who holds an event that somebody else has answered has nothing to say",
-        [script("dismiss", 'if redis.call("XACK", KEYS[1], ARGV[1], ARGV[2]) == 0 then', "if false then")],
+        "rejected twice",
+        "an event that another coordinator has acknowledged is not rejected again",
+        [
+            script(
+                "acknowledge", 'if redis.call("XACK", KEYS[1], ARGV[1], ARGV[2]) == 0 then', "if false then"
+            )
+        ],
     ),
     Mutant(
-        "groups begin now",
-        "a group begins with the first entry, so that what was sent before is not lost",
+        "groups start now",
+        "a group starts at the first entry, so that events sent before are not lost",
         [function("redis:Redis.xgroup_create", _from_now_on)],
     ),
     Mutant(
         "dead horses stay",
-        "what RQ calls failed is taken up, and taken away",
+        "jobs that RQ lists as failed are published as lost, and deleted",
         [
             script(
                 "sweep",
-                '  for _, token in ipairs(ask("ZRANGE", failed, 0, most - 1) or {}) do',
+                '  for _, token in ipairs(query("ZRANGE", failed, 0, max_entries - 1) or {}) do',
                 "  for _, token in ipairs({}) do",
             )
         ],
     ),
     Mutant(
         "scripts known for ever",
-        "a script that Redis has forgotten is sent again",
+        "a script that Redis has lost is sent again",
         [
             function("orchestrator.redis_rq.scripts:_is_unknown", _never),
             function("orchestrator.redis_rq.scripts:Script.run", _sent_at_first),

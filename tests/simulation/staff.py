@@ -12,15 +12,16 @@ from coreworld import Json
 from orchestrator.application.errors import Unavailable
 from orchestrator.backend import Backend
 from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
-from orchestrator.redis_rq.event_codec import dumps
 from orchestrator.redis_rq.event_log import RedisEventLog
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_job, read_payload
 from orchestrator.redis_rq.job_taker import FinishedJob, JobTaker, WorkerQueues
+from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.redis_rq.keys import Keys, OwnStreams
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
+from orchestrator.settings import LEASE_S
 from orchestrator.worker.harness import Harness
-from orchestrator.worker.lease import LEASE_S, Lease, RedisClock
+from orchestrator.worker.lease import Lease, RedisClock
 from orchestrator.worker.step_log import StepLogWriter
 from simulation.ledger import OF_TOKEN
 from simulation.line import LineClient
@@ -58,7 +59,7 @@ class Staff:
             batch=draw.choice([1, 3, 50]),
             jobs_per_commit=draw.choice([1, 2, 500]),
             block_ms=1_000,
-            tend_every_s=1.0,
+            sweep_every_s=1.0,
             reclaim_every_s=0.05 if is_hasty else 2.0,
             reclaim_after_ms=1 if is_hasty else CoordinatorOptions().reclaim_after_ms,
             trim_every_s=draw.choice([0.05, 0.05, 5.0, 30.0]),
@@ -100,24 +101,24 @@ class Staff:
         return None
 
     def _work_as_a_work_horse(self, name: str) -> None:
-        """What a step brought is handed in when the next one is taken."""
+        """The result of a step is published when the next job is taken."""
         client, keys = self._world.line(), self._world.keys
-        clock, station = RedisClock(client), WorkerQueues(name, self._world.queues, keys)
+        clock, worker_queues = RedisClock(client), WorkerQueues(name, self._world.queues, keys)
         taker = JobTaker(
-            self._world.line(decodes=False), station, lambda: clock.now_ms() + round(LEASE_S * 1000)
+            self._world.line(decodes=False), worker_queues, lambda: clock.now_ms() + round(LEASE_S * 1000)
         )
-        done: list[FinishedJob] = []
+        finished: list[FinishedJob] = []
         while True:
             try:
-                taken = taker.take(1, done=done)
+                taken = taker.take(1, finished=finished)
             except Unavailable:
                 clock.forget()
                 self._world.scheduler.sleep(500)
                 continue
-            done = []
+            finished = []
             for token, payload in taken:
                 assert payload is not None, f"{token} is not one of our jobs"
-                done = [self._run(name, client, payload, is_leased=True)]
+                finished = [self._run(name, client, payload, is_leased=True)]
             if not taken:
                 self._rest()
 
@@ -132,7 +133,7 @@ class Staff:
             worker=f"{name}{OF_TOKEN}{payload['token']}",
             stop=(lambda _: self._world.kill_whoever_runs()) if self._world.draw.random() < 0.5 else None,
             has_own_process=False,
-            hand_in=(lambda job, event: brought.append(FinishedJob(job["token"], job["events"], event)))
+            on_result=(lambda job, event: brought.append(FinishedJob(job["token"], job["events"], event)))
             if is_leased
             else None,
             executes=self._execute,

@@ -26,6 +26,7 @@ TIMED = (
     "orchestrator.redis_rq.event_log",
     "orchestrator.redis_rq.job_taker",
     "orchestrator.worker.harness",
+    "orchestrator.worker.step_call",
     "orchestrator.worker.lease",
 )
 THREADED = ("orchestrator.worker.harness", "orchestrator.worker.lease", "orchestrator.worker.step_log")

@@ -73,7 +73,7 @@ def judge(world: World) -> None:
     histories = {name: world.store.history(record.workflow_execution_id) for name, record in records.items()}
     check_ended(records, histories)
     owners = sorted({(scope, owner_of(one, scope)) for one in records.values() for scope in SCOPES})
-    shared = dict(zip(owners, world.store.shared(owners), strict=True))
+    shared = dict(zip(owners, world.store.load_values(owners), strict=True))
     check_sums(list(records.values()), histories, shared)
     for name, record in records.items():
         found = audit(record, histories[name])
@@ -82,8 +82,8 @@ def judge(world: World) -> None:
         _check_order(record, histories[name])
     _check_letters(world)
     report = Verifier(world.client, world.keys).verify_all()
-    if report.left or report.busy:
-        raise Broken(f"I8: a verification finds {report.left}, {report.busy}")
+    if report.unrepaired or report.busy:
+        raise Broken(f"I8: a verification finds {report.unrepaired}, {report.busy}")
     if world.case.is_quiet:
         values = {":".join(owner): values for owner, values in shared.items()}
         _compare(world, records, values, _has_lost(records.values(), histories.values()))
@@ -111,7 +111,7 @@ def _check_order(record: WorkflowRecord, history: Sequence[Json]) -> None:
 
 def _check_letters(world: World) -> None:
     """Every poison is dead once, and nothing else is, but for what may be refused."""
-    entries = world.server.execute("XRANGE", world.keys.dead, "-", "+")
+    entries = world.server.execute("XRANGE", world.keys.dead_letters, "-", "+")
     letters = [dict(zip(fields[::2], fields[1::2], strict=True)) for _, fields in entries]
     dead = Counter(_source(letter) for letter in letters)
     twice = [entry for entry, count in dead.items() if count > 1]

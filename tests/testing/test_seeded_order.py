@@ -27,15 +27,15 @@ def shuffled(workflow: Any, seed: int, **options: Any) -> WorkflowTest:
     return WorkflowTest(workflow, executors=echo, order="shuffled", seed=seed, **options)
 
 
-def ends(play: WorkflowTest) -> str:
-    return "".join(entry["step"] for entry in play.history if entry.get("to") == "complete")
+def ends(test: WorkflowTest) -> str:
+    return "".join(entry["step"] for entry in test.history if entry.get("to") == "complete")
 
 
 def test_normally_everything_happens_in_the_order_of_dispatch() -> None:
-    play = WorkflowTest(FAN, executors=echo).run()
+    test = WorkflowTest(FAN, executors=echo).run()
 
-    assert [call.step for call in play.calls("a") + play.calls("b")] == ["a", "b"]
-    assert ends(play) == "abcdend"
+    assert [call.step for call in test.calls("a") + test.calls("b")] == ["a", "b"]
+    assert ends(test) == "abcdend"
 
 
 def test_seeds_make_different_orders() -> None:
@@ -96,14 +96,14 @@ def test_doubled_results_are_accepted_once() -> None:
     )
 
     for seed in SEEDS:
-        play = WorkflowTest(
+        test = WorkflowTest(
             counting,
             executors={"count": lambda inputs: {"n": inputs["n"] + 1}, "other": lambda inputs: {}},
             order="shuffled",
             seed=seed,
         )
-        assert play.run().state["n"] == 5
-        assert play.executed("count") == 5
+        assert test.run().state["n"] == 5
+        assert test.executed("count") == 5
 
 
 def test_the_second_copy_of_a_result_is_counted_and_dropped() -> None:
@@ -122,28 +122,28 @@ def test_children_and_time_go_with_every_order() -> None:
         assert shuffled(outer, seed).run(skip_waits=True).status == "complete"
 
 
-def test_somebody_may_die_in_every_order() -> None:
+def test_a_process_may_die_in_every_order() -> None:
     for seed in SEEDS:
-        play = shuffled(FAN, seed)
-        play.kill("worker.result", step="b", times=2)
-        play.kill("coordinator.commit", step="c")
+        test = shuffled(FAN, seed)
+        test.kill("worker.result", step="b", times=2)
+        test.kill("coordinator.commit", step="c")
 
-        assert play.run().outcome == {name: name for name in "abcd"}
-        assert play.executed("b") == 3
-        play.check_kills()
+        assert test.run().outcome == {name: name for name in "abcd"}
+        assert test.executed("b") == 3
+        test.check_kills()
 
 
 def test_an_error_says_which_seed_it_was() -> None:
-    play = WorkflowTest(FAN, order="shuffled", seed=17)
+    test = WorkflowTest(FAN, order="shuffled", seed=17)
 
     with pytest.raises(MockMissing) as raised:
-        play.run()
+        test.run()
 
-    assert raised.value.__notes__ == ["rehearsed with order='shuffled', seed=17"]
-    assert "order='shuffled', seed=17" in str(play)
+    assert raised.value.__notes__ == ["tested with order='shuffled', seed=17"]
+    assert "order='shuffled', seed=17" in str(test)
 
 
-def test_an_error_of_a_rehearsal_in_order_needs_no_seed() -> None:
+def test_an_error_of_an_ordered_test_needs_no_seed() -> None:
     with pytest.raises(WorkflowTestError) as raised:
         WorkflowTest(FAN).run()
 

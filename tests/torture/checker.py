@@ -1,6 +1,6 @@
-"""The invariants of a torture: a pure function of what was sent and what was found.
+"""The invariants of a torture run: a pure function of what was sent and what was found.
 
-Each function yields the sentences that say what is broken; none of them is to say anything.
+Each function yields a sentence for each broken invariant. A correct system gives none.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from torture.producers import Outages, Sent
 from torture.timetable import Timetable
 
 Json = dict[str, Any]
-SETTLED = ("complete", "failed", "skipped", "filtered", "cancelled", "halted")
-MOST_GROWTH, SPARE_BYTES = 1.1, 1_500_000
+FINAL_STATUSES = ("complete", "failed", "skipped", "filtered", "cancelled", "halted")
+MAX_GROWTH, SPARE_BYTES = 1.1, 1_500_000
 
 
 @dataclass
 class Evidence:
-    """All that a judgement needs."""
+    """The input of all checks."""
 
     sent: Sequence[Sent]
     outages: Outages
     facts: Facts
     poison: Mapping[str, float | None] = field(default_factory=dict)
-    """When each was answered by Redis; None: nobody knows whether it was taken."""
+    """When Redis acknowledged each poison event; None: it is unknown whether it was accepted."""
     timetables: Sequence[Timetable] = ()
     exits: Sequence[Exit] = ()
     strays: Sequence[int] = ()
     drained: bool = True
     memory: tuple[int, int] = (1, 1)
-    """Used by Redis before the first start, and after the last execution was deleted."""
+    """The memory of Redis before the first start and after the last execution was deleted."""
 
 
 def broken(evidence: Evidence) -> list[str]:
-    """Everything that is not as it must be."""
+    """Return all broken invariants."""
     return [
         *_check_starts(evidence),
         *_check_schedules(evidence),
@@ -56,7 +56,7 @@ def broken(evidence: Evidence) -> list[str]:
 
 
 def not_accepted(evidence: Evidence) -> list[str]:
-    """Starts that Redis had answered, and lost in the second before it was killed."""
+    """Return the starts that Redis acknowledged and lost in the second before it was killed."""
     return [
         one.execution_id
         for one in evidence.sent
@@ -65,40 +65,40 @@ def not_accepted(evidence: Evidence) -> list[str]:
 
 
 def _check_starts(evidence: Evidence) -> Iterator[str]:
-    """Every accepted start has come to what the model says."""
+    """Every accepted start has ended as its model expects."""
     for one in evidence.sent:
         found = evidence.facts.executions.get(one.execution_id)
         if found is None:
             if evidence.outages.is_sure(one.answered_at):
                 yield f"{one.execution_id} was accepted, and is lost"
             continue
-        wanted = one.kind.expected(one.inputs)
+        expected = one.kind.expected(one.inputs)
         kind = (found.error or {}).get("kind")
-        came_to = End(found.status, found.outcome if wanted.status == "complete" else None, kind)
-        if came_to != wanted:
-            yield f"{one.execution_id} came to {came_to}, not to {wanted}: {found.error}"
+        actual = End(found.status, found.outcome if expected.status == "complete" else None, kind)
+        if actual != expected:
+            yield f"{one.execution_id} ended as {actual}, not as {expected}: {found.error}"
     known = {one.execution_id for one in evidence.sent}
     for name in evidence.facts.executions:
         if not known & {name, name.partition(":")[0]}:
-            yield f"nobody has started {name}"
+            yield f"{name} was not started by a producer"
 
 
 def _check_schedules(evidence: Evidence) -> Iterator[str]:
-    """Every slot has begun once, none was passed over, and those that wait for each other have done so."""
+    """Every slot has started once, none was skipped, and slots that must wait for each other did so."""
     for table in evidence.timetables:
         kept = evidence.facts.schedules.get(table.name)
         if kept is None:
-            continue  # its registration is gone, and its executions are told of as lost if they are
+            continue  # its registration is lost; _check_starts reports its executions if they are lost
         counts = {name: kept[name] for name in ("started", "missed", "skipped")}
         if counts != {"started": table.count, "missed": 0, "skipped": 0} or kept["open"] or kept["queued"]:
-            yield f"{table.name}: {table.count} slots have come, and it says {kept}"
+            yield f"{table.name}: {table.count} slots were due, and its record is {kept}"
         found = [evidence.facts.executions.get(name) for name in table.execution_ids]
         if None in found:
-            yield f"{table.name}: a slot has begun no execution"
+            yield f"{table.name}: a slot has started no execution"
         if table.overlap == "queue":
             times = [at for one in found if one for at in (one.created_at, one.ended_at)]
             if times != sorted(times):
-                yield f"{table.name}: a slot has not waited for the one before: {times}"
+                yield f"{table.name}: a slot did not wait for the previous one: {times}"
 
 
 def _completions(found: Execution) -> Counter[tuple[str, int]]:
@@ -106,7 +106,7 @@ def _completions(found: Execution) -> Counter[tuple[str, int]]:
 
 
 def _check_histories(evidence: Evidence) -> Iterator[str]:
-    """Each step was accepted exactly once: once in a run, and in one run unless it is set back."""
+    """Each step was accepted exactly once: once per run, and in one run unless it is reset."""
     repeating = {one.execution_id: one.kind.repeats for one in evidence.sent}
     for name, found in evidence.facts.executions.items():
         completions = _completions(found)
@@ -119,39 +119,39 @@ def _check_histories(evidence: Evidence) -> Iterator[str]:
                 yield f"{name}: {step} was accepted in {count} runs"
         for step, unit in found.units.items():
             if unit["status"] == "complete" and (step, unit["run_id"]) not in completions:
-                yield f"{name}: {step} is complete, and its history does not say so"
+                yield f"{name}: {step} is complete, but not in its history"
 
 
 def _check_tokens(evidence: Evidence) -> Iterator[str]:
-    """What a step has was brought by the dispatch that was out when it completed."""
+    """The output of a step comes from the dispatch that was active when it completed."""
     for name, found in evidence.facts.executions.items():
         for step, unit in found.units.items():
             output = unit.get("output")
             if unit["status"] != "complete" or not isinstance(output, dict) or "run_id" not in output:
                 continue
-            brought = (output["run_id"], output["attempt"])
-            if brought != (unit["run_id"], unit["attempt"]):
+            source = (output["run_id"], output["attempt"])
+            if source != (unit["run_id"], unit["attempt"]):
                 accepted = f"run {unit['run_id']} attempt {unit['attempt']}"
-                yield f"{name}: {step} has the output of run {brought[0]} attempt {brought[1]} as {accepted}"
+                yield f"{name}: {step} has the output of run {source[0]} attempt {source[1]} as {accepted}"
 
 
 def _check_order(evidence: Evidence) -> Iterator[str]:
-    """No step was dispatched before what it needs was at its end."""
+    """No step was dispatched before its dependencies were final."""
     for one in evidence.sent:
         found = evidence.facts.executions.get(one.execution_id)
         needs = {step["id"]: step.get("depends_on", []) for step in one.kind.document["steps"]}
-        settled: set[str] = set()
+        finished: set[str] = set()
         for entry in found.history if found else ():
             step = entry.get("step", "")
-            if entry.get("to") == "in_progress" and not settled.issuperset(needs.get(step, ())):
-                missing = sorted(set(needs[step]) - settled)
+            if entry.get("to") == "in_progress" and not finished.issuperset(needs.get(step, ())):
+                missing = sorted(set(needs[step]) - finished)
                 yield f"{one.execution_id}: {step} was dispatched before {', '.join(missing)}"
-            if entry.get("to") in SETTLED:
-                settled.add(step)
+            if entry.get("to") in FINAL_STATUSES:
+                finished.add(step)
 
 
 def _check_sums(evidence: Evidence) -> Iterator[str]:
-    """What completions have added to a shared number is how many there were."""
+    """A shared counter equals the number of completions that add to it."""
     kinds = {one.kind.name: one.kind for one in evidence.sent if one.kind.adds}
     for kind in kinds.values():
         members = [one.execution_id for one in evidence.sent if one.kind is kind]
@@ -159,22 +159,22 @@ def _check_sums(evidence: Evidence) -> Iterator[str]:
         counted = sum(one.units[str(kind.adds)]["status"] == "complete" for one in found)
         total = evidence.facts.totals.get(kind.group, 0)
         if total != counted:
-            yield f"{kind.group}: {counted} completions have added up to {total}"
+            yield f"{kind.group}: {counted} completions have added {total}"
 
 
 def _check_left_over(evidence: Evidence) -> Iterator[str]:
     if not evidence.drained:
-        yield "the system did not come to rest"
+        yield "the system did not become idle"
     for name, members in evidence.facts.left.items():
         yield f"left over, {name}: {len(members)}, for instance {members[0]}"
 
 
 def _check_letters(evidence: Evidence) -> Iterator[str]:
-    """The dead letters are the poison that was sent, once each."""
+    """Each poison event has exactly one dead letter, and there are no others."""
     marks = Counter(letter.mark for letter in evidence.facts.letters)
     for letter in evidence.facts.letters:
         if letter.mark not in evidence.poison:
-            yield f"a dead letter that was no poison: {letter.reason[:200]}"
+            yield f"a dead letter that is not poison: {letter.reason[:200]}"
     for mark, count in marks.items():
         if mark in evidence.poison and count > 1:
             yield f"{mark} has {count} dead letters"
@@ -184,7 +184,7 @@ def _check_letters(evidence: Evidence) -> Iterator[str]:
 
 
 def _check_processes(evidence: Evidence) -> Iterator[str]:
-    """Nobody leaves unless he is told to, and then he does. A stock worker leaves by RQ's own faults."""
+    """A process exits if and only if it is stopped. A stock worker may exit because of defects in RQ."""
     for one in evidence.exits:
         if one.role != "stock":
             yield f"{one.name} {one.how}"
@@ -194,5 +194,5 @@ def _check_processes(evidence: Evidence) -> Iterator[str]:
 
 def _check_memory(evidence: Evidence) -> Iterator[str]:
     before, after = evidence.memory
-    if after > before * MOST_GROWTH + SPARE_BYTES:
-        yield f"Redis used {before:,} bytes before the first start, and {after:,} when all was deleted"
+    if after > before * MAX_GROWTH + SPARE_BYTES:
+        yield f"Redis used {before:,} bytes before the first start, and {after:,} after all was deleted"

@@ -1,4 +1,4 @@
-"""What is found in Redis when a torture is over, as plain data; nothing here judges it."""
+"""Reads the state of Redis after a torture run as plain data, without checking it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Json = dict[str, Any]
 KEYS = Keys()
 FAR_FUTURE, FOR_EVER = 4_000_000_000, -1
 OF_RQ = {"jobs", "running in RQ", "popped in RQ"}
-"""What RQ's own maintenance clears away, sooner or later."""
+"""Leftovers that RQ's own maintenance removes eventually."""
 FINAL = ("complete", "failed", "halted", "cancelled")
 
 
 @dataclass
 class Execution:
-    """One record, as it is written, and its history."""
+    """One record as it is stored, and its history."""
 
     execution_id: str
     status: str
@@ -43,7 +43,7 @@ class Execution:
 
 @dataclass
 class Letter:
-    """A dead letter; `mark` is that of the poison it is, if any."""
+    """A dead letter. `mark` identifies its poison event, if it is one."""
 
     mark: str | None
     reason: str
@@ -55,9 +55,9 @@ class Facts:
     left: dict[str, list[str]] = field(default_factory=dict)
     letters: list[Letter] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
-    """The sum that all executions of a group have added up to."""
+    """The sum over all executions of a group."""
     findings: list[str] = field(default_factory=list)
-    """What `orchestrator verify` says."""
+    """The findings of `orchestrator verify`."""
     counters: dict[str, int] = field(default_factory=dict)
     schedules: dict[str, Json] = field(default_factory=dict)
 
@@ -102,13 +102,12 @@ def open_executions(client: Client) -> int:
 
 
 def left_over(client: Client) -> dict[str, list[str]]:
-    """What there is of executions that have all ended, and should not be."""
+    """Return what is left of executions after all of them have ended. There should be nothing."""
     found: dict[str, list[str]] = {
         "unread or unacknowledged": [],
         "leases": _members(client, KEYS.leases),
         "timers": _timers(client),
-        "dispatched": [],
-        "places": [],
+        "slots": [],
         "queues": [],
         "jobs": [str(key) for key in client.scan_iter("rq:job:*", 1_000) if _is_kept(client, str(key))],
         "running in RQ": [],
@@ -117,9 +116,8 @@ def left_over(client: Client) -> dict[str, list[str]]:
     for stream in (KEYS.starts, *map(KEYS.events, range(KEYS.partitions))):
         found["unread or unacknowledged"] += _unfinished(client, stream)
     for pattern, name in (
-        (f"{KEYS.dispatched}*", "dispatched"),
-        (KEYS.places("*"), "places"),
-        (KEYS.line("*"), "places"),
+        (KEYS.slot_holders("*"), "slots"),
+        (KEYS.slot_waiters("*"), "slots"),
         ("rq:wip:*", "running in RQ"),
     ):
         for key in client.scan_iter(pattern, 1_000):
@@ -132,8 +130,8 @@ def left_over(client: Client) -> dict[str, list[str]]:
 
 
 def _is_kept(client: Client, key: str) -> bool:
-    """A job that nobody will remove. A stock worker that begins a job which was revoked under its eyes, and
-    then dies, leaves a hash without data: RQ itself cannot read that, and never removes it."""
+    """Whether a job never expires. A stock worker that starts a job while it is revoked, and then dies,
+    leaves a hash without data, which RQ itself cannot read and never removes. Such a hash does not count."""
     return client.ttl(key) == FOR_EVER and bool(client.hexists(key, "data"))
 
 
@@ -143,7 +141,7 @@ def _members(client: Client, key: str) -> list[str]:
 
 
 def _timers(client: Client) -> list[str]:
-    """All but those of schedules, which go on for ever."""
+    """Return all timers except those of schedules, which never end."""
     of_schedules = {schedule_member(str(name)) for name in client.hkeys(KEYS.schedules)}
     return [member for member in _members(client, KEYS.timers) if member not in of_schedules]
 
@@ -159,7 +157,7 @@ def _unfinished(client: Client, stream: str) -> list[str]:
 
 
 def read_letters(client: Client) -> list[Letter]:
-    entries: Any = client.xrange(KEYS.dead)
+    entries: Any = client.xrange(KEYS.dead_letters)
     return [Letter(mark_of(json.loads(one["event"])), one["reason"]) for _, one in entries]
 
 
@@ -182,27 +180,27 @@ def read_schedules(client: Client) -> dict[str, Json]:
 
 
 def read_ledger(path: Path) -> Counter[tuple[str, str]]:
-    """How often each attempt of each step was executed."""
+    """Count how often each attempt of each step was executed."""
     lines = path.read_text().splitlines() if path.exists() else []
     calls = (line.split(" ") for line in lines)
     return Counter((key, attempt) for key, _, attempt in calls)
 
 
 def read_losses(executions: Iterable[Execution]) -> Counter[str]:
-    """Why dispatches were given up, and how often; each is told with its end and with its next beginning."""
-    told = {
+    """Count the reasons of lost dispatches. Each is in the history twice: with its end and its next start."""
+    losses = {
         (execution.execution_id, one["step"], one["run_id"], str(one.get("reason")))
         for execution in executions
         for one in execution.history
         if "step" in one and "run_id" in one
     }
-    return Counter(reason.partition(" (")[0] for *_, reason in told if reason.startswith("its "))
+    return Counter(reason.partition(" (")[0] for *_, reason in losses if reason.startswith("its "))
 
 
 def age_rq_registries(client: Client) -> None:
-    """As if RQ's own maintenance had come, which may take ten minutes: what killed workers were at, or had
-    popped and not begun, is failed to RQ by that, and the next sweep clears it away. RQ wants a client
-    that does not decode."""
+    """Run RQ's own maintenance now, which may take ten minutes otherwise. It fails the jobs that killed
+    workers were running or had popped, and the next sweep removes them. RQ needs a client that does not
+    decode."""
     for queue in Queue.all(connection=client, serializer=JSONSerializer):
         StartedJobRegistry(queue=queue).cleanup(timestamp=FAR_FUTURE)
         popped = IntermediateQueue(queue.key, client)

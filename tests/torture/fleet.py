@@ -1,4 +1,4 @@
-"""The processes under torture, and the supervisor that starts each of them again, whatever it died of."""
+"""The processes under test, and the supervisor that restarts each of them when it exits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from processes import Stack
 from torture.proxy import Line, Proxy
 
-ROLES = ("coordinator", "stock", "ours", "crew")
+ROLES = ("coordinator", "stock", "ours", "concurrent")
 WORKERS = ROLES[1:]
 MARK_VARIABLE = "TORTURE_FOLDER"
-LEAVES_WITHIN_S = 60.0
-"""So long may somebody take who was told to stop, in a storm."""
+MAX_STOP_S = 60.0
+"""How long a process may take to stop while faults are injected."""
 
 Popen = subprocess.Popen[bytes]
 
@@ -27,13 +27,13 @@ START: dict[str, Callable[[Stack], Popen]] = {
     "coordinator": lambda stack: stack.coordinator(),
     "stock": lambda stack: stack.rq_worker("orchestrator.default", "--job-monitoring-interval", "5"),
     "ours": lambda stack: stack.worker("default", "--log-level", "WARNING"),
-    "crew": lambda stack: stack.worker("default", "--concurrency", "4", "--log-level", "WARNING"),
+    "concurrent": lambda stack: stack.worker("default", "--concurrency", "4", "--log-level", "WARNING"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """Somebody left without having been told to, or did not when told."""
+    """A process exited without being stopped, or did not exit when it was stopped."""
 
     name: str
     role: str
@@ -42,27 +42,27 @@ class Exit:
 
 @dataclass(eq=False)
 class Member:
-    """One place in the fleet, and the process that fills it now."""
+    """A named member of the fleet and its current process."""
 
     name: str
     role: str
     line: Line
     stack: Stack
     process: Popen = field(init=False)
-    is_doomed: bool = field(default=False, init=False)
-    """Whether its end is our doing."""
-    told_at: float | None = field(default=None, init=False)
+    is_ended_by_test: bool = field(default=False, init=False)
+    """Whether the test killed or stopped it."""
+    stop_requested_at: float | None = field(default=None, init=False)
 
     def start(self) -> None:
         self.process = START[self.role](self.stack)
-        self.is_doomed, self.told_at = False, None
+        self.is_ended_by_test, self.stop_requested_at = False, None
 
     def kill(self) -> None:
-        self.is_doomed = True
+        self.is_ended_by_test = True
         self.send(signal.SIGKILL)
 
     def tell_to_stop(self) -> None:
-        self.is_doomed, self.told_at = True, time.monotonic()
+        self.is_ended_by_test, self.stop_requested_at = True, time.monotonic()
         self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:
@@ -70,12 +70,12 @@ class Member:
             self.process.send_signal(number)
 
     def horse(self) -> int | None:
-        """The process in which it runs steps now, if any."""
+        """The process in which it currently runs steps, if any."""
         return self.stack.horse_of(self.process)
 
 
 class Fleet:
-    """All members, each on a line of its own; a thread starts again who is gone."""
+    """All members, each with its own proxy line. A thread restarts members that have exited."""
 
     def __init__(self, folder: Path, proxy: Proxy, counts: dict[str, int], **environment: str) -> None:
         self.folder, self.members = folder, list[Member]()
@@ -113,7 +113,7 @@ class Fleet:
             member.tell_to_stop()
 
     def end(self) -> None:
-        """Tell everybody to stop, wait, and note who does not leave as it should."""
+        """Stop all members, wait, and record the members that do not exit as they should."""
         self._is_over.set()
         self._thread.join()
         for member in self.members:
@@ -123,15 +123,15 @@ class Fleet:
             try:
                 code = member.process.wait(20)
             except subprocess.TimeoutExpired:
-                self._note(member, "did not leave within 20 s when all was quiet")
+                self._note(member, "did not exit within 20 s after the faults had ended")
                 member.kill()
                 member.process.wait()
             else:
                 if code != 0:
-                    self._note(member, f"left with exit code {code} when told to stop")
+                    self._note(member, f"exited with code {code} when it was stopped")
 
     def strays(self) -> list[int]:
-        """Processes that members have left behind: work-horses without a worker, and what they began."""
+        """Return orphaned processes: work-horses without a worker, and their children."""
         known = {member.process.pid for member in self.members}
         return [pid for pid in marked(self.folder) if not known & {pid, *_parents(pid)}]
 
@@ -142,30 +142,33 @@ class Fleet:
         while not self._is_over.wait(0.05):
             with self._lock:
                 for member in self.members:
-                    self._look_after(member)
+                    self._check_member(member)
 
-    def _look_after(self, member: Member) -> None:
+    def _check_member(self, member: Member) -> None:
         code = member.process.poll()
         if code is None:
-            if member.told_at is not None and time.monotonic() - member.told_at > LEAVES_WITHIN_S:
-                self._note(member, f"did not leave within {LEAVES_WITHIN_S:g} s when told to stop")
+            if (
+                member.stop_requested_at is not None
+                and time.monotonic() - member.stop_requested_at > MAX_STOP_S
+            ):
+                self._note(member, f"did not exit within {MAX_STOP_S:g} s when it was stopped")
                 member.kill()
             return
-        if not member.is_doomed:
-            self._note(member, f"left by itself with exit code {code}")
+        if not member.is_ended_by_test:
+            self._note(member, f"exited by itself with code {code}")
         member.start()
         self.restarts += 1
 
 
 def marked(folder: Path) -> list[int]:
-    """Processes that were begun, by whomever, for the torture of this folder."""
+    """Return all processes that belong to the torture run of this folder."""
     mark = f"{MARK_VARIABLE}={folder}".encode()
     found = []
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit() and int(place.name) != os.getpid():
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
             with suppress(OSError):
-                if mark in place.joinpath("environ").read_bytes().split(b"\0"):
-                    found.append(int(place.name))
+                if mark in entry.joinpath("environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
     return found
 
 

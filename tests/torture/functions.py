@@ -1,7 +1,7 @@
-"""Executors of the torture: what they return follows from what they are given.
+"""Executors of the torture run. Their results depend only on their inputs.
 
-Each call is written into a ledger, so that executions can be counted apart from results. An output says of
-which dispatch it is, so that one which was accepted under the token of another can be told.
+Each call is written to a ledger, so that calls can be counted separately from results. An output names its
+dispatch, so that an output that was accepted under the token of another dispatch is detected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def total(inputs: Json, context: Json) -> Json:
 
 
 def flaky(inputs: Json, context: Json) -> Json:
-    """Fails twice."""
+    """Fails on the first two attempts."""
     _begin(inputs, context)
     if context["attempt"] < 3:
         raise ConnectionError("busy")
@@ -35,7 +35,7 @@ def flaky(inputs: Json, context: Json) -> Json:
 
 def broken(inputs: Json, context: Json) -> Json:
     _begin(inputs, context)
-    raise ValueError("as asked")
+    raise ValueError("as intended")
 
 
 def climb(inputs: Json, context: Json) -> Json:

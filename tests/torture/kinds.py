@@ -1,10 +1,10 @@
-"""The workflows of the torture, each with a model: what it comes to is a pure function of its inputs.
+"""The workflows of the torture run, each with a model: its result is a pure function of its inputs.
 
     kind = KINDS["diamond"]
     kind.document, kind.expected({"n": 3, "ms": 20})
 
-No document has a race of its own, so that neither order nor repetition may change anything. A worker that
-is lost too often costs an attempt: every step has plenty of them, except for what it is meant to fail by.
+No document contains a race, so neither order nor repetition may change its result. A step whose worker is
+lost too often loses an attempt, so every step has many attempts, except for the failures that are intended.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`prompt` is what it has to be told until it ends: a signal, or that it is cancelled. `adds` is the step
-    whose completions are counted in a value that all executions of this kind share. `repeats` are steps that
-    complete more than once, each time in another run."""
+    """`prompt` is what it needs to end: a signal, or a cancellation. `adds` is the step whose completions are
+    counted in a value that all executions of this kind share. `repeats` are steps that complete more than
+    once, each time in another run."""
 
     name: str
     document: Json
@@ -238,7 +238,7 @@ SCHEDULED_INPUTS = {"n": 7, "ms": 50}
 
 
 def _scheduled(overlap: str) -> Kind:
-    """Registered, and begun by its slots alone; a timetable says when those are."""
+    """A registered workflow that only its schedule starts. A timetable has its slots."""
     return _kind(
         f"scheduled-{overlap}",
         [_plus("one", N, 1), _plus("two", _value("one"), 2, "one")],

@@ -1,8 +1,8 @@
-"""The nemesis: draws faults from a table, by a seed, and does them to whoever is there.
+"""The nemesis draws faults from a table by a seed and injects them into the running system.
 
-The same seed draws the same faults in the same order; whom they hit in the middle of what is up to the
-machine. Whatever is done and has to be undone (a process that sleeps, a line that is parted, a Redis that is
-full) is undone after its time, and in any case by `calm`.
+The same seed draws the same faults in the same order; which operation they interrupt depends on the machine.
+A fault that has to be reverted (a stopped process, a partitioned line, a full Redis) is reverted after some
+time, and at the latest by `calm`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from torture.proxy import Proxy, Weather
 
 KEYS = Keys()
 EVERY_S = 0.35
-"""On average, between two faults."""
+"""The average time between two faults."""
 COMMANDS = ("XADD", "EVALSHA", "XREADGROUP", "ZADD", "BLMOVE", "BLPOP", "EXEC", "XPENDING", "XCLAIM", "HSET")
 PROCESSES = ("coordinator", "worker", "work-horse", "process", "redis killed")
-"""How the names of faults begin by which a process was killed, stopped or told to stop."""
+"""Prefixes of the faults that kill or stop a process."""
 
 
 class Nemesis:
@@ -48,7 +48,7 @@ class Nemesis:
         outages: Outages,
         only: Collection[str] = (),
     ) -> None:
-        """`only`: the names of the faults to draw from, all of them unless given."""
+        """`only`: the names of the faults to draw from; all faults if it is empty."""
         self.server, self.proxy, self.fleet = server, proxy, fleet
         self.producers, self.outages = producers, outages
         self.faults, self.poison = Counter[str](), dict[str, float | None]()
@@ -57,7 +57,7 @@ class Nemesis:
         self._client: Client = connect(server.url)
         self._later, self._order = list[tuple[float, int, Callable[[], Any]]](), itertools.count()
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._rage, name="nemesis", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="nemesis", daemon=True)
         self.raised: list[BaseException] = []
 
     TABLE: tuple[tuple[int, str], ...] = (
@@ -92,7 +92,7 @@ class Nemesis:
         self._thread.start()
 
     def calm(self) -> None:
-        """No more faults, and everything undone."""
+        """Stop injecting faults, and revert all of them."""
         self._is_over.set()
         self._thread.join()
         while self._later:
@@ -106,28 +106,28 @@ class Nemesis:
 
     @property
     def total(self) -> Counter[str]:
-        """All faults by kind, those of the lines among them."""
+        """All faults by kind, including those of the lines."""
         return self.faults + self.proxy.faults
 
     # ---- the loop
 
-    def _rage(self) -> None:
+    def _run(self) -> None:
         try:
             while not self._is_over.is_set():
-                self._undo_what_is_due()
+                self._revert_due_faults()
                 weights, names = zip(*self._table, strict=True)
                 [name] = self._rng.choices(names, weights)
-                with suppress(RedisError):  # it may be away, by our doing
+                with suppress(RedisError):  # the test may have killed it
                     getattr(self, name)()
                 self._is_over.wait(self._rng.expovariate(1 / EVERY_S))
         except BaseException as error:
             self.raised.append(error)
 
-    def _undo_what_is_due(self) -> None:
+    def _revert_due_faults(self) -> None:
         while self._later and self._later[0][0] <= time.monotonic():
             heapq.heappop(self._later)[2]()
 
-    def _undo_in(self, seconds: float, action: Callable[[], Any]) -> None:
+    def _revert_after(self, seconds: float, action: Callable[[], Any]) -> None:
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._order), action))
 
     def _one_of(self, *roles: str) -> Member:
@@ -140,7 +140,7 @@ class Nemesis:
         self.faults["coordinator killed"] += 1
 
     def kill_worker(self) -> None:
-        """And leave its work-horse alone with its step."""
+        """Kill a worker without its work-horse, which continues its step."""
         self.fleet.kill(self._one_of(*WORKERS))
         self.faults["worker killed"] += 1
 
@@ -172,7 +172,7 @@ class Nemesis:
                 return
 
     def _stop(self, pid: int, name: str, seconds: float) -> None:
-        """By a handle: the pid may be another's when it is time to go on."""
+        """Stop a process by a handle, because its pid may be reused before it is continued."""
         try:
             handle = os.pidfd_open(pid)
             signal.pidfd_send_signal(handle, signal.SIGSTOP)
@@ -180,12 +180,12 @@ class Nemesis:
             return
         self.faults[name] += 1
 
-        def go_on() -> None:
+        def resume() -> None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGCONT)
             os.close(handle)
 
-        self._undo_in(seconds, go_on)
+        self._revert_after(seconds, resume)
 
     def tell_to_stop(self) -> None:
         self.fleet.tell_to_stop(self._one_of("coordinator", *WORKERS))
@@ -203,7 +203,7 @@ class Nemesis:
         self.outages.at.append(time.monotonic())
         self.server.kill()
         self.faults["redis killed"] += 1
-        self._undo_in(seconds, self.server.start)
+        self._revert_after(seconds, self.server.start)
 
     # ---- lines
 
@@ -225,7 +225,7 @@ class Nemesis:
     # ---- events
 
     def double_events(self) -> None:
-        """Copies of what was sent lately; but what somebody outside says twice is meant twice."""
+        """Copy recent events, except those from outside: an external event sent twice is meant twice."""
         stream = KEYS.events(self._rng.randrange(KEYS.partitions))
         found: Any = self._client.xrevrange(stream, count=20)
         copied = [fields for _, fields in found if not poison.mark_of(fields) and "reply" not in fields]
@@ -263,17 +263,17 @@ class Nemesis:
         seconds = self._rng.uniform(0.2, 2)
         self._client.config_set("maxmemory", 1)
         self.faults["redis full"] += 1
-        self._undo_in(seconds, lambda: self._set_right("CONFIG", "SET", "maxmemory", "0"))
+        self._revert_after(seconds, lambda: self._restore("CONFIG", "SET", "maxmemory", "0"))
 
     def make_replica(self) -> None:
-        """Of nobody: no other data comes, and it refuses to be written to."""
+        """Make Redis a replica of a server that does not exist: it keeps its data and rejects writes."""
         seconds = self._rng.uniform(0.2, 2)
         self._do("REPLICAOF", "127.0.0.1", "1")
         self.faults["redis read-only"] += 1
-        self._undo_in(seconds, lambda: self._set_right("REPLICAOF", "NO", "ONE"))
+        self._revert_after(seconds, lambda: self._restore("REPLICAOF", "NO", "ONE"))
 
-    def _set_right(self, *command: str) -> None:
-        """One that was killed meanwhile comes back as it was configured."""
+    def _restore(self, *command: str) -> None:
+        """Revert a setting. A Redis that was killed meanwhile has its original configuration anyway."""
         with suppress(RedisError):
             self._do(*command)
 

@@ -1,7 +1,7 @@
-"""Hosts that are cut off from Redis without a word, and come back.
+"""Hosts that silently lose their connection to Redis and regain it.
 
-Each host is a network namespace behind a pair of virtual interfaces. It is cut off by giving both sides a
-wrong hardware address of the other: packets are sent, nobody takes them, nobody is told. Needs root and `ip`.
+Each host is a network namespace behind a pair of virtual interfaces. It is disconnected by giving both sides
+a wrong hardware address of the other, so that packets are lost without an error. Needs root and `ip`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from redis_server import RedisServer
 KEYS = Keys()
 LEASE_S = 4
 PREFIX = "10.213"
-"""Addresses of which the second half is drawn from our pid, so that two runs do not meet."""
+"""The first half of the addresses. The rest depends on our pid, so that two runs do not conflict."""
 
 
 def is_possible() -> bool:
@@ -35,7 +35,7 @@ def is_possible() -> bool:
 
 @dataclass
 class Host:
-    """A namespace with one cable to Redis."""
+    """A namespace with one connection to Redis."""
 
     number: int
     name: str = field(init=False)
@@ -60,7 +60,7 @@ class Host:
             ip("-n", self.name, *command.split())
 
     def unplug(self) -> None:
-        """What ends the namespace takes its cable with it."""
+        """Delete the namespace and its interfaces."""
         with suppress(subprocess.CalledProcessError):
             ip("netns", "del", self.name)
 
@@ -74,8 +74,8 @@ class Host:
         ip("neigh", "del", f"{self._subnet}.2", "dev", self.name)
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+def ip(*args: str) -> None:
+    subprocess.run(["ip", *args], check=True, capture_output=True, text=True)
 
 
 @dataclass
@@ -89,8 +89,8 @@ class HostStack(Stack):
 
 
 @dataclass
-class Found:
-    """What came of a partition."""
+class PartitionResult:
+    """The result of a partition."""
 
     seconds: float
     lost: int
@@ -98,34 +98,34 @@ class Found:
     status: str
     dispatches: int
     repaired_s: float
-    """How long after the cut another worker had brought the result."""
+    """Seconds from the partition until the result of another worker was accepted."""
     back_s: float
-    """How long after they came back those who were cut off had served the next execution, alone."""
+    """Seconds from the end of the partition until the reconnected hosts completed the next execution."""
     alive: bool
     after: str
 
     def lines(self) -> Iterator[str]:
-        yield f"worker and coordinator cut off for {self.seconds:g} s, without a word"
-        yield f"  another worker brought the result {self.repaired_s:.1f} s after the cut"
+        yield f"worker and coordinator disconnected for {self.seconds:g} s, without an error"
+        yield f"  another worker published the result {self.repaired_s:.1f} s after the partition"
         yield f"  dispatched {self.dispatches} times, lost {self.lost}, accepted {self.completions}"
-        yield f"  those who came back served the next one within {self.back_s:.1f} s"
+        yield f"  the reconnected hosts completed the next execution within {self.back_s:.1f} s"
         yield from (f"  BROKEN {one}" for one in self.broken)
 
     @property
     def broken(self) -> list[str]:
         wrong: list[str] = []
         if (self.status, self.completions) != ("complete", 1):
-            wrong.append(f"the step came to {self.status}, and was accepted {self.completions} times")
+            wrong.append(f"the step is {self.status}, and was accepted {self.completions} times")
         if not self.alive:
-            wrong.append("a process ended by itself")
+            wrong.append("a process exited by itself")
         if self.after != "complete":
-            wrong.append(f"what came after the partition is {self.after}")
+            wrong.append(f"the execution after the partition is {self.after}")
         return wrong
 
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[tuple[Client, HostStack, HostStack]]:
-    """A host with a worker and one with a coordinator, and a Redis that both can reach."""
+    """Create a host for a worker, a host for a coordinator, and a Redis that both can reach."""
     with ExitStack() as contexts:
         hosts = [Host(number) for number in (1, 2)]
         for host in hosts:
@@ -148,9 +148,9 @@ def two_hosts(folder: Path) -> Iterator[tuple[Client, HostStack, HostStack]]:
         yield client, stacks[0], stacks[1]
 
 
-def partition(seconds: float, worker: str = "ours") -> Found:
-    """Cut off a worker in the middle of a step, and a coordinator; another worker and another coordinator, on
-    the side of Redis, go on. Then the hosts come back."""
+def partition(seconds: float, worker: str = "ours") -> PartitionResult:
+    """Disconnect a worker that runs a step, and a coordinator. Another worker and another coordinator, on the
+    side of Redis, continue. Then the hosts are reconnected."""
     folder = Path(tempfile.mkdtemp(prefix="torture-partition-"))
     try:
         with two_hosts(folder) as (client, worker_host, coordinator_host), ExitStack() as contexts:
@@ -160,20 +160,20 @@ def partition(seconds: float, worker: str = "ours") -> Found:
             contexts.callback(near.end)
             near.coordinator()
             processes = [coordinator_host.coordinator(), _worker(worker_host, worker)]
-            found = _scene(client, folder, seconds, (worker_host, coordinator_host), near)
-            found.alive = all(process.poll() is None for process in processes)
-            return found
+            result = _run_partition(client, folder, seconds, (worker_host, coordinator_host), near)
+            result.alive = all(process.poll() is None for process in processes)
+            return result
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _worker(stack: Stack, kind: str) -> subprocess.Popen[bytes]:
-    return stack.worker("default", "--concurrency", "4") if kind == "crew" else stack.worker()
+    return stack.worker("default", "--concurrency", "4") if kind == "concurrent" else stack.worker()
 
 
-def _scene(
+def _run_partition(
     client: Client, folder: Path, seconds: float, far: tuple[HostStack, HostStack], near: Stack
-) -> Found:
+) -> PartitionResult:
     files = {"pid_file": str(folder / "pid"), "go": str(folder / "go")}
     document = {"steps": [{"id": "s", "fn": "waits", "input": files}]}
     wait_until(lambda: client.zcard(KEYS.coordinators) == 2, what="two coordinators")
@@ -183,24 +183,24 @@ def _scene(
         stack.host.cut_off()
     began = time.monotonic()
     near.worker()
-    wait_until(lambda: client.hget(KEYS.counters, "lost") == "1", what="the worker to be missed")
+    wait_until(lambda: client.hget(KEYS.counters, "lost") == "1", what="the loss of the worker")
     (folder / "go").touch()
     wait_until(lambda: _status(client, "x") == "complete", what=near.log())
     repaired_s = time.monotonic() - began
     time.sleep(max(0.0, seconds - repaired_s))
     for stack in far:
         stack.host.heal()
-    healed = time.monotonic()
-    wait_until(lambda: client.zcard(KEYS.coordinators) == 2, what="the coordinator to come back")
-    near.end()  # now only those who were cut off are left
+    healed_at = time.monotonic()
+    wait_until(lambda: client.zcard(KEYS.coordinators) == 2, what="the return of the coordinator")
+    near.end()  # now only the reconnected processes are left
     near.processes.clear()
     client.xadd(KEYS.starts, {"spec": json.dumps(document), "execution_id": "y"})
     wait_until(lambda: _status(client, "y") == "complete", what=far[0].log() + far[1].log())
-    back_s = time.monotonic() - healed
+    back_s = time.monotonic() - healed_at
     entries: Any = client.lrange(KEYS.history(_weid(client, "x")), 0, -1)
     moves = [json.loads(entry) for entry in entries]
     step = json.loads(str(client.hget(KEYS.workflow(_weid(client, "x")), "step:s")))
-    return Found(
+    return PartitionResult(
         seconds,
         int(str(client.hget(KEYS.counters, "lost") or 0)),
         sum(1 for one in moves if one.get("to") == "complete"),

@@ -1,9 +1,8 @@
-"""Producers: they start executions, say what those wait for, register schedules, and try again until they
-have an answer.
+"""Producers start executions, send the signals that those wait for, and register schedules, with retries.
 
-A start that was not answered is sent once more under the same id, as any producer can do that names its
-executions. It counts as accepted when Redis has returned the id of its entry. What Redis had answered less
-than two seconds before it was killed may be gone if it writes its file to disk every second; `is_sure` tells.
+A start without a reply is sent again with the same id, as any producer can do that names its executions. It
+is accepted when Redis has returned the id of its entry. An entry that Redis acknowledged less than two
+seconds before it was killed may be lost if it syncs its file every second; `is_sure` decides.
 """
 
 from __future__ import annotations
@@ -25,23 +24,22 @@ from torture.timetable import Timetable, timetable
 
 Json = dict[str, Any]
 LOSS_WINDOW_S = 2.5
-"""Redis promises one second, and two when its disk is busy; the rest is for our own clock."""
-SAY_AGAIN_S = 3.0
-SCHEDULES = 0.08
-"""So many schedules for every start."""
+"""Redis loses at most one second, or two if its disk is busy; the rest allows for our own clock."""
+PROMPT_EVERY_S = 3.0
+SCHEDULES_PER_START = 0.08
 KEYS = Keys()
 
 
 @dataclass(slots=True)
 class Sent:
-    """One start as its producer knows it; times are of the monotonic clock."""
+    """One start. Times are of the monotonic clock."""
 
     execution_id: str
     kind: Kind
     inputs: Json
     tries: int = 0
     answered_at: float | None = None
-    said_at: float = 0.0
+    prompted_at: float = 0.0
 
     def fields(self) -> dict[Any, Any]:
         return {
@@ -55,28 +53,28 @@ class Sent:
 
 @dataclass
 class Outages:
-    """When Redis was killed, and whether it may have forgotten what it had answered by then."""
+    """When Redis was killed, and whether it may have lost acknowledged writes."""
 
     forgets: bool
     at: list[float] = field(default_factory=list)
 
     def is_sure(self, answered_at: float | None) -> bool:
-        """Whether what was answered then must still be there."""
+        """Whether a write that was acknowledged at this time must still exist."""
         if answered_at is None:
             return False
         return not self.forgets or not any(0 <= at - answered_at < LOSS_WINDOW_S for at in self.at)
 
 
 class Producers:
-    """A thread that starts executions until told to stop, and one that prompts those that wait."""
+    """One thread starts executions until it is stopped, and another one sends signals to those that wait."""
 
-    def __init__(self, seed: int, urls: list[str], most_open: int) -> None:
+    def __init__(self, seed: int, urls: list[str], max_open: int) -> None:
         self.sent: list[Sent] = []
         self.timetables: list[Timetable] = []
-        self.said = 0
-        self._rng, self._most_open = random.Random(f"producers {seed}"), most_open
+        self.prompts = 0
+        self._rng, self._max_open = random.Random(f"producers {seed}"), max_open
         self._clients = [connect(url) for url in urls]
-        self._is_over, self._is_silent = threading.Event(), threading.Event()
+        self._is_over, self._is_prompting_over = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=self._produce, args=[self._clients[0]], name="producer", daemon=True),
             threading.Thread(target=self._prompt, args=[self._clients[1]], name="prompter", daemon=True),
@@ -91,7 +89,7 @@ class Producers:
         self._threads[0].join()
 
     def stop_prompting(self) -> None:
-        self._is_silent.set()
+        self._is_prompting_over.set()
         self._threads[1].join()
 
     def draw(self) -> Sent:
@@ -104,20 +102,20 @@ class Producers:
 
     def _produce(self, client: Client) -> None:
         while not self._is_over.is_set():
-            if self._rng.random() < SCHEDULES:
+            if self._rng.random() < SCHEDULES_PER_START:
                 self._schedule(client)
             sent = self.draw()
             twice = self._rng.random() < 0.2
             self.sent.append(sent)
             while sent.answered_at is None:
                 self._send(client, sent)
-            if twice:  # as a producer whose own process died between the answer and its note of it
+            if twice:  # like a producer that died after the reply, before it recorded it
                 self._send(client, sent)
-            while not self._is_over.is_set() and self._open(client) >= self._most_open:
+            while not self._is_over.is_set() and self._open(client) >= self._max_open:
                 self._is_over.wait(0.1)
 
     def _schedule(self, client: Client) -> None:
-        """Each of its slots counts as sent when the registration was answered."""
+        """Register a schedule. Each of its slots counts as sent once the registration was acknowledged."""
         kind, count = self._rng.choice(SCHEDULED), self._rng.randint(1, 4)
         name = f"{kind.name}-{len(self.timetables)}"
         table = timetable(name, kind, count, round(time.time() * 1000))
@@ -148,27 +146,32 @@ class Producers:
             groups: Any = client.xinfo_groups(KEYS.starts)
             return found + sum(int(group["lag"] or 0) for group in groups)
         except RedisError:
-            return self._most_open
+            return self._max_open
 
     def _prompt(self, client: Client) -> None:
-        while not self._is_silent.wait(0.2):
+        while not self._is_prompting_over.wait(0.2):
             now = time.monotonic()
-            waiting = [one for one in list(self.sent) if one.kind.prompt and now - one.said_at > SAY_AGAIN_S]
+            waiting = [
+                one for one in list(self.sent) if one.kind.prompt and now - one.prompted_at > PROMPT_EVERY_S
+            ]
             for sent in waiting[-200:]:
                 try:
-                    self._say(client, sent)
+                    self._send_prompt(client, sent)
                 except RedisError:
                     break
 
-    def _say(self, client: Client, sent: Sent) -> None:
-        """To those that have not ended; an answer is asked for, so that what comes too late is no letter."""
+    def _send_prompt(self, client: Client, sent: Sent) -> None:
+        """Send the prompt if the execution is open.
+
+        It asks for a reply, so that a late one is not dead-lettered.
+        """
         weid: Any = client.get(KEYS.execution(sent.execution_id))
         if weid and client.hget(KEYS.workflow(weid), "ended_at"):
-            sent.said_at = float("inf")
+            sent.prompted_at = float("inf")
             return
-        sent.said_at = time.monotonic()
-        fields: dict[Any, Any] = {"execution": sent.execution_id, "reply": f"said-{self.said}"}
-        self.said += 1
+        sent.prompted_at = time.monotonic()
+        fields: dict[Any, Any] = {"execution": sent.execution_id, "reply": f"prompt-{self.prompts}"}
+        self.prompts += 1
         if sent.kind.prompt == "cancel":
             if not weid:
                 return

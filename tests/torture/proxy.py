@@ -1,11 +1,11 @@
-"""Lines between processes and their Redis, each of which can fail by itself.
+"""Proxied connections (lines) between processes and their Redis. Each line can fail separately.
 
     with Proxy(server.socket, random.Random(1)) as proxy:
-        line = proxy.line("worker")            # redis://127.0.0.1:<port>/0, for this process alone
-        line.drop_reply_of("EVALSHA")          # executed by the server, and nobody hears of it
+        line = proxy.line("worker")            # redis://127.0.0.1:<port>/0, for this process only
+        line.drop_reply_of("EVALSHA")          # executed by the server, but the reply is lost
         line.cut(); line.part(5.0); line.slow(0.2, 5.0)
 
-Whatever a line does to a message is counted in `proxy.faults`. All of it happens in one thread of its own.
+Each fault of a line is counted in `proxy.faults`. The proxy runs in its own thread.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pathlib import Path
 from typing import Any
 
 CHUNK = 1 << 20
-PATIENCE_S = 10.0
+MAX_WAIT_S = 10.0
 
 
 @dataclass
 class Weather:
-    """What happens to any reply, by chance: it is dropped, and the line cut, or it comes late."""
+    """The chances of a reply to be dropped, which also cuts the line, or to be delayed."""
 
     dropped: float = 0.0
     delayed: float = 0.0
-    longest_s: float = 0.3
+    max_delay_s: float = 0.3
 
 
 @dataclass(eq=False)
 class Connection:
-    """Two ends; `is_deaf`: the server may answer, but its answer goes nowhere."""
+    """The two ends of a connection. If `is_deaf`, replies of the server are dropped."""
 
     near: asyncio.StreamWriter
     far: asyncio.StreamWriter
@@ -55,11 +55,11 @@ class Line:
     weather: Weather = field(default_factory=Weather)
     connections: set[Connection] = field(default_factory=set)
     commands: int = 0
-    """How many messages went to the server."""
+    """The number of messages that were sent to the server."""
     last: int | None = None
-    """The number of the last message, from 1: then the line is dead, as that of a process that was killed."""
+    """The number of the last message, from 1. After it the line is dead, like that of a killed process."""
     _armed: list[tuple[bytes, int]] = field(default_factory=list)
-    _parted_until: float = 0.0
+    _partitioned_until: float = 0.0
     _slow_until: float = 0.0
     _slow_s: float = 0.0
 
@@ -68,32 +68,31 @@ class Line:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def die_at(self, number: int) -> None:
-        """The message of this number is the last that the server gets, and its reply is lost."""
+        """Make this message the last one that the server receives. Its reply is lost."""
         self.last = number
 
     def drop_reply_of(self, command: str, spared: int = 0) -> None:
-        """The next message with this word in it is executed, and its reply is lost; so many before it are
-        spared."""
+        """Lose the reply of the next message that contains this command, after `spared` such messages."""
         self.proxy.call(lambda: self._armed.append((command.encode(), spared)))
 
     def is_armed(self) -> bool:
         return bool(self._armed)
 
     def cut(self) -> None:
-        """All its connections end, in the middle of whatever."""
+        """Close all connections immediately."""
         self.proxy.call(self._cut)
 
     def part(self, seconds: float) -> None:
-        """Nothing passes, in either direction, and nobody is told."""
-        self._parted_until = time.monotonic() + seconds
+        """Block both directions without an error."""
+        self._partitioned_until = time.monotonic() + seconds
         self.proxy.faults["partition"] += 1
 
     def slow(self, delay_s: float, seconds: float) -> None:
-        """Every message takes so long, for so many seconds."""
+        """Delay every message by `delay_s` for some seconds."""
         self._slow_until, self._slow_s = time.monotonic() + seconds, delay_s
 
     def heal(self) -> None:
-        self._parted_until = self._slow_until = 0.0
+        self._partitioned_until = self._slow_until = 0.0
         self.weather = Weather()
         self.proxy.call(self._armed.clear)
 
@@ -106,7 +105,7 @@ class Line:
             connection.close()
 
     async def carry(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
-        await self._passage()
+        await self._wait_for_passage()
         try:
             if self.last is not None and self.commands >= self.last:
                 raise ConnectionRefusedError
@@ -125,7 +124,7 @@ class Line:
     async def _up(self, connection: Connection, reader: asyncio.StreamReader) -> None:
         with suppress(OSError):
             while data := await reader.read(CHUNK):
-                await self._passage()
+                await self._wait_for_passage()
                 self.commands += 1
                 if self.last is not None and self.commands >= self.last:
                     connection.is_deaf = True
@@ -140,19 +139,19 @@ class Line:
     async def _down(self, connection: Connection, reader: asyncio.StreamReader) -> None:
         with suppress(OSError):
             while data := await reader.read(CHUNK):
-                await self._passage()
+                await self._wait_for_passage()
                 if connection.is_deaf or self.proxy.chance() < self.weather.dropped:
                     self.proxy.faults["reply dropped"] += 1
                     break
                 if self.proxy.chance() < self.weather.delayed:
                     self.proxy.faults["message delayed"] += 1
-                    await asyncio.sleep(self.proxy.chance() * self.weather.longest_s)
+                    await asyncio.sleep(self.proxy.chance() * self.weather.max_delay_s)
                 connection.near.write(data)
                 await connection.near.drain()
         connection.close()
 
-    async def _passage(self) -> None:
-        while (rest := self._parted_until - time.monotonic()) > 0:
+    async def _wait_for_passage(self) -> None:
+        while (rest := self._partitioned_until - time.monotonic()) > 0:
             await asyncio.sleep(min(rest, 0.05))
         if time.monotonic() < self._slow_until:
             self.proxy.faults["message delayed"] += 1
@@ -173,7 +172,9 @@ class Proxy:
         self.target, self.faults = target, Counter[str]()
         self.chance = (rng or random.Random(0)).random
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(lambda loop, context: None)  # a line that was cut says so everywhere
+        self._loop.set_exception_handler(
+            lambda loop, context: None
+        )  # every closed connection would be logged
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._servers: list[asyncio.Server] = []
         self.lines: list[Line] = []
@@ -186,26 +187,26 @@ class Proxy:
             line.port = server.sockets[0].getsockname()[1]
             self._servers.append(server)
 
-        asyncio.run_coroutine_threadsafe(listen(), self._loop).result(PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(listen(), self._loop).result(MAX_WAIT_S)
         self.lines.append(line)
         return line
 
     def call(self, action: Callable[[], Any]) -> None:
-        """Do it in the thread of the proxy."""
+        """Run an action in the thread of the proxy."""
 
         async def act() -> None:
             action()
 
-        asyncio.run_coroutine_threadsafe(act(), self._loop).result(PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(act(), self._loop).result(MAX_WAIT_S)
 
     def __enter__(self) -> Proxy:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(MAX_WAIT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_S)
+        self._thread.join(MAX_WAIT_S)
         self._loop.close()
 
     async def _end(self) -> None:

@@ -1,4 +1,4 @@
-"""The checker of the torture: it says nothing of a sound run, and something of every kind of violation."""
+"""The checker of the torture run: it accepts a correct run and reports every kind of violation."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def diamond(name: str = "diamond-0") -> Execution:
     return Execution(name, "complete", {"sum": 118}, None, {step: unit() for step in "abcd"}, history)
 
 
-def sound() -> Evidence:
-    """A run in which nothing is wrong: two executions, one of them undone, and one poison."""
-    undone = Execution("compensation-1", "failed", None, {"kind": "exception"})
+def correct_run() -> Evidence:
+    """A correct run: two executions, one of them compensated, and one poison event."""
+    compensated = Execution("compensation-1", "failed", None, {"kind": "exception"})
     return Evidence(
         [Sent("diamond-0", DIAMOND, INPUTS, 1, 5.0), Sent("compensation-1", COMPENSATION, INPUTS, 1, 6.0)],
         Outages(forgets=True, at=[20.0]),
         Facts(
-            {"diamond-0": diamond(), "compensation-1": undone},
+            {"diamond-0": diamond(), "compensation-1": compensated},
             {},
             [Letter("poison-0", "not JSON")],
             {"all-diamond": 1},
         ),
         {"poison-0": 7.0},
-        exits=[Exit("stock-1", "stock", "left by itself with exit code 0")],
+        exits=[Exit("stock-1", "stock", "exited by itself with code 0")],
     )
 
 
@@ -87,7 +87,7 @@ def dispatch_too_early(evidence: Evidence) -> None:
     history.insert(0, history.pop(6))
 
 
-def drown(evidence: Evidence) -> None:
+def use_too_much_memory(evidence: Evidence) -> None:
     evidence.memory = (2_000_000, 9_000_000)
 
 
@@ -128,7 +128,7 @@ def invent_a_slot(evidence: Evidence) -> None:
 
 
 def setting(path: str, value: Any) -> Callable[[Evidence], None]:
-    """Change one fact: `outcome`, say, of the first execution, or of the evidence itself."""
+    """Change one fact, for example `outcome` of the first execution, or of the evidence itself."""
 
     def change(evidence: Evidence) -> None:
         owner: Any = evidence
@@ -145,57 +145,61 @@ def setting(path: str, value: Any) -> Callable[[Evidence], None]:
 
 VIOLATIONS: dict[str, Callable[[Evidence], None]] = {
     "was accepted, and is lost": lose,
-    "came to End(status='complete', outcome={'sum': 119}": setting("first.outcome", {"sum": 119}),
-    "came to End(status='in_progress'": setting("first.status", "in_progress"),
-    "nobody has started stranger": setting("facts.executions.stranger", Execution("stranger", "complete")),
-    "nobody has started nightly:2026": invent_a_slot,
-    "nightly: 2 slots have come, and it says {'started': 3": start_a_slot_again,
-    "nightly: a slot has begun no execution": pass_over_a_slot,
-    "nightly: a slot has not waited for the one before": start_a_slot_too_early,
+    "ended as End(status='complete', outcome={'sum': 119}": setting("first.outcome", {"sum": 119}),
+    "ended as End(status='in_progress'": setting("first.status", "in_progress"),
+    "stranger was not started by a producer": setting(
+        "facts.executions.stranger", Execution("stranger", "complete")
+    ),
+    "nightly:2026 was not started by a producer": invent_a_slot,
+    "nightly: 2 slots were due, and its record is {'started': 3": start_a_slot_again,
+    "nightly: a slot has started no execution": pass_over_a_slot,
+    "nightly: a slot did not wait for the previous one": start_a_slot_too_early,
     "run 0 of b was accepted 2 times": accept_twice,
     "b was accepted in 2 runs": accept_in_two_runs,
-    "d is complete, and its history does not say so": forget_history,
+    "d is complete, but not in its history": forget_history,
     "c has the output of run 7 attempt 1 as run 0 attempt 1": take_an_old_result,
     "c has the output of run 0 attempt 2 as run 0 attempt 1": take_another_attempt,
     "d was dispatched before b, c": dispatch_too_early,
-    "all-diamond: 1 completions have added up to 2": setting("facts.totals.all-diamond", 2),
-    "the system did not come to rest": setting("drained", False),
+    "all-diamond: 1 completions have added 2": setting("facts.totals.all-diamond", 2),
+    "the system did not become idle": setting("drained", False),
     "left over, leases: 1, for instance x": setting("facts.left.leases", ["x"]),
-    "a dead letter that was no poison: why": setting(
+    "a dead letter that is not poison: why": setting(
         "facts.letters", [Letter("poison-0", ""), Letter(None, "why")]
     ),
     "poison-0 has 2 dead letters": setting("facts.letters", [Letter("poison-0", "")] * 2),
     "poison-0 has no dead letter": setting("facts.letters", []),
-    "crew-1 left by itself": setting("exits", [Exit("crew-1", "crew", "left by itself with exit code 1")]),
+    "concurrent-1 exited by itself": setting(
+        "exits", [Exit("concurrent-1", "concurrent", "exited by itself with code 1")]
+    ),
     "process 77 was left behind": setting("strays", [77]),
-    "Redis used 2,000,000 bytes before": drown,
+    "Redis used 2,000,000 bytes before": use_too_much_memory,
     "verify: a timer is missing": setting("facts.findings", ["a timer is missing"]),
 }
 
 
-def test_a_sound_run_is_not_complained_of() -> None:
-    assert broken(sound()) == []
-    assert not_accepted(sound()) == []
+def test_a_correct_run_has_no_violation() -> None:
+    assert broken(correct_run()) == []
+    assert not_accepted(correct_run()) == []
 
 
-def test_slots_that_have_all_begun_once_are_not_complained_of() -> None:
-    evidence = sound()
+def test_slots_that_have_all_started_once_are_no_violation() -> None:
+    evidence = correct_run()
     schedule(evidence)
 
     assert broken(evidence) == []
 
 
-@pytest.mark.parametrize("said", VIOLATIONS)
-def test_every_kind_of_violation_is_seen(said: str) -> None:
-    evidence = sound()
-    VIOLATIONS[said](evidence)
+@pytest.mark.parametrize("message", VIOLATIONS)
+def test_every_kind_of_violation_is_reported(message: str) -> None:
+    evidence = correct_run()
+    VIOLATIONS[message](evidence)
 
     found = broken(evidence)
 
-    assert any(said in one for one in found), found
+    assert any(message in one for one in found), found
 
 
-def test_a_step_that_is_set_back_may_complete_once_in_each_run() -> None:
+def test_a_step_that_is_reset_may_complete_once_in_each_run() -> None:
     sent = Sent("set-0", SET, INPUTS, 1, 5.0)
     history = [moved("grow", "complete", run_id) for run_id in range(3)] + [moved("after", "complete")]
     found = Execution("set-0", "complete", {"value": 10}, None, {"grow": unit(run_id=2)}, history)
@@ -224,6 +228,6 @@ def test_a_start_that_was_never_answered_was_not_accepted() -> None:
     assert not_accepted(evidence) == ["diamond-0"]
 
 
-def test_an_end_is_judged_by_status_outcome_and_kind_of_error() -> None:
+def test_an_end_is_checked_by_status_outcome_and_kind_of_error() -> None:
     assert DIAMOND.expected(INPUTS) == End("complete", {"sum": 118})
     assert COMPENSATION.expected(INPUTS) == End("failed", None, "exception")

@@ -1,8 +1,8 @@
-"""Schedules of the torture: each was registered days ago by its own account, so that its slots have come.
+"""Schedules of the torture run. Each one looks as if it was registered days ago, so that its slots are due.
 
-A schedule that is kept already goes on where it was when it is registered again: `register` first writes one
-whose next slot is days ago, if nobody has written it, and then registers its document. So it may be repeated
-until it is answered, and every slot must begin exactly one execution, however often.
+A stored schedule continues where it was when it is registered again. `register` first writes a schedule whose
+next slot was days ago, if there is none yet, and then registers its document. Therefore it can be repeated
+until it is acknowledged, and every slot must start exactly one execution.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from orchestrator.application.engine.schedules import Schedule, slot_execution_id
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.redis_rq.connection import Client, translate_errors
-from orchestrator.redis_rq.event_codec import dumps
+from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
 from torture.kinds import Json, Kind
@@ -23,7 +23,7 @@ DAY_MS = 86_400_000
 
 @dataclass(slots=True)
 class Timetable:
-    """One schedule with slots in the past, a day apart; the next that comes is a day away or nearly so."""
+    """One schedule with slots in the past, a day apart. The next slot is about a day away."""
 
     name: str
     kind: Kind
@@ -47,13 +47,13 @@ class Timetable:
     def register(self, client: Client) -> None:
         loaded = check_spec(self.document)
         assert loaded.spec.schedule is not None
-        begun = Schedule(self.name, **asdict(loaded.spec.schedule), next_ms=self.first_ms)
+        schedule = Schedule(self.name, **asdict(loaded.spec.schedule), next_ms=self.first_ms)
         with translate_errors():
-            client.hsetnx(KEYS.schedules, self.name, dumps(begun.as_dict()))
+            client.hsetnx(KEYS.schedules, self.name, dumps(schedule.as_dict()))
         RedisStore(client, KEYS).register(self.name, loaded)
 
 
 def timetable(name: str, kind: Kind, count: int, now_ms: int) -> Timetable:
-    """With its last slot in the last minutes; that is on time or missed, and starts in either case."""
+    """Create a timetable whose last slot was minutes ago. On time or missed, it starts an execution."""
     last_ms = now_ms // 60_000 * 60_000 - 60_000
     return Timetable(name, kind, last_ms - (count - 1) * DAY_MS, count)

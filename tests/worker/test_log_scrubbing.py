@@ -1,4 +1,4 @@
-"""While a step runs, nothing that this process prints or logs has its secrets in it."""
+"""While a step runs, the text that this process prints or logs does not contain its secrets."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from orchestrator.logs import JsonFormatter, TextFormatter
 from orchestrator.worker.log_scrubbing import scrub_logs
 
 SECRET = 'hunter2 "x"'
-HIDING = ValueRedactor([SECRET])
+REDACTOR = ValueRedactor([SECRET])
 
 logger = logging.Logger("an.executor", logging.DEBUG)
-"""Of which nobody else knows: the handlers of pytest have ideas of their own."""
+"""Not in the logger hierarchy, so that the handlers of pytest do not see its records."""
 
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """What a handler of a stock worker writes."""
+    """The output of a handler like that of a stock worker."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     logger.addHandler(handler)
@@ -34,10 +34,10 @@ def lines() -> Iterator[io.StringIO]:
     logger.removeHandler(handler)
 
 
-def test_what_is_printed_goes_without_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_text_is_scrubbed(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout, sys.stderr
 
-    with scrub_logs(HIDING):
+    with scrub_logs(REDACTOR):
         print("with", SECRET, "!")
         print(f"no {SECRET}", file=sys.stderr)
         sys.stdout.writelines([f"{SECRET}\n", "end\n"])
@@ -51,8 +51,8 @@ def test_what_is_printed_goes_without_them(capsys: pytest.CaptureFixture[str]) -
     assert (sys.stdout, sys.stderr) == before
 
 
-def test_what_any_logger_says_goes_without_them(lines: io.StringIO) -> None:
-    with scrub_logs(HIDING):
+def test_the_records_of_any_logger_are_scrubbed(lines: io.StringIO) -> None:
+    with scrub_logs(REDACTOR):
         logger.info("with %s and %d", SECRET, 3)
         logger.info("nothing of it: %d", 3)
         logger.info({"as": SECRET})
@@ -74,27 +74,27 @@ def test_what_any_logger_says_goes_without_them(lines: io.StringIO) -> None:
     assert shown.endswith(f"after: {SECRET}\n")
 
 
-def test_words_that_do_not_fit_are_told_without_them(
+def test_the_report_of_a_bad_log_format_is_scrubbed(
     lines: io.StringIO, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging, "raiseExceptions", True)  # a service of ours, set up before, says nothing
+    monkeypatch.setattr(logging, "raiseExceptions", True)  # configure_logging may have switched it off
 
-    with scrub_logs(HIDING):
+    with scrub_logs(REDACTOR):
         logger.info("%d", SECRET)
 
-    told = capsys.readouterr().err
-    assert "Logging error" in told
-    assert REDACTED in told
-    assert SECRET not in told + lines.getvalue()
+    err = capsys.readouterr().err
+    assert "Logging error" in err
+    assert REDACTED in err
+    assert SECRET not in err + lines.getvalue()
 
 
 @pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
-def test_our_own_lines_have_none_in_their_fields_either(
+def test_the_structured_fields_of_log_lines_are_scrubbed(
     formatter: logging.Formatter, lines: io.StringIO
 ) -> None:
     logger.handlers[-1].setFormatter(formatter)
 
-    with scrub_logs(HIDING):
+    with scrub_logs(REDACTOR):
         logger.info("field", extra={"given": {"deep": [SECRET]}, "size": 3})
         try:
             raise LookupError(SECRET)
@@ -110,7 +110,7 @@ def test_our_own_lines_have_none_in_their_fields_either(
         assert f"LookupError: {REDACTED}" in second["exception"]
 
 
-def test_runs_at_the_same_time_hide_for_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_concurrent_runs_scrub_each_others_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     began, end = threading.Event(), threading.Event()
 
     def run() -> None:
@@ -119,7 +119,7 @@ def test_runs_at_the_same_time_hide_for_each_other(capsys: pytest.CaptureFixture
             end.wait(10)
 
     thread = threading.Thread(target=run)
-    with scrub_logs(HIDING):
+    with scrub_logs(REDACTOR):
         thread.start()
         assert began.wait(10)
         print(f"{SECRET} swordfish")
@@ -131,22 +131,22 @@ def test_runs_at_the_same_time_hide_for_each_other(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == f"{REDACTED} {REDACTED}\n{SECRET} {REDACTED}\nswordfish\n"
 
 
-def test_without_secrets_nothing_is_touched() -> None:
+def test_without_secrets_nothing_is_replaced() -> None:
     before = sys.stdout, logging.getLogRecordFactory()
 
     with scrub_logs(ValueRedactor()):
         assert (sys.stdout, logging.getLogRecordFactory()) == before
 
 
-def test_what_somebody_else_has_put_in_place_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_and_factories_that_other_code_has_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, factory = io.StringIO(), logging.getLogRecordFactory()
     stdout, stderr = sys.stdout, sys.stderr
 
-    def records(*given: object, **named: object) -> logging.LogRecord:
-        return logging.LogRecord(*given, **named)  # type: ignore[arg-type]
+    def records(*args: object, **kwargs: object) -> logging.LogRecord:
+        return logging.LogRecord(*args, **kwargs)  # type: ignore[arg-type]
 
     try:
-        with scrub_logs(HIDING):
+        with scrub_logs(REDACTOR):
             with redirect_stdout(theirs):
                 print(SECRET)
             sys.stdout = sys.stderr = theirs

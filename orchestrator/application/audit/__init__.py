@@ -1,1 +1,1 @@
-"""Check that a record and its history are legal."""
+"""Checks whether a record and its history are legal and agree with each other."""

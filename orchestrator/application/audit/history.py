@@ -1,8 +1,8 @@
-"""Whether the history of an execution is a legal one, and leads to what its record says.
+"""Checks whether the history of an execution is legal and leads to its record.
 
-The history is read once, from the beginning: everything starts ready or pending, every move is one that the
-tables of `states` allow, begins where the one before ended, and the last one leads to the record. What must
-be true of the record by itself is in `invariants`.
+The history is replayed once, from the beginning. Every step starts as ready and the workflow as pending. Each
+transition must be allowed by the tables in `records/status.py` and start where the previous one ended. The
+last one must lead to the record. `invariants.py` checks what must be true of the record by itself.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from orchestrator.application.records.status import (
     StepStatus,
     WorkflowStatus,
 )
+from orchestrator.application.values.unit_id import UnitId, step_of
 
 _E = TypeVar("_E", bound=StrEnum)
 
 
 def audit(record: WorkflowRecord, history: Iterable[Any]) -> list[Finding]:
-    """Everything that is wrong with a record and its history; nothing, if all is well."""
+    """List every inconsistency of a record and its history; empty if there is none."""
     replay = Replay(record)
     for number, entry in enumerate(history, 1):
         replay.apply_entry(number, entry)
@@ -35,9 +36,9 @@ def audit(record: WorkflowRecord, history: Iterable[Any]) -> list[Finding]:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """A unit as the history has left it so far. `round` is that of its step: a unit of an earlier round may
-    have been dropped with it, and begun anew."""
+class _UnitState:
+    """The state of a unit after the entries replayed so far. `round` is the round of its step: a reset of the
+    step drops the units of an earlier round, and they may start again from ready."""
 
     status: StepStatus = StepStatus.READY
     run_id: int = 0
@@ -45,121 +46,152 @@ class _Seen:
     round: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _UnitChange:
+    """A history entry about one unit."""
+
+    number: int
+    unit: str
+    before: StepStatus
+    after: StepStatus
+    run_id: int
+
+    @classmethod
+    def parse(cls, number: int, entry: dict[str, Any]) -> _UnitChange | None:
+        unit, run_id = entry.get("step"), entry.get("run_id")
+        before = _parse_status(StepStatus, entry.get("from"))
+        after = _parse_status(StepStatus, entry["to"])
+        if before is None or after is None or not isinstance(run_id, int) or not isinstance(unit, str):
+            return None
+        return cls(number, unit, before, after, run_id)
+
+    def is_held_again(self, seen: _UnitState) -> bool:
+        """Whether a step on hold was reset: the hold survives, and the step gets a new run_id."""
+        return self.before is self.after is StepStatus.ON_HOLD and self.run_id > seen.run_id
+
+
 class Replay:
-    """A history being read."""
+    """Replays a history entry by entry and collects findings."""
 
     def __init__(self, record: WorkflowRecord) -> None:
         self._record, self.findings = record, list[Finding]()
-        self._status, self._ended_by = WorkflowStatus.PENDING, ""
-        self._units: dict[str, _Seen] = {}
+        self._status, self._final_cause = WorkflowStatus.PENDING, ""
+        self._units: dict[str, _UnitState] = {}
         self._rounds: dict[str, int] = {}
         self._entries = 0
 
     def apply_entry(self, number: int, entry: Any) -> None:
+        """Check one entry and apply it. Entries of other kinds, such as signals, are ignored."""
         self._entries = number
         if not isinstance(entry, dict):
-            self._found("unreadable_entry", "", f"entry {number} of the history is no object")
+            self._add("unreadable_entry", "", f"history entry {number} is not an object")
         elif "workflow" in entry:
-            self._take_workflow(number, entry)
+            self._apply_workflow_entry(number, entry)
         elif "to" in entry:
-            self._take_unit(number, entry)
+            self._apply_unit_entry(number, entry)
         elif "state_changed" in entry:
-            self._take_state(number, entry)
+            self._apply_state_entry(number, entry)
 
     def find_differences(self) -> Iterator[Finding]:
-        """Where the history does not lead to what the record says."""
+        """Compare the replayed state with the record."""
         record = self._record
         units = dict(record.units())
         if not self._entries:
             if record.status is not WorkflowStatus.PENDING:
-                words = f"it is {record.status}, and there is no history that says how it came to be"
-                yield Finding("history_missing", "", words)
+                yield Finding(
+                    "history_missing", "", f"the status is {record.status}, but there is no history"
+                )
             return
         if self._status is not record.status:
-            yield Finding("status", "", f"it is {record.status}, and {self._status} by its history")
+            words = f"the status is {record.status}, but {self._status} in the history"
+            yield Finding("status", "", words)
         for unit, one in units.items():
-            seen = self._units.get(unit, _Seen(run_id=one.run_id))
+            seen = self._units.get(unit, _UnitState(run_id=one.run_id))
             is_new = self._may_be_new(unit, seen, one.run_id)
             if one.status is not seen.status and not (is_new and one.status is StepStatus.READY):
-                yield Finding("status", unit, f"it is {one.status}, and {seen.status} by the history")
+                words = f"the status is {one.status}, but {seen.status} in the history"
+                yield Finding("status", unit, words)
             elif one.run_id != seen.run_id and not is_new:
-                yield Finding(
-                    "run_id", unit, f"it is at run {one.run_id}, and at {seen.run_id} by the history"
-                )
+                words = f"the run_id is {one.run_id}, but {seen.run_id} in the history"
+                yield Finding("run_id", unit, words)
         for unit, seen in self._units.items():
             if unit not in units and not self._is_of_earlier_round(unit, seen):
-                yield Finding("unit_missing", unit, "the history knows it, and the record does not")
+                yield Finding("unit_missing", unit, "it is in the history, but not in the record")
 
     # ---- one entry
 
-    def _take_workflow(self, number: int, entry: dict[str, Any]) -> None:
-        after = _status(WorkflowStatus, entry["workflow"])
+    def _apply_workflow_entry(self, number: int, entry: dict[str, Any]) -> None:
+        after = _parse_status(WorkflowStatus, entry["workflow"])
         if after is None:
-            self._found("unreadable_entry", "", f"entry {number} of the history names no status")
+            self._add("unreadable_entry", "", f"history entry {number} has no valid status")
             return
         if after not in WORKFLOW_TRANSITIONS[self._status]:
-            self._found("illegal_move", "", f"entry {number}: from {self._status} to {after}")
+            words = f"history entry {number}: illegal transition from {self._status} to {after}"
+            self._add("illegal_move", "", words)
         self._status = after
-        self._ended_by = str(entry.get("cause")) if after in FINAL_WORKFLOW_STATUSES else ""
+        self._final_cause = str(entry.get("cause")) if after in FINAL_WORKFLOW_STATUSES else ""
 
-    def _take_unit(self, number: int, entry: dict[str, Any]) -> None:
-        unit, run_id = entry.get("step"), entry.get("run_id")
-        before, after = _status(StepStatus, entry.get("from")), _status(StepStatus, entry["to"])
-        if before is None or after is None or not isinstance(run_id, int) or not isinstance(unit, str):
-            self._found("unreadable_entry", str(unit), f"entry {number} of the history is no move")
+    def _apply_unit_entry(self, number: int, entry: dict[str, Any]) -> None:
+        change = _UnitChange.parse(number, entry)
+        if change is None:
+            where = str(entry.get("step"))
+            self._add("unreadable_entry", where, f"history entry {number} is not a valid transition")
             return
+        unit, after = change.unit, change.after
         if not can_have_unit(self._record, unit):
-            self._found("unknown_unit", str(unit), f"entry {number}: the workflow has no such step")
+            self._add("unknown_unit", unit, f"history entry {number}: the workflow has no such step")
             return
-        seen = self._units.setdefault(unit, _Seen(round=self._rounds.get(_step_of(unit), 0)))
-        is_new = self._may_be_new(unit, seen, run_id) and before is StepStatus.READY
-        if before is not seen.status and not is_new:
-            self._found("broken_chain", unit, f"entry {number}: from {before}, and it was {seen.status}")
-        if run_id < seen.run_id:
-            self._found("run_id", unit, f"entry {number}: from run {seen.run_id} down to {run_id}")
-        # A hold survives a reset: the step stays where it is, at a new run.
-        is_held_anew = before is after is StepStatus.ON_HOLD and run_id > seen.run_id
-        if after not in STEP_TRANSITIONS[before] and not is_held_anew:
-            self._found("illegal_move", unit, f"entry {number}: from {before} to {after}")
-        elif seen.held is not None and after not in (seen.held, StepStatus.CANCELLED) and not is_held_anew:
-            self._found("illegal_move", unit, f"entry {number}: held when {seen.held}, released to {after}")
-        is_reset = is_held_anew or (after is StepStatus.READY and before is not StepStatus.ON_HOLD)
-        if self._is_late(unit, entry) and not is_reset:
-            self._found("moved_after_end", unit, f"entry {number}: to {after}, and the workflow had ended")
+        seen = self._units.setdefault(unit, _UnitState(round=self._rounds.get(step_of(unit), 0)))
+        self._check_change(change, seen)
+        is_held_again = change.is_held_again(seen)
+        is_reset = is_held_again or (after is StepStatus.READY and change.before is not StepStatus.ON_HOLD)
+        if self._is_after_finish(unit, entry) and not is_reset:
+            words = f"history entry {number}: it changed to {after} after the workflow had ended"
+            self._add("moved_after_end", unit, words)
         if is_reset:
             self._rounds[unit] = self._rounds.get(unit, 0) + 1
         held = None
         if after is StepStatus.ON_HOLD:
-            held = StepStatus.READY if is_held_anew else before
-        self._units[unit] = _Seen(after, run_id, held, self._rounds.get(_step_of(unit), 0))
+            held = StepStatus.READY if is_held_again else change.before
+        self._units[unit] = _UnitState(after, change.run_id, held, self._rounds.get(step_of(unit), 0))
 
-    def _take_state(self, number: int, entry: dict[str, Any]) -> None:
+    def _check_change(self, change: _UnitChange, seen: _UnitState) -> None:
+        unit, before, after, run_id = change.unit, change.before, change.after, change.run_id
+        where = f"history entry {change.number}"
+        is_new = self._may_be_new(unit, seen, run_id) and before is StepStatus.READY
+        is_held_again = change.is_held_again(seen)
+        if before is not seen.status and not is_new:
+            words = f"{where}: it starts from {before}, but the status was {seen.status}"
+            self._add("broken_chain", unit, words)
+        if run_id < seen.run_id:
+            self._add("run_id", unit, f"{where}: the run_id decreases from {seen.run_id} to {run_id}")
+        if after not in STEP_TRANSITIONS[before] and not is_held_again:
+            self._add("illegal_move", unit, f"{where}: illegal transition from {before} to {after}")
+        elif seen.held is not None and after not in (seen.held, StepStatus.CANCELLED) and not is_held_again:
+            self._add("illegal_move", unit, f"{where}: held as {seen.held}, but released to {after}")
+
+    def _apply_state_entry(self, number: int, entry: dict[str, Any]) -> None:
         for key in entry["state_changed"]:
             if key not in self._record.state:
-                self._found(
-                    "state", str(entry.get("step")), f"entry {number}: it wrote {key!r}, which is gone"
-                )
+                words = f"history entry {number}: it wrote {key!r}, which is not in the state"
+                self._add("state", str(entry.get("step")), words)
 
-    def _is_late(self, unit: str, entry: dict[str, Any]) -> bool:
-        """Whether the workflow had ended before, by another decision; only its webhook goes on after that."""
-        return self._ended_by not in ("", str(entry.get("cause"))) and not is_webhook(unit)
+    def _is_after_finish(self, unit: str, entry: dict[str, Any]) -> bool:
+        """Whether an earlier decision had ended the workflow. Only its webhook may change after that."""
+        return self._final_cause not in ("", str(entry.get("cause"))) and not is_webhook(unit)
 
-    def _may_be_new(self, unit: str, seen: _Seen, run_id: int) -> bool:
-        """Whether a unit may have begun anew since: with its step, or, if it tells of ends, with the next."""
+    def _may_be_new(self, unit: str, seen: _UnitState, run_id: int) -> bool:
+        """Whether a unit may have started again: after a reset of its step, or a webhook in a new run."""
         return self._is_of_earlier_round(unit, seen) or (is_webhook(unit) and run_id > seen.run_id)
 
-    def _is_of_earlier_round(self, unit: str, seen: _Seen) -> bool:
-        return "#" in unit and seen.round < self._rounds.get(_step_of(unit), 0)
+    def _is_of_earlier_round(self, unit: str, seen: _UnitState) -> bool:
+        return not UnitId(unit).is_step and seen.round < self._rounds.get(step_of(unit), 0)
 
-    def _found(self, code: str, where: str, words: str) -> None:
+    def _add(self, code: str, where: str, words: str) -> None:
         self.findings.append(Finding(code, where, words))
 
 
-def _step_of(unit: str) -> str:
-    return unit.partition("#")[0]
-
-
-def _status(kind: type[_E], name: Any) -> _E | None:
+def _parse_status(kind: type[_E], name: Any) -> _E | None:
     try:
         return kind(name)
     except ValueError:

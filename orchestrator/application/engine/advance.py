@@ -1,4 +1,9 @@
-"""How an execution advances: what can run is claimed, as far as there is room; or the workflow ends."""
+"""Advancing an execution: claim the steps that can run, within the capacity, or end the workflow.
+
+    evaluate the start conditions of the steps on the agenda -> dispatch candidates -> finish
+
+The first two repeat until nothing changes: a map without items or a failed expression ends its step at once.
+"""
 
 from __future__ import annotations
 
@@ -11,74 +16,70 @@ from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import continue_compensation, end_workflow, final_decision
 from orchestrator.application.engine.maps import dispatch_items, resolve_items, start_map
 from orchestrator.application.engine.redrive import resume_map
-from orchestrator.application.engine.results import (
-    fail_permanently,
-)
+from orchestrator.application.engine.results import apply_step_result, fail_permanently
 from orchestrator.application.engine.start_conditions import evaluate_start_conditions, is_eligible
-from orchestrator.application.engine.webhook import update_webhook
+from orchestrator.application.engine.webhook import dispatch_webhook
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import resolve
 from orchestrator.application.records.decisions import Decision, Dispatch, Pending
-from orchestrator.application.records.events import (
-    failure,
-)
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES, MAX_JOB_BYTES, check_inputs_size
 
 
 def advance_draft(draft: Draft, limit: int | None) -> Decision:
-    update_webhook(draft)  # of an execution that runs again, before anything else is dispatched
-    decision = _advance(draft, limit)
-    update_webhook(draft)
-    return decision
-
-
-def _advance(draft: Draft, limit: int | None) -> Decision:
+    """Claim every step that can run, at most `limit` of them, or end the workflow."""
     if draft.status is WorkflowStatus.PAUSED:
         return Pending()
     if draft.is_open and acquire_workflow_slot(draft):
-        while draft.is_open and (_judge(draft) or _dispatch(draft, limit)):
+        while draft.is_open and (_evaluate_agenda(draft) or _dispatch_candidates(draft, limit)):
             pass
         if draft.is_open and not draft.changes.jobs:
             _finish(draft)
+    decision: Decision
     if draft.status is WorkflowStatus.COMPENSATING:
-        return continue_compensation(draft)
+        decision = continue_compensation(draft)
+    elif draft.is_final:
+        decision = final_decision(draft)
+    else:
+        decision = Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
     if draft.is_final:
-        return final_decision(draft)
-    return Dispatch(draft.changes.jobs) if draft.changes.jobs else Pending()
+        dispatch_webhook(draft)
+    return decision
 
 
-def _judge(draft: Draft) -> bool:
-    """Take every step on the agenda through its gates; False when there was none."""
-    evaluated = False
+def _evaluate_agenda(draft: Draft) -> bool:
+    """Evaluate the start conditions of every step on the agenda; False when there was none."""
+    has_evaluated = False
     while draft.is_open and (step_id := draft.next_to_evaluate()) is not None:
-        evaluated = True
+        has_evaluated = True
         if evaluate_start_conditions(draft, step_id):
             draft.add_candidate(step_id)
         skip_dead_ends(draft)
-    return evaluated
+    return has_evaluated
 
 
-def _dispatch(draft: Draft, limit: int | None) -> bool:
-    """Claim candidates in spec order while there is room; True when that must be done once more: somebody is
-    to be judged, or there is room again because a map had nothing to dispatch.
+def _dispatch_candidates(draft: Draft, limit: int | None) -> bool:
+    """Claim candidates in spec order within the capacity. True when this must be repeated: there are steps to
+    evaluate, or there is capacity again because a map had nothing to dispatch.
 
-    The inputs of all are resolved before any is claimed: one that cannot be may end the workflow. A map that
-    has nothing to dispatch may end it too, or reset those that stand after it.
+    The inputs of all candidates are resolved before the first one is claimed, because an input that cannot be
+    resolved may end the workflow. A map that has nothing to dispatch may end it too, or reset the steps after
+    it.
     """
     ready: list[tuple[str, StepRecord, Any]] = []
-    while (room := _room(draft, limit)) is None or len(ready) < room:
+    while (capacity := _capacity(draft, limit)) is None or len(ready) < capacity:
         step_id = draft.next_candidate()
         if step_id is None:
             break
-        # What waited for room is judged again: a process that loads the record would do so too.
-        passed = (
+        # A candidate left by an earlier decision is evaluated again: a process that loads the record does so.
+        is_passed = (
             draft.evaluated[step_id]
             if step_id in draft.evaluated
             else evaluate_start_conditions(draft, step_id)
         )
-        if passed and is_eligible(draft, step_id):
+        if is_passed and is_eligible(draft, step_id):
             _prepare(draft, step_id, ready)
         skip_dead_ends(draft)
         if not draft.is_open:
@@ -88,32 +89,32 @@ def _dispatch(draft: Draft, limit: int | None) -> bool:
             return False
         if draft.step(step_id) is not step:
             continue
-        if (room := _room(draft, limit)) is not None and room <= 0:
+        if (capacity := _capacity(draft, limit)) is not None and capacity <= 0:
             draft.add_candidate(step_id)
         elif draft.specs[step_id].map is not None:
-            _map(draft, step_id, resolved, room)
+            _advance_map(draft, step_id, resolved, capacity)
         elif draft.specs[step_id].child is not None:
             start_child(draft, step_id, resolved)
         else:
             dispatch(draft, step_id, resolved)
-    draft.changes.more = _has_more(draft, limit)
-    room = _room(draft, limit)
-    return draft.has_agenda or (draft.has_candidates and (room is None or room > 0))
+    draft.changes.has_more_ready = _has_more_ready(draft, limit)
+    capacity = _capacity(draft, limit)
+    return draft.has_agenda or (draft.has_candidates and (capacity is None or capacity > 0))
 
 
 def _prepare(draft: Draft, step_id: str, ready: list[tuple[str, StepRecord, Any]]) -> None:
-    """Resolve what the dispatch of a step needs, unless it must stand in line first."""
-    doing = "concurrency.key cannot be evaluated"
+    """Resolve what the dispatch of a step needs, unless the step must wait for a slot first."""
+    problem = "concurrency.key cannot be evaluated"
     try:
         if _nests_too_deep(draft, step_id):
-            most = draft.record.spec.limits.max_depth
-            message = f"children may nest {most} deep at most (limits.max_depth)"
-            fail_permanently(draft, step_id, failure("child_failed", message))
+            max_depth = draft.record.spec.limits.max_depth
+            message = f"child workflows may nest at most {max_depth} levels deep (limits.max_depth)"
+            fail_permanently(draft, step_id, make_failure("child_failed", message))
         elif acquire_slot(draft, step_id):
-            doing = "input cannot be resolved"
-            ready.append((step_id, draft.step(step_id), _resolved(draft, step_id)))
+            problem = "input cannot be resolved"
+            ready.append((step_id, draft.step(step_id), _resolve(draft, step_id)))
     except ExpressionError as error:
-        fail_permanently(draft, step_id, failure("expression", f"{doing}: {error}"))
+        fail_permanently(draft, step_id, make_failure("expression", f"{problem}: {error}"))
 
 
 def _nests_too_deep(draft: Draft, step_id: str) -> bool:
@@ -121,30 +122,30 @@ def _nests_too_deep(draft: Draft, step_id: str) -> bool:
     return draft.specs[step_id].child is not None and draft.record.depth >= limits.max_depth
 
 
-def _room(draft: Draft, limit: int | None) -> int | None:
-    """How many dispatches are still allowed: by this commit, and by the workflow's max_workers."""
-    most = draft.record.spec.max_workers
+def _capacity(draft: Draft, limit: int | None) -> int | None:
+    """How many more dispatches this commit and the workflow's max_workers allow; None for no limit."""
+    max_workers = draft.record.spec.max_workers
     by_commit = None if limit is None else limit - draft.dispatch_count
-    if most is None:
+    if max_workers is None:
         return by_commit
-    by_workflow = most - draft.in_flight
+    by_workflow = max_workers - draft.in_flight
     return by_workflow if by_commit is None else min(by_commit, by_workflow)
 
 
-def _has_more(draft: Draft, limit: int | None) -> bool:
-    """Whether a further advance could dispatch at once: only the size of this commit was in the way."""
+def _has_more_ready(draft: Draft, limit: int | None) -> bool:
+    """Whether another advance could dispatch at once, because only the size of this commit prevented it."""
     if limit is None or draft.dispatch_count < limit:
         return False
     while (step_id := draft.next_candidate()) is not None:
         if is_eligible(draft, step_id):
             draft.add_candidate(step_id)
-            room = _room(draft, None)
-            return room is None or room > 0
+            capacity = _capacity(draft, None)
+            return capacity is None or capacity > 0
     return False
 
 
-def _resolved(draft: Draft, step_id: str) -> Any:
-    """What a dispatch needs: the inputs of a step; of a map, its items, unless it has them already."""
+def _resolve(draft: Draft, step_id: str) -> Any:
+    """The inputs of a step; for a map its items, or None if it has them already."""
     spec = draft.specs[step_id]
     if spec.map is not None:
         return resolve_items(draft, step_id) if draft.step(step_id).items is None else None
@@ -154,41 +155,45 @@ def _resolved(draft: Draft, step_id: str) -> Any:
     return inputs
 
 
-def _map(draft: Draft, step_id: str, items: list[Any] | None, room: int | None) -> None:
+def _advance_map(draft: Draft, step_id: str, items: list[Any] | None, capacity: int | None) -> None:
+    """Start or resume a map, dispatch its items, and apply its result if it has ended already."""
+    finished = None
     if items is not None:
-        start_map(draft, step_id, items)
-    elif draft.step(step_id).status is not StepStatus.IN_PROGRESS:  # a retry goes on with its other items
+        finished = start_map(draft, step_id, items)
+    elif draft.step(step_id).status is not StepStatus.IN_PROGRESS:  # a retry continues with the other items
         resume_map(draft, step_id)
     if draft.step(step_id).items is not None:
-        dispatch_items(draft, step_id, room)
+        finished = dispatch_items(draft, step_id, capacity)
+    if finished is not None:
+        apply_step_result(draft, step_id, *finished)
     skip_dead_ends(draft)
     if draft.is_open and draft.step(step_id).awaits_dispatch:
         draft.add_candidate(step_id)
 
 
 def _finish(draft: Draft) -> None:
-    """Nothing can be dispatched: the workflow is at its end, or something is still under way."""
+    """End the workflow, unless a step is still active. Nothing can be dispatched now."""
     if draft.open:
         if not draft.active:
-            message = "no step can ever run again, and not all are final"
-            end_workflow(draft, WorkflowStatus.FAILED, "workflow stalled", error=failure("stalled", message))
+            failure = make_failure("stalled", "no step can ever run again, and not all steps are final")
+            end_workflow(draft, WorkflowStatus.FAILED, "workflow stalled", error=failure)
         return
     context = draft.context()
     try:
         outcome = {name: resolve(value, context) for name, value in draft.record.spec.outputs.items()}
     except ExpressionError as error:
-        message = f"outputs cannot be resolved: {error}"
-        end_workflow(draft, WorkflowStatus.FAILED, "outputs failed", error=failure("expression", message))
+        failure = make_failure("expression", f"outputs cannot be resolved: {error}")
+        end_workflow(draft, WorkflowStatus.FAILED, "outputs failed", error=failure)
         return
-    unforgiven = _unforgiven(draft)
-    if unforgiven is None:
+    fatal = _first_fatal_failure(draft)
+    if fatal is None:
         end_workflow(draft, WorkflowStatus.COMPLETE, "complete", outcome=outcome)
     else:
-        end_workflow(draft, WorkflowStatus.FAILED, "failed", outcome=outcome, error=unforgiven)
+        end_workflow(draft, WorkflowStatus.FAILED, "failed", outcome=outcome, error=fatal)
 
 
-def _unforgiven(draft: Draft) -> dict[str, Any] | None:
-    """The first failure under policy `fail` that only the dependents tolerated."""
+def _first_fatal_failure(draft: Draft) -> dict[str, Any] | None:
+    """The error of the first failed step with `on_error: fail`: only its dependents tolerated the failure."""
     for step_id in draft.graph.order:
         step = draft.step(step_id)
         if step.status is StepStatus.FAILED and draft.specs[step_id].on_error == "fail":

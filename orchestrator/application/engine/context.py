@@ -1,4 +1,4 @@
-"""What an expression can see of an execution: a lazy view, so that looking at one step costs one step."""
+"""The context of an expression: a lazy view of an execution, so that reading one step costs one step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.redaction.by_key import redact_by_key
 from orchestrator.application.spec.graph import Graph
+from orchestrator.application.values.unit_id import step_of
 
 MAX_LOGGED_VALUES = 20
 MAX_LOGGED_LENGTH = 1_000
 
 
 class Draft(Protocol):
-    """What the views read of a draft (`draft.py`)."""
+    """The part of a draft (`draft.py`) that the views read."""
 
     record: WorkflowRecord
     graph: Graph
@@ -43,7 +44,7 @@ class Draft(Protocol):
 
 
 class StepsView(Mapping[str, Any]):
-    """The roots `steps` and `flows`: only steps whose output is not null, in spec order."""
+    """The roots `steps` and `flows`: the steps whose output is not null, in spec order."""
 
     def __init__(self, draft: Draft, shape: Callable[[Any], Any]) -> None:
         self._draft, self._shape = draft, shape
@@ -62,27 +63,27 @@ class StepsView(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def descend(self, parts: Sequence[str]) -> tuple[Any, Sequence[str]] | None:
-        """Ids may contain dots: the longest declared id that fits the path wins."""
+        """Descend into a step. Ids may contain dots: the longest declared id that matches the path wins."""
         found = self._draft.graph.find_step(parts)
         output = None if found is None else self._draft.step(found[0]).output
         return None if found is None or output is None else (self._shape(output), found[1])
 
 
 class StateView(Mapping[str, Any]):
-    """The root `state`: what is kept, under what a decision has merged so far. Its keys come sorted, since
-    a store need not remember which came first, and who copies it must not see it change."""
+    """The root `state`: the stored values, with those merged by the decision on top. The keys are sorted,
+    because a store need not keep their order, and a copy must not depend on it."""
 
-    def __init__(self, kept: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
-        self._kept, self._merged = kept, merged
+    def __init__(self, stored: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+        self._stored, self._merged = stored, merged
 
     def __getitem__(self, key: str) -> Any:
-        return self._merged[key] if key in self._merged else self._kept[key]
+        return self._merged[key] if key in self._merged else self._stored[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._kept, *self._merged}))
+        return iter(sorted({*self._stored, *self._merged}))
 
     def __len__(self) -> int:
-        return len({*self._kept, *self._merged})
+        return len({*self._stored, *self._merged})
 
 
 class StatusView(Mapping[str, Any]):
@@ -108,8 +109,8 @@ class StatusView(Mapping[str, Any]):
 
 
 class KvView(Mapping[str, Any]):
-    """The root `kv`: each scope under its name, `local` for the step's own last output; and by any other key
-    what the flow has, or else the global scope."""
+    """The root `kv`: each scope under its name, `local` for the step's own last output. Any other key reads
+    the flow scope, and then the global scope."""
 
     def __init__(self, draft: Draft, unit: str | None) -> None:
         self._draft, self._unit = draft, unit
@@ -126,7 +127,7 @@ class KvView(Mapping[str, Any]):
         return state[key] if key in state else self._draft.shared("global")[key]
 
     def _local(self) -> Mapping[str, Any]:
-        output = None if self._unit is None else self._draft.require_unit(self._unit.partition("#")[0]).output
+        output = None if self._unit is None else self._draft.require_unit(step_of(self._unit)).output
         return output if isinstance(output, dict) else {}
 
     def __iter__(self) -> Iterator[str]:
@@ -139,9 +140,9 @@ class KvView(Mapping[str, Any]):
 class Context(Mapping[str, Any]):
     """All roots of the language for one unit of one execution.
 
-    `fresh` is an output that a branch judges: its keys lie on top of the roots, as `output` does, and may
-    shadow them. Further roots are given by name: `result`, or the item of a map and its `index`. The root
-    `kv` is there for whoever names it; who goes through all roots has met its values in the state.
+    `fresh` is an output that a branch evaluates. It is the root `output`, and each of its keys is a root too,
+    which may shadow the others. Further roots are passed by name: `result`, or the item of a map and its
+    `index`. The root `kv` can be named, but is not iterated: its values are already in the state.
     """
 
     _ROOTS = ("steps", "input", "state", "flows", "ctx")
@@ -194,19 +195,19 @@ class Context(Mapping[str, Any]):
             "now": draft.moment.iso,
         }
         if self._unit is not None:
-            step_id = self._unit.partition("#")[0]
+            step_id = step_of(self._unit)
             step = draft.unit(self._unit) or draft.step(step_id)
             ctx["step"] = {"id": step_id, "run_id": step.run_id, "attempt": step.attempt}
             ctx["loop"] = {"iteration": step.iteration, "value": step.loop_value}
         return ctx
 
     def record_log(self, value: Any) -> None:
-        """What an expression logs is a line of the history; not all of it, should it not stop."""
+        """Add a value that an expression logs to the history, within limits on its length and number."""
         draft, unit = self._draft, self._unit
         draft.log_count += 1
         if draft.log_count <= MAX_LOGGED_VALUES:
-            shown = redact_by_key(to_plain_dicts(value), draft.record.spec.redact)
-            text = json.dumps(shown, ensure_ascii=False)[:MAX_LOGGED_LENGTH]
+            redacted = redact_by_key(to_plain_dicts(value), draft.record.spec.redact)
+            text = json.dumps(redacted, ensure_ascii=False)[:MAX_LOGGED_LENGTH]
             draft.note(**({} if unit is None else {"step": unit}), log=text)
 
     def __iter__(self) -> Iterator[str]:

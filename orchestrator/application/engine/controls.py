@@ -1,7 +1,7 @@
-"""What an operator may tell an execution: cancel, pause, unpause, retry, rerun, delete; and one step of it:
-hold, release.
+"""Controls: what an operator can do with an execution (cancel, pause, unpause, retry, rerun, delete) and with
+one of its steps (hold, release).
 
-What cannot be done is refused with an InvalidEvent that says why; what is already so is done without a word.
+A control that cannot be carried out raises InvalidEvent with the reason. One that changes nothing succeeds.
 """
 
 from __future__ import annotations
@@ -17,30 +17,35 @@ from orchestrator.application.records.decisions import Cancelled
 from orchestrator.application.records.events import ControlEvent
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.timers import timers_for_step
-from orchestrator.application.spec.model import WEBHOOK_UNIT
 from orchestrator.application.spec.validation import check_inputs
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 
 _HOLDABLE = (StepStatus.READY, StepStatus.RETRY, StepStatus.DEFERRED, StepStatus.WAITING)
 
 
 def on_control(draft: Draft, event: ControlEvent) -> Cancelled | None:
-    """What is told to several at once is judged one after the other: nothing follows upon a delete."""
+    """Carry out a control. Those of one batch are carried out in order; after a delete no other is."""
     if draft.changes.deletes_execution:
-        raise _refusal("told anything", draft, "deleted")
+        raise _rejection("controlled", draft, "deleted")
     before = len(draft.changes.history)
-    result = _obey(draft, event)
+    result = _carry_out(draft, event)
     if len(draft.changes.history) > before:
         _note(draft, event)
     return result
 
 
 def _note(draft: Draft, event: ControlEvent) -> None:
-    """Who wanted it, and why: for those who read the history."""
-    said = {"step": event.step_id, "by": event.by, "reason": event.reason, "inputs": list(event.inputs or ())}
-    draft.note(control=event.action, **{name: text for name, text in said.items() if text})
+    """Add to the history who asked for a control, and why."""
+    details = {
+        "step": event.step_id,
+        "by": event.by,
+        "reason": event.reason,
+        "inputs": list(event.inputs or ()),
+    }
+    draft.note(control=event.action, **{name: value for name, value in details.items() if value})
 
 
-def _obey(draft: Draft, event: ControlEvent) -> Cancelled | None:
+def _carry_out(draft: Draft, event: ControlEvent) -> Cancelled | None:
     match event.action:
         case "cancel":
             return _cancel(draft, event)
@@ -66,42 +71,44 @@ def _obey(draft: Draft, event: ControlEvent) -> Cancelled | None:
 
 
 def _cancel(draft: Draft, event: ControlEvent) -> Cancelled | None:
-    """At once, also when paused. Of a parent that ends while its child does, the child hears too late; and
-    who has the id of a child without being that one is not meant."""
+    """Cancel the execution at once, even when it is paused.
+
+    A cancel from a parent is ignored when the execution is already ending, and when this execution is not the
+    child that the parent means, but another one with the same id."""
     is_ending = draft.is_final or draft.status is WorkflowStatus.COMPENSATING
     parent = draft.record.parent or {}
-    is_deaf = event.is_from_parent and (is_ending or parent.get("token") != event.parent_token)
-    if draft.status is WorkflowStatus.CANCELLED or is_deaf:
+    is_ignored = event.is_from_parent and (is_ending or parent.get("token") != event.parent_token)
+    if draft.status is WorkflowStatus.CANCELLED or is_ignored:
         return None
     if is_ending:
-        raise _refusal("cancelled", draft)
+        raise _rejection("cancelled", draft)
     reason = f"workflow cancelled: {event.reason}" if event.reason else "workflow cancelled"
-    given = {"reason": event.reason, "by": event.by}
-    cancelled = {"at": draft.moment.iso, **{name: text for name, text in given.items() if text is not None}}
+    details = {"reason": event.reason, "by": event.by}
+    cancelled = {"at": draft.moment.iso, **{name: text for name, text in details.items() if text is not None}}
     draft.changes.fields["cancelled"] = cancelled
     end_workflow(draft, WorkflowStatus.CANCELLED, reason)
     return Cancelled(event.reason) if draft.is_final else None
 
 
 def _pause(draft: Draft) -> None:
-    """Nothing is dispatched any more; what runs goes on, and so do all clocks."""
+    """Stop dispatching. What runs continues, and timers keep running."""
     if draft.status is WorkflowStatus.PAUSED:
         return
     if draft.is_final or draft.status is WorkflowStatus.COMPENSATING:
-        raise _refusal("paused", draft)
+        raise _rejection("paused", draft)
     draft.move_workflow(WorkflowStatus.PAUSED)
 
 
 def _unpause(draft: Draft) -> None:
     if draft.status is not WorkflowStatus.PAUSED:
-        raise _refusal("unpaused", draft)
+        raise _rejection("unpaused", draft)
     draft.move_workflow(WorkflowStatus.IN_PROGRESS)
     if draft.deadline_ms is None:
-        draft.start_clock()  # it was paused before anything had begun
+        draft.start_timeout()  # it was paused before the first step began
 
 
 def _hold(draft: Draft, step_id: str) -> None:
-    """The step stays where it is until it is released; its clocks go on."""
+    """Keep a step in its status until it is released; its times keep running."""
     status = draft.step(step_id).status
     if status is StepStatus.ON_HOLD:
         return
@@ -111,20 +118,20 @@ def _hold(draft: Draft, step_id: str) -> None:
 
 
 def _release(draft: Draft, step_id: str) -> None:
-    """Back to where it was held, with the times it had; what is due by now happens now."""
+    """Return a step to the status it was held in, with its times; what is due by now happens now."""
     step = draft.step(step_id)
     if step.status is not StepStatus.ON_HOLD:
         raise InvalidEvent(f"step {step_id!r} cannot be released: it is {step.status}")
     status = StepStatus(step.held or StepStatus.READY)
     draft.move(step_id, status, held=None)
-    # While it was held nobody could skip it, and signals for it were kept.
+    # During the hold the step could not be skipped, and its signals were kept.
     draft.dead_ends += ((parent, step_id) for parent in draft.graph.parents[step_id])
     if status is StepStatus.WAITING:
         take_kept_signal(draft, step_id)
 
 
 def _corrected_inputs(draft: Draft, event: ControlEvent) -> dict[str, Any]:
-    """What is given in the place of what was wrong, as a field of the record; the other inputs stay."""
+    """The field `inputs` with the corrections of the event applied; empty if it has none."""
     if not event.inputs:
         return {}
     inputs, problems = check_inputs(draft.record.spec, {**draft.inputs, **event.inputs})
@@ -134,10 +141,9 @@ def _corrected_inputs(draft: Draft, event: ControlEvent) -> dict[str, Any]:
 
 
 def _delete(draft: Draft) -> None:
-    """Nothing of it is kept: not the record, nor its history. If its webhook is still out, nobody waits for
-    that any more."""
+    """Delete the execution, its record and its history. A webhook that is still in progress is revoked."""
     if not draft.is_final:
-        raise _refusal("deleted", draft)
+        raise _rejection("deleted", draft)
     unit = draft.unit(WEBHOOK_UNIT)
     if unit is not None:
         draft.revoke(WEBHOOK_UNIT)
@@ -154,6 +160,6 @@ def _named_step(draft: Draft, event: ControlEvent) -> str:
     return event.step_id
 
 
-def _refusal(what: str, draft: Draft, because: str | None = None) -> InvalidEvent:
-    because = because or draft.status.value
-    return InvalidEvent(f"workflow {draft.record.workflow_execution_id!r} cannot be {what}: it is {because}")
+def _rejection(action: str, draft: Draft, status: str | None = None) -> InvalidEvent:
+    status = status or draft.status.value
+    return InvalidEvent(f"workflow {draft.record.workflow_execution_id!r} cannot be {action}: it is {status}")

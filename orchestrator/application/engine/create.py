@@ -1,4 +1,4 @@
-"""How an execution begins, of its own or as the child of another."""
+"""The start of an execution, on its own or as the child of another."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from orchestrator.application.engine.finish import child_result
 from orchestrator.application.engine.webhook import read_webhook
 from orchestrator.application.errors import OrchestratorError
-from orchestrator.application.records.events import Moment, Parent, ResultEvent, StartEvent, failure
+from orchestrator.application.records.events import Moment, Parent, ResultEvent, StartEvent, make_failure
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.model import ChildSpec, LoadedSpec
 
 
 class UnknownWorkflow(OrchestratorError):
-    """A start names a workflow that nobody registered."""
+    """A start names a workflow that is not registered."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no workflow is registered as {name!r}")
@@ -24,7 +24,7 @@ class UnknownWorkflow(OrchestratorError):
 def new_record(
     loaded: LoadedSpec, execution_id: str, inputs: dict[str, Any], event: StartEvent, moment: Moment
 ) -> WorkflowRecord:
-    """The record of an execution that begins; InvalidEvent when its start does not make sense."""
+    """Build the record of a new execution; InvalidEvent when its webhook is not valid."""
     return WorkflowRecord(
         loaded=loaded,
         execution_id=execution_id,
@@ -42,12 +42,12 @@ def new_record(
 
 
 def child_spec(parent: LoadedSpec, step_id: str) -> ChildSpec:
-    """What a step says of its child: a document, or a name to look up when the child begins."""
-    found = parent.spec.steps[parent.graph.index[step_id]].child
-    assert found is not None, f"{step_id} has no child"
-    return found
+    """The child that a step describes: a document, or a name that is looked up when the child starts."""
+    child = parent.spec.steps[parent.graph.index[step_id]].child
+    assert child is not None, f"{step_id} has no child"
+    return child
 
 
 def reject_child(parent: Parent, reason: str) -> ResultEvent:
-    """What a parent hears when its child cannot begin."""
-    return child_result(parent, None, failure("child_failed", f"the child was refused: {reason}"))
+    """The result for a parent whose child cannot start."""
+    return child_result(parent, None, make_failure("child_failed", f"the child was rejected: {reason}"))

@@ -1,6 +1,6 @@
-"""What one step means for the next: the rules on dependencies, joins and failures.
+"""Dependencies: the rules on edges, joins and failures between a step and its parents.
 
-Nothing here reads more than a step, its parents and their specs, so every process gives the same answer.
+These functions read only a step, its parents and their specs, so every process reaches the same decision.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class EdgeState(Enum):
 
 class JoinState(Enum):
     RUN = "the step may run"
-    WAIT = "it is too early to say"
+    WAIT = "it is too early to decide"
     FILTER = "no path to the step was taken"
     SKIP = "the step can never run"
 
@@ -47,42 +47,43 @@ def _after_failure(parent: StepSpec, child: StepSpec) -> EdgeState:
     return EdgeState.OK if policy == "continue" else EdgeState.SKIP
 
 
-def join(draft: Draft, step_id: str) -> JoinState:
-    """What all parents together say; an ExpressionError when the join is one and cannot be evaluated."""
+def evaluate_join(draft: Draft, step_id: str) -> JoinState:
+    """Evaluate the edges from all parents together; ExpressionError when the join is an expression that
+    cannot be evaluated."""
     spec = draft.specs[step_id]
-    seen = [evaluate_edge(draft.step(one), draft.specs[one], spec) for one in draft.graph.parents[step_id]]
+    edges = [evaluate_edge(draft.step(one), draft.specs[one], spec) for one in draft.graph.parents[step_id]]
     if isinstance(spec.join, int):
-        return _at_least(spec.join, seen)
+        return _at_least(spec.join, edges)
     if isinstance(spec.join, dict):
         if evaluate(spec.join, draft.context(step_id)):
             return JoinState.RUN
-        return JoinState.WAIT if EdgeState.WAIT in seen else JoinState.SKIP
-    if spec.join == "all" and EdgeState.SKIP in seen:
+        return JoinState.WAIT if EdgeState.WAIT in edges else JoinState.SKIP
+    if spec.join == "all" and EdgeState.SKIP in edges:
         return JoinState.SKIP
-    if EdgeState.WAIT in seen:
+    if EdgeState.WAIT in edges:
         return JoinState.WAIT
-    if spec.join == "done" or not seen:
+    if spec.join == "done" or not edges:
         return JoinState.RUN
-    return _at_least(1, seen)
+    return _at_least(1, edges)
 
 
-def _at_least(wanted: int, seen: Sequence[EdgeState]) -> JoinState:
-    allowing = seen.count(EdgeState.OK)
-    if allowing >= wanted:
+def _at_least(required: int, edges: Sequence[EdgeState]) -> JoinState:
+    ok = edges.count(EdgeState.OK)
+    if ok >= required:
         return JoinState.RUN
-    if allowing + seen.count(EdgeState.WAIT) >= wanted:
+    if ok + edges.count(EdgeState.WAIT) >= required:
         return JoinState.WAIT
-    return JoinState.SKIP if EdgeState.SKIP in seen else JoinState.FILTER
+    return JoinState.SKIP if EdgeState.SKIP in edges else JoinState.FILTER
 
 
 def skip_dead_ends(draft: Draft) -> None:
-    """Skip, transitively, what a skipped or failed parent keeps from running."""
+    """Skip the steps that a skipped or failed parent keeps from running, transitively."""
     while draft.dead_ends:
         parent, child = draft.dead_ends.pop()
         spec = draft.specs[child]
         if draft.step(child).status is StepStatus.READY and spec.join == "all":
-            found = evaluate_edge(draft.step(parent), draft.specs[parent], spec)
-            if found is EdgeState.SKIP:
+            edge = evaluate_edge(draft.step(parent), draft.specs[parent], spec)
+            if edge is EdgeState.SKIP:
                 skip_step(draft, child, parent)
 
 
@@ -92,16 +93,16 @@ def skip_step(draft: Draft, step_id: str, parent: str) -> None:
 
 
 def failure_stops_workflow(draft: Draft, step_id: str) -> bool:
-    """Whether the failure of this step, for good, fails the whole workflow at once."""
+    """Whether the permanent failure of this step fails the whole workflow at once."""
     spec = draft.specs[step_id]
     if spec.on_error != "fail":
         return False
-    asked = [child for child in draft.graph.children[step_id] if not draft.step(child).is_final]
-    if spec.has_own_on_error or not asked:
+    open_children = [child for child in draft.graph.children[step_id] if not draft.step(child).is_final]
+    if spec.has_own_on_error or not open_children:
         return True
-    # A dependent that wrote skip or continue speaks for itself; any other leaves it to this step's fail.
-    return any(not _has_own_answer(draft.specs[child]) for child in asked)
+    # A dependent with its own `skip` or `continue` tolerates the failure; any other leaves it to this step.
+    return any(not _tolerates_failure(draft.specs[child]) for child in open_children)
 
 
-def _has_own_answer(spec: StepSpec) -> bool:
+def _tolerates_failure(spec: StepSpec) -> bool:
     return spec.has_own_on_error and spec.on_error != "fail"

@@ -1,4 +1,4 @@
-"""What a claimed unit becomes: a job for a worker, or a child execution."""
+"""Dispatching a claimed unit: as a job for a worker, or as a child execution."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Parent, StartEvent
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
-from orchestrator.application.spec.model import WEBHOOK_UNIT
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT, step_of
 
 MAX_EXECUTION_ID_LENGTH = 256
 
 
 def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
-    """Mark a unit in progress and make its job: one dispatch, under a token of its own."""
+    """Move a unit to in progress and create its job. Each dispatch has its own token."""
     spec, record = draft.spec(unit), draft.require_unit(unit)
     token = _claim(draft, unit, record)
     draft.changes.jobs.append(
@@ -27,7 +27,7 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
             inputs=inputs,
             run_id=record.run_id,
             attempt=record.attempt,
-            round=record.round if unit == WEBHOOK_UNIT else draft.step(unit.partition("#")[0]).round,
+            round=_round(draft, unit, record),
             iteration=record.iteration if spec.loop is not None else None,
             token=token,
             dispatched_at=draft.moment.iso,
@@ -45,7 +45,7 @@ def dispatch(draft: Draft, unit: str, inputs: dict[str, Any]) -> None:
 
 
 def start_child(draft: Draft, step_id: str, inputs: dict[str, Any]) -> None:
-    """Mark a step in progress and ask for its child; the end of the child is the step's result."""
+    """Move a step to in progress and request its child. The end of the child is the result of the step."""
     record, step, timeout_s = draft.record, draft.step(step_id), draft.spec(step_id).timeout_s
     child = child_execution_id(record.execution_id, step_id, step.run_id)
     deadline_ms = None if timeout_s is None else draft.moment.at_ms + round(timeout_s * 1000)
@@ -67,14 +67,22 @@ def start_child(draft: Draft, step_id: str, inputs: dict[str, Any]) -> None:
 
 
 def child_execution_id(execution_id: str, step_id: str, run_id: int) -> str:
-    """The execution id of a child: of its own for each run of its step, and the same however often asked."""
+    """The execution id of a child: different for each run of its step, and the same on every call."""
     name = f"{execution_id}:{step_id}:{run_id}"
     if len(name) <= MAX_EXECUTION_ID_LENGTH:
         return name
     return hashlib.sha256(name.encode()).hexdigest()
 
 
+def _round(draft: Draft, unit: str, record: StepRecord) -> int:
+    """The round of a unit. Items and compensations belong to the round of their step."""
+    if unit in draft.specs or unit == WEBHOOK_UNIT:
+        return record.round
+    return draft.step(step_of(unit)).round
+
+
 def _claim(draft: Draft, unit: str, record: StepRecord, **changes: Any) -> str:
+    """Move a unit to in progress under a new token, which is returned."""
     draft.token_count += 1
     draft.dispatch_count += 1
     token = f"{draft.moment.nonce}-{draft.token_count - 1}"

@@ -1,12 +1,12 @@
-"""How a workflow ends: what is under way is cancelled, what has been done is undone if it must be, and
-whoever waits for the end hears of it."""
+"""The end of a workflow: active steps are cancelled, completed steps are compensated if necessary, and then
+the parent and the webhook are notified."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from orchestrator.application.engine.compensation import compensate, needs_compensation
+from orchestrator.application.engine.compensation import advance_compensation, needs_compensation
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.webhook import request_webhook
 from orchestrator.application.records.decisions import (
@@ -16,14 +16,15 @@ from orchestrator.application.records.decisions import (
     Pending,
     make_final_decision,
 )
-from orchestrator.application.records.events import Parent, ResultEvent, failure
+from orchestrator.application.records.events import Parent, ResultEvent, make_failure
 from orchestrator.application.records.status import ACTIVE_STEP_STATUSES, StepStatus, WorkflowStatus
 from orchestrator.application.records.timers import Timer
+from orchestrator.application.values.unit_id import UnitId
 
 
 def end_workflow(draft: Draft, status: WorkflowStatus, reason: str, **fields: Any) -> None:
-    """End the workflow, after its compensations if it fails or is cancelled and has any: then advance() does
-    those first, since only who advances dispatches."""
+    """End the workflow. If it fails or is cancelled and needs compensation, it only begins to compensate: the
+    compensations are dispatched by advance(), as all jobs are."""
     _close(draft, status, reason)
     if status in (WorkflowStatus.FAILED, WorkflowStatus.CANCELLED) and needs_compensation(draft):
         ending = {"status": status.value, "fields": fields, "errors": []}
@@ -33,13 +34,13 @@ def end_workflow(draft: Draft, status: WorkflowStatus, reason: str, **fields: An
 
 
 def continue_compensation(draft: Draft) -> Decision:
-    """The next compensation, or the end when none is left."""
-    if not compensate(draft):
+    """Dispatch the next compensation, or end the workflow when none is left."""
+    if not advance_compensation(draft):
         ending = draft.ending
         status, fields = WorkflowStatus(ending["status"]), dict(ending["fields"])
         if ending["errors"]:
             steps = ", ".join(error["step"] for error in ending["errors"])
-            error = fields.get("error") or failure("compensation", f"not compensated: {steps}")
+            error = fields.get("error") or make_failure("compensation", f"not compensated: {steps}")
             fields["error"] = {**error, "compensation_errors": ending["errors"]}
         _finish(draft, status, {**fields, "compensated": not ending["errors"], "ending": None})
         return final_decision(draft)
@@ -47,16 +48,16 @@ def continue_compensation(draft: Draft) -> Decision:
 
 
 def final_decision(draft: Draft) -> FinalDecision:
-    return make_final_decision(draft.status, draft.outcome, draft.error, _reason_to_cancel(draft))
+    return make_final_decision(draft.status, draft.outcome, draft.error, _cancel_reason(draft))
 
 
-def _reason_to_cancel(draft: Draft) -> str | None:
+def _cancel_reason(draft: Draft) -> str | None:
     cancelled: dict[str, Any] = draft.changes.fields.get("cancelled", draft.record.cancelled) or {}
     return cancelled.get("reason")
 
 
 def abandon_workflow(draft: Draft, reason: str, error: dict[str, Any]) -> None:
-    """End an execution that cannot be decided upon: what cannot be judged cannot be undone either."""
+    """Fail an execution whose transitions raise an exception, without compensation, which may raise too."""
     fields: dict[str, Any] = {"error": error}
     if draft.status is WorkflowStatus.COMPENSATING:
         fields |= {"ending": None, "compensated": False}
@@ -68,10 +69,10 @@ def abandon_workflow(draft: Draft, reason: str, error: dict[str, Any]) -> None:
 
 
 def end_items(draft: Draft, step_id: str, reason: str) -> None:
-    """No item of a map will be run any more: what is under way is cancelled, the rest skipped."""
+    """End the items of a map that are not final: active items are cancelled, ready items are skipped."""
     counts = draft.step(step_id).items
     for n in range(counts.count if counts is not None else 0):
-        unit = f"{step_id}#{n}"
+        unit = UnitId.for_item(step_id, n)
         status = draft.require_unit(unit).status
         if status in ACTIVE_STEP_STATUSES:
             _cancel(draft, unit, reason)
@@ -80,8 +81,8 @@ def end_items(draft: Draft, step_id: str, reason: str) -> None:
 
 
 def _close(draft: Draft, status: WorkflowStatus, reason: str) -> None:
-    """What is active is cancelled; what is ready stays so only after a halt."""
-    draft.changes.jobs.clear()  # claimed by this very decision, and cancelled by it
+    """Cancel the active steps; skip the ready steps, except after a halt, which leaves them ready."""
+    draft.changes.jobs.clear()  # dispatched by this decision, and cancelled by it
     for step_id in draft.graph.order if draft.open else ():
         before = draft.step(step_id)
         if before.status in ACTIVE_STEP_STATUSES:
@@ -97,8 +98,8 @@ def _close(draft: Draft, status: WorkflowStatus, reason: str) -> None:
 
 def _cancel(draft: Draft, unit: str, reason: str) -> None:
     draft.revoke(unit)
-    off = {"token": None, "deadline_ms": None, "not_before_ms": None, "wake_at_ms": None, "held": None}
-    draft.move(unit, StepStatus.CANCELLED, reason=reason, ended_at=draft.moment.iso, **off)
+    cleared = {"token": None, "deadline_ms": None, "not_before_ms": None, "wake_at_ms": None, "held": None}
+    draft.move(unit, StepStatus.CANCELLED, reason=reason, ended_at=draft.moment.iso, **cleared)
 
 
 def _finish(draft: Draft, status: WorkflowStatus, fields: dict[str, Any]) -> None:
@@ -106,12 +107,12 @@ def _finish(draft: Draft, status: WorkflowStatus, fields: dict[str, Any]) -> Non
     if draft.slot is not None:
         draft.set_workflow_slot(None)
     if draft.record.parent is not None:
-        _tell_parent(draft, Parent(**draft.record.parent))
+        _notify_parent(draft, Parent(**draft.record.parent))
     request_webhook(draft)
 
 
-def _tell_parent(draft: Draft, parent: Parent) -> None:
-    """The end of a child is the result of its parent's step."""
+def _notify_parent(draft: Draft, parent: Parent) -> None:
+    """Send the end of a child to its parent, as the result of the parent's step."""
     output: Any = None
     error: dict[str, Any] | None = None
     match draft.status:
@@ -120,20 +121,20 @@ def _tell_parent(draft: Draft, parent: Parent) -> None:
         case WorkflowStatus.HALTED:
             output = {"halted": True, "result": draft.outcome}
         case WorkflowStatus.CANCELLED:
-            error = _child_failed(
-                draft, f"was cancelled: {_reason_to_cancel(draft) or 'no reason was given'}"
-            )
+            error = _child_failed(draft, f"was cancelled: {_cancel_reason(draft) or 'no reason was given'}")
         case _:
             error = _child_failed(draft, f"failed: {draft.error.get('message')}")
-    size, most = len(json.dumps(output)), draft.record.spec.limits.max_output_bytes
-    if size > most:
-        error = _child_failed(draft, f"ended with {size:,} bytes; limits.max_output_bytes allows {most:,}")
+    size, max_size = len(json.dumps(output)), draft.record.spec.limits.max_output_bytes
+    if size > max_size:
+        error = _child_failed(
+            draft, f"ended with {size:,} bytes; limits.max_output_bytes allows {max_size:,}"
+        )
     draft.send(child_result(parent, None if error is not None else output, error))
 
 
-def _child_failed(draft: Draft, what: str) -> dict[str, Any]:
+def _child_failed(draft: Draft, problem: str) -> dict[str, Any]:
     child = draft.record.workflow_execution_id
-    return failure("child_failed", f"child {draft.record.execution_id} {what}", child=child)
+    return make_failure("child_failed", f"child {draft.record.execution_id} {problem}", child=child)
 
 
 def child_result(parent: Parent, output: Any, error: dict[str, Any] | None) -> ResultEvent:

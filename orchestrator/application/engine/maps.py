@@ -1,7 +1,8 @@
 """Maps: one step, one job for each item of a list.
 
-The step's record counts its items (`ItemCounts`), and each has a record of its own under `<step>#<n>`. An
-item is retried and lost like a step; when the last one has ended, the step brings them all as one result.
+The step's record counts the items (`ItemCounts`), and each item has a record of its own under `<step>#<n>`.
+An item is retried and lost like a step. When the last item ends, `finish_item`, `requeue_item` or
+`dispatch_items` return the result of the whole map, and the caller applies it to the step.
 """
 
 from __future__ import annotations
@@ -12,82 +13,75 @@ from typing import Any
 from orchestrator.application.engine.dispatch import dispatch
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import end_items
-from orchestrator.application.engine.results import (
-    Error,
-    Output,
-    StepResult,
-    apply_result,
-    make_error_result,
-    mark_non_retryable,
-    record_result,
-    retry_delay_ms,
-    schedule_retry,
-)
+from orchestrator.application.engine.outputs import Error, Output, make_error_result
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import resolve
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
-from orchestrator.application.spec.model import COMPENSATION_PART, WEBHOOK_UNIT
+from orchestrator.application.values.json_types import describe_type
 from orchestrator.application.values.payload_refs import (
     MAX_JOB_BYTES,
     check_inputs_size,
-    is_reference,
+    is_payload_reference,
     opaque_reference_error,
 )
+from orchestrator.application.values.unit_id import UnitId, split_unit, step_of
 
-
-def is_map_item(unit: str) -> bool:
-    return "#" in unit and unit != WEBHOOK_UNIT and not unit.endswith(f"#{COMPENSATION_PART}")
+MapResult = tuple[Output, Error]
+"""The output and the error of a map whose items have all ended."""
 
 
 def resolve_items(draft: Draft, step_id: str) -> list[Any]:
-    """The list that a map goes over; null counts as empty. ExpressionError when it is anything else."""
+    """Resolve the list of a map; null counts as empty. ExpressionError when it is anything else."""
     spec = draft.spec(step_id).map
     assert spec is not None
     values = resolve(spec.over, draft.context(step_id))
     if values is None:
         return []
-    if is_reference(values):
+    if is_payload_reference(values):
         raise opaque_reference_error(values, "the list of map.over")
     if not isinstance(values, list):
-        raise ExpressionError(f"map.over must give a list, not {type(values).__name__}")
+        raise ExpressionError(f"map.over must give a list, not {describe_type(values)}")
     return values
 
 
-def start_map(draft: Draft, step_id: str, values: list[Any]) -> StepResult:
-    """Make a record for each item; no items at all are a result at once."""
+def start_map(draft: Draft, step_id: str, values: list[Any]) -> MapResult | None:
+    """Create a record for each item and move the map to in progress; without items, return its result."""
     spec = draft.spec(step_id).map
     assert spec is not None
     if not values:
-        return apply_result(draft, step_id, _aggregate([]))
-    run_id = draft.step(step_id).run_id  # no run of an item has the number of one before a reset
+        return _aggregate([]), None
+    run_id = draft.step(step_id).run_id  # so that no item repeats a run_id from before a reset
     for n, value in enumerate(values):
-        draft.add_item(f"{step_id}#{n}", StepRecord(value=value, run_id=run_id))
+        draft.add_item(UnitId.for_item(step_id, n), StepRecord(value=value, run_id=run_id))
     counts = ItemCounts(len(values), most=spec.max_parallel)
     draft.move(step_id, StepStatus.IN_PROGRESS, items=counts, dispatched_at=draft.moment.iso)
     draft.begin_workflow()
     return None
 
 
-def dispatch_items(draft: Draft, step_id: str, room: int | None) -> int:
-    """Dispatch items as long as there is room, and the map allows more; returns how many."""
-    sent = 0
-    while (room is None or sent < room) and (n := _take_item(draft, step_id)) is not None:
-        unit = f"{step_id}#{n}"
+def dispatch_items(draft: Draft, step_id: str, capacity: int | None) -> MapResult | None:
+    """Dispatch items within the capacity and the limit of the map. Returns the result of the map if it ends
+    because the inputs of its last items cannot be resolved."""
+    dispatched = 0
+    while (capacity is None or dispatched < capacity) and (n := _take_item(draft, step_id)) is not None:
+        unit = UnitId.for_item(step_id, n)
         try:
-            inputs = _inputs(draft, step_id, unit)
+            inputs = _resolve_inputs(draft, step_id, unit)
         except ExpressionError as error:
-            _settle_item(
-                draft, unit, *make_error_result(failure("expression", f"input cannot be resolved: {error}"))
-            )
-            continue
-        dispatch(draft, unit, inputs)
-        sent += 1
-    return sent
+            message = f"input cannot be resolved: {error}"
+            finished = finish_item(draft, unit, *make_error_result(make_failure("expression", message)))
+            if finished is not None:
+                return finished
+        else:
+            dispatch(draft, unit, inputs)
+            dispatched += 1
+    return None
 
 
 def _take_item(draft: Draft, step_id: str) -> int | None:
+    """Take the next item to dispatch, and count it as in progress; None when there is none."""
     counts = draft.step(step_id).items
     if counts is None or not counts.has_dispatchable_item:
         return None
@@ -100,15 +94,17 @@ def _take_item(draft: Draft, step_id: str) -> int | None:
 
 
 def _first_ready(draft: Draft, step_id: str, start: int, count: int) -> int:
-    """The first item from `start` on that is to be dispatched: the very next one, unless the map was opened
-    again and has some that had completed before."""
+    """The first ready item from `start` on: `start` itself, unless the map was resumed and some of its items
+    had completed before."""
     ready = (
-        n for n in range(start, count) if draft.require_unit(f"{step_id}#{n}").status is StepStatus.READY
+        n
+        for n in range(start, count)
+        if draft.require_unit(UnitId.for_item(step_id, n)).status is StepStatus.READY
     )
     return next(ready, count)
 
 
-def _inputs(draft: Draft, step_id: str, unit: str) -> dict[str, Any]:
+def _resolve_inputs(draft: Draft, step_id: str, unit: str) -> dict[str, Any]:
     spec = draft.spec(step_id)
     context = draft.context(unit, **item_roots(draft, unit))
     inputs = {key: resolve(value, context) for key, value in spec.input.items()}
@@ -117,49 +113,36 @@ def _inputs(draft: Draft, step_id: str, unit: str) -> dict[str, Any]:
 
 
 def item_roots(draft: Draft, unit: str) -> dict[str, Any]:
-    """What expressions of an item see besides: the item under its name, and its index."""
-    step_id, _, n = unit.partition("#")
+    """The roots that expressions of an item see besides the usual ones: the item by its name, and `index`."""
+    step_id, index = split_unit(unit)
     spec, item = draft.spec(step_id).map, draft.unit(unit)
     assert spec is not None
     assert item is not None
-    return {spec.as_: item.value, "index": int(n)}
+    return {spec.as_: item.value, "index": int(index)}
 
 
-def apply_item_result(
-    draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
-) -> StepResult:
-    """What one item brought back: tried again, or settled; the last one settles the map."""
-    error = None if error is None else mark_non_retryable(draft, unit, error)
-    record_result(draft, unit, output, error, worker, started_at)
-    delay_ms = retry_delay_ms(draft, unit, error) if error is not None else None
-    if delay_ms is not None:
-        pending = schedule_retry(draft, unit, delay_ms)
-        requeue_item(draft, unit)
-        return pending
-    return _settle_item(draft, unit, output, error)
+def requeue_item(draft: Draft, unit: str) -> MapResult | None:
+    """Count an item as no longer in progress: it failed, its worker was lost, or its loop continues, and it
+    must be dispatched again. Returns the result of the map if another item was fatal and this was the last
+    one in progress."""
+    step_id = step_of(unit)
+    _count(draft, step_id, out=-1)
+    return _result_if_finished(draft, step_id)
 
 
-def requeue_item(draft: Draft, unit: str) -> None:
-    """An item is not in progress any more, and is to be dispatched once more: it failed, its worker was lost,
-    or its loop goes round."""
-    _count(draft, unit, out=-1)
-    _close_if_over(draft, unit.partition("#")[0])
-
-
-def _settle_item(draft: Draft, unit: str, output: Output, error: Error) -> StepResult:
-    step_id = unit.partition("#")[0]
-    failed = error is not None
-    status = StepStatus.FAILED if failed else StepStatus.COMPLETE
+def finish_item(draft: Draft, unit: str, output: Output, error: Error) -> MapResult | None:
+    """End an item. Returns the result of the map if this was its last item."""
+    step_id, is_failed = step_of(unit), error is not None
+    status = StepStatus.FAILED if is_failed else StepStatus.COMPLETE
     draft.move(unit, status, output=output, error=error, ended_at=draft.moment.iso)
-    fatal = failed and draft.spec(step_id).on_error == "fail"
-    _count(draft, unit, out=-1, settled=1, errors=int(failed), fatal=fatal)
-    return _close_if_over(draft, step_id)
+    is_fatal = is_failed and draft.spec(step_id).on_error == "fail"
+    _count(draft, step_id, out=-1, settled=1, errors=int(is_failed), fatal=is_fatal)
+    return _result_if_finished(draft, step_id)
 
 
 def _count(
-    draft: Draft, unit: str, *, out: int, settled: int = 0, errors: int = 0, fatal: bool = False
+    draft: Draft, step_id: str, *, out: int, settled: int = 0, errors: int = 0, fatal: bool = False
 ) -> None:
-    step_id = unit.partition("#")[0]
     counts = draft.step(step_id).items
     assert counts is not None
     after = replace(
@@ -172,26 +155,22 @@ def _count(
     draft.amend(step_id, items=after)
 
 
-def _close_if_over(draft: Draft, step_id: str) -> StepResult:
+def _result_if_finished(draft: Draft, step_id: str) -> MapResult | None:
     counts = draft.step(step_id).items
     assert counts is not None
     if not counts.is_finished:
         return None
-    items = [draft.unit(f"{step_id}#{n}") for n in range(counts.count)]
+    items = [draft.require_unit(UnitId.for_item(step_id, n)) for n in range(counts.count)]
     if counts.fatal:
         end_items(draft, step_id, "another item of the map failed")
-        n, error = next((n, one.error) for n, one in enumerate(items) if one is not None and one.error)
-        return apply_result(
-            draft, step_id, *make_error_result({**error, "message": f"item {n}: {error['message']}"})
-        )
-    return apply_result(
-        draft, step_id, _aggregate([_shown(draft, step_id, one) for one in items], counts.errors)
-    )
+        n, error = next((n, item.error) for n, item in enumerate(items) if item.error)
+        return make_error_result({**error, "message": f"item {n}: {error['message']}"})
+    return _aggregate([_item_output(draft, step_id, item) for item in items], counts.errors), None
 
 
-def _shown(draft: Draft, step_id: str, item: StepRecord | None) -> Any:
-    """An item in the aggregate: its output; null or the error object where it failed, by the policy."""
-    assert item is not None
+def _item_output(draft: Draft, step_id: str, item: StepRecord) -> Any:
+    """The output of an item in the result of its map. A failed item is null if `on_error` is `skip`, and else
+    its error object."""
     if item.status is StepStatus.FAILED and draft.spec(step_id).on_error == "skip":
         return None
     return item.output

@@ -1,37 +1,95 @@
-"""What follows from a result: branches, the next attempt, the policies of a failure.
+"""Results: how the result of an attempt is recorded, and what follows from it.
 
-`bring` takes in what a unit brought back, whoever brought it: a worker, a signal, the clock, or advance()
-itself for a step that needs no executor.
+    on_result            a result from a worker: run its loop, shape its output, then apply_result
+    apply_result         a result of any unit: a step, an item of a map, a compensation, or the webhook
+    apply_step_result    a result of a step, wherever it comes from: a worker, a signal, a timer, a map whose
+                         items have ended, or advance() for a step that needs no executor
+
+For a step the branches decide first, on the record as it was before this result. Then the result is recorded,
+its output is merged into the state, and the step completes, is retried, fails, is skipped, is reset, or ends
+the workflow. No branch evaluates the other units: they end or are retried.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.application.engine.branches import BranchResult, evaluate_branches
 from orchestrator.application.engine.dependencies import failure_stops_workflow
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import end_workflow
-from orchestrator.application.engine.shared_values import apply_kv_add, merge_output, missing_group_problem
+from orchestrator.application.engine.maps import finish_item, item_roots, requeue_item
+from orchestrator.application.engine.outputs import Error, Output, is_merged, make_error_result, shape_output
+from orchestrator.application.engine.retries import mark_non_retryable, retry_delay_ms, schedule_retry
+from orchestrator.application.engine.shared_values import apply_kv_add, merge_output
+from orchestrator.application.engine.webhook import redact_webhook_error
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions.evaluation import resolve
 from orchestrator.application.records.decisions import Cancelled, Failed, Halt, Pending
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import ResultEvent, make_failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
-from orchestrator.application.spec.model import RetrySpec, StepSpec
-from orchestrator.application.values.failure_kinds import find_matching_name, is_retryable
+from orchestrator.application.spec.model import LoopSpec
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT, UnitId, step_of
 
-MAX_RETRY_DELAY_MS = 3650 * 86_400_000
 BRANCH_SKIPPED = "a branch skipped it"
 
 StepResult = Halt | Failed | Cancelled | Pending | None
-Output = dict[str, Any] | None
-Error = dict[str, Any] | None
+
+
+def on_result(draft: Draft, event: ResultEvent) -> StepResult:
+    """Handle the result of the attempt that is in progress."""
+    unit, raw, error = event.step_id, event.output, event.error
+    spec = draft.spec(unit)
+    if error is None and spec.loop is not None:
+        is_again, raw, error = _evaluate_loop(draft, unit, spec.loop, raw)
+        if is_again:
+            return Pending()
+    if error is not None:
+        return apply_result(draft, unit, *make_error_result(error), event.worker, event.started_at)
+    roots = item_roots(draft, unit) if spec.map is not None else {}
+    output, error = shape_output(draft, unit, raw, **roots)
+    return apply_result(draft, unit, output, error, event.worker, event.started_at)
 
 
 def apply_result(
+    draft: Draft,
+    unit: str,
+    output: Output,
+    error: Error,
+    worker: str | None = None,
+    started_at: str | None = None,
+) -> StepResult:
+    """Apply the result of any unit."""
+    if unit in draft.specs:
+        return apply_step_result(draft, unit, output, error, worker, started_at)
+    if unit == WEBHOOK_UNIT and error is not None:
+        output, error = None, redact_webhook_error(draft, error)
+    if error is not None:
+        error = mark_non_retryable(draft, unit, error)
+    _record_result(draft, unit, output, error, worker, started_at)
+    delay_ms = None if error is None else retry_delay_ms(draft, unit, error)
+    is_item = UnitId(unit).is_item
+    if delay_ms is not None:
+        schedule_retry(draft, unit, delay_ms)
+        if is_item:
+            return_item(draft, unit)
+        return Pending()
+    if is_item:
+        finished = finish_item(draft, unit, output, error)
+        return None if finished is None else apply_step_result(draft, step_of(unit), *finished)
+    status = StepStatus.COMPLETE if error is None else StepStatus.FAILED
+    draft.move(unit, status, error=error, ended_at=draft.moment.iso)
+    return Pending()
+
+
+def return_item(draft: Draft, unit: str) -> None:
+    """Return an item that needs another dispatch to its map. This ends the map if another item was fatal."""
+    finished = requeue_item(draft, unit)
+    if finished is not None:
+        apply_step_result(draft, step_of(unit), *finished)
+
+
+def apply_step_result(
     draft: Draft,
     step_id: str,
     output: Output,
@@ -39,20 +97,19 @@ def apply_result(
     worker: str | None = None,
     started_at: str | None = None,
 ) -> StepResult:
-    """Judge a result by the branches, write it down, and do what they or the rules say."""
-    verdict = evaluate_branches(draft, step_id, output)
-    if verdict.error is not None:
-        error = verdict.error
-    record_result(draft, step_id, output, error, worker, started_at)
+    """Evaluate the branches of a step, record its result, and take the action that follows."""
+    branch = evaluate_branches(draft, step_id, output)
+    if branch.error is not None:
+        error = branch.error
+    _record_result(draft, step_id, output, error, worker, started_at)
     if output and is_merged(draft.specs[step_id]):
         merge_output(draft, step_id, output)
-    return _act(draft, step_id, verdict, error)
+    return _act(draft, step_id, branch, error)
 
 
-def record_result(
+def _record_result(
     draft: Draft, unit: str, output: Output, error: Error, worker: str | None, started_at: str | None
 ) -> None:
-    """What a unit brought back, and from whom; its dispatch is over."""
     record = draft.require_unit(unit)
     draft.finish_dispatch(
         unit,
@@ -65,67 +122,57 @@ def record_result(
     )
 
 
-def is_merged(spec: StepSpec) -> bool:
-    """Whether outputs go into the state; what switch, delay and map make only if `output` names its keys."""
-    if spec.skip_output_mapping:
-        return False
-    return spec.output is not None or not (spec.map is not None or spec.kind in ("switch", "delay"))
+def _evaluate_loop(draft: Draft, unit: str, loop: LoopSpec, raw: Any) -> tuple[bool, Any, Error]:
+    """Evaluate what an iteration of a loop returned: whether another iteration was scheduled; if not, the
+    value that the loop ends with, or an error."""
+    record = draft.require_unit(unit)
+    action = raw.get("_loop") if isinstance(raw, dict) else None
+    if action not in ("again", "done"):
+        message = 'a loop must return {"_loop": "again" or "done", "value": {...}}'
+        return False, None, make_failure("bad_output", message)
+    value = raw.get("value")
+    if action == "done":
+        return False, value, None
+    if record.iteration + 1 < loop.max_iterations:
+        draft.finish_dispatch(unit)
+        schedule_retry(draft, unit, attempt=1, iteration=record.iteration + 1, loop_value=value)
+        if unit not in draft.specs:
+            return_item(draft, unit)
+        return True, None, None
+    if loop.on_max == "exit_with_last":
+        return False, value, None
+    message = f'the loop returned "again" {loop.max_iterations} times (loop.max_iterations)'
+    return False, None, make_failure("loop_limit", message)
 
 
-def shape_output(draft: Draft, unit: str, raw: Any, **roots: Any) -> tuple[Output, Error]:
-    """The output of a success, as the step's `output` reshapes it; or why it is none."""
-    spec = draft.spec(unit)
-    if raw is not None and not isinstance(raw, dict):
-        return make_error_result(
-            failure("bad_output", f"an executor must return an object or nothing, not {_json_type(raw)}")
-        )
-    output = raw
-    if spec.output is not None:
-        context = draft.context(unit, result=raw, **roots)
-        try:
-            output = {key: resolve(value, context) for key, value in spec.output.items()}
-        except ExpressionError as error:
-            return make_error_result(failure("expression", f"output cannot be resolved: {error}"))
-    problem = missing_group_problem(draft, output) if is_merged(spec) and spec.map is None else None
-    return (output, None) if problem is None else make_error_result(failure("bad_output", problem))
+# ---- the actions of a step
 
 
-def make_error_result(error: Mapping[str, Any]) -> tuple[Output, Error]:
-    """A branch sees an error as an output."""
-    whole = {"kind": "exception", "message": "", **error}
-    return {"ok": False, "error": str(whole["message"])}, whole
-
-
-def _json_type(value: Any) -> str:
-    return {bool: "a boolean", str: "a string", list: "a list", int: "a number", float: "a number"}.get(
-        type(value), f"a {type(value).__name__}"
-    )
-
-
-def _act(draft: Draft, step_id: str, verdict: BranchResult, error: Error) -> StepResult:
+def _act(draft: Draft, step_id: str, branch: BranchResult, error: Error) -> StepResult:
+    """Take the action of the branch; without one, fail, repeat or complete the step."""
     now = draft.moment.iso
-    match verdict.action:
+    match branch.action:
         case "halt":
             draft.move(step_id, StepStatus.HALTED, ended_at=now, error=None)
             reason = f"workflow halted by step {step_id}"
-            end_workflow(draft, WorkflowStatus.HALTED, reason, outcome=verdict.result)
-            return Halt(verdict.result)
+            end_workflow(draft, WorkflowStatus.HALTED, reason, outcome=branch.result)
+            return Halt(branch.result)
         case "complete":
             return _complete(draft, step_id, error=None)
         case "skip":
             draft.move(step_id, StepStatus.SKIPPED, ended_at=now, error=None, reason=BRANCH_SKIPPED)
             return None
         case "set":
-            return _reset(draft, step_id, verdict.targets)
+            return _reset(draft, step_id, branch.targets)
         case "retry":
-            return fail(draft, step_id, failure("rejected", "a branch rejected the result"))
+            return _fail(draft, step_id, make_failure("rejected", "a branch rejected the result"))
         case "fail":
-            return fail(draft, step_id, failure("declared", "a branch declared it failed"))
+            return _fail(draft, step_id, make_failure("declared", "a branch declared it failed"))
         case "abort":
-            assert error is not None, "a verdict that aborts says why"
+            assert error is not None, "a branch that aborts has an error"
             return _fail_with_workflow(draft, step_id, error)
     if error is not None:
-        return fail(draft, step_id, error)
+        return _fail(draft, step_id, error)
     spec = draft.specs[step_id]
     repeats = spec.attempts_on == "any" and spec.kind == "task" and spec.map is None
     if repeats and draft.step(step_id).attempt < spec.max_attempts:
@@ -136,27 +183,28 @@ def _act(draft: Draft, step_id: str, verdict: BranchResult, error: Error) -> Ste
 def _complete(draft: Draft, step_id: str, **changes: Any) -> StepResult:
     try:
         apply_kv_add(draft, step_id, draft.step(step_id).output)
-    except ExpressionError as fault:
-        return fail(draft, step_id, failure("expression", str(fault)))
+    except ExpressionError as error:
+        return _fail(draft, step_id, make_failure("expression", str(error)))
     draft.move(step_id, StepStatus.COMPLETE, ended_at=draft.moment.iso, **changes)
     return None
 
 
 def _reset(draft: Draft, step_id: str, targets: Sequence[str]) -> StepResult:
-    """The action `set`: the targets, the step itself and all that depends on them run again."""
-    seeds = list(dict.fromkeys([*targets, step_id]))
-    every = [*seeds, *draft.graph.descendants(seeds)]
+    """The action `set`: run the targets, the step itself, and everything that depends on them again."""
+    first = list(dict.fromkeys([*targets, step_id]))
+    reset = [*first, *draft.graph.descendants(first)]
     limit = draft.record.spec.limits.max_runs
-    for one in every:
+    for one in reset:
         if draft.step(one).run_id >= limit:
             message = f"step {one!r} was reset {limit} times: its loop does not end (limits.max_runs)"
-            return fail(draft, step_id, failure("loop_limit", message))
-    for one in every:
+            return _fail(draft, step_id, make_failure("loop_limit", message))
+    for one in reset:
         draft.reset(one)
     return None
 
 
-def fail(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
+def _fail(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
+    """Retry a failed step, or fail it permanently."""
     error = mark_non_retryable(draft, step_id, error)
     draft.amend(step_id, error=error)
     delay_ms = retry_delay_ms(draft, step_id, error)
@@ -165,61 +213,8 @@ def fail(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
     return fail_permanently(draft, step_id, error)
 
 
-def mark_non_retryable(draft: Draft, unit: str, error: dict[str, Any]) -> dict[str, Any]:
-    """A failure, with the reason why it is not tried again if the document has one."""
-    policy = draft.spec(unit).retry
-    name = None if policy is None else find_matching_name(error, policy.non_retryable)
-    return error if name is None else {**error, "not_retried": f"retry.non_retryable names {name}"}
-
-
-def retry_delay_ms(draft: Draft, unit: str, error: Mapping[str, Any]) -> int | None:
-    """After how long a failed unit is tried again; None when it is not."""
-    spec, record = draft.spec(unit), draft.require_unit(unit)
-    retries = spec.retry.max_retries if spec.retry is not None else 0
-    if spec.kind not in ("task", "workflow") or not is_retryable(error):
-        return None
-    if spec.map is not None and "#" not in unit:
-        return None  # the items had their attempts
-    if record.attempt >= max(spec.max_attempts, 1 + retries):
-        return None
-    if spec.retry is None or record.attempt > retries:
-        return 0
-    return _back_off_ms(
-        spec.retry, record.attempt, f"{draft.record.workflow_execution_id}|{unit}|{record.run_id}"
-    )
-
-
-def _back_off_ms(policy: RetrySpec, number: int, seed: str) -> int:
-    """The delay before retry `number`. Its jitter is a hash, so that every process computes the same."""
-    try:
-        delay = policy.initial_delay_ms * float(policy.backoff_multiplier) ** (number - 1)
-    except OverflowError:
-        delay = MAX_RETRY_DELAY_MS
-    if policy.max_delay_ms is not None:
-        delay = min(delay, policy.max_delay_ms)
-    share = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") / 2**64
-    return round(min(delay * (1 + policy.jitter_fraction * share), MAX_RETRY_DELAY_MS))
-
-
-def schedule_retry(draft: Draft, unit: str, delay_ms: int = 0, **changes: Any) -> Pending:
-    record = draft.require_unit(unit)
-    again: dict[str, Any] = {"run_id": record.run_id + 1, "attempt": record.attempt + 1, **changes}
-    draft.move(
-        unit,
-        StepStatus.RETRY,
-        lost=0,
-        token=None,
-        deadline_ms=None,
-        dispatched_at=None,
-        started_at=None,
-        not_before_ms=draft.moment.at_ms + delay_ms if delay_ms else None,
-        **again,
-    )
-    return Pending()
-
-
 def fail_permanently(draft: Draft, step_id: str, error: dict[str, Any]) -> StepResult:
-    """No attempt is left: the policies of the step and of its dependents say what follows."""
+    """Fail a step without attempts left, by its `on_error` and that of its dependents."""
     if failure_stops_workflow(draft, step_id):
         return _fail_with_workflow(draft, step_id, error)
     status = StepStatus.SKIPPED if draft.spec(step_id).on_error == "skip" else StepStatus.FAILED

@@ -1,8 +1,9 @@
-"""Schedules: what becomes of the slots of a registered workflow, those that come late and those that meet.
+"""Schedules: when the slots of a registered workflow start executions, and what happens to slots that are
+late or overlap.
 
-A slot is an instant of the cron. It is handled once, by moving `next_ms` beyond it: it starts an execution,
-waits in the queue, or is counted as missed (nobody was there to start it in time) or skipped (the one before
-had not ended). Whoever looks at a schedule may do so at any time and as often as they like.
+A slot is a time of the cron expression. It is handled once, by moving `next_ms` beyond it: it starts an
+execution, waits in the queue, or is counted as missed (no coordinator started it in time) or skipped (the
+previous execution had not ended). `fire` may be called at any time and any number of times.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any
 
-from orchestrator.application.spec.cron import next_after, slots
+from orchestrator.application.spec.cron import iter_slots, next_after
 from orchestrator.application.spec.model import CatchUp, Overlap, ScheduleSpec
 
 SCHEDULE_SCHEMA_VERSION = 1
 ON_TIME_MS = 60_000
-"""How late a slot may be and still count as on time."""
+"""How late a slot may be to count as on time."""
 MAX_SLOTS_PER_FIRE = 1_000
-"""How many slots one look starts at the most; the next one goes on."""
+"""The slots that one call of `fire` handles; the next call continues."""
 MAX_QUEUED_SLOTS = 1_000
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
@@ -30,8 +31,8 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All we know of a schedule. `next_ms` is the first slot that is not handled yet; `open` are the
-    executions that have not ended, unless they may overlap; `queued` are slots that wait for them."""
+    """The stored state of a schedule. `next_ms` is the first slot that has not been handled; `open` are the
+    executions that have not ended, unless they may overlap; `queued` are the slots that wait for them."""
 
     name: str
     cron: str
@@ -57,8 +58,8 @@ class Schedule:
 
 
 def apply_registration(name: str, spec: ScheduleSpec, before: Schedule | None, now_ms: int) -> Schedule:
-    """The schedule that a registration leaves. One with the same times goes on where it was; what has begun,
-    waits or is paused stays so in any case."""
+    """The schedule after a registration. With the same cron and timezone it continues where it was. Open
+    executions, queued slots and a pause are kept in any case."""
     if before is not None and (before.cron, before.timezone) == (spec.cron, spec.timezone):
         next_ms = before.next_ms
     else:
@@ -69,27 +70,27 @@ def apply_registration(name: str, spec: ScheduleSpec, before: Schedule | None, n
 
 
 def fire(schedule: Schedule, now_ms: int, still_open: Collection[str]) -> tuple[Schedule, list[str]]:
-    """Handle the slots that have come: the schedule after it, and the ids of the executions to start.
-    `still_open` are those of its open executions that have not ended, or are about to begin."""
-    is_open = tuple(one for one in schedule.open if one in still_open and schedule.overlap != "allow")
+    """Handle the slots that are due. Returns the schedule afterwards, and the ids of the executions to start.
+    `still_open` are those of its open executions that have not ended, or are about to start."""
+    open_executions = tuple(one for one in schedule.open if one in still_open and schedule.overlap != "allow")
     if schedule.is_paused:
-        return replace(schedule, open=is_open), []
-    wanted, missed, next_ms = _come(schedule, now_ms)
+        return replace(schedule, open=open_executions), []
+    due, missed, next_ms = _due_slots(schedule, now_ms)
     starts: list[str] = []
-    waiting: list[int] = []
+    queued: list[int] = []
     skipped = 0
-    for slot_ms in (*schedule.queued, *wanted):
-        if schedule.overlap == "allow" or not (is_open or starts):
+    for slot_ms in (*schedule.queued, *due):
+        if schedule.overlap == "allow" or not (open_executions or starts):
             starts.append(slot_execution_id(schedule.name, slot_ms))
-        elif schedule.overlap == "queue" and len(waiting) < MAX_QUEUED_SLOTS:
-            waiting.append(slot_ms)
+        elif schedule.overlap == "queue" and len(queued) < MAX_QUEUED_SLOTS:
+            queued.append(slot_ms)
         else:
             skipped += 1
     after = replace(
         schedule,
         next_ms=next_ms,
-        open=is_open if schedule.overlap == "allow" else (*is_open, *starts),
-        queued=tuple(waiting),
+        open=open_executions if schedule.overlap == "allow" else (*open_executions, *starts),
+        queued=tuple(queued),
         last=starts[-1] if starts else schedule.last,
         started=schedule.started + len(starts),
         missed=schedule.missed + missed,
@@ -98,31 +99,31 @@ def fire(schedule: Schedule, now_ms: int, still_open: Collection[str]) -> tuple[
     return after, starts
 
 
-def _come(schedule: Schedule, now_ms: int) -> tuple[list[int], int, int]:
-    """The slots to be started, how many are missed for good, and the first that is left for another time.
-    Who catches up on all of them never has more than the queue holds."""
-    most = MAX_SLOTS_PER_FIRE
+def _due_slots(schedule: Schedule, now_ms: int) -> tuple[list[int], int, int]:
+    """The slots to start, the number of missed slots, and the first slot that is left for the next call. A
+    schedule that catches up on all slots takes no more than its queue can hold."""
+    max_slots = MAX_SLOTS_PER_FIRE
     if schedule.overlap == "queue" and schedule.catch_up == "all":
-        most = MAX_QUEUED_SLOTS - len(schedule.queued)
-    wanted: list[int] = []
+        max_slots = MAX_QUEUED_SLOTS - len(schedule.queued)
+    due: list[int] = []
     missed = 0
     next_ms = schedule.next_ms
-    coming = slots(schedule.cron, schedule.timezone, next_ms)
-    while next_ms <= now_ms and len(wanted) < most:
+    following = iter_slots(schedule.cron, schedule.timezone, next_ms)
+    while next_ms <= now_ms and len(due) < max_slots:
         is_late = next_ms < now_ms - ON_TIME_MS
         if is_late and schedule.catch_up == "none":
             missed += 1
         elif is_late and schedule.catch_up == "one":
-            missed, wanted = missed + len(wanted), [next_ms]
+            missed, due = missed + len(due), [next_ms]
         else:
-            wanted.append(next_ms)
-        next_ms = next(coming)
-    return wanted, missed, next_ms
+            due.append(next_ms)
+        next_ms = next(following)
+    return due, missed, next_ms
 
 
 def wake_ms(schedule: Schedule, now_ms: int) -> int | None:
-    """When a schedule must be looked at again, if nobody ends before that. One that is behind goes on at
-    once, unless its queue is full: then an end makes room, and looking sooner would find none."""
+    """When `fire` must be called again, if no execution ends before that. A schedule that is behind continues
+    at once, unless its queue is full: only the end of an execution makes room in it."""
     if schedule.is_paused:
         return None
     is_full = schedule.next_ms <= now_ms and len(schedule.queued) >= MAX_QUEUED_SLOTS
@@ -130,14 +131,14 @@ def wake_ms(schedule: Schedule, now_ms: int) -> int | None:
 
 
 def upcoming_slots(schedule: Schedule, count: int) -> list[int]:
-    """The slots that come next, in ms."""
+    """The next slots, in ms."""
     first = schedule.next_ms
-    return list(islice(chain([first], slots(schedule.cron, schedule.timezone, first)), count))
+    return list(islice(chain([first], iter_slots(schedule.cron, schedule.timezone, first)), count))
 
 
 def slot_execution_id(name: str, slot_ms: int) -> str:
-    """The id of the execution of a slot: always the same, and never that of another slot or schedule. A name
-    that an execution id cannot hold is shortened, and told from others by its hash behind a second colon."""
+    """The id of the execution of a slot: always the same, and different from that of any other slot or
+    schedule. A name that an execution id cannot contain is shortened, and its hash is added after a colon."""
     at = datetime.fromtimestamp(slot_ms // 1000, UTC)
     if not _PLAIN_NAME.fullmatch(name):
         digest = hashlib.sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()

@@ -1,8 +1,8 @@
-"""Values in three scopes: `flow` is the state of one execution, `global` belongs to it and its children, and
-`flow_group` to all executions of one group.
+"""Values in three scopes: `flow` is the state of one execution, `global` is shared with its children, and
+`flow_group` is shared by all executions of one group.
 
-A document that declares `kv` may write to them by the prefix of an output key; `kv_add` adds to a number, and
-is atomic beyond the execution. Whoever wrote last, in the order of commits, is who is read.
+A document that declares `kv` may write to a scope by the prefix of an output key. `kv_add` adds to a number,
+atomically in the shared scopes. A read returns the value of the last write, in the order of commits.
 """
 
 from __future__ import annotations
@@ -14,76 +14,77 @@ from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import evaluate
 from orchestrator.application.records.changes import add_numbers
+from orchestrator.application.values.json_types import describe_type
 
 SharedScope = Literal["global", "flow_group"]
 
 
 def scope_of(draft: Draft, key: str) -> tuple[str, str]:
-    """The scope that a key is written to, and its name there."""
+    """The scope that an output key is written to, and its name in that scope."""
     scope, _, name = key.partition(":")
     scopes = draft.record.spec.kv_scopes or ()
     return (scope, name) if name and scope in scopes else ("flow", key)
 
 
 def missing_group_problem(draft: Draft, output: Mapping[str, Any] | None) -> str | None:
-    """What is wrong with an output that is for a group, of an execution that has none."""
+    """The problem of an output that writes to the group, if the execution has no group; else None."""
     if not output or draft.record.spec.kv_scopes is None or draft.record.group is not None:
         return None
-    wrong = next((key for key in output if scope_of(draft, key)[0] == "flow_group"), None)
-    return None if wrong is None else f"{wrong!r} needs a group, and the execution was started without one"
+    key = next((key for key in output if scope_of(draft, key)[0] == "flow_group"), None)
+    return None if key is None else f"{key!r} needs a group, and the execution was started without one"
 
 
 def merge_output(draft: Draft, step_id: str, output: Mapping[str, Any]) -> None:
-    """Write an output into the state, and where its keys say so beyond it."""
+    """Merge an output into the state, and write the keys with a scope to that scope."""
     if draft.record.spec.kv_scopes is None:
         draft.merge_state(step_id, output)
         return
-    own: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for key, value in output.items():
         scope, name = scope_of(draft, key)
         if scope == "flow":
-            own[name] = value
+            state[name] = value
         else:
             draft.write_shared(cast(SharedScope, scope), name, value)
             draft.note(step=step_id, shared=key)
-    if own:
-        draft.merge_state(step_id, own)
+    if state:
+        draft.merge_state(step_id, state)
 
 
 def apply_kv_add(draft: Draft, step_id: str, output: Mapping[str, Any] | None) -> None:
-    """Carry out `kv_add`: all of it, or an ExpressionError and nothing."""
+    """Apply the `kv_add` of a step: all of it, or nothing and an ExpressionError."""
     spec = draft.specs[step_id]
     if not spec.kv_add:
         return
     context = draft.context(step_id, output)
-    sums = [(key, *_sum(draft, key, evaluate(rule, context))) for key, rule in spec.kv_add.items()]
-    own = {}
+    sums = [(key, *_add(draft, key, evaluate(rule, context))) for key, rule in spec.kv_add.items()]
+    state = {}
     for key, amount, total in sums:
-        scope, _, name = _target(key)
+        scope, name = _target(key)
         if scope == "flow":
-            own[name] = total
+            state[name] = total
         else:
             draft.write_shared(cast(SharedScope, scope), name, total, amount)
             draft.note(step=step_id, shared=key)
-    if own:
-        draft.merge_state(step_id, own)
+    if state:
+        draft.merge_state(step_id, state)
 
 
-def _sum(draft: Draft, key: str, amount: Any) -> tuple[Any, Any]:
-    """What is added to a key, and what that comes to as far as this decision can see."""
-    scope, _, name = _target(key)
+def _add(draft: Draft, key: str, amount: Any) -> tuple[Any, Any]:
+    """The amount that is added to a key, and the sum as far as this decision can see."""
+    scope, name = _target(key)
     if scope == "flow_group" and draft.record.group is None:
         raise ExpressionError(f"kv_add of {key!r} needs a group, and the execution was started without one")
     before = (draft.state if scope == "flow" else draft.shared(scope)).get(name, 0)
-    for number, what in ((amount, "what is added"), (before, "the value there")):
+    for number, label in ((amount, "the amount"), (before, "the present value")):
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ExpressionError(f"kv_add of {key!r}: {what} must be a number, not {type(number).__name__}")
+            raise ExpressionError(f"kv_add of {key!r}: {label} must be a number, not {describe_type(number)}")
     total = add_numbers(before, amount)
     if total is None:
-        raise ExpressionError(f"kv_add of {key!r}: the sum is beyond all numbers")
+        raise ExpressionError(f"kv_add of {key!r}: the sum is out of range")
     return amount, total
 
 
-def _target(key: str) -> tuple[str, str, str]:
-    scope, colon, name = key.partition(":")
-    return (scope, colon, name) if name and scope in ("flow", "global", "flow_group") else ("flow", "", key)
+def _target(key: str) -> tuple[str, str]:
+    scope, _, name = key.partition(":")
+    return (scope, name) if name and scope in ("flow", "global", "flow_group") else ("flow", key)

@@ -1,21 +1,22 @@
-"""Waits: steps that a signal completes. A signal that comes early is kept until somebody waits for it."""
+"""Waits: steps that a signal completes. A signal that arrives early is kept until a step waits for it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from orchestrator.application.engine.draft import Draft
-from orchestrator.application.engine.results import StepResult, apply_result, make_error_result, shape_output
+from orchestrator.application.engine.outputs import make_error_result, shape_output
+from orchestrator.application.engine.results import StepResult, apply_step_result
 from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.status import StepStatus
 
 MAX_KEPT_SIGNALS = 1_000
-"""So many signals are kept for one execution: a record holds them whole."""
+"""The signals that are kept for one execution; its record holds all of them."""
 
 
 def begin_wait(draft: Draft, step_id: str) -> None:
-    """Take the oldest signal that was kept for this step; else wait for one."""
+    """Complete a step with the oldest signal that was kept for it; if there is none, let it wait."""
     spec = draft.specs[step_id].wait
     assert spec is not None
     if take_kept_signal(draft, step_id):
@@ -38,7 +39,7 @@ def take_kept_signal(draft: Draft, step_id: str) -> bool:
 
 
 def on_signal(draft: Draft, name: str, payload: Any) -> StepResult:
-    """The first step in spec order that waits for it has it; nobody: it is kept."""
+    """Complete the first step in spec order that waits for the signal; if there is none, keep the signal."""
     for step_id in draft.waiting:
         spec = draft.specs[step_id].wait
         if spec is not None and name in spec.signals:
@@ -51,30 +52,30 @@ def on_signal(draft: Draft, name: str, payload: Any) -> StepResult:
 
 
 def on_wait_timeout(draft: Draft, step_id: str) -> StepResult:
-    """The time of a wait is over."""
+    """End a wait whose timeout has passed."""
     spec = draft.specs[step_id].wait
     assert spec is not None
     if spec.is_any:
-        return _bring(draft, step_id, {"event": "timeout"})
+        return _apply_output(draft, step_id, {"event": "timeout"})
     if spec.on_timeout == "continue":
-        return _bring(draft, step_id, {})
+        return _apply_output(draft, step_id, {})
     seconds = (spec.timeout_ms or 0) / 1000
     message = f"no signal {' or '.join(spec.signals)} within {seconds:g} s"
-    return apply_result(draft, step_id, *make_error_result(failure("signal_timeout", message)))
+    return apply_step_result(draft, step_id, *make_error_result(make_failure("signal_timeout", message)))
 
 
 def _complete(draft: Draft, step_id: str, name: str, payload: Any) -> StepResult:
     output = payload if isinstance(payload, dict) else {"value": payload}
     spec = draft.specs[step_id].wait
     assert spec is not None
-    return _bring(draft, step_id, {**output, "event": name} if spec.is_any else output)
+    return _apply_output(draft, step_id, {**output, "event": name} if spec.is_any else output)
 
 
-def _bring(draft: Draft, step_id: str, raw: dict[str, Any]) -> StepResult:
-    return apply_result(draft, step_id, *shape_output(draft, step_id, raw))
+def _apply_output(draft: Draft, step_id: str, raw: dict[str, Any]) -> StepResult:
+    return apply_step_result(draft, step_id, *shape_output(draft, step_id, raw))
 
 
 def too_many_signals(execution_id: str) -> InvalidEvent:
     return InvalidEvent(
-        f"{MAX_KEPT_SIGNALS:,} signals are kept for {execution_id!r}, and nobody takes them: no more are kept"
+        f"execution {execution_id!r} already keeps {MAX_KEPT_SIGNALS:,} signals that no step has waited for"
     )

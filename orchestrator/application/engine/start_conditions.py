@@ -1,42 +1,47 @@
-"""May a step run, and how: the gates it passes on its way from ready, in their order.
+"""Start conditions: whether a ready step may run. They are evaluated in this order:
 
-join -> when and filters -> required -> defer -> what kind of step it is
+join -> switch -> when and filters -> required -> defer -> the kind of the step
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.application.engine.dependencies import EdgeState, JoinState, evaluate_edge, join, skip_step
-from orchestrator.application.engine.draft import Draft
-from orchestrator.application.engine.results import (
-    apply_result,
-    fail_permanently,
-    make_error_result,
-    shape_output,
+from orchestrator.application.engine.dependencies import (
+    EdgeState,
+    JoinState,
+    evaluate_edge,
+    evaluate_join,
+    skip_step,
 )
+from orchestrator.application.engine.draft import Draft
+from orchestrator.application.engine.outputs import make_error_result, shape_output
+from orchestrator.application.engine.results import apply_step_result, fail_permanently
 from orchestrator.application.engine.signals import begin_wait
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions.evaluation import evaluate
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.spec.model import SwitchSpec
+from orchestrator.application.values.json_types import describe_type
 
 
 def is_eligible(draft: Draft, step_id: str) -> bool:
-    """The agenda is a hint: what stood on it may have moved on, or wait for a parent again."""
+    """Whether a step can still run. The agenda is a hint: the step may have moved on since, or wait for a
+    parent again."""
     return draft.step(step_id).awaits_dispatch and draft.may_join(step_id)
 
 
 def evaluate_start_conditions(draft: Draft, step_id: str) -> bool:
-    """Take a step as far as it can go without a dispatch; True when a dispatch is what it needs."""
-    draft.evaluated[step_id] = is_eligible(draft, step_id) and _go_on(draft, step_id)
+    """Take a step as far as possible without a dispatch; True when it must be dispatched next."""
+    draft.evaluated[step_id] = is_eligible(draft, step_id) and _begin(draft, step_id)
     return draft.evaluated[step_id]
 
 
-def _go_on(draft: Draft, step_id: str) -> bool:
+def _begin(draft: Draft, step_id: str) -> bool:
+    """Begin a step, or filter, skip or defer it; True when it must be dispatched."""
     try:
-        if draft.step(step_id).status is StepStatus.READY and not _may_go_on(draft, step_id):
+        if draft.step(step_id).status is StepStatus.READY and not _may_begin(draft, step_id):
             return False
         match draft.specs[step_id].kind:
             case "switch":
@@ -48,24 +53,24 @@ def _go_on(draft: Draft, step_id: str) -> bool:
             case _:
                 return True
     except ExpressionError as error:
-        fail_permanently(draft, step_id, failure("expression", f"step cannot be judged: {error}"))
+        fail_permanently(draft, step_id, make_failure("expression", f"step cannot be evaluated: {error}"))
     return False
 
 
-def _may_go_on(draft: Draft, step_id: str) -> bool:
+def _may_begin(draft: Draft, step_id: str) -> bool:
     spec = draft.specs[step_id]
-    match join(draft, step_id):
+    match evaluate_join(draft, step_id):
         case JoinState.WAIT:
             return False
         case JoinState.FILTER:
-            _filter(draft, step_id, _why_filtered(draft, step_id))
+            _filter(draft, step_id, _filter_reason(draft, step_id))
             return False
         case JoinState.SKIP:
             _skip(draft, step_id)
             return False
-    unselecting = _unselecting(draft, step_id)
-    if unselecting is not None:
-        _filter(draft, step_id, f"not selected by switch {unselecting}")
+    switch = _unselecting_switch(draft, step_id)
+    if switch is not None:
+        _filter(draft, step_id, f"not selected by switch {switch}")
         return False
     if spec.guards or spec.required:
         context = draft.context(step_id)
@@ -74,22 +79,22 @@ def _may_go_on(draft: Draft, step_id: str) -> bool:
             return False
         for path in spec.required:
             if evaluate({"var": path}, context) is None:
-                raise ExpressionError(f"required {path!r} is not there")
+                raise ExpressionError(f"required {path!r} is missing")
     if spec.defer_ms:
         _defer(draft, step_id, spec.defer_ms)
         return False
     return True
 
 
-def _why_filtered(draft: Draft, step_id: str) -> str:
+def _filter_reason(draft: Draft, step_id: str) -> str:
     parents = draft.graph.parents[step_id]
     if all(draft.step(parent).status is StepStatus.FILTERED for parent in parents):
         return "every parent was filtered"
     return "its join can no longer be met"
 
 
-def _unselecting(draft: Draft, step_id: str) -> str | None:
-    """The switch above this step that took another path, if there is one."""
+def _unselecting_switch(draft: Draft, step_id: str) -> str | None:
+    """The switch above this step that selected another case, if there is one."""
     for above in draft.graph.switches.get(step_id, ()):
         switch, step = draft.specs[above].switch, draft.step(above)
         assert switch is not None
@@ -99,8 +104,8 @@ def _unselecting(draft: Draft, step_id: str) -> str | None:
     return None
 
 
-def _listed(switch: SwitchSpec) -> list[str]:
-    return [one for case in (*switch.cases.values(), switch.default or ()) for one in case]
+def _steps_of_cases(switch: SwitchSpec) -> list[str]:
+    return [step_id for case in (*switch.cases.values(), switch.default or ()) for step_id in case]
 
 
 def _filter(draft: Draft, step_id: str, reason: str) -> None:
@@ -108,7 +113,7 @@ def _filter(draft: Draft, step_id: str, reason: str) -> None:
 
 
 def _skip(draft: Draft, step_id: str) -> None:
-    """Below parents that say no: the first of them is the reason."""
+    """Skip a step; the reason is the first parent that keeps it from running."""
     spec = draft.specs[step_id]
     for parent in draft.graph.parents[step_id]:
         if evaluate_edge(draft.step(parent), draft.specs[parent], spec) is EdgeState.SKIP:
@@ -124,45 +129,45 @@ def _defer(draft: Draft, step_id: str, delay_ms: int) -> None:
 
 
 def _delay(draft: Draft, step_id: str) -> None:
-    """A delay is a step that defers itself; it ends when it is woken (`wake`)."""
+    """Begin a delay: a step that defers itself, and ends when it wakes (`wake`)."""
     delay_ms = draft.specs[step_id].delay_ms or 0
     step = draft.step(step_id)
     if step.status is StepStatus.READY:
         _defer(draft, step_id, delay_ms)
     else:
-        # It was deferred by defer_ms, and begins only now.
+        # The step was deferred by defer_ms; its delay begins only now.
         draft.amend(step_id, wake_at_ms=draft.moment.at_ms + delay_ms, iteration=1)
 
 
 def wake(draft: Draft, step_id: str) -> None:
-    """The time that a step was deferred for is over."""
+    """End the deferral of a step; a delay that has begun completes."""
     spec, step = draft.specs[step_id], draft.step(step_id)
-    begins = spec.kind == "delay" and bool(spec.defer_ms) and not step.iteration
+    is_before_delay = spec.kind == "delay" and bool(spec.defer_ms) and not step.iteration
     draft.amend(step_id, wake_at_ms=None)
-    if spec.kind == "delay" and not begins:
-        apply_result(draft, step_id, *shape_output(draft, step_id, {}))
+    if spec.kind == "delay" and not is_before_delay:
+        apply_step_result(draft, step_id, *shape_output(draft, step_id, {}))
 
 
 def _switch(draft: Draft, step_id: str) -> None:
-    """Take the path of the key; all that stands on other paths is filtered."""
+    """Select the case of a switch, and filter the steps of the other cases."""
     spec = draft.specs[step_id].switch
     assert spec is not None
-    key = _key(evaluate(spec.on, draft.context(step_id)))
+    key = _case_key(evaluate(spec.on, draft.context(step_id)))
     selected = spec.cases.get(key, spec.default)
     if selected is None:
-        known = ", ".join(spec.cases) or "none"
-        message = f"no case for {key!r}, and no default; there is: {known}"
-        apply_result(draft, step_id, *make_error_result(failure("no_branch", message)))
+        cases = ", ".join(spec.cases) or "none"
+        message = f"no case for {key!r}, and no default; the cases are: {cases}"
+        apply_step_result(draft, step_id, *make_error_result(make_failure("no_branch", message)))
         return
     draft.amend(step_id, value=key)
-    for one in dict.fromkeys(_listed(spec)):
+    for one in dict.fromkeys(_steps_of_cases(spec)):
         if one not in selected and draft.step(one).status is StepStatus.READY:
             _filter(draft, one, f"not selected by switch {step_id}")
-    apply_result(draft, step_id, *shape_output(draft, step_id, {"branch": key}))
+    apply_step_result(draft, step_id, *shape_output(draft, step_id, {"branch": key}))
 
 
-def _key(value: Any) -> str:
-    """A key of `cases` is text: what an expression gives is written as JSON writes it."""
+def _case_key(value: Any) -> str:
+    """The key of a case, which is a string; other values are written as in JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or value is None:
@@ -171,4 +176,4 @@ def _key(value: Any) -> str:
         return str(int(value))
     if isinstance(value, int | float):
         return str(value)
-    raise ExpressionError(f"switch.on must give a text or a number, not {type(value).__name__}")
+    raise ExpressionError(f"switch.on must give a string or a number, not {describe_type(value)}")

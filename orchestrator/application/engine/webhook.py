@@ -1,9 +1,9 @@
-"""Webhooks: when an execution ends, somebody outside is told of it.
+"""Webhooks: the end of an execution is posted to a URL.
 
-The word is a job of its own, under the name `#webhook`, made by the very decision that ends the execution. It
-has attempts as every unit has, and is the one thing that still happens to an execution at its end; whatever
-becomes of it, the execution has ended as it has. One that runs again takes its word back, and its next end is
-told under the next round.
+The post is a unit of its own, `#webhook`, requested by the decision that ends the execution and dispatched by
+advance(). It has attempts like every unit, and is the only unit that runs after the end; its result does not
+change how the execution ended. When the execution is reopened, an unfinished webhook is cancelled, and the
+next end is posted in the next round.
 """
 
 from __future__ import annotations
@@ -15,27 +15,30 @@ from typing import Any
 from orchestrator.application.engine.dispatch import dispatch
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import InvalidEvent, InvalidSpec
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.record_view import RecordView
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.redaction.by_key import redact_text
-from orchestrator.application.spec.model import WEBHOOK_UNIT, WebhookSpec
-from orchestrator.application.spec.report import Report, kind, parse
+from orchestrator.application.spec.model import WebhookSpec
+from orchestrator.application.spec.report import Report, parse
 from orchestrator.application.spec.step_models import WorkflowModel
+from orchestrator.application.values.json_types import describe_value
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 
 MAX_ERROR_MESSAGE_LENGTH = 1_000
 REJECTED_ERROR_TYPE = "Refused"
-"""What an executor raises that is not going to post this, however often it is asked."""
+"""The exception of an executor that will not post this webhook, however often it is retried."""
 
 
 def read_webhook(written: Any) -> dict[str, Any]:
-    """The webhook of a start, a URL or a mapping, as the record keeps it; InvalidEvent if it is wrong."""
+    """Validate the webhook of a start, a URL or a mapping, and return it as the record stores it;
+    InvalidEvent if it is not valid."""
     if isinstance(written, str):
         written = {"url": written}
     if not isinstance(written, dict):
-        raise InvalidEvent(f"webhook: must be a URL or a mapping with a url, not {kind(written)}")
+        raise InvalidEvent(f"webhook: must be a URL or a mapping with a url, not {describe_value(written)}")
     document = {"steps": [], "webhook": written}
     report = Report(document)
     try:
@@ -43,55 +46,43 @@ def read_webhook(written: Any) -> dict[str, Any]:
         report.raise_if_any()
     except InvalidSpec as error:
         raise InvalidEvent(str(error)) from error
-    assert header.webhook is not None, "what has no problem is there"
-    kept = asdict(header.webhook.to_spec())
-    return {**kept, "on": list(kept["on"])}
+    assert header.webhook is not None, "a webhook without problems is present"
+    stored = asdict(header.webhook.to_spec())
+    return {**stored, "on": list(stored["on"])}
 
 
 def effective_webhook(record: WorkflowRecord) -> WebhookSpec | None:
-    """Whom an execution tells: the start has the first word, the document the second."""
+    """The webhook of an execution: that of its start, or else that of its document."""
     if record.webhook is None:
         return record.spec.webhook
     return WebhookSpec(**{**record.webhook, "on": tuple(record.webhook["on"])})
 
 
 def request_webhook(draft: Draft) -> None:
-    """The execution has ended: if somebody is to be told, that is to be dispatched, by whoever advances."""
+    """Add the webhook unit of an execution that has just ended, if its webhook covers this status. The unit
+    is dispatched by the next advance()."""
     webhook = effective_webhook(draft.record)
     if webhook is None or draft.status.value not in webhook.on:
         return
-    _take_back(draft)
     before, unit = draft.unit(WEBHOOK_UNIT), StepRecord()
     if before is not None:
         unit = StepRecord(run_id=before.run_id + 1, round=before.round + 1, dispatches=before.dispatches)
     draft.add_item(WEBHOOK_UNIT, unit)
 
 
-def update_webhook(draft: Draft) -> None:
-    """Dispatch what is to be told; of an execution that runs again, nothing is."""
+def dispatch_webhook(draft: Draft) -> None:
+    """Dispatch the webhook of an execution that has ended, if it is ready or due for a retry."""
     unit = draft.unit(WEBHOOK_UNIT)
-    if unit is None or unit.is_final or draft.changes.deletes_execution:
+    if unit is None or not unit.awaits_dispatch or draft.changes.deletes_execution:
         return
-    if not draft.is_final:
-        _take_back(draft)
-    elif unit.awaits_dispatch:
-        webhook = effective_webhook(draft.record)
-        assert webhook is not None, "what was owed is not forgotten"
-        body = _body(draft)
-        dispatch(draft, WEBHOOK_UNIT, {"url": webhook.url, "headers": dict(webhook.headers), "body": body})
+    webhook = effective_webhook(draft.record)
+    assert webhook is not None, "a requested webhook has a spec"
+    body = _body(draft)
+    dispatch(draft, WEBHOOK_UNIT, {"url": webhook.url, "headers": dict(webhook.headers), "body": body})
 
 
-def redact_webhook_error(draft: Draft, error: dict[str, Any]) -> dict[str, Any]:
-    """What is written down of an attempt that failed: it may say what a stranger answered."""
-    message = redact_text(str(error["message"])[:MAX_ERROR_MESSAGE_LENGTH], draft.record.spec.redact)
-    return (
-        failure("refused", message)
-        if error.get("type") == REJECTED_ERROR_TYPE
-        else {**error, "message": message}
-    )
-
-
-def _take_back(draft: Draft) -> None:
+def cancel_webhook(draft: Draft) -> None:
+    """Cancel the unfinished webhook of an execution that is reopened."""
     unit = draft.unit(WEBHOOK_UNIT)
     if unit is None or unit.is_final:
         return
@@ -107,19 +98,27 @@ def _take_back(draft: Draft) -> None:
     )
 
 
+def redact_webhook_error(draft: Draft, error: dict[str, Any]) -> dict[str, Any]:
+    """The error of a failed post as it is recorded; its message may contain the response of any host."""
+    message = redact_text(str(error["message"])[:MAX_ERROR_MESSAGE_LENGTH], draft.record.spec.redact)
+    if error.get("type") == REJECTED_ERROR_TYPE:
+        return make_failure("refused", message)
+    return {**error, "message": message}
+
+
 def _body(draft: Draft) -> dict[str, Any]:
-    """What is posted. One that is too large to be carried says how it ended and no more."""
+    """The body of the post. A body that is too large is shortened to how the execution ended."""
     record, error = draft.record, draft.error or None
     if error is not None:
         error = {name: value for name, value in error.items() if name != "traceback"}
-    shown = RecordView(record.spec.redact, [record.inputs, dict(draft.state), draft.outcome, error])
+    view = RecordView(record.spec.redact, [record.inputs, dict(draft.state), draft.outcome, error])
     body: dict[str, Any] = {
         "execution_id": record.execution_id,
         "workflow_execution_id": record.workflow_execution_id,
         "workflow": record.spec.name,
         "status": draft.status.value,
-        "outcome": shown(draft.outcome),
-        "error": shown(error),
+        "outcome": view(draft.outcome),
+        "error": view(error),
         "ended_at": draft.changes.fields.get("ended_at", record.ended_at),
         **({"labels": record.labels} if record.labels else {}),
     }

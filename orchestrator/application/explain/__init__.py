@@ -1,1 +1,1 @@
-"""Why a step waits or failed, and what of a record may be shown."""
+"""Explains, from a record alone, why an execution or step waits, failed or did not run."""

@@ -1,16 +1,16 @@
-"""Why an execution does not get on: what each of its open steps waits for, in words.
+"""Explains why an execution makes no progress: the reason for each of its open steps.
 
-Nothing is asked here but the record and the time. What only Redis knows (who holds a key, where a job stands
-in its queue, whether anybody serves it) is added by `orchestrator/diagnosis/`.
+The reasons come from the record and the time alone. `orchestrator/diagnosis/` adds what only Redis shows:
+which execution holds a concurrency key, where a job is in its queue, and whether a worker serves that queue.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.application.engine.dependencies import JoinState, join
+from orchestrator.application.engine.dependencies import JoinState, evaluate_join
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.explain.root_cause import (
@@ -29,16 +29,17 @@ from orchestrator.application.records.events import Moment, iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
-from orchestrator.application.spec.model import COMPENSATION_PART, StepSpec
+from orchestrator.application.spec.model import StepSpec
+from orchestrator.application.values.unit_id import UnitId
 
 S, W = StepStatus, WorkflowStatus
 
 MAX_ITEMS_SHOWN = 10
-OVERDUE_ADVICE = "nobody has acted on it: is a coordinator running? (orchestrator doctor)"
+OVERDUE_ADVICE = "no coordinator has acted on it; check that one is running: orchestrator doctor"
 
 
 class ReasonCode(StrEnum):
-    """What a record alone can say. A step, or an execution, that has ended has its status as its code."""
+    """Reasons that a record shows. A step or an execution that has ended has its status as its code."""
 
     PARENTS = "parents"
     PAUSED = "paused"
@@ -68,10 +69,10 @@ class ReasonCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason why something does not get on.
+    """One reason why an execution or a step makes no progress.
 
-    `step` is a step, an item of a map (`<step>#<n>`) or a compensation (`<step>#undo`), and empty when the
-    whole execution is meant. `until_ms` is when it passes by itself, `advice` what somebody can do about it.
+    `step` is a step, an item of a map (`<step>#<n>`) or a compensation (`<step>#undo`), and empty for the
+    execution itself. `until_ms` is when the reason goes away by itself. `advice` is what an operator can do.
     """
 
     code: str
@@ -81,9 +82,11 @@ class Reason:
     advice: str = ""
 
 
-def reasons(record: WorkflowRecord, now_ms: int, since_ms: int | None = None) -> list[Reason]:
-    """Why the execution and each of its open steps do not get on. `since_ms` is when it came to the status
-    that it has, if the caller knows."""
+def explain_execution(record: WorkflowRecord, now_ms: int, since_ms: int | None = None) -> list[Reason]:
+    """Explain why the execution and each of its open steps make no progress.
+
+    `since_ms` is when the execution reached its present status, if the caller knows it.
+    """
     found = explain_execution_status(record, now_ms, since_ms)
     if record.is_final:
         return found
@@ -97,84 +100,80 @@ def reasons(record: WorkflowRecord, now_ms: int, since_ms: int | None = None) ->
 
 
 def explain_unit(record: WorkflowRecord, unit: str, now_ms: int, since_ms: int | None = None) -> list[Reason]:
-    """Why one step, item or compensation does not get on: with those above it that everything hangs on.
-    LookupError when there is none of that name."""
+    """Explain why one step, item or compensation makes no progress, including the open steps it depends on.
+
+    Raises LookupError if the record has no unit of that name.
+    """
     found = [*explain_execution_status(record, now_ms, since_ms), *explain_unit_status(record, unit, now_ms)]
     if any(reason.code == ReasonCode.PARENTS for reason in found):
-        found += [
-            reason for one in _open_above(record, unit) for reason in explain_unit_status(record, one, now_ms)
-        ]
+        for ancestor in _blocking_ancestors(record, unit):
+            found += explain_unit_status(record, ancestor, now_ms)
     return found
 
 
 def explain_execution_status(
     record: WorkflowRecord, now_ms: int, since_ms: int | None = None
 ) -> list[Reason]:
-    """Why the execution as a whole does not get on; nothing while only its steps matter."""
+    """Explain why the execution as a whole makes no progress; empty if only its steps hold it up."""
     if record.is_final:
-        name, step_id = record.execution_id, (record.error or {}).get("step")
-        where = f" --step {step_id}" if step_id else " --json"
-        shown, again = f"orchestrator show {name}{where}", f"orchestrator retry {name}"
-        advice = f"{shown} shows all of the error; {again} runs it again"
-        is_failed = record.status is W.FAILED
-        words = describe_finish(record, now_ms)
-        return [Reason(ReasonCode(record.status.value), words, advice=advice if is_failed else "")]
+        words, advice = describe_finish(record, now_ms), ""
+        if record.status is W.FAILED:
+            name, step_id = record.execution_id, (record.error or {}).get("step")
+            show = f"orchestrator show {name}" + (f" --step {step_id}" if step_id else " --json")
+            advice = f"see the full error: {show}; run it again: orchestrator retry {name}"
+        return [Reason(ReasonCode(record.status.value), words, advice=advice)]
     since = f" for {format_duration(now_ms - since_ms)}" if since_ms is not None else ""
     if record.status is W.PAUSED:
-        words = f"the execution has been paused{since}: nothing new is dispatched, and what runs goes on"
-        advice = f"orchestrator unpause {record.execution_id} lets it go on"
+        words = f"the execution has been paused{since}: no step is dispatched; running steps continue"
+        advice = f"resume it: orchestrator unpause {record.execution_id}"
         return [Reason(ReasonCode.PAUSED, words, advice=advice)]
     if record.status is W.COMPENSATING:
-        words = f"the execution has been undoing what was done{since}; {describe_pending_finish(record)}"
+        words = f"the execution has been compensating{since}; {describe_pending_finish(record)}"
         return [Reason(ReasonCode.COMPENSATING, words)]
     if record.slot is not None and not record.slot["is_held"]:
-        return [
-            Reason(
-                ReasonCode.WAITING_FOR_SLOT,
-                _in_line(describe_unit(""), record.slot["key"], record.slot["limit"]),
-            )
-        ]
+        words = _waits_for_slot(describe_unit(""), record.slot["key"], record.slot["limit"])
+        return [Reason(ReasonCode.WAITING_FOR_SLOT, words)]
     return []
 
 
 def explain_unit_status(record: WorkflowRecord, unit: str, now_ms: int) -> list[Reason]:
-    """Why one unit does not get on; of a map, its items that are under way too."""
-    look = _Look.at(record, unit, now_ms)
-    step = look.step
+    """Explain why one unit makes no progress; for a map, its active items too."""
+    query = _UnitQuery.of(record, unit, now_ms)
+    step = query.step
     if step.is_final:
-        return [_settled(look)]
+        return [_explain_final(query)]
     if record.is_final:
-        words = f"{look.subject} was never run: the execution is {format_status(record.status)}"
-        return [look.reason(ReasonCode.NEVER_RAN, words)]
+        words = f"{query.subject} never ran: the execution is {format_status(record.status)}"
+        return [query.reason(ReasonCode.NEVER_RAN, words)]
     match step.status:
         case S.READY:
-            return [_ready(look)]
+            return [_explain_ready(query)]
         case S.ON_HOLD:
-            words = f"{look.subject} is held (it was {format_status(step.held or S.READY)})"
-            advice = f"orchestrator release {record.execution_id} {unit} lets it go on"
-            return [look.reason(ReasonCode.HELD, words, advice=advice)]
+            words = f"{query.subject} is held (previous status: {format_status(step.held or S.READY)})"
+            advice = f"release it: orchestrator release-step {record.execution_id} {unit}"
+            return [query.reason(ReasonCode.HELD, words, advice=advice)]
         case S.WAITING:
-            return [_waiting(look)]
+            return [_explain_signal(query)]
         case S.DEFERRED:
-            return [_deferred(look)]
+            return [_explain_deferred(query)]
         case S.RETRY:
-            return [_retrying(look)]
-    return _in_progress(look)
+            return [_explain_retry(query)]
+    return _explain_in_progress(query)
 
 
 def describe_unit(unit: str) -> str:
-    """A unit as people call it; the execution itself if it is empty."""
-    step_id, _, part = unit.partition("#")
-    if part == COMPENSATION_PART:
-        return f"the compensation of step {step_id}"
-    if part:
-        return f"item {part} of step {step_id}"
-    return f"step {step_id}" if unit else "the execution"
+    """Name a unit for people to read; the empty unit is the execution itself."""
+    unit_id = UnitId(unit)
+    if unit_id.is_compensation:
+        return f"the compensation of step {unit_id.step_id}"
+    if unit_id.part:
+        return f"item {unit_id.part} of step {unit_id.step_id}"
+    return f"step {unit}" if unit else "the execution"
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """A unit that somebody asks about."""
+class _UnitQuery:
+    """The unit to explain, with its record and the time."""
 
     record: WorkflowRecord
     unit: str
@@ -183,217 +182,214 @@ class _Look:
     spec: StepSpec
 
     @classmethod
-    def at(cls, record: WorkflowRecord, unit: str, now_ms: int) -> _Look:
-        step_id, _, part = unit.partition("#")
-        step = record.items[unit] if part else record.steps[unit]
-        spec = record.spec.steps[record.graph.index[step_id]]
-        return cls(record, unit, now_ms, step, spec.compensation_step if part == COMPENSATION_PART else spec)
+    def of(cls, record: WorkflowRecord, unit: str, now_ms: int) -> _UnitQuery:
+        unit_id = UnitId(unit)
+        step = record.steps[unit] if unit_id.is_step else record.items[unit]
+        spec = record.spec.steps[record.graph.index[unit_id.step_id]]
+        return cls(record, unit, now_ms, step, spec.compensation_step if unit_id.is_compensation else spec)
 
     @property
     def subject(self) -> str:
         return describe_unit(self.unit)
 
     @property
-    def counts(self) -> ItemCounts | None:
-        """The map that this unit is an item of."""
-        step_id, _, part = self.unit.partition("#")
-        return self.record.steps[step_id].items if part and part != COMPENSATION_PART else None
+    def map_counts(self) -> ItemCounts | None:
+        """The counters of the map that this unit is an item of; None for any other unit."""
+        unit_id = UnitId(self.unit)
+        return self.record.steps[unit_id.step_id].items if unit_id.is_item else None
 
     def reason(self, code: ReasonCode, words: str, until_ms: int | None = None, advice: str = "") -> Reason:
         is_overdue = until_ms is not None and until_ms <= self.now_ms
         return Reason(code, words, self.unit, until_ms, advice or (OVERDUE_ADVICE if is_overdue else ""))
 
-    def format_ago(self, at: str | None) -> str:
+    def ago(self, at: str | None) -> str:
         return format_ago(at, self.now_ms)
 
-    def when(self, due_ms: int) -> str:
+    def due(self, due_ms: int) -> str:
         if due_ms <= self.now_ms:
-            return f", overdue by {format_duration(self.now_ms - due_ms)} (due at {iso(due_ms)})"
-        return f" in {format_duration(due_ms - self.now_ms)}, at {iso(due_ms)}"
+            return f"overdue by {format_duration(self.now_ms - due_ms)} (due at {iso(due_ms)})"
+        return f"due in {format_duration(due_ms - self.now_ms)}, at {iso(due_ms)}"
 
 
-# ---- waiting
+# ---- units that wait
 
 
-def _ready(look: _Look) -> Reason:
-    if "#" not in look.unit:
-        parents = look.record.graph.parents[look.unit]
-        unmet = [one for one in parents if not look.record.steps[one].is_final]
-        if unmet and _must_wait(look, len(unmet)):
-            joined = "" if look.spec.join == "all" else f" (its join is {_join(look.spec.join)})"
-            awaited = join_names([f"{one} ({format_status(look.record.steps[one].status)})" for one in unmet])
-            return look.reason(ReasonCode.PARENTS, f"{look.subject} waits for {awaited}{joined}")
-    return _held_back(look, f"{look.subject} could run")
+def _explain_ready(query: _UnitQuery) -> Reason:
+    if UnitId(query.unit).is_step:
+        steps = query.record.steps
+        unmet = [one for one in query.record.graph.parents[query.unit] if not steps[one].is_final]
+        if unmet and _must_wait(query, len(unmet)):
+            join_rule = "" if query.spec.join == "all" else f" (join: {_describe_join(query.spec.join)})"
+            parents = join_names(f"{one} ({format_status(steps[one].status)})" for one in unmet)
+            return query.reason(ReasonCode.PARENTS, f"{query.subject} waits for {parents}{join_rule}")
+    return _explain_not_dispatched(query, f"{query.subject} is ready")
 
 
-def _must_wait(look: _Look, unmet: int) -> bool:
-    """Whether the parents that have not ended are needed: a join may do without some of them."""
-    if not look.record.graph.may_join(look.unit, unmet):
+def _must_wait(query: _UnitQuery, unmet: int) -> bool:
+    """Whether the step needs the parents that have not ended; a join may be met without some of them."""
+    if not query.record.graph.may_join(query.unit, unmet):
         return True
     try:
-        return join(Draft(look.record, Moment(look.now_ms, "")), look.unit) is JoinState.WAIT
+        return evaluate_join(Draft(query.record, Moment(query.now_ms, "")), query.unit) is JoinState.WAIT
     except ExpressionError:
-        return False  # whoever decides upon it next will fail it
+        return False  # the next decision fails the step
 
 
-def _waiting(look: _Look) -> Reason:
-    spec, until_ms = look.spec.wait, look.step.deadline_ms
-    assert spec is not None, "only a wait is waiting"
-    names = " or ".join(map(repr, spec.signals))
-    words = f"{look.subject} waits for the signal {names}"
-    send = f"orchestrator signal {look.record.execution_id} {spec.signals[0]} lets it go on"
+def _explain_signal(query: _UnitQuery) -> Reason:
+    spec, until_ms = query.spec.wait, query.step.deadline_ms
+    assert spec is not None, "only a wait step has the status waiting"
+    words = f"{query.subject} waits for the signal {' or '.join(map(repr, spec.signals))}"
+    send = f"send it: orchestrator signal {query.record.execution_id} {spec.signals[0]}"
     if until_ms is None:
-        return look.reason(ReasonCode.SIGNAL, f"{words}, for as long as it takes", advice=send)
-    then = "it fails" if spec.on_timeout == "fail" else "it goes on without it"
-    advice = send if until_ms > look.now_ms else ""
-    return look.reason(ReasonCode.SIGNAL, f"{words}; {then}{look.when(until_ms)}", until_ms, advice)
+        return query.reason(ReasonCode.SIGNAL, f"{words}, without a timeout", advice=send)
+    then = "it fails" if spec.on_timeout == "fail" else "it continues without the signal"
+    words = f"{words}; its timeout is {query.due(until_ms)}, then {then}"
+    return query.reason(ReasonCode.SIGNAL, words, until_ms, send if until_ms > query.now_ms else "")
 
 
-def _deferred(look: _Look) -> Reason:
-    until_ms = look.step.wake_at_ms
+def _explain_deferred(query: _UnitQuery) -> Reason:
+    until_ms = query.step.wake_at_ms
     if until_ms is None:
-        return _held_back(look, f"{look.subject} was deferred, and is due")
-    is_delay = look.spec.kind == "delay" and not (look.spec.defer_ms and not look.step.iteration)
-    verb = "is a delay that ends" if is_delay else "is deferred and may run"
+        return _explain_not_dispatched(query, f"{query.subject} was deferred and is now ready")
+    is_delay = query.spec.kind == "delay" and not (query.spec.defer_ms and not query.step.iteration)
+    state = "is a delay" if is_delay else "is deferred"
     code = ReasonCode.DELAY if is_delay else ReasonCode.DEFERRED
-    return look.reason(code, f"{look.subject} {verb}{look.when(until_ms)}", until_ms)
+    return query.reason(code, f"{query.subject} {state}, {query.due(until_ms)}", until_ms)
 
 
-def _retrying(look: _Look) -> Reason:
-    step, until_ms = look.step, look.step.not_before_ms
-    failed = f"; the last one failed: {summarize_error(step.error)}" if step.error is not None else ""
+def _explain_retry(query: _UnitQuery) -> Reason:
+    step, until_ms = query.step, query.step.not_before_ms
+    error = f"; the last attempt failed: {summarize_error(step.error)}" if step.error is not None else ""
     if until_ms is None:
-        return _held_back(look, f"attempt {step.attempt} of {look.subject} is due{failed}")
-    words = f"{look.subject} is tried again{look.when(until_ms)} (attempt {step.attempt}){failed}"
-    return look.reason(ReasonCode.RETRY, words, until_ms)
+        reason = _explain_not_dispatched(query, f"attempt {step.attempt} of {query.subject} is ready")
+        return replace(reason, words=f"{reason.words}{error}")
+    words = f"attempt {step.attempt} of {query.subject} is {query.due(until_ms)}{error}"
+    return query.reason(ReasonCode.RETRY, words, until_ms)
 
 
-def _held_back(look: _Look, could: str) -> Reason:
-    """Of a unit that could be dispatched as far as it goes itself: what is in its way."""
-    record, counts, slot = look.record, look.counts, look.step.slot
+def _explain_not_dispatched(query: _UnitQuery, state: str) -> Reason:
+    """Explain why a unit is not dispatched although it is ready. `state` is the start of the sentence."""
+    record, counts, slot = query.record, query.map_counts, query.step.slot
     if record.status is W.PAUSED:
-        return look.reason(ReasonCode.PAUSED, f"{could}, but the execution is paused")
+        return query.reason(ReasonCode.PAUSED, f"{state}, but the execution is paused")
     if record.slot is not None and not record.slot["is_held"]:
-        return look.reason(
-            ReasonCode.WAITING_FOR_SLOT, f"{could}, but the execution itself has to stand in line first"
-        )
+        words = f"{state}, but the execution itself waits for a concurrency slot"
+        return query.reason(ReasonCode.WAITING_FOR_SLOT, words)
     if slot is not None and not slot.is_held:
-        return look.reason(ReasonCode.WAITING_FOR_SLOT, _in_line(look.subject, slot.key, slot.limit))
+        return query.reason(ReasonCode.WAITING_FOR_SLOT, _waits_for_slot(query.subject, slot.key, slot.limit))
     if counts is not None and counts.most is not None and counts.out >= counts.most:
-        words = f"{could}, but map.max_parallel is {counts.most}, and {counts.out} items are out"
-        return look.reason(ReasonCode.MAX_PARALLEL, words)
-    most = record.spec.max_workers
-    if most is not None and record.readiness.in_flight >= most and record.status is not W.COMPENSATING:
-        flying = join_names(name for name, one in record.units() if one.token is not None)
-        words = f"{could}, but runner.max_workers is {most}, and so many are in flight: {flying}"
-        return look.reason(ReasonCode.MAX_WORKERS, words)
-    words = f"{could} at once; no coordinator has got to it yet"
-    return look.reason(ReasonCode.READY, words, advice="if that stays so, look at orchestrator doctor")
+        words = f"{state}, but map.max_parallel ({counts.most}) is reached; items in flight: {counts.out}"
+        return query.reason(ReasonCode.MAX_PARALLEL, words)
+    max_workers = record.spec.max_workers
+    if (
+        max_workers is not None
+        and record.readiness.in_flight >= max_workers
+        and record.status is not W.COMPENSATING
+    ):
+        in_flight = join_names(name for name, unit in record.units() if unit.token is not None)
+        words = f"{state}, but runner.max_workers ({max_workers}) is reached; in flight: {in_flight}"
+        return query.reason(ReasonCode.MAX_WORKERS, words)
+    words = f"{state}; no coordinator has dispatched it yet"
+    return query.reason(ReasonCode.READY, words, advice="if this does not change, run: orchestrator doctor")
 
 
-def _in_line(subject: str, key: str, limit: int) -> str:
-    return f"{subject} stands in line for a place under the concurrency key {key!r} (limit {limit})"
+def _waits_for_slot(subject: str, key: str, limit: int) -> str:
+    return f"{subject} waits for a slot of the concurrency key {key!r} (limit {limit})"
 
 
-def _open_above(record: WorkflowRecord, step_id: str) -> list[str]:
-    """The open steps above this one that wait for no parent themselves, in spec order."""
+def _blocking_ancestors(record: WorkflowRecord, step_id: str) -> list[str]:
+    """Return the open ancestors of a step that wait for no parent themselves, in spec order."""
     found, todo, seen = [], [step_id], {step_id}
     while todo:
         one = todo.pop()
-        above = [parent for parent in record.graph.parents[one] if not record.steps[parent].is_final]
-        if not above and one != step_id:
+        open_parents = [parent for parent in record.graph.parents[one] if not record.steps[parent].is_final]
+        if not open_parents and one != step_id:
             found.append(one)
-        todo += [parent for parent in above if parent not in seen]
-        seen.update(above)
+        todo += [parent for parent in open_parents if parent not in seen]
+        seen.update(open_parents)
     return sorted(set(found), key=record.graph.index.__getitem__)
 
 
-# ---- under way
+def _describe_join(wanted: Any) -> str:
+    return "an expression" if isinstance(wanted, dict) else str(wanted)
 
 
-def _in_progress(look: _Look) -> list[Reason]:
-    step = look.step
+# ---- units in progress
+
+
+def _explain_in_progress(query: _UnitQuery) -> list[Reason]:
+    step = query.step
     if step.items is not None:
-        return _map(look, step.items)
+        return _explain_map(query, step.items)
     if step.token is None:
-        lost = f"the worker of {look.subject} was lost ({step.reason or 'nobody knows why'})"
-        again = _held_back(look, f"{lost}; it could be dispatched again")
-        return [
-            look.reason(ReasonCode.LOST, again.words, advice=again.advice) if again.code == "ready" else again
-        ]
-    until = f"; it times out{look.when(step.deadline_ms)}" if step.deadline_ms is not None else ""
+        lost = f"the worker of {query.subject} was lost ({step.reason or 'cause unknown'})"
+        reason = _explain_not_dispatched(query, f"{lost}; it is ready to be dispatched again")
+        return [replace(reason, code=ReasonCode.LOST) if reason.code == ReasonCode.READY else reason]
+    timeout = f"; its timeout is {query.due(step.deadline_ms)}" if step.deadline_ms is not None else ""
     if step.child is not None:
-        words = (
-            f"{look.subject} waits for its child {step.child}, asked for{look.format_ago(step.dispatched_at)}"
-        )
-        return [look.reason(ReasonCode.CHILD, words + until, step.deadline_ms)]
+        started = f"requested{query.ago(step.dispatched_at)}"
+        words = f"{query.subject} waits for its child {step.child}, {started}{timeout}"
+        return [query.reason(ReasonCode.CHILD, words, step.deadline_ms)]
     if step.started_at is None:
         words = (
-            f"{look.subject} was dispatched{look.format_ago(step.dispatched_at)}, and no worker has said that"
-            " it began (they do after a second)"
+            f"{query.subject} was dispatched{query.ago(step.dispatched_at)}; no worker has reported its start"
+            " yet (workers report it after one second)"
         )
-        return [look.reason(ReasonCode.DISPATCHED, words)]
-    where = f" on {step.worker}" if step.worker else ""
-    tries = f" (attempt {step.attempt})" if step.attempt > 1 else ""
-    words = f"{look.subject} began{look.format_ago(step.started_at)}{where}{tries} and has not ended{until}"
-    return [look.reason(ReasonCode.RUNNING, words, step.deadline_ms)]
+        return [query.reason(ReasonCode.DISPATCHED, words)]
+    worker = f" on {step.worker}" if step.worker else ""
+    attempt = f" (attempt {step.attempt})" if step.attempt > 1 else ""
+    started = f"started{query.ago(step.started_at)}{worker}{attempt}"
+    words = f"{query.subject} {started} and is still running{timeout}"
+    return [query.reason(ReasonCode.RUNNING, words, step.deadline_ms)]
 
 
-def _map(look: _Look, counts: ItemCounts) -> list[Reason]:
-    errors = f", {counts.errors} of them with an error" if counts.errors else ""
-    words = (
-        f"{look.subject}: {counts.settled} of {counts.count} items have ended{errors}; {counts.out} are out"
-    )
-    found = [look.reason(ReasonCode.ITEMS, words)]
-    names = [f"{look.unit}#{n}" for n in range(counts.count)]
-    waits = sum(1 for name in names if look.record.items[name].awaits_dispatch)
+def _explain_map(query: _UnitQuery, counts: ItemCounts) -> list[Reason]:
+    errors = f", {counts.errors} with an error" if counts.errors else ""
+    words = f"{query.subject}: {counts.settled} of {counts.count} items ended{errors}; {counts.out} in flight"
+    found = [query.reason(ReasonCode.ITEMS, words)]
+    names = [UnitId.for_item(query.unit, n) for n in range(counts.count)]
+    ready = sum(1 for name in names if query.record.items[name].awaits_dispatch)
     if counts.fatal:
-        found = [look.reason(ReasonCode.ITEMS, f"{words}, and after a failed one no other is dispatched")]
-    elif waits:
-        first = look.record.readiness.due.get(look.unit, [counts.next])[0]
-        item = _Look.at(look.record, f"{look.unit}#{first}", look.now_ms)
-        what = "item" if waits == 1 else "items"
-        kept = _held_back(item, f"{waits} more {what} of {look.subject} could run")
-        found.append(look.reason(ReasonCode(kept.code), kept.words, advice=kept.advice))
-    active = [name for name in names if _is_under_way(look.record.items[name])]
+        words = f"{words}; no more items are dispatched because one failed"
+        found = [query.reason(ReasonCode.ITEMS, words)]
+    elif ready:
+        first = query.record.readiness.due.get(query.unit, [counts.next])[0]
+        item = _UnitQuery.of(query.record, UnitId.for_item(query.unit, first), query.now_ms)
+        noun, verb = ("item", "is") if ready == 1 else ("items", "are")
+        reason = _explain_not_dispatched(item, f"{ready} more {noun} of {query.subject} {verb} ready")
+        found.append(query.reason(ReasonCode(reason.code), reason.words, advice=reason.advice))
+    active = [name for name in names if _is_active(query.record.items[name])]
     for name in active[:MAX_ITEMS_SHOWN]:
-        found += explain_unit_status(look.record, name, look.now_ms)
+        found += explain_unit_status(query.record, name, query.now_ms)
     if len(active) > MAX_ITEMS_SHOWN:
-        more = f"{len(active) - MAX_ITEMS_SHOWN} more items of {look.subject} are under way"
-        found.append(look.reason(ReasonCode.ITEMS, more))
+        more = f"{len(active) - MAX_ITEMS_SHOWN} more items of {query.subject} are in progress"
+        found.append(query.reason(ReasonCode.ITEMS, more))
     return found
 
 
-def _is_under_way(item: StepRecord) -> bool:
+def _is_active(item: StepRecord) -> bool:
     return item.token is not None or item.not_before_ms is not None
 
 
-# ---- at an end
+# ---- units that have ended
 
 
-def _settled(look: _Look) -> Reason:
-    step, ended = look.step, look.format_ago(look.step.ended_at)
+def _explain_final(query: _UnitQuery) -> Reason:
+    step, ended = query.step, query.ago(query.step.ended_at)
     match step.status:
         case S.COMPLETE:
-            words = f"{look.subject} completed{ended}"
+            words = f"{query.subject} completed{ended}"
         case S.HALTED:
-            words = f"a branch of {look.subject} halted the execution{ended}"
+            words = f"a branch of {query.subject} halted the execution{ended}"
         case S.FAILED:
-            tries = f" (attempt {step.attempt})" if step.attempt > 1 else ""
-            words = f"{look.subject} failed for good{ended}{tries}: {summarize_error(step.error or {})}"
+            attempt = f" (attempt {step.attempt})" if step.attempt > 1 else ""
+            words = f"{query.subject} failed{ended}{attempt}: {summarize_error(step.error or {})}"
         case _:
-            why = (
-                summarize_error(step.error)
-                if step.error is not None
-                else step.reason or "no reason was given"
-            )
-            began = describe_root_cause(look.record, look.unit) if look.unit in look.record.steps else ""
-            words = f"{look.subject} was {format_status(step.status)}{ended}: {why}{began}"
+            why = summarize_error(step.error) if step.error is not None else step.reason or "no reason given"
+            is_step = query.unit in query.record.steps
+            cause = describe_root_cause(query.record, query.unit) if is_step else ""
+            words = f"{query.subject} was {format_status(step.status)}{ended}: {why}{cause}"
     advice = ""
     if step.error is not None and "child" in step.error:
-        advice = f"the child tells more: orchestrator why {step.error['child']}"
-    return look.reason(ReasonCode(step.status.value), words, advice=advice)
-
-
-def _join(wanted: Any) -> str:
-    return "an expression" if isinstance(wanted, dict) else str(wanted)
+        advice = f"explain the child: orchestrator explain {step.error['child']}"
+    return query.reason(ReasonCode(step.status.value), words, advice=advice)

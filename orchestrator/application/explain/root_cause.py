@@ -1,5 +1,8 @@
-"""Where it began: from a step that did not run, up to the first one that failed or was not taken; and how an
-execution ended, in words."""
+"""Finds the step that caused others not to run, and describes how an execution finished.
+
+The search goes from a step that did not run to the parent or the fatal step that caused it, and repeats until
+it reaches a step that failed, was filtered or was halted by itself.
+"""
 
 from __future__ import annotations
 
@@ -9,108 +12,106 @@ from orchestrator.application.engine.dependencies import EdgeState, evaluate_edg
 from orchestrator.application.explain.text import format_ago, format_status, join_names, summarize_error
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
-from orchestrator.application.spec.model import COMPENSATION_PART, StepSpec
+from orchestrator.application.spec.model import StepSpec
+from orchestrator.application.values.unit_id import UnitId, step_of
 
 S, W = StepStatus, WorkflowStatus
 
 
 def find_root_cause(record: WorkflowRecord, step_id: str) -> str | None:
-    """The first step of those whose end kept this one from running; None when it is this step itself."""
-    found, seen = step_id, {step_id}
-    while (culprit := _culprit(record, found)) is not None and culprit not in seen:
-        found = culprit
-        seen.add(culprit)
-    return None if found == step_id else found
+    """Return the first step in the chain that kept this one from running; None if no other step did."""
+    cause, seen = step_id, {step_id}
+    while (previous := _direct_cause(record, cause)) is not None and previous not in seen:
+        cause = previous
+        seen.add(previous)
+    return None if cause == step_id else cause
 
 
 def describe_root_cause(record: WorkflowRecord, step_id: str) -> str:
-    """The step with which it began, if it is another one."""
-    origin = find_root_cause(record, step_id)
-    if origin is None:
+    """Name the root cause and its error; empty if the step itself is the cause."""
+    cause = find_root_cause(record, step_id)
+    if cause is None:
         return ""
-    first = record.steps[origin]
-    why = (
-        summarize_error(first.error)
-        if first.error is not None
-        else first.reason or format_status(first.status)
-    )
-    return f"; it began with step {origin}: {why}"
+    step = record.steps[cause]
+    why = summarize_error(step.error) if step.error is not None else step.reason or format_status(step.status)
+    return f"; root cause: step {cause}: {why}"
 
 
 def describe_finish(record: WorkflowRecord, now_ms: int) -> str:
-    """How a final execution came to its end."""
+    """Describe how a final execution finished, and whether its steps were compensated."""
     ended = format_ago(record.ended_at, now_ms)
     match record.status:
         case W.COMPLETE:
             words = f"the execution completed{ended}"
         case W.HALTED:
-            words = f"the execution was halted{ended} by a branch of step {_fatal(record)}"
+            words = f"the execution was halted{ended} by a branch of step {_fatal_step(record)}"
         case W.CANCELLED:
-            words = f"the execution was cancelled{ended}{_cancelled(record.cancelled or {})}"
+            words = f"the execution was cancelled{ended}{_describe_cancellation(record.cancelled or {})}"
         case _:
-            words = f"the execution failed{ended}: {_fault(record)}"
+            words = f"the execution failed{ended}: {_describe_error(record)}"
     if record.compensated is None:
         return words
-    undone = "was undone" if record.compensated else "could not be undone altogether"
-    return f"{words}; what it had done {undone}"
+    if record.compensated:
+        return f"{words}; its completed steps were compensated"
+    return f"{words}; not all of its completed steps could be compensated"
 
 
 def describe_pending_finish(record: WorkflowRecord) -> str:
-    """Of an execution that undoes what was done: what for, and what is left to be undone."""
-    ending = record.ending or {}
-    cause = _fault(record) if error_of(record) else "an operator said so"
-    undone = {unit.partition("#")[0] for unit in record.items if unit.endswith(f"#{COMPENSATION_PART}")}
-    left = [
+    """Describe how a compensating execution will finish, and which steps are still to be compensated."""
+    status = format_status((record.ending or {}).get("status", "failed"))
+    cause = _describe_error(record) if error_of(record) else "requested by an operator"
+    started = {step_of(unit) for unit in record.items if UnitId(unit).is_compensation}
+    remaining = [
         spec.id
         for spec in record.spec.steps
-        if spec.compensate and record.steps[spec.id].status is S.COMPLETE and spec.id not in undone
+        if spec.compensate and record.steps[spec.id].status is S.COMPLETE and spec.id not in started
     ]
-    after = f"; after this one it undoes {join_names(left)}" if left else ""
-    return f"it will then be {format_status(ending.get('status', 'failed'))}: {cause}{after}"
+    after = f"; still to compensate: {join_names(remaining)}" if remaining else ""
+    return f"it will end as {status} ({cause}){after}"
 
 
 def error_of(record: WorkflowRecord) -> dict[str, Any]:
-    """What an execution failed with, or will once it has undone what was done; empty if nothing failed."""
+    """Return the error that an execution failed with, or will fail with after compensation; empty if none."""
     error: dict[str, Any] | None = record.error
     if record.status is W.COMPENSATING:
         error = (record.ending or {}).get("fields", {}).get("error")
     return error or {}
 
 
-def _culprit(record: WorkflowRecord, step_id: str) -> str | None:
-    """The step that this one blames for its own end."""
+def _direct_cause(record: WorkflowRecord, step_id: str) -> str | None:
+    """Return the step that kept this one from running, one link of the chain."""
     step, parents = record.steps[step_id], record.graph.parents[step_id]
     match step.status:
         case S.SKIPPED if step.error is None and step.dispatched_at is None and step.output is None:
             for parent in parents:
-                known = record.steps[parent], _spec(record, parent), _spec(record, step_id)
-                if evaluate_edge(*known) is EdgeState.SKIP:
+                edge = record.steps[parent], _spec_of(record, parent), _spec_of(record, step_id)
+                if evaluate_edge(*edge) is EdgeState.SKIP:
                     return parent
-            return _fatal(record)
+            return _fatal_step(record)
         case S.FILTERED if parents and all(record.steps[one].status is S.FILTERED for one in parents):
             return parents[0]
         case S.CANCELLED:
-            return _fatal(record)
+            return _fatal_step(record)
     return None
 
 
-def _fatal(record: WorkflowRecord) -> str | None:
-    """The step whose failure ended the execution, or whose branch halted it."""
+def _fatal_step(record: WorkflowRecord) -> str | None:
+    """Return the step whose failure ended the execution, or whose branch halted it."""
     failed: str | None = error_of(record).get("step")
-    halted = (one for one, step in record.steps.items() if step.status is S.HALTED)
+    halted = (step_id for step_id, step in record.steps.items() if step.status is S.HALTED)
     return failed if failed in record.steps else next(halted, None)
 
 
-def _fault(record: WorkflowRecord) -> str:
+def _describe_error(record: WorkflowRecord) -> str:
     error = error_of(record)
     step = error.get("step")
     return f"step {step}: {summarize_error(error)}" if step else summarize_error(error)
 
 
-def _cancelled(given: dict[str, Any]) -> str:
-    by = f" by {given['by']}" if given.get("by") else ""
-    return f"{by}: {given['reason']}" if given.get("reason") else by
+def _describe_cancellation(cancelled: dict[str, Any]) -> str:
+    by = f" by {cancelled['by']}" if cancelled.get("by") else ""
+    return f"{by}: {cancelled['reason']}" if cancelled.get("reason") else by
 
 
-def _spec(record: WorkflowRecord, step_id: str) -> StepSpec:
+def _spec_of(record: WorkflowRecord, step_id: str) -> StepSpec:
     return record.spec.steps[record.graph.index[step_id]]

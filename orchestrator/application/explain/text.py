@@ -1,4 +1,4 @@
-"""How times, names and errors are said to people."""
+"""Formats durations, names, statuses and errors for people to read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_NAMES_SHOWN = 5
 
 
 def format_duration(ms: float) -> str:
-    """A span of time in its two largest units."""
+    """Format a duration in its two largest units, such as `3 m 20 s`."""
     if ms < 1_000:
         return f"{max(round(ms), 0)} ms"
     s = int(ms / 1_000)
@@ -25,27 +25,28 @@ def format_duration(ms: float) -> str:
 
 
 def format_ago(at: str | None, now_ms: int) -> str:
-    """How long ago a time of the record was, with a space before it; nothing if it has none."""
+    """Format how long ago a time of the record was, as ` 7 s ago` with a leading space; empty for None."""
     if at is None:
         return ""
     return f" {format_duration(now_ms - parse_iso_ms(at))} ago"
 
 
-def join_names(names: Iterable[str], shown: int = MAX_NAMES_SHOWN) -> str:
-    """The first few names, and how many more there are."""
+def join_names(names: Iterable[str], max_shown: int = MAX_NAMES_SHOWN) -> str:
+    """Join the first few names, and count the rest: `a, b and 3 more`."""
     every = list(names)
-    words = every[:shown]
-    if len(every) > shown:
-        words.append(f"{len(every) - shown} more")
-    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+    parts = every[:max_shown]
+    if len(every) > max_shown:
+        parts.append(f"{len(every) - max_shown} more")
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
 
 
 def format_status(status: str) -> str:
+    """Format a status for reading: `in_progress` becomes `in progress`."""
     return status.replace("_", " ")
 
 
 def summarize_error(error: dict[str, Any]) -> str:
-    """The first line of an error."""
-    message = str(error.get("message") or error.get("kind") or "no reason was given").strip()
-    line = message.partition("\n")[0]
-    return f"{error['type']}: {line}" if error.get("type") else line
+    """Return the first line of an error, with its type if it has one."""
+    message = str(error.get("message") or error.get("kind") or "no reason given").strip()
+    first_line = message.partition("\n")[0]
+    return f"{error['type']}: {first_line}" if error.get("type") else first_line

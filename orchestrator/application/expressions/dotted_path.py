@@ -1,4 +1,4 @@
-"""Dotted paths into data, as `var` reads them: through keys and indexes alone."""
+"""Dotted paths, as `var` reads them. They follow keys and list indexes only, never attributes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.application.expressions.jsonpath import supports_descend
-from orchestrator.application.values.payload_refs import REFERENCE_KEYS, is_reference, opaque_reference_error
+from orchestrator.application.values.payload_refs import (
+    REFERENCE_KEYS,
+    is_payload_reference,
+    opaque_reference_error,
+)
 
 ABSENT = object()
 
 
 def look_up(data: Any, path: str, default: Any = None) -> Any:
-    parts = split(path)
+    """Return the value at a dotted path, with lazy mappings turned into dicts."""
+    parts = split_path(path)
     value = find(data, parts, default)
     if type(value) in _SCALARS or (type(value) is dict and len(parts) >= 2):
         return value
@@ -21,13 +26,13 @@ def look_up(data: Any, path: str, default: Any = None) -> Any:
 
 
 def find(value: Any, parts: tuple[str, ...], default: Any) -> Any:
-    """What is at a path. ExpressionError when it leads into a value that is kept by reference."""
+    """Return the value at a path. ExpressionError if the path leads into a value stored by reference."""
     position, end = 0, len(parts)
     while position < end:
         part = parts[position]
         if type(value) is dict:
             inner = value.get(part, ABSENT)
-            if (inner is ABSENT or part in REFERENCE_KEYS) and is_reference(value):
+            if (inner is ABSENT or part in REFERENCE_KEYS) and is_payload_reference(value):
                 raise opaque_reference_error(value, repr(".".join(parts[:position])))
             value = inner
         elif type(value) is list:
@@ -49,17 +54,18 @@ def find(value: Any, parts: tuple[str, ...], default: Any) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def split(path: str) -> tuple[str, ...]:
+def split_path(path: str) -> tuple[str, ...]:
     return tuple(path.split(".")) if path else ()
 
 
 def to_plain_dicts(value: Any, reach: int = 2) -> Any:
-    """Lazy mappings as dicts. They lie in one another or in the uppermost `reach` dicts, never in lists."""
+    """Turn lazy mappings into dicts. They occur in one another and in the top `reach` levels of dicts, never
+    in lists, so nothing else is searched."""
     if type(value) is dict:
         if reach <= 0:
             return value
-        made = {key: to_plain_dicts(item, reach - 1) for key, item in value.items()}
-        return made if any(made[key] is not item for key, item in value.items()) else value
+        plain = {key: to_plain_dicts(item, reach - 1) for key, item in value.items()}
+        return plain if any(plain[key] is not item for key, item in value.items()) else value
     if isinstance(value, Mapping):
         return {key: to_plain_dicts(item, reach) for key, item in value.items()}
     return value

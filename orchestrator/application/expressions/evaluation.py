@@ -1,11 +1,11 @@
-"""Expressions: JSON Logic with limits; its operators are in logic.py.
+"""Evaluates and checks expressions: JSON Logic with limits. The operators are in json_logic.py.
 
-An object whose only key is an operator is an expression; any other object or list is data, searched for
-expressions; {"$literal": x} is x. The walk over a rule is ours: operators are the names of one flat table,
-and paths go through keys and indexes alone, so no attribute of anything is in reach.
+An object whose only key is an operator is an expression. Any other object or list is data, which may contain
+expressions; {"$literal": x} is x. This module walks over the rule itself: operators are the names in one flat
+table, and paths follow keys and indexes only, so an expression cannot reach any attribute.
 
-Bounded: the nesting and nodes of a rule at submit (check); while evaluating, the work of one call (Meter) and
-the size of everything built. Whatever fails is an ExpressionError.
+`check` limits the nesting and the number of nodes of a rule before it is accepted. Evaluation limits the work
+of one call (Meter) and the size of everything it builds. Every failure is an ExpressionError.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from typing import Any, Literal
 
 from orchestrator.application.errors import ExpressionError, Problem
 from orchestrator.application.expressions import functions as operators
-from orchestrator.application.expressions.dotted_path import look_up, split
-from orchestrator.application.expressions.functions import kind
+from orchestrator.application.expressions.dotted_path import look_up, split_path
 from orchestrator.application.expressions.json_logic import OPERATOR_TABLE, SCOPED_OPERATORS, WorkBudget
 from orchestrator.application.expressions.jsonpath import BadPath, parse
 from orchestrator.application.expressions.limits import check_scalar, json_size
 from orchestrator.application.expressions.safe_regex import BadPattern, compile_pattern
-from orchestrator.application.values.payload_refs import is_reference as is_payload
-from orchestrator.application.values.payload_refs import opaque_reference_error
+from orchestrator.application.values.json_types import describe_type
+from orchestrator.application.values.payload_refs import is_payload_reference, opaque_reference_error
 from orchestrator.application.values.secret_refs import (
     SECRET,
     SECRET_NAME_RULE,
     SecretPath,
-    is_reference,
     is_secret_name,
+    is_secret_reference,
 )
 
 MAX_DEPTH = 50
@@ -45,10 +44,10 @@ _FAILURES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 
 
 def evaluate(rule: Any, data: Any = None) -> Any:
-    """The value of `rule`: an expression, or data that holds some. `data` may be a lazy Mapping."""
+    """Evaluate an expression, or every expression inside a value. `data` may be a lazy Mapping."""
     try:
         if type(rule) is dict and len(rule) == 1 and type(rule.get("var")) is str:
-            return look_up(data, rule["var"])  # the most frequent rule by far needs none of the machinery
+            return look_up(data, rule["var"])  # a shortcut for the most frequent rule
         if not isinstance(rule, _CONTAINERS):
             return rule
         return _search(rule, Scope(data, Evaluation(data)))
@@ -56,7 +55,7 @@ def evaluate(rule: Any, data: Any = None) -> Any:
         raise ExpressionError(str(error)) from error
 
 
-resolve = evaluate  # the inputs of a step and the outputs of a workflow are data that may hold expressions
+resolve = evaluate  # for data that may contain expressions: the inputs of a step, the outputs of a workflow
 
 
 def is_expression(value: Any) -> bool:
@@ -64,7 +63,7 @@ def is_expression(value: Any) -> bool:
 
 
 def is_constant(value: Any) -> bool:
-    """Whether a value holds no expression, and so is its own value."""
+    """Whether a value contains no expression."""
     return Evaluation(None).is_constant(value)
 
 
@@ -72,7 +71,7 @@ def is_constant(value: Any) -> bool:
 
 
 class Evaluation(WorkBudget):
-    """One call of evaluate(): what it may still do, and what it knows of its rule."""
+    """One call of evaluate(): its remaining budget, and facts about its rule that it has computed."""
 
     __slots__ = ("_compiled", "_constant")
 
@@ -82,67 +81,68 @@ class Evaluation(WorkBudget):
         self._compiled: set[str] = set()
 
     def pattern_cost(self, pattern: Any) -> int:
-        """The work of a pattern: much if it is new, whatever a cache may know, so that all runs are alike."""
+        """Return the work units of a regular expression: more when this call uses it for the first time.
+
+        The cache of compiled patterns does not count, so that every evaluation has the same cost."""
         is_new = isinstance(pattern, str) and pattern not in self._compiled
         if is_new:
             self._compiled.add(pattern)
         return 2_000 if is_new else 20
 
     def is_constant(self, rule: Any) -> bool:
-        """Whether this part of the rule holds no expression, and so is its own value, however often asked."""
+        """Whether this part of the rule contains no expression. The answer is cached by identity."""
         if not isinstance(rule, _CONTAINERS):
             return not isinstance(rule, float) or isfinite(rule)
         if id(rule) not in self._constant:
-            quoted = len(rule) == 1 and isinstance(rule, dict) and LITERAL in rule
+            is_literal = len(rule) == 1 and isinstance(rule, dict) and LITERAL in rule
             inner = rule.values() if isinstance(rule, dict) else rule
-            is_data = not quoted and not is_expression(rule)
+            is_data = not is_literal and not is_expression(rule)
             self._constant[id(rule)] = is_data and all(self.is_constant(item) for item in inner)
         return self._constant[id(rule)]
 
 
 class Scope:
-    """What a rule sees: the whole data, or an item of a scoped operator, whatever its value."""
+    """The data that a rule can read: all of it, or the current item of a scoped operator such as map."""
 
     __slots__ = ("data", "evaluation")
 
     def __init__(self, data: Any, evaluation: Evaluation) -> None:
         self.data, self.evaluation = data, evaluation
 
-    def at(self, item: Any) -> Scope:
+    def for_item(self, item: Any) -> Scope:
         return Scope(item, self.evaluation)
 
     def run(self, rule: Any) -> Any:
-        """The value of a rule, or of a part of one."""
+        """Evaluate a rule, or a part of one."""
         if not isinstance(rule, _CONTAINERS):
             if isinstance(rule, float) and not isfinite(rule):
                 raise ExpressionError(f"{rule} is not a JSON number")
             return rule
         if isinstance(rule, dict) and len(rule) == 1:
-            [(operator, given)] = rule.items()
+            [(operator, argument)] = rule.items()
             if operator in OPERATORS:
                 self.evaluation.spend(1)
-                if operator == "var" and isinstance(given, str):
-                    return look_up(self.data, given)
-                return self._apply(operator, given if isinstance(given, list) else [given])
+                if operator == "var" and isinstance(argument, str):
+                    return look_up(self.data, argument)
+                return self._apply(operator, argument if isinstance(argument, list) else [argument])
             if operator == LITERAL:
-                return given
+                return argument
         if self.evaluation.is_constant(rule):
             return rule
         if isinstance(rule, list):
             return self.evaluation.charge_for([self.run(item) for item in rule])
         return self.evaluation.charge_for({key: self.run(item) for key, item in rule.items()})
 
-    def _apply(self, operator: str, given: list[Any]) -> Any:
-        role, function, least, most = OPERATOR_TABLE[operator]
-        if not least <= len(given) <= most:
-            wanted = least if least == most else f"at least {least}" if most == inf else f"{least} to {most}"
-            raise ExpressionError(f"{operator} takes {wanted} arguments, got {len(given)}")
+    def _apply(self, operator: str, rules: list[Any]) -> Any:
+        role, function, min_args, max_args = OPERATOR_TABLE[operator]
+        if not min_args <= len(rules) <= max_args:
+            raise _wrong_argument_count(operator, min_args, max_args, len(rules))
         try:
-            self.evaluation.spend(len(given) // 2)
+            self.evaluation.spend(len(rules) // 2)
             if role == "form":
-                return function(self, *given)
-            args = [self.run(item) for item in given]
-            self.evaluation.spend(_reads(operator, args, self.evaluation))
+                return function(self, *rules)
+            args = [self.run(rule) for rule in rules]
+            self.evaluation.spend(_read_cost(operator, args, self.evaluation))
             if role == "reader":
                 return function(self, *args)
             return self.evaluation.charge_for(check_scalar(function(*args)))
@@ -150,8 +150,16 @@ class Scope:
             raise ExpressionError(f"{operator}: {error}") from error
 
 
+def _wrong_argument_count(operator: str, min_args: int, max_args: float, count: int) -> ExpressionError:
+    if min_args == max_args:
+        expected = str(min_args)
+    else:
+        expected = f"at least {min_args}" if max_args == inf else f"{min_args} to {max_args}"
+    return ExpressionError(f"{operator} takes {expected} arguments, got {count}")
+
+
 def _search(value: Any, scope: Scope) -> Any:
-    """Data outside of any expression: searched, not measured."""
+    """Evaluate the expressions inside data. The data around them costs no work and has no size limit."""
     if isinstance(value, list):
         return [_search(item, scope) for item in value]
     if not isinstance(value, dict):
@@ -161,13 +169,13 @@ def _search(value: Any, scope: Scope) -> Any:
     return {key: _search(item, scope) for key, item in value.items()}
 
 
-def _reads(operator: str, args: list[Any], evaluation: Evaluation) -> int:
-    """How much work it is for `operator` to look at its arguments."""
+def _read_cost(operator: str, args: list[Any], evaluation: Evaluation) -> int:
+    """Return the work units that an operator needs to read its arguments."""
     sized = [arg for arg in args if isinstance(arg, _SIZED)]
     if not sized:
         return 0
-    if operator not in _TAKES_ANY:
-        _check_open(operator, args)
+    if operator not in _TAKES_REFERENCES:
+        _reject_references(operator, args)
     if operator == "str.matches":
         return evaluation.pattern_cost(sized[-1]) + sum(map(len, sized)) * len(sized[-1]) // 32
     if operator in _WRITES or (operator in _COMPARES and len(sized) == len(args)):
@@ -175,171 +183,177 @@ def _reads(operator: str, args: list[Any], evaluation: Evaluation) -> int:
     return sum(map(len, sized)) // (2 if operator in _LOOPS else 64)
 
 
-def _check_open(operator: str, args: list[Any]) -> None:
-    """What can be said of a value that is kept by reference: it is not null, not empty, and no number."""
-    found = next((arg for arg in args if is_payload(arg)), None)
-    if found is not None and not (operator in _EQUALS and any(map(_is_short, args))):
-        raise opaque_reference_error(found, "an argument")
+def _reject_references(operator: str, args: list[Any]) -> None:
+    """Raise ExpressionError for an argument that is stored by reference.
+
+    It may only be compared with null, a boolean or a number: it is known to be none of these.
+    """
+    reference = next((arg for arg in args if is_payload_reference(arg)), None)
+    if reference is not None and not (operator in _EQUALS and any(map(_is_small_scalar, args))):
+        raise opaque_reference_error(reference, "an argument")
 
 
-def _is_short(value: Any) -> bool:
+def _is_small_scalar(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
 _EQUALS = frozenset({"==", "!=", "===", "!=="})
-_TAKES_ANY = frozenset({"!", "!!", "log"})
+_TAKES_REFERENCES = frozenset({"!", "!!", "log"})
 _COMPARES = frozenset({"==", "!=", "===", "!==", "<", "<=", ">", ">=", "in"})
 _WRITES = frozenset({"cat", "json.dumps", "list.unique"})
-_LOOPS = frozenset({"missing", "missing_some", "list.sort", "str.join"})  # in Python, not in C
+_LOOPS = frozenset(
+    {"missing", "missing_some", "list.sort", "str.join"}
+)  # loops in Python are slower than in C
 
 
-# Looking at a rule without evaluating it
+# Inspecting a rule without evaluating it
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A path into `steps` or `flows`: the segments after that root."""
+    """A path into `steps` or `flows`; `segments` are those after the root."""
 
     segments: tuple[str, ...]
     has_default: bool
-    whole: bool  # the reference is the whole value, not a part of it
+    is_whole: bool  # the reference is the whole value, not a part of it
 
 
-def references(value: Any) -> Iterator[Reference]:
-    """Each path into `steps` or `flows` that is known before anything runs."""
-    yield from _references(value, whole=True)
+def find_references(value: Any) -> Iterator[Reference]:
+    """Yield each path into `steps` or `flows` that is written as a constant."""
+    yield from _find_references(value, is_whole=True)
 
 
-def _references(value: Any, *, whole: bool = False) -> Iterator[Reference]:
+def _find_references(value: Any, *, is_whole: bool = False) -> Iterator[Reference]:
     inner = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
     if isinstance(value, dict) and LITERAL in value and len(value) == 1:
         return
     if is_expression(value):
-        [(operator, given)] = value.items()
-        inner = given if isinstance(given, list) else [given]
+        [(operator, argument)] = value.items()
+        inner = argument if isinstance(argument, list) else [argument]
         if operator in ("var", "vars") and inner and isinstance(inner[0], str):
-            root, *segments = _names(operator, inner[0]) or ("",)
+            root, *segments = _leading_names(operator, inner[0]) or ("",)
             if root in ("steps", "flows") and segments:
-                yield Reference(tuple(segments), operator == "var" and len(inner) > 1, whole)
+                yield Reference(tuple(segments), operator == "var" and len(inner) > 1, is_whole)
         if operator in SCOPED_OPERATORS:
-            inner = inner[:1] + inner[2:]  # the body sees items, not roots
+            inner = inner[:1] + inner[2:]  # the body reads items, not the roots of the data
     for item in inner:
-        yield from _references(item)
+        yield from _find_references(item)
 
 
-def _names(operator: str, path: str) -> tuple[str, ...]:
+def _leading_names(operator: str, path: str) -> tuple[str, ...]:
     try:
-        return split(path) if operator == "var" else parse(path).names
+        return split_path(path) if operator == "var" else parse(path).names
     except BadPath:
         return ()
 
 
 def secret_paths(values: dict[str, Any]) -> Iterator[SecretPath]:
-    """Where values refer to secrets; a mapping of names to values is no reference itself, as it is no
-    expression."""
+    """Yield the path of each secret reference. `values` itself is never one: its keys are names of inputs."""
     todo: list[tuple[SecretPath, Any]] = [((key,), value) for key, value in values.items()]
-    for place, value in todo:  # which grows
-        if is_reference(value):
-            yield place
+    for path, value in todo:  # the list grows during the loop
+        if is_secret_reference(value):
+            yield path
         elif isinstance(value, list):
-            todo += [((*place, index), item) for index, item in enumerate(value)]
+            todo += [((*path, index), item) for index, item in enumerate(value)]
         elif isinstance(value, dict) and not (len(value) == 1 and LITERAL in value):
-            todo += [((*place, key), item) for key, item in value.items()]
+            todo += [((*path, key), item) for key, item in value.items()]
 
 
 SecretPolicy = Literal["nowhere", "whole", "anywhere"]
-"""Whether a value may refer to secrets: as a part of its data, or also inside of its expressions."""
+"""Whether a value may refer to secrets: not at all, in its data (`whole`), or also inside expressions."""
 
 
 def check(value: Any, path: str, secrets: SecretPolicy = "nowhere") -> list[Problem]:
-    """What is wrong with a value that may hold expressions, before anything is evaluated."""
-    return list(_problems(value, path, 0, "data", secrets))
+    """Return the problems of a value that may contain expressions, without evaluating it."""
+    return list(_find_problems(value, path, 0, "data", secrets))
 
 
 def check_condition(value: Any, path: str) -> list[Problem]:
-    """As check(); and a condition is an expression or a plain true, false, number or null."""
-    is_one = isinstance(value, dict) and len(value) == 1  # a misspelt operator, if it is none
-    if isinstance(value, str | list) or (isinstance(value, dict) and not is_one):
+    """Like check(), for a condition: it must be an expression, a boolean, a number or null."""
+    has_one_key = isinstance(value, dict) and len(value) == 1  # an operator, perhaps a misspelt one
+    if isinstance(value, str | list) or (isinstance(value, dict) and not has_one_key):
         hint = 'write an expression, such as {"==": [{"var": "input.x"}, 1]}'
-        return [
-            Problem(path, "bad_type", f"a condition cannot be {kind(value)}: it would never change", hint)
-        ]
-    return list(_problems(value, path, 0, "argument", "nowhere"))
+        message = f"a condition cannot be {describe_type(value)}: it would never change"
+        return [Problem(path, "bad_type", message, hint)]
+    return list(_find_problems(value, path, 0, "argument", "nowhere"))
 
 
-_Place = Literal["data", "argument", "quoted"]
+_Position = Literal["data", "argument", "quoted"]
+"""Where a value stands: in data, as an argument of an operator, or inside $literal."""
 
 
-def _problems(value: Any, path: str, depth: int, place: _Place, secrets: SecretPolicy) -> Iterator[Problem]:
+def _find_problems(
+    value: Any, path: str, depth: int, position: _Position, secrets: SecretPolicy
+) -> Iterator[Problem]:
     if depth >= MAX_DEPTH and isinstance(value, _CONTAINERS):
         yield Problem(path, "too_deep", f"nested more than {MAX_DEPTH} levels deep")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _problems(item, f"{path}[{index}]", depth + 1, place, secrets)
+            yield from _find_problems(item, f"{path}[{index}]", depth + 1, position, secrets)
     elif not isinstance(value, dict):
         if not _is_json(value):
             yield Problem(path, "not_json", f"{value!r:.50} is not a JSON value")
-    elif strange := [key for key in value if not _is_json(key) or not isinstance(key, str)]:
-        yield Problem(path, "not_json", f"the key {strange[0]!r:.50} is not a text")
-    elif place != "quoted" and is_expression(value):
-        yield from _problems_of_expression(value, path, depth, place, secrets)
-    elif place != "quoted" and is_reference(value):
-        yield from _problems_of_reference(value[SECRET], path, secrets)
+    elif bad_keys := [key for key in value if not _is_json(key) or not isinstance(key, str)]:
+        yield Problem(path, "not_json", f"the key {bad_keys[0]!r:.50} is not a string")
+    elif position != "quoted" and is_expression(value):
+        yield from _expression_problems(value, path, depth, position, secrets)
+    elif position != "quoted" and is_secret_reference(value):
+        yield from _secret_problems(value[SECRET], path, secrets)
     else:
-        if place != "quoted" and len(value) == 1:
+        if position != "quoted" and len(value) == 1:
             [key] = value
-            if key != LITERAL and place == "argument":
+            if key != LITERAL and position == "argument":
                 yield _unknown_operator(key, path)
-            place = "quoted" if key == LITERAL else "data"
+            position = "quoted" if key == LITERAL else "data"
         for key, item in value.items():
-            inner: _Place = "quoted" if place == "quoted" else "data"
-            yield from _problems(item, _join(path, key), depth + 1, inner, secrets)
+            inner: _Position = "quoted" if position == "quoted" else "data"
+            yield from _find_problems(item, _join(path, key), depth + 1, inner, secrets)
 
 
-def _problems_of_reference(name: Any, path: str, secrets: SecretPolicy) -> Iterator[Problem]:
+def _secret_problems(name: Any, path: str, secrets: SecretPolicy) -> Iterator[Problem]:
     if secrets == "nowhere":
-        yield Problem(path, "bad_secret", "a secret cannot stand here: only workers know it", _INSTEAD)
+        message = "a secret cannot be used here: only workers can read it"
+        yield Problem(path, "bad_secret", message, _SECRET_HINT)
     elif not is_secret_name(name):
-        yield Problem(
-            _join(path, SECRET), "bad_id" if isinstance(name, str) else "bad_type", SECRET_NAME_RULE
-        )
+        code = "bad_id" if isinstance(name, str) else "bad_type"
+        yield Problem(_join(path, SECRET), code, SECRET_NAME_RULE)
 
 
-_INSTEAD = (
-    "put it whole into the input of an executor, or into the configuration of a source; "
-    'data that looks like one is written {"$literal": ...}'
+_SECRET_HINT = (
+    "use it as a whole value in the input of an executor or in the configuration of a source; "
+    'write data that looks like a secret as {"$literal": ...}'
 )
 
 
-def _problems_of_expression(
-    rule: dict[str, Any], path: str, depth: int, place: _Place, secrets: SecretPolicy
+def _expression_problems(
+    rule: dict[str, Any], path: str, depth: int, position: _Position, secrets: SecretPolicy
 ) -> Iterator[Problem]:
-    if (place == "data" or depth == 0) and _is_big(rule):
+    if (position == "data" or depth == 0) and _has_too_many_nodes(rule):
         yield Problem(path, "too_big", f"the expression has more than {MAX_NODES:,} nodes")
         return
-    [(operator, given)] = rule.items()
+    [(operator, argument)] = rule.items()
     path = _join(path, operator)
-    args = given if isinstance(given, list) else [given]
+    args = argument if isinstance(argument, list) else [argument]
     try:
         if operator == "vars" and args and not is_expression(args[0]):
-            parse(operators.text(args[0]))
+            parse(operators.require_string(args[0]))
         if operator == "str.matches" and len(args) == 2 and isinstance(args[1], str):
             compile_pattern(args[1])
     except (BadPath, TypeError) as error:
         yield Problem(path, "bad_path", str(error))
     except BadPattern as error:
         yield Problem(path, "bad_type", str(error))
-    inside: SecretPolicy = "anywhere" if secrets == "anywhere" else "nowhere"
+    inner_secrets: SecretPolicy = "anywhere" if secrets == "anywhere" else "nowhere"
     for index, item in enumerate(args):
-        inner = f"{path}[{index}]" if isinstance(given, list) else path
-        yield from _problems(item, inner, depth + 1, "argument", inside)
+        inner_path = f"{path}[{index}]" if isinstance(argument, list) else path
+        yield from _find_problems(item, inner_path, depth + 1, "argument", inner_secrets)
 
 
 def _unknown_operator(name: str, path: str) -> Problem:
     if name == "method":
         return Problem(path, "unknown_operator", "the operator 'method' is not available")
-    likely = get_close_matches(name, OPERATORS, n=1)
-    hint = f"did you mean {likely[0]!r}?" if likely else 'data is written {"$literal": ...} here'
+    similar = get_close_matches(name, OPERATORS, n=1)
+    hint = f"did you mean {similar[0]!r}?" if similar else 'write data as {"$literal": ...} here'
     return Problem(path, "unknown_operator", f"{name!r} is not an operator", hint)
 
 
@@ -349,7 +363,7 @@ def _is_json(value: Any) -> bool:
     return value is None or isinstance(value, int) or (isinstance(value, float) and isfinite(value))
 
 
-def _is_big(rule: Any) -> bool:
+def _has_too_many_nodes(rule: Any) -> bool:
     count, left = 0, [rule]
     while left and count <= MAX_NODES:
         value = left.pop()

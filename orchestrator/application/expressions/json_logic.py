@@ -1,13 +1,13 @@
-"""The operators: JSON Logic as json-logic-qubit computes it, corrected, and those that the language adds.
+"""The table of operators: those of json-logic-qubit with corrections, and those that the language adds.
 
-The library's operators come from a private copy of its module, so nobody else's rules change; this is the
-only module that loads it. Operators that evaluate their arguments themselves, or read the data, get the scope
-of the rule, whose walk is in expressions.py.
+The library's operators come from a private copy of its module, so that patching them does not affect other
+users of the library in the process. No other module loads it. Operators that evaluate their own arguments, or
+read the data, get the Scope of the rule; evaluation.py implements it.
 
-Corrected: `var` never raises, counts from the end or reaches into a text; `<` and its kin are false for what
-cannot be compared; `reduce` evaluates its initial value; `count` of one list is its length; 0, "", [], false
-and null keep their value as items of scoped operators; `method` is gone; `log` returns its argument, and the
-data may listen to it.
+Corrections: `var` never raises, takes no negative index and does not index strings; `<` and the other
+comparisons are false for values that cannot be compared; `reduce` evaluates its initial value; `count` of one
+list is its length; 0, "", [], false and null keep their value as items of scoped operators; `method` is
+removed; `log` returns its argument, and passes it to the data if that is a LogListener.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.expressions import functions as operators
-from orchestrator.application.expressions.dotted_path import ABSENT, find, look_up, split, to_plain_dicts
+from orchestrator.application.expressions.dotted_path import ABSENT, find, look_up, split_path, to_plain_dicts
 from orchestrator.application.expressions.jsonpath import MAX_WORK, Meter, parse
 from orchestrator.application.expressions.limits import check_scalar, json_size
-from orchestrator.application.values.payload_refs import is_reference, opaque_reference_error
+from orchestrator.application.values.payload_refs import is_payload_reference, opaque_reference_error
 
 
 class WorkBudget(Meter):
-    """One call of evaluate(): the data it started with, and the work it may still do."""
+    """One call of evaluate(): its data, and the work units it has left."""
 
     __slots__ = ("root",)
 
@@ -37,29 +37,32 @@ class WorkBudget(Meter):
         self.root = root
 
     def charge_for(self, value: Any) -> Any:
-        """Charge for a list or object that an expression made. Sharing its parts is cheap, so without this
-        a few operators could make a value that takes forever to compare or to serialise."""
+        """Charge for a list or object that an expression built, and return it.
+
+        Its parts are shared, not copied, so without this charge a few operators could cheaply build a value
+        that takes very long to compare or to serialise."""
         if isinstance(value, dict | list):
             self.spend(json_size(value) // 32)
         return value
 
 
 class Scope(Protocol):
-    """The data that a rule sees, and how to evaluate a part of the rule on it (`evaluation.py`)."""
+    """The data that a rule can read, and the evaluation of its parts; evaluation.py implements it."""
 
     data: Any
 
     @property
     def evaluation(self) -> WorkBudget: ...
 
-    def at(self, item: Any) -> Scope: ...
+    def for_item(self, item: Any) -> Scope: ...
 
     def run(self, rule: Any) -> Any: ...
 
 
-def _private_copy(name: str) -> ModuleType:
-    found = find_spec(name)
-    spec = spec_from_file_location(f"{__name__}.{name}", found.origin) if found and found.origin else None
+def _load_private_copy(name: str) -> ModuleType:
+    installed = find_spec(name)
+    origin = installed.origin if installed else None
+    spec = spec_from_file_location(f"{__name__}.{name}", origin) if origin else None
     if spec is None or spec.loader is None:
         raise ImportError(f"{name} is not installed")
     module = module_from_spec(spec)
@@ -67,7 +70,7 @@ def _private_copy(name: str) -> ModuleType:
     return module
 
 
-_library: Any = _private_copy("json_logic")
+_library: Any = _load_private_copy("json_logic")
 _less_than = _library._less_than
 
 
@@ -78,9 +81,9 @@ def _less(a: Any, b: Any, c: Any = _library._no_argument) -> bool:
         return False
 
 
-# The functions of the copy find one another by these names: `>=` asks _less_than, `if` asks jsonLogic, ...
+# The functions of the copy call one another by these names: `>=` calls _less_than, `if` calls jsonLogic, ...
 _library._less_than = _less
-_library._var = lambda scope, path: _var_in(scope, path, None)
+_library._var = lambda scope, path: _find_var(scope, path, None)
 _library.jsonLogic = lambda rule, scope: scope.run(rule)
 
 
@@ -109,51 +112,55 @@ def _count(*args: Any) -> int:
     return len(args[0]) if len(args) == 1 and isinstance(args[0], list) else int(_library._count(*args))
 
 
-def _var_in(scope: Scope, path: Any, default: Any) -> Any:
+def _find_var(scope: Scope, path: Any, default: Any) -> Any:
     if path is None:
         return scope.data
-    return find(scope.data, split(str(path)), default) if isinstance(path, str | int | float) else default
+    return (
+        find(scope.data, split_path(str(path)), default) if isinstance(path, str | int | float) else default
+    )
 
 
 def _var(scope: Scope, path: Any = None, default: Any = None) -> Any:
     if isinstance(path, str):
         return look_up(scope.data, path, default)
-    return to_plain_dicts(_var_in(scope, path, default))
+    return to_plain_dicts(_find_var(scope, path, default))
 
 
 def _vars(scope: Scope, path: Any) -> Any:
-    matches = parse(operators.text(path)).find(scope.data, scope.evaluation)
+    matches = parse(operators.require_string(path)).find(scope.data, scope.evaluation)
     return scope.evaluation.charge_for([to_plain_dicts(match) for match in matches])
 
 
-def _items(scope: Scope, rule: Any) -> list[Any]:
+def _evaluate_list(scope: Scope, rule: Any) -> list[Any]:
     items = scope.run(rule)
-    if is_reference(items):
+    if is_payload_reference(items):
         raise opaque_reference_error(items, "the list")
     return items if isinstance(items, list) else []
 
 
 def _map(scope: Scope, items: Any, body: Any) -> Any:
-    return scope.evaluation.charge_for([scope.at(item).run(body) for item in _items(scope, items)])
+    return scope.evaluation.charge_for(
+        [scope.for_item(item).run(body) for item in _evaluate_list(scope, items)]
+    )
 
 
 def _filter(scope: Scope, items: Any, body: Any) -> list[Any]:
-    return [item for item in _items(scope, items) if scope.at(item).run(body)]
+    return [item for item in _evaluate_list(scope, items) if scope.for_item(item).run(body)]
 
 
 def _all(scope: Scope, items: Any, body: Any) -> bool:
-    found = _items(scope, items)
-    return bool(found) and all(scope.at(item).run(body) for item in found)
+    values = _evaluate_list(scope, items)
+    return bool(values) and all(scope.for_item(value).run(body) for value in values)
 
 
 def _reduce(scope: Scope, items: Any, body: Any, initial: Any = None) -> Any:
     accumulator = scope.run(initial)
-    for item in _items(scope, items):
-        accumulator = scope.at({"accumulator": accumulator, "current": item}).run(body)
+    for item in _evaluate_list(scope, items):
+        accumulator = scope.for_item({"accumulator": accumulator, "current": item}).run(body)
     return accumulator
 
 
-def _first_default(scope: Scope, *rules: Any) -> Any:
+def _first_not_null(scope: Scope, *rules: Any) -> Any:
     values = (scope.run(rule) for rule in rules)
     return next((value for value in values if value is not None), None)
 
@@ -162,13 +169,13 @@ def _now(scope: Scope, _: None = None) -> Any:
     return find(scope.evaluation.root, ("ctx", "now"), None)
 
 
-def _moment(scope: Scope, time: Any) -> datetime:
+def _time_or_now(scope: Scope, time: Any) -> datetime:
     return operators.parse_time(_now(scope) if time is ABSENT else time)
 
 
 @runtime_checkable
 class LogListener(Protocol):
-    """Data that wants to know what is logged."""
+    """Data that records the values that the `log` operator logs."""
 
     def record_log(self, value: Any) -> None: ...
 
@@ -181,7 +188,7 @@ def _log(scope: Scope, value: Any = None) -> Any:
 
 
 def _kv_get(scope: Scope, key: Any, default: Any = None) -> Any:
-    forced, _, name = operators.text(key).partition(":")
+    forced, _, name = operators.require_string(key).partition(":")
     is_forced = forced in ("global", "flow_group") and bool(name)
     for area in [forced] if is_forced else ["local", "flow", "global"]:
         found = find(scope.evaluation.root, ("kv", area, name if is_forced else key), ABSENT)
@@ -190,7 +197,7 @@ def _kv_get(scope: Scope, key: Any, default: Any = None) -> Any:
     return default
 
 
-_FORMS: dict[str, Callable[..., Any]] = {  # choose themselves which arguments to evaluate, and on what
+_FORMS: dict[str, Callable[..., Any]] = {  # evaluate their arguments themselves
     **_library._logical_operations,
     "map": _map,
     "filter": _filter,
@@ -198,7 +205,7 @@ _FORMS: dict[str, Callable[..., Any]] = {  # choose themselves which arguments t
     "all": _all,
     "some": lambda scope, items, body: bool(_filter(scope, items, body)),
     "none": lambda scope, items, body: not _filter(scope, items, body),
-    "any.default": _first_default,
+    "any.default": _first_not_null,
 }
 _READERS: dict[str, Callable[..., Any]] = {  # read the data
     "var": _var,
@@ -206,13 +213,13 @@ _READERS: dict[str, Callable[..., Any]] = {  # read the data
     "missing": _library._missing,
     "missing_some": _library._missing_some,
     "time.now": _now,
-    "time.hour": lambda scope, time=ABSENT: _moment(scope, time).hour,
-    "time.weekday": lambda scope, time=ABSENT: _moment(scope, time).isoweekday(),
+    "time.hour": lambda scope, time=ABSENT: _time_or_now(scope, time).hour,
+    "time.weekday": lambda scope, time=ABSENT: _time_or_now(scope, time).isoweekday(),
     "kv.get": _kv_get,
     "log": _log,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: one for name, one in _library._common_operations.items() if name not in ("method", "log")},
+    **{name: f for name, f in _library._common_operations.items() if name not in ("method", "log")},
     "<": _less,
     "cat": _cat,
     "merge": _merge,
@@ -224,16 +231,16 @@ DATA_OPERATORS = frozenset(_READERS) - {"log"}
 SCOPED_OPERATORS = frozenset({"map", "filter", "reduce", "all", "some", "none"})
 
 
-def _described(role: str, function: Callable[..., Any]) -> tuple[str, Callable[..., Any], int, float]:
-    """With the least and the most arguments it takes, the scope not counted."""
-    wanted = list(signature(function).parameters.values())[role != "function" :]
-    is_open = any(p.kind is Parameter.VAR_POSITIONAL for p in wanted)
-    least = sum(p.default is Parameter.empty for p in wanted) - is_open
-    return role, function, least, inf if is_open else len(wanted)
+def _table_entry(role: str, function: Callable[..., Any]) -> tuple[str, Callable[..., Any], int, float]:
+    """Return role, function, and how many arguments it takes at least and at most, without the scope."""
+    parameters = list(signature(function).parameters.values())[role != "function" :]
+    is_variadic = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters)
+    min_args = sum(p.default is Parameter.empty for p in parameters) - is_variadic
+    return role, function, min_args, inf if is_variadic else len(parameters)
 
 
 OPERATOR_TABLE = {
-    operator: _described(role, function)
+    operator: _table_entry(role, function)
     for role, functions in (("form", _FORMS), ("reader", _READERS), ("function", _FUNCTIONS))
     for operator, function in functions.items()
 }

@@ -1,10 +1,10 @@
-"""The part of JSONPath that `vars` understands; anything else is a BadPath, said at submit.
+"""The subset of JSONPath that `vars` supports; any other path is rejected as BadPath when a spec is checked.
 
     $                     the root, optional                .name ['name'] ."name"   one key
     .* [*]                elements, or values of an object  [n] [-n] [a:b]           of a list
     ..name                that key at any depth             [?(@.f == 'x' & @.g)]    a filter; also [?f='x']
 
-Matches come in document order. Nothing here backtracks, and a Meter bounds what a path may visit.
+Matches are in document order. The search never backtracks, and a Meter limits how many values it visits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.values.payload_refs import is_reference, opaque_reference_error
+from orchestrator.application.values.payload_refs import is_payload_reference, opaque_reference_error
 
 MAX_WORK = 500_000  # a few seconds at worst; a sum over 100,000 items takes 300,000
 MAX_SEGMENTS = 50
@@ -25,7 +25,7 @@ MAX_DATA_DEPTH = 200
 _ABSENT = object()
 _ENDS_A_NAME = frozenset(" \t\n.[]()'\"*?@&=!<>,:|\\")
 _COMPARISONS = ("==", "!=", "<=", ">=", "<", ">", "=")  # the longer ones first
-_WORDS = {"true": True, "false": False, "null": None}
+_CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 class BadPath(ValueError):
@@ -36,22 +36,21 @@ class BadPath(ValueError):
 
 @runtime_checkable
 class SupportsDescend(Protocol):
-    """A lazy mapping that takes as many segments of a path as it needs: ids may contain dots."""
+    """A lazy mapping that consumes as many segments of a path as it needs, because ids may contain dots."""
 
     def descend(self, parts: Sequence[str], /) -> tuple[Any, Sequence[str]] | None: ...
 
 
-def _descends(kind: type) -> bool:
-    return issubclass(kind, SupportsDescend)
+def _supports_descend(cls: type) -> bool:
+    return issubclass(cls, SupportsDescend)
 
 
-supports_descend: Callable[[type], bool] = lru_cache(
-    _descends
-)  # asking a Protocol is slow, and the types are few
+# issubclass() with a Protocol is slow, and there are few types.
+supports_descend: Callable[[type], bool] = lru_cache(_supports_descend)
 
 
 class Meter:
-    """What one evaluation may still do."""
+    """The work units that one evaluation has left."""
 
     __slots__ = ("left",)
 
@@ -93,9 +92,9 @@ class RecursiveSegment:
     name: str
 
     def select(self, value: Any, meter: Meter) -> Iterable[Any]:
-        return self._below(value, meter, 0)
+        return self._descendants(value, meter, 0)
 
-    def _below(self, value: Any, meter: Meter, depth: int) -> Iterator[Any]:
+    def _descendants(self, value: Any, meter: Meter, depth: int) -> Iterator[Any]:
         if depth > MAX_DATA_DEPTH:
             raise ExpressionError(f"..{self.name}: the data is more than {MAX_DATA_DEPTH} levels deep")
         pairs = value.items() if isinstance(value, Mapping) else ((None, item) for item in value)
@@ -104,8 +103,8 @@ class RecursiveSegment:
             if key == self.name:
                 yield child
             if isinstance(child, Mapping | list):
-                _check_open(child)
-                yield from self._below(child, meter, depth + 1)
+                _reject_reference(child)
+                yield from self._descendants(child, meter, depth + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +113,9 @@ class FilterTerm:
     comparison: str | None
     literal: Any
 
-    def holds(self, item: Any) -> bool:
+    def matches(self, item: Any) -> bool:
         for name in self.names:
-            _check_open(item)
+            _reject_reference(item)
             item = item.get(name, _ABSENT) if isinstance(item, Mapping) else _ABSENT
         if item is _ABSENT or self.comparison is None:
             return item is not _ABSENT
@@ -130,7 +129,7 @@ class FilterSegment:
     def select(self, value: Any, meter: Meter) -> Iterable[Any]:
         for item in _children(value):
             meter.spend(1)
-            if all(term.holds(item) for term in self.terms):
+            if all(term.matches(item) for term in self.terms):
                 yield item
 
 
@@ -143,7 +142,7 @@ class Path:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The plain names that the path begins with."""
+        """The names at the start of the path, up to the first other segment."""
         return tuple(_leading_names(self.segments))
 
     def find(self, data: Any, meter: Meter | None = None) -> list[Any]:
@@ -156,7 +155,7 @@ class Path:
         if at == len(self.segments):
             found.append(value)
             return
-        _check_open(value)
+        _reject_reference(value)
         segment = self.segments[at]
         if isinstance(segment, NameSegment) and supports_descend(type(value)):
             names = _leading_names(self.segments[at:])
@@ -171,7 +170,7 @@ class Path:
 
 @lru_cache(maxsize=1024)
 def parse(path: str) -> Path:
-    """The path as segments; raises BadPath."""
+    """Parse a path; raise BadPath if it is not in the subset."""
     reader = _Reader(path)
     segments: list[Segment] = []
     if reader.take("$"):
@@ -194,7 +193,7 @@ def parse(path: str) -> Path:
 
 
 class _Reader:
-    """A path, read once from left to right."""
+    """Reads a path from left to right."""
 
     def __init__(self, path: str) -> None:
         self.path, self.at = path, 0
@@ -229,12 +228,12 @@ class _Reader:
             return self.quoted()
         return self.word("expected a name")
 
-    def word(self, otherwise: str) -> str:
+    def word(self, error: str) -> str:
         start = self.at
         while self.next and self.next not in _ENDS_A_NAME:
             self.at += 1
         if start == self.at:
-            raise self.bad(otherwise)
+            raise self.bad(error)
         return self.path[start : self.at]
 
     def quoted(self) -> str:
@@ -284,11 +283,11 @@ class _Reader:
 
     def filter(self) -> FilterSegment:
         self.spaces()
-        opened = self.take("(")
+        has_parenthesis = self.take("(")
         terms = [self.term()]
         while self.take("&"):
             terms.append(self.term())
-        if opened:
+        if has_parenthesis:
             self.expect(")")
         return FilterSegment(tuple(terms))
 
@@ -321,16 +320,16 @@ class _Reader:
         if self.next == "." and word.lstrip("-").isdecimal():
             self.at += 1
             word = f"{word}.{self.word('expected digits')}"
-        if word in _WORDS:
-            return _WORDS[word]
+        if word in _CONSTANTS:
+            return _CONSTANTS[word]
         try:
-            return int(word) if word.lstrip("-").isdecimal() else _finite(word)
+            return int(word) if word.lstrip("-").isdecimal() else _parse_finite(word)
         except ValueError:
             self.at = start
-            raise self.bad("expected a number, a quoted text, true, false or null") from None
+            raise self.bad("expected a number, a quoted string, true, false or null") from None
 
 
-def _finite(word: str) -> float:
+def _parse_finite(word: str) -> float:
     number = float(word)
     if number - number != 0:  # an infinity, or not a number
         raise ValueError(word)
@@ -338,12 +337,12 @@ def _finite(word: str) -> float:
 
 
 def _leading_names(segments: Iterable[Segment]) -> list[str]:
-    plain = takewhile(lambda segment: isinstance(segment, NameSegment), segments)
-    return [segment.name for segment in plain if isinstance(segment, NameSegment)]
+    names = takewhile(lambda segment: isinstance(segment, NameSegment), segments)
+    return [segment.name for segment in names if isinstance(segment, NameSegment)]
 
 
-def _check_open(value: Any) -> None:
-    if is_reference(value):
+def _reject_reference(value: Any) -> None:
+    if is_payload_reference(value):
         raise opaque_reference_error(value, "a value on the path of vars")
 
 
@@ -352,12 +351,12 @@ def _children(value: Any) -> Iterable[Any]:
 
 
 def _compare(found: Any, comparison: str, literal: Any) -> bool:
-    """Numbers with numbers, texts with texts; everything else is only equal or different."""
-    numbers = _is_number(found) and _is_number(literal)
-    alike = numbers or type(found) is type(literal)
+    """Order numbers with numbers and strings with strings; other values are only equal or different."""
+    are_numbers = _is_number(found) and _is_number(literal)
+    have_same_type = are_numbers or type(found) is type(literal)
     if comparison in ("==", "!="):
-        return (alike and found == literal) is (comparison == "==")
-    if not numbers and not (alike and isinstance(found, str)):
+        return (have_same_type and found == literal) is (comparison == "==")
+    if not are_numbers and not (have_same_type and isinstance(found, str)):
         return False
     below, equal = found < literal, found == literal
     return bool({"<": below, "<=": below or equal, ">": not below and not equal, ">=": not below}[comparison])

@@ -1,4 +1,4 @@
-"""How large a value may be that an expression builds."""
+"""The limits on the size of a value that an expression builds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTAINERS = (dict, list)
 
 
 def json_size(value: Any) -> int:
-    """About the bytes of `value` as JSON; too many or too deep is a ValueError, before all are counted."""
+    """Estimate the size of `value` as JSON, in bytes. ValueError as soon as it is too large or too deep."""
     total, level = 0, [value]
     for _ in range(_MAX_RESULT_DEPTH):
         below: list[Any] = []
@@ -36,7 +36,7 @@ def json_size(value: Any) -> int:
 
 
 def check_scalar(result: Any) -> Any:
-    """A scalar that an operator made; a ValueError if it is none that JSON and we can hold."""
+    """Return the result of an operator; ValueError if it is too large, or a number that is not finite."""
     if isinstance(result, str):
         check_result_size(len(result))
     elif isinstance(result, float) and not isfinite(result):

@@ -1,4 +1,4 @@
-"""Regular expressions for `str.matches` that no text can make slow."""
+"""Regular expressions for `str.matches`, in time linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from functools import lru_cache
 from typing import Any
 
 MAX_PATTERN_LENGTH = 200
-_MAX_PARTS = 400  # of a pattern with its repetitions written out
+_MAX_PARTS = 400  # of a pattern, with its repetitions expanded
 
 
 class BadPattern(ValueError):
-    """The pattern is outside of what Pattern understands."""
+    """The pattern uses something that Pattern does not support."""
 
 
 class Pattern:
-    r"""A regular expression that cannot backtrack: it follows all ways at once, one character at a time.
+    r"""A regular expression that never backtracks: it follows all alternatives at once.
 
-    Understood: characters, `.`, classes, `\d \w \s` and their opposites, `\n \t \r`, groups, `|`, `* + ?`,
-    `{n} {n,} {n,m}`, `^` first and `$` last. Refused: back-references, look-around, `\b`, flags.
+    Supported: characters, `.`, classes, `\d \w \s` and their opposites, `\n \t \r`, groups, `|`, `* + ?`,
+    `{n} {n,} {n,m}`, `^` first and `$` last. Rejected: back-references, look-around, `\b`, flags.
 
-    A pattern becomes numbered places, one for each character it can read; a set of places is the bits of an
-    integer. After each character the places reached so far are replaced by those that may follow (Glushkov).
+    A pattern becomes numbered positions, one for each character it can match; the bits of an integer are a
+    set of positions. Each character replaces the reached positions by those that may follow (Glushkov).
     """
 
     def __init__(self, source: str) -> None:
@@ -39,28 +39,28 @@ class Pattern:
             raise self._bad("unexpected " + self._next)
         if tree[0] == "choice" and (self._from_start or self._to_end):
             raise self._bad("^ and $ go around a group of alternatives: ^(a|b)$")
-        self._empty, self._first, self._last = self._place(tree)
+        self._can_be_empty, self._first, self._last = self._add(tree)
 
     def is_found_in(self, subject: str) -> bool:
-        if self._empty and not (self._from_start and self._to_end and subject):
+        if self._can_be_empty and not (self._from_start and self._to_end and subject):
             return True
-        again = 0 if self._from_start else self._first
-        reached, known = 0, dict[tuple[int, str], int]()
+        restart = 0 if self._from_start else self._first
+        reached, cache = 0, dict[tuple[int, str], int]()
         for index, character in enumerate(subject):
             step = (reached, character) if index else (-1, character)
-            if step not in known:
-                ahead = again if index else self._first
-                for place in _bits(reached):
-                    ahead |= self._follow[place]
-                known[step] = sum(1 << p for p in _bits(ahead) if self._tests[p].match(character))
-            reached = known[step]
+            if step not in cache:
+                candidates = restart if index else self._first
+                for position in _bits(reached):
+                    candidates |= self._follow[position]
+                cache[step] = sum(1 << p for p in _bits(candidates) if self._tests[p].match(character))
+            reached = cache[step]
             if reached & self._last and not self._to_end:
                 return True
             if not reached and self._from_start:
                 return False
         return bool(reached & self._last)
 
-    # Reading: ("one", test), ("all", [tree]), ("choice", [tree]), ("times", tree, low, high or None)
+    # Parsing. A tree is ("one", test), ("all", [tree]), ("choice", [tree]), ("times", tree, low, high | None)
 
     @property
     def _next(self) -> str:
@@ -75,10 +75,10 @@ class Pattern:
         return taken
 
     def _choice(self) -> tuple[Any, ...]:
-        ways = [self._sequence()]
+        alternatives = [self._sequence()]
         while self._take("|"):
-            ways.append(self._sequence())
-        return ("choice", ways) if len(ways) > 1 else ways[0]
+            alternatives.append(self._sequence())
+        return ("choice", alternatives) if len(alternatives) > 1 else alternatives[0]
 
     def _sequence(self) -> tuple[Any, ...]:
         trees = []
@@ -89,20 +89,20 @@ class Pattern:
     def _atom(self) -> tuple[Any, ...]:
         if self._take("("):
             if self._next == "?" and not self._take("?:"):
-                raise self._bad("only plain groups are available, not (?")
+                raise self._bad("only plain groups are supported, not (?")
             tree = self._choice()
             if not self._take(")"):
                 raise self._bad("expected )")
             return tree
         if self._next in "*+?{^":
-            raise self._bad(f"{self._next} cannot stand here; write \\{self._next} for the character")
+            raise self._bad(f"{self._next} is not allowed here; write \\{self._next} for the character")
         token = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\[dDwWsSntr\W_]|[^\\\[]", re.DOTALL).match(
             self._source, self._at
         )
         if token is None:
-            raise self._bad("an open class, or an escape that is not available")
+            raise self._bad("a class without ], or an escape that is not supported")
         if re.search(r"\[|--|&&|~~|\|\|", re.sub(r"\\.", "", token[0][1:])):
-            raise self._bad("escape [ - & ~ | inside of a class")
+            raise self._bad("escape [ - & ~ | inside a class")
         self._at = token.end()
         try:
             return (
@@ -117,19 +117,19 @@ class Pattern:
         if count is None:
             return tree
         self._at = count.end()
-        self._take("?")  # a lazy repetition finds the same texts
+        self._take("?")  # a lazy repetition matches the same texts
         simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         if count[0] in simple:
             return ("times", tree, *simple[count[0]])
         low = int(count[1])
         high = int(count[3]) if count[3] else (None if count[2] else low)
         if high is not None and high < low:
-            raise self._bad("a repetition that ends before it begins")
+            raise self._bad("the maximum of a repetition is below its minimum")
         return ("times", tree, low, high)
 
-    # Placing: whether a tree may be empty, the places it can begin with, the places it can end with
+    # Numbering. Each method returns whether a tree can be empty, and its first and its last positions.
 
-    def _place(self, tree: tuple[Any, ...]) -> tuple[bool, int, int]:
+    def _add(self, tree: tuple[Any, ...]) -> tuple[bool, int, int]:
         self._parts += 1
         if self._parts > _MAX_PARTS:
             raise BadPattern(f"the pattern {self._source!r} has more than {_MAX_PARTS} parts")
@@ -138,34 +138,34 @@ class Pattern:
                 self._tests.append(test)
                 self._follow.append(0)
                 return False, 1 << len(self._tests) - 1, 1 << len(self._tests) - 1
-            case ("choice", ways):
-                placed = [self._place(way) for way in ways]
-                return any(p[0] for p in placed), _union(p[1] for p in placed), _union(p[2] for p in placed)
+            case ("choice", alternatives):
+                parts = [self._add(one) for one in alternatives]
+                return any(p[0] for p in parts), _union(p[1] for p in parts), _union(p[2] for p in parts)
             case ("times", inner, low, high):
                 return self._chain(self._times(inner, low, high))
-        return self._chain(self._place(inner) for inner in tree[1])
+        return self._chain(self._add(inner) for inner in tree[1])
 
     def _times(self, inner: tuple[Any, ...], low: int, high: int | None) -> Iterator[tuple[bool, int, int]]:
         for _ in range(low):
-            yield self._place(inner)
+            yield self._add(inner)
         for _ in range(1 if high is None else high - low):
-            _, first, last = self._place(inner)
+            _, first, last = self._add(inner)
             if high is None:
                 self._link(last, first)
             yield True, first, last
 
-    def _chain(self, placed: Iterator[tuple[bool, int, int]]) -> tuple[bool, int, int]:
-        empty, first, last = True, 0, 0
-        for next_empty, next_first, next_last in placed:
+    def _chain(self, parts: Iterator[tuple[bool, int, int]]) -> tuple[bool, int, int]:
+        can_be_empty, first, last = True, 0, 0
+        for is_optional, next_first, next_last in parts:
             self._link(last, next_first)
-            first |= next_first if empty else 0
-            last = next_last | (last if next_empty else 0)
-            empty = empty and next_empty
-        return empty, first, last
+            first |= next_first if can_be_empty else 0
+            last = next_last | (last if is_optional else 0)
+            can_be_empty = can_be_empty and is_optional
+        return can_be_empty, first, last
 
-    def _link(self, places: int, following: int) -> None:
-        for place in _bits(places):
-            self._follow[place] |= following
+    def _link(self, positions: int, following: int) -> None:
+        for position in _bits(positions):
+            self._follow[position] |= following
 
 
 @lru_cache(maxsize=256)
@@ -173,15 +173,15 @@ def compile_pattern(source: str) -> Pattern:
     return Pattern(source)
 
 
-def _bits(places: int) -> Iterator[int]:
-    while places:
-        lowest = places & -places
+def _bits(positions: int) -> Iterator[int]:
+    while positions:
+        lowest = positions & -positions
         yield lowest.bit_length() - 1
-        places ^= lowest
+        positions ^= lowest
 
 
 def _union(sets: Iterator[int]) -> int:
     union = 0
-    for places in sets:
-        union |= places
+    for positions in sets:
+        union |= positions
     return union

@@ -1,4 +1,4 @@
-"""What a transition decided, before anything of it is written."""
+"""The result of a transition: what changes in the record, and the effects to commit with it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.application.records.timers import Timer
 
 MAX_EXACT_INTEGER = 1e15
-"""Beyond this a float is no longer sure of its units: it stays one."""
+"""From here on a float no longer represents every integer: a sum stays a float."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """What a transition decided: the steps, state keys and fields that differ, and the effects.
+    """The steps, items, state keys and fields that differ, and the effects of one decision.
 
-    `settled` are the dispatches that brought their result, `revoked` those that nobody waits for any
-    more, both as the step was while they were out; `timers` are to be armed, `disarmed` are not needed any
-    more; `items` are those of maps, None for one that is gone; `posts` are said to other executions, `slots`
-    asked for or given back, `shared` values written beyond this execution; `counted` belongs into the
-    counters (stale, late, lost), `more` says that ready steps were left for a further advance(), and
-    `deletes` that nothing of the execution is to be kept.
+    fields                 changed attributes of the WorkflowRecord, by name
+    merged                 the outputs merged into `state`, each with its step
+    finished_dispatches    dispatches whose result has arrived; each with its step as it was before
+    revoked                dispatches whose result is no longer wanted; each with its step as it was before
+    items                  changed items of maps, compensations and the webhook; None for a deleted item
+    outgoing_events        events for other executions
+    slots                  slots under concurrency keys, requested or released
+    shared                 values written to a scope that other executions read
+    counter_increments     additions to the counters of the system, such as `stale`, `late` and `lost`
+    has_more_ready         steps are ready that this commit had no room for: advance() must run again
+    deletes_execution      the record and its history are deleted
     """
 
     at_ms: int = 0
@@ -40,16 +45,16 @@ class Changes:
     timers_by_name_to_arm: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
     timers_by_name_to_disarm: dict[tuple[str, str, str], Timer] = field(default_factory=dict)
     items: dict[str, StepRecord | None] = field(default_factory=dict)
-    posts: list[OutgoingEvent] = field(default_factory=list)
+    outgoing_events: list[OutgoingEvent] = field(default_factory=list)
     slots: list[SlotChange] = field(default_factory=list)
     shared: list[SharedChange] = field(default_factory=list)
-    counted: dict[str, int] = field(default_factory=dict)
-    more: bool = False
+    counter_increments: dict[str, int] = field(default_factory=dict)
+    has_more_ready: bool = False
     deletes_execution: bool = False
     readiness: ReadinessChanges | None = None
 
     @property
-    def timers(self) -> list[Timer]:
+    def timers_to_arm(self) -> list[Timer]:
         return list(self.timers_by_name_to_arm.values())
 
     @property
@@ -58,15 +63,15 @@ class Changes:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the record stays as it is: nothing to write but an acknowledgement."""
+        """Whether the record stays as it is, so that the commit only acknowledges events."""
         return not (
             self.steps
             or self.items
             or self.state
             or self.fields
-            or self.more
+            or self.has_more_ready
             or self.deletes_execution
-            or self.posts
+            or self.outgoing_events
             or self.slots
             or self.shared
         )
@@ -74,8 +79,8 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class SlotChange:
-    """A place under a concurrency key is wanted by a step, or by the execution ("" for its step), or it is
-    given back: held or still wanted."""
+    """A request for a slot under a concurrency key, or its release, whether it was held or still waited for.
+    `step_id` is empty for the slot of the execution itself."""
 
     step_id: str
     slot: Slot
@@ -84,7 +89,7 @@ class SlotChange:
 
 @dataclass(frozen=True, slots=True)
 class SharedChange:
-    """A value that other executions see is set, or added to."""
+    """A value that other executions read is set, or incremented by `value`."""
 
     scope: Literal["global", "flow_group"]
     key: str
@@ -93,10 +98,10 @@ class SharedChange:
 
 
 def add_numbers(before: float, amount: float) -> float | None:
-    """What a number comes to when one is added: whole without its .0; None when it is beyond all numbers."""
+    """Add two numbers; a whole sum is an integer. None when the sum is out of range."""
     try:
         total = before + amount
-    except OverflowError:  # a fraction, and a whole number that no float can hold
+    except OverflowError:  # a float, and an integer too large for any float
         return None
     if isinstance(total, int):
         return total
@@ -106,7 +111,7 @@ def add_numbers(before: float, amount: float) -> float | None:
 
 
 def apply_item_changes(items: dict[str, StepRecord], changes: Changes) -> None:
-    """Write the changed items of maps among the others, and take away those that are gone."""
+    """Update `items` in place with the changed items, and delete those that are None."""
     for unit, item in changes.items.items():
         if item is None:
             items.pop(unit, None)

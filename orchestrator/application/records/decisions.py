@@ -1,4 +1,4 @@
-"""What can be decided: the results of advance() and on_step_result()."""
+"""The decisions that advance() and on_step_result() return, and the job of a dispatched step."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.application.values.secret_refs import SecretPath
+from orchestrator.application.values.unit_id import split_unit
 
 
 @dataclass(slots=True)
 class DispatchJob:
-    """One dispatch of one step, with all that a worker needs. Like a StepRecord it is never changed.
+    """One dispatch of one unit, with everything that a worker needs. It is never modified, like a StepRecord.
 
-    `token` names this dispatch and no other: a result that carries another one is dropped. `secrets` are the
-    places in `inputs` where the worker puts secrets, `redact` the keys that name some besides the usual ones.
+    `token` identifies this dispatch: a result with another token is dropped. `secrets` are the paths in
+    `inputs` where the worker fills in secrets. `redact` are keys that hold secrets, besides the usual ones.
     """
 
     workflow_execution_id: str
@@ -43,27 +44,34 @@ class DispatchJob:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this step in this round, so that a side effect can be made once."""
-        execution_id = self.workflow_execution_id.partition("#")[2]
-        step_id, _, item = self.step_id.partition("#")
-        parts = [execution_id, step_id or item, str(self.round)]
-        if step_id and item:
-            parts.append(item)
-        if self.iteration is not None:
-            parts.append(str(self.iteration))
-        return "#".join(parts)
+        """A key that is the same for every attempt in one round, so that an executor can act only once."""
+        return build_idempotency_key(self.workflow_execution_id, self.step_id, self.round, self.iteration)
+
+
+def build_idempotency_key(
+    workflow_execution_id: str, unit_id: str, round_number: int, iteration: int | None
+) -> str:
+    """The idempotency key of a unit in one round and iteration."""
+    execution_id = workflow_execution_id.partition("#")[2]
+    step_id, part = split_unit(unit_id)
+    parts = [execution_id, step_id or part, str(round_number)]
+    if step_id and part:
+        parts.append(part)
+    if iteration is not None:
+        parts.append(str(iteration))
+    return "#".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Steps were claimed; their jobs are to be handed to the runner."""
+    """Steps were claimed; the runner must enqueue their jobs."""
 
     jobs: list[DispatchJob] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Nothing new is ready; something is in progress, due later or awaited."""
+    """Nothing new is ready; something is in progress, due later or waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,8 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A step failed for good, or the workflow could not go on; the outcome holds what could be resolved."""
+    """A step failed permanently, or the workflow could not continue; the outcome holds the outputs that could
+    be resolved."""
 
     error: dict[str, Any]
     outcome: Any = None
@@ -107,7 +116,7 @@ FinalDecision = Complete | Halt | Failed | Cancelled
 def make_final_decision(
     status: str, outcome: Any, error: dict[str, Any] | None, reason: str | None = None
 ) -> FinalDecision:
-    """How a workflow with this final status ended; the reason is that of a cancel."""
+    """The decision that matches a final status. `reason` is that of a cancel."""
     match status:
         case "complete":
             return Complete(outcome)
@@ -119,7 +128,7 @@ def make_final_decision(
 
 
 def replace_outcome(end: FinalDecision, change: Callable[[Any], Any]) -> FinalDecision:
-    """The same end with another outcome."""
+    """A copy of a final decision with `change` applied to its outcome."""
     if isinstance(end, Halt):
         return Halt(change(end.result))
     return replace(end, outcome=change(end.outcome))
@@ -127,6 +136,6 @@ def replace_outcome(end: FinalDecision, change: Callable[[Any], Any]) -> FinalDe
 
 @dataclass(frozen=True, slots=True)
 class StateChangeEvent:
-    """Handed to `on_state_change`: the step whose output was merged into the state."""
+    """Passed to `on_state_change`: the step whose output was merged into the state."""
 
     op: str

@@ -1,4 +1,4 @@
-"""What arrives: the facts that move an execution."""
+"""The events that change an execution."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Literal
 IDEMPOTENCY_WINDOW_S = 86_400
 
 ConflictPolicy = Literal["fail", "use_existing", "terminate_existing"]
-"""What a start does when an execution with its id is already there."""
+"""What a start does when an execution with its id already exists."""
 
 
 @lru_cache(maxsize=1024)
 def iso(at_ms: int) -> str:
-    """Milliseconds since the epoch as ISO 8601 in UTC."""
+    """Format milliseconds since the epoch as ISO 8601 in UTC."""
     return f"{_iso_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 
@@ -25,16 +25,16 @@ def _iso_second(second: int) -> str:
 
 
 def parse_iso_ms(at: str) -> int:
-    """The way back: a time as iso() writes it, in milliseconds since the epoch."""
+    """Parse a time as written by iso() into milliseconds since the epoch."""
     return round(datetime.fromisoformat(at).timestamp() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When something is decided, and the nonce from which its tokens are made.
+    """The time of a decision, and the nonce from which its tokens are made.
 
-    The time is that of the event which caused the decision, so a redelivered event decides the same.
-    The nonce is never used twice, not even when the store rolled back to an older state.
+    The time is that of the event that causes the decision, so a redelivered event leads to the same decision.
+    A nonce is never used twice, not even when the store rolled back to an older state.
     """
 
     at_ms: int
@@ -48,8 +48,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """Whose child an execution is: the dispatch that waits for its end, the execution at the top of them
-    all, and how many are above."""
+    """The parent of a child execution: the dispatch that waits for the child's end, the root execution, and
+    how many executions are above the child."""
 
     execution: str
     step_id: str
@@ -62,9 +62,9 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class StartEvent:
-    """Somebody asks for an execution: of a registered name, or of the spec sent along. A `parent` asks for
-    the child that its step describes; a `schedule` is the name of the one whose slot has come; `labels` are
-    for finding the execution again; `webhook` is as somebody wrote it, a URL or a mapping."""
+    """A request to start an execution of a registered workflow, or of the spec in `spec`. With a `parent` it
+    starts the child that the parent's step describes. `schedule` is the name of the schedule whose slot is
+    due. `labels` are for searching. `webhook` is a URL or a mapping, not yet validated."""
 
     workflow: str | None = None
     spec: str | None = None
@@ -83,9 +83,9 @@ class StartEvent:
 
 @dataclass(slots=True)
 class ResultEvent:
-    """What one attempt brought back: an output, or an error with its kind. It is never changed.
+    """The result of one attempt: an output, or an error with its kind. It is never modified.
 
-    `run_id`, `attempt` and `token` are None only for a caller who holds no job (the two-step use of
+    `run_id`, `attempt` and `token` are None only when the caller has no job (the two-step use of
     `Workflow.on_step_result`); such a result is fenced by the step's status alone.
     """
 
@@ -102,7 +102,7 @@ class ResultEvent:
 
 @dataclass(frozen=True, slots=True)
 class StartedEvent:
-    """A worker began this attempt; sent with the first beat, so short steps send none."""
+    """A worker started this attempt. It is sent with the first heartbeat, so short steps send none."""
 
     workflow_execution_id: str
     step_id: str
@@ -115,7 +115,7 @@ class StartedEvent:
 
 @dataclass(frozen=True, slots=True)
 class LostEvent:
-    """The worker of this attempt died, or its job never reached one."""
+    """The worker of this attempt died, or its job never reached a worker."""
 
     workflow_execution_id: str
     step_id: str
@@ -127,8 +127,8 @@ class LostEvent:
 
 @dataclass(frozen=True, slots=True)
 class TimerEvent:
-    """A time has come: the `deadline` of an attempt or a wait, a `retry`, `wake` from a deferral, or the
-    `timeout` of the workflow, which names no step."""
+    """A timer is due: the `deadline` of an attempt or a wait, a `retry`, the `wake` of a deferred step, or
+    the `timeout` of the workflow, which names no step."""
 
     kind: str
     workflow_execution_id: str
@@ -138,7 +138,7 @@ class TimerEvent:
 
 @dataclass(frozen=True, slots=True)
 class SignalEvent:
-    """Somebody outside says something to an execution."""
+    """A signal from outside to an execution."""
 
     workflow_execution_id: str
     name: str
@@ -150,9 +150,10 @@ Control = Literal["cancel", "pause", "unpause", "hold", "release", "retry", "rer
 
 @dataclass(frozen=True, slots=True)
 class ControlEvent:
-    """Somebody outside tells an execution, or one step of it, what to do. Who lets it run again may correct
-    its `inputs`. A parent that cancels its child says of which of its dispatches (`parent_token`): another
-    one may have begun a child of the same id since. It does not mind whether there is one."""
+    """A command to an execution, or to one of its steps. `retry` and `rerun` may correct `inputs`.
+
+    `parent_token` is set when a parent cancels its child. It names the dispatch that started the child,
+    because a later dispatch may have started a child with the same id. The child need not exist."""
 
     workflow_execution_id: str
     action: Control
@@ -169,7 +170,7 @@ class ControlEvent:
 
 @dataclass(frozen=True, slots=True)
 class SlotEvent:
-    """A place under a concurrency key is ours: for a step, or for the whole execution if none is named."""
+    """A slot under a concurrency key was granted to a step, or to the execution if `step_id` is empty."""
 
     workflow_execution_id: str
     step_id: str
@@ -178,14 +179,14 @@ class SlotEvent:
 
 @dataclass(frozen=True, slots=True)
 class ContinueEvent:
-    """A large fan-out goes on: the commit before this one left ready steps behind."""
+    """Continues a large fan-out: the previous commit left ready steps behind."""
 
     workflow_execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEvent:
-    """There is something to see at a schedule: a slot has come, or one of its executions has ended."""
+    """A schedule needs attention: a slot is due, or one of its executions has ended."""
 
     name: str
 
@@ -201,14 +202,18 @@ StepEvent = (
     | ContinueEvent
 )
 OutgoingEvent = StartEvent | ResultEvent | ControlEvent | SlotEvent
-"""What one execution may say to another: written by the commit that decided it, delivered like any event."""
+"""Events that one execution may send to another, written by the commit of the decision and delivered like any
+other event."""
 Event = StartEvent | StepEvent | ScheduleEvent
 
 
-def failure(kind: str, message: str, type_: str | None = None, **details: Any) -> dict[str, Any]:
-    """The one shape of an error, in records, results and dead letters."""
+def make_failure(kind: str, message: str, type_: str | None = None, **details: Any) -> dict[str, Any]:
+    """Build an error as it is stored in records, results and dead letters."""
     error: dict[str, Any] = {"kind": kind, "message": message}
     if type_ is not None:
         error["type"] = type_
     error.update(details)
     return error
+
+
+failure = make_failure  # TEMPORARY alias during the renames

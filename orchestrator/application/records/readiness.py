@@ -1,4 +1,5 @@
-"""What can be computed from a record, kept beside it so that an event costs what it touches."""
+"""Counters and queues derived from a record, and updated with it, so that an event costs only the steps it
+changes."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from heapq import heappop, heappush
 from orchestrator.application.records.status import FINAL_STEP_STATUSES, StepStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.graph import Graph
+from orchestrator.application.values.unit_id import split_unit
 
 
 @dataclass(slots=True)
@@ -33,17 +35,18 @@ class ReadinessChanges:
 
 @dataclass(slots=True)
 class Readiness:
-    """What can be computed from a record, kept beside it so that an event costs what it touches.
+    """Counters and queues derived from one record. `of` computes them; `apply` updates them after a commit.
 
-    unmet      for each step, how many of its parents are not final
-    open        how many steps are not final
-    active      how many of them are under way: in progress, waiting, deferred, in retry, on hold or in line
-    in_flight   how many dispatches are out
-    agenda      the spec positions of steps that the next advance() must judge, in order
-    candidates  those it has judged and not dispatched, for want of capacity
+    unmet       for each step, the number of its parents that are not final
+    open        the number of steps that are not final
+    active      the number of steps that are in progress, waiting, deferred, in retry, on hold, or that hold
+                or wait for a slot
+    in_flight   the number of dispatches without a result
+    agenda      the spec positions of the steps that the next advance() must evaluate, in order
+    candidates  the spec positions of the steps that were evaluated and not dispatched, for lack of capacity
     waiting     the steps that wait for a signal
-    timed       the units that have a time to wait for
-    due         for each map that has some, the items that are to be dispatched again, in order
+    timed       the units that have a timer
+    due         the items of each map that must be dispatched again, in order; only maps that have such items
     """
 
     unmet: dict[str, int]
@@ -77,9 +80,9 @@ class Readiness:
         waiting = {step_id for step_id, step in steps.items() if step.status is StepStatus.WAITING}
         due: dict[str, list[int]] = {}
         for name, item in (items or {}).items():
-            step_id, _, n = name.partition("#")
-            if n.isdecimal() and item.is_due:
-                insort(due.setdefault(step_id, []), int(n))
+            step_id, part = split_unit(name)
+            if part.isdecimal() and item.is_due:
+                insort(due.setdefault(step_id, []), int(part))
         return cls(
             unmet, len(steps) - len(final), active, in_flight, agenda, waiting=waiting, timed=timed, due=due
         )
@@ -89,20 +92,20 @@ class Readiness:
         self.open += changes.open
         self.active += changes.active
         self.in_flight += changes.in_flight
-        self.agenda = _edited(self.agenda, changes.agenda)
-        self.candidates = _edited(self.candidates, changes.candidates)
-        for step_id, waits in changes.waiting.items():
-            (self.waiting.add if waits else self.waiting.discard)(step_id)
+        self.agenda = _update(self.agenda, changes.agenda)
+        self.candidates = _update(self.candidates, changes.candidates)
+        for step_id, is_waiting in changes.waiting.items():
+            (self.waiting.add if is_waiting else self.waiting.discard)(step_id)
         for unit, has_timer in changes.timed.items():
             (self.timed.add if has_timer else self.timed.discard)(unit)
         for step_id, positions in changes.due.items():
-            self.due[step_id] = _edited(self.due.get(step_id, []), positions)
+            self.due[step_id] = _update(self.due.get(step_id, []), positions)
             if not self.due[step_id]:
                 del self.due[step_id]
 
 
-def _edited(positions: list[int], changes: PositionChanges) -> list[int]:
-    """A sorted list without what was taken and with what was added; a short edit costs no new list."""
+def _update(positions: list[int], changes: PositionChanges) -> list[int]:
+    """Remove the taken positions from a sorted list and insert the added ones; in place if they are few."""
     if len(changes.taken) > 64:
         positions = [position for position in positions if position not in changes.taken]
     else:
@@ -118,18 +121,19 @@ def _edited(positions: list[int], changes: PositionChanges) -> list[int]:
 
 
 class PositionQueue(PositionChanges):
-    """A sorted list, of which a decision has taken some and to which it has added others."""
+    """A sorted list of positions, and what one decision takes from it and adds to it. The list itself stays
+    as it is; `taken` and `added` are applied to it after the commit."""
 
-    __slots__ = ("_at", "_heap", "_kept")
+    __slots__ = ("_heap", "_next", "_positions")
 
-    def __init__(self, kept: list[int]) -> None:
+    def __init__(self, positions: list[int]) -> None:
         super().__init__()
-        self._kept, self._at = kept, 0
+        self._positions, self._next = positions, 0
         self._heap: list[int] = []
 
     @property
     def is_empty(self) -> bool:
-        return not self._heap and self._at >= len(self._kept)
+        return not self._heap and self._next >= len(self._positions)
 
     def add(self, position: int) -> None:
         if position not in self.added:
@@ -137,33 +141,33 @@ class PositionQueue(PositionChanges):
             heappush(self._heap, position)
 
     def discard(self, position: int) -> None:
-        """It is not to be taken any more, whether it was or not."""
+        """Remove a position, whether or not it is in the queue."""
         self.added.discard(position)
         self.taken.add(position)
 
     def take(self) -> int | None:
-        """The lowest position; None when there is none left."""
-        heap, kept = self._heap, self._kept
-        if not heap and self._at >= len(kept):
+        """Take the lowest position; None when the queue is empty."""
+        heap, positions = self._heap, self._positions
+        if not heap and self._next >= len(positions):
             return None
-        self._pass_over_discarded()
-        at = self._at
-        if heap and (at >= len(kept) or heap[0] <= kept[at]):
+        self._skip_discarded()
+        at = self._next
+        if heap and (at >= len(positions) or heap[0] <= positions[at]):
             position = heappop(heap)
             self.added.discard(position)
-            if at < len(kept) and kept[at] == position:
-                self._at = at + 1  # it stands on both: it is taken once
-        elif at < len(kept):
-            position = kept[at]
-            self._at = at + 1
+            if at < len(positions) and positions[at] == position:
+                self._next = at + 1  # it is in both lists: take it once
+        elif at < len(positions):
+            position = positions[at]
+            self._next = at + 1
         else:
             return None
         self.taken.add(position)
         return position
 
-    def _pass_over_discarded(self) -> None:
-        added, taken = self.added, self.taken
+    def _skip_discarded(self) -> None:
+        added, taken, positions = self.added, self.taken, self._positions
         while self._heap and self._heap[0] not in added:
             heappop(self._heap)
-        while self._at < len(self._kept) and (at := self._kept[self._at]) in taken and at not in added:
-            self._at += 1
+        while self._next < len(positions) and (at := positions[self._next]) in taken and at not in added:
+            self._next += 1

@@ -1,7 +1,7 @@
-"""What we know: the record of one execution.
+"""The record of one execution.
 
-A record is changed in one way only: transitions decide `Changes`, a store commits them, and then
-`WorkflowRecord.apply` writes them down. Whoever decides never writes.
+A record changes in one way only: a transition returns `Changes`, a store commits them, and then
+`WorkflowRecord.apply` applies them. Transitions never modify a record.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ RECORD_SCHEMA_VERSION = 1
 
 @dataclass(slots=True)
 class WorkflowRecord:
-    """All we know of one execution. `version` is the store's: it changes with every commit.
+    """Everything that is known about one execution.
 
-    `items` are the items of maps, under `<step>#<n>`, compensations, under `<step>#undo`, and the webhook,
-    under `#webhook`; `webhook` is what the start said of that; `signals` are those that nobody has waited for
-    yet; `parent` is the dispatch whose child this is (events.Parent), `schedule` the name of the one that
-    started it, `slot` a place under the workflow's own concurrency key, `ending` what the execution will end
-    with once all is compensated. `shared` are the values of the scopes beyond this execution, as they were
-    when it was checked out; they are not part of the record.
+    version    set by the store; it changes with every commit
+    items      the items of maps (`<step>#<n>`), compensations (`<step>#undo`) and the webhook (`#webhook`)
+    webhook    the webhook that the start asked for, instead of the one in the spec
+    signals    received signals that no step has waited for yet
+    parent     the dispatch that started this execution as a child
+    schedule   the name of the schedule that started this execution
+    slot       the slot under the workflow's own concurrency key
+    ending     the final status and fields that apply once everything is compensated
+    shared     the values of the shared scopes when the record was checked out; not part of the record
     """
 
     loaded: LoadedSpec
@@ -80,7 +83,7 @@ class WorkflowRecord:
 
     @property
     def root(self) -> str:
-        """The execution id of the one at the top: this one, or the first of its parents."""
+        """The execution id of the topmost parent, or of this execution if it has no parent."""
         return self.execution_id if self.parent is None else str(self.parent["root"])
 
     @property
@@ -92,12 +95,12 @@ class WorkflowRecord:
         return self.status in FINAL_WORKFLOW_STATUSES
 
     def units(self) -> Iterator[tuple[str, StepRecord]]:
-        """Every step and every item of a map."""
+        """Every step, item of a map, compensation, and the webhook."""
         yield from self.steps.items()
         yield from self.items.items()
 
     def apply(self, changes: Changes) -> None:
-        """Write down what was decided, after it was committed."""
+        """Apply the changes of a decision, after they were committed."""
         self.steps.update(changes.steps)
         if changes.items:
             apply_item_changes(self.items, changes)
@@ -109,9 +112,9 @@ class WorkflowRecord:
 
 
 def find_due_timers(record: WorkflowRecord, at_ms: int) -> list[Timer]:
-    """All timers of an execution that are due: for backends without a sorted set of timers."""
+    """Find all timers of an execution that are due, for backends without a sorted set of timers."""
     timed = ((unit, record.steps.get(unit) or record.items[unit]) for unit in sorted(record.readiness.timed))
-    found = [timer for unit, step in timed for timer in timers_for_step(unit, step)]
+    timers = [timer for unit, step in timed for timer in timers_for_step(unit, step)]
     if record.deadline_ms is not None and not record.is_final:
-        found.append(Timer("timeout", "", "", record.deadline_ms))
-    return [timer for timer in found if timer.due_ms <= at_ms]
+        timers.append(Timer("timeout", "", "", record.deadline_ms))
+    return [timer for timer in timers if timer.due_ms <= at_ms]

@@ -1,5 +1,5 @@
-"""What is shown of the values of an execution: nothing under a key that names a secret, and none of what
-stands there anywhere else, such as in the text of an error."""
+"""Redacts the values of an execution before they are shown: the values under keys that name secrets, and the
+same values wherever else they occur, such as in the text of an error."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class RecordView:
-    """Hides what these values hold under the usual names of secrets, and under `names`."""
+    """Redacts the secrets found in `values`: those under the usual names of secrets, and under `names`."""
 
     def __init__(self, names: Collection[str], values: Iterable[Any]) -> None:
         self._names = names
-        self._hiding = ValueRedactor(collect_secrets(list(values), names))
+        self._redactor = ValueRedactor(collect_secrets(list(values), names))
 
     def __call__(self, value: Any) -> Any:
-        return self._hiding.value(redact_by_key(value, self._names))
+        return self._redactor.redact_value(redact_by_key(value, self._names))
 
     def text(self, text: str) -> str:
-        return self._hiding.text(text)
+        return self._redactor.redact_text(text)
 
 
 def make_record_view(record: WorkflowRecord, also: Collection[str] = ()) -> RecordView:
-    """For whatever is shown of this execution; `also` are names of secrets that its spec does not know."""
+    """Build the view for this execution; `also` are names of secrets that its spec does not list."""
     values: list[Any] = [
         record.inputs,
         record.state,

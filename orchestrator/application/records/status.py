@@ -1,4 +1,4 @@
-"""Where steps and workflows can be, and where they may go from there."""
+"""The statuses of steps and workflows, and the legal transitions between them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ STEP_TRANSITIONS: Mapping[StepStatus, frozenset[StepStatus]] = {
     S.CANCELLED: frozenset({S.READY}),
     S.HALTED: frozenset(),
 }
-"""From each state of a step, where it may go. Everything else raises IllegalTransition."""
+"""The legal next statuses for each status of a step. Any other transition raises IllegalTransition."""
 
 WORKFLOW_TRANSITIONS: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
     W.PENDING: frozenset(W) - {W.PENDING},
@@ -69,7 +69,8 @@ WORKFLOW_TRANSITIONS: Mapping[WorkflowStatus, frozenset[WorkflowStatus]] = {
     W.FAILED: frozenset({W.IN_PROGRESS}),
     W.CANCELLED: frozenset({W.IN_PROGRESS}),
 }
-"""The same for a workflow. One that is paused does not advance, so that it completes when it goes on."""
+"""The legal next statuses for each status of a workflow. A paused workflow does not advance, so it
+completes only after it is unpaused."""
 
 
 def check_step_transition(step_id: str, before: StepStatus, after: StepStatus) -> None:

@@ -1,4 +1,4 @@
-"""What we know of one unit: a step of an execution, or an item of a map."""
+"""The record of one unit: a step, an item of a map, a compensation, or the webhook."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ S = StepStatus
 
 @dataclass(slots=True)
 class StepRecord:
-    """One step of one execution, or one item of a map. It is never changed: `changed` makes another one.
-    Nothing is made as often, and one that Python itself froze would take several times as long to make.
+    """The record of one unit. It is never modified: `with_changes` makes a changed copy. It is not a frozen
+    dataclass, because creating one takes several times as long, and nothing is created more often.
 
-    `run_id` counts every reset and re-dispatch from 0, `attempt` the executions since the last reset from
-    1, `round` the resets by `set` or rerun, `lost` the workers that died with this attempt, `iteration` how
-    often a loop said again. `value` is an item of a map, or the case a switch took. `child` is the execution
-    id of a child, `slot` the place under a concurrency key, `held` the status that a hold interrupted, and
-    `completion` says which of the steps that can be compensated was the how-manieth to complete. `unknown` is
-    what a newer release has written and this one does not know: it is kept. Times are ISO 8601 in UTC; what a
-    timer compares is in milliseconds.
+    run_id       counts resets and re-dispatches, from 0
+    attempt      counts the attempts since the last reset, from 1
+    round        counts the resets by `set` or rerun
+    lost         counts the workers that died during this attempt
+    iteration    counts how often a loop returned "again"
+    value        the value of an item, or the case that a switch selected
+    child        the execution id of the child that the step started
+    slot         the slot under a concurrency key
+    held         the status that a hold interrupted
+    completion   the completion order among the steps that can be compensated
+    unknown      fields written by a newer release; they are kept as they are
+
+    Times are ISO 8601 in UTC; times that a timer compares are in milliseconds.
     """
 
     status: StepStatus = S.READY
@@ -53,8 +59,8 @@ class StepRecord:
     completion: int | None = None
     unknown: Mapping[str, Any] | None = None
 
-    def changed(self, **changes: Any) -> StepRecord:
-        """This one, but for these fields."""
+    def with_changes(self, **changes: Any) -> StepRecord:
+        """A copy with these fields changed."""
         values = list(_values(self))
         for name, value in changes.items():
             values[_POSITIONS[name]] = value
@@ -78,13 +84,13 @@ class StepRecord:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is under way, or stands in line for a place under a concurrency key."""
+        """Whether its status is active, or it holds or waits for a slot under a concurrency key."""
         return self.status in ACTIVE_STEP_STATUSES or self.slot is not None
 
     @property
     def awaits_dispatch(self) -> bool:
-        """Whether advance() may dispatch it. In progress without a token: its worker was lost, or it is a map
-        with items left."""
+        """Whether advance() may dispatch it. A unit in progress without a token has lost its worker, or is a
+        map with items left."""
         if self.slot is not None and not self.slot.is_held:
             return False
         if self.status is S.IN_PROGRESS:
@@ -97,7 +103,7 @@ class StepRecord:
 
     @property
     def is_due(self) -> bool:
-        """Of an item: it is to be dispatched again, since its delay is over, or its worker was lost."""
+        """For an item: whether it must be dispatched again, after a retry delay or the loss of its worker."""
         return self.status is not S.READY and self.awaits_dispatch
 
     @property
@@ -105,7 +111,7 @@ class StepRecord:
         return not (self.deadline_ms is None and self.not_before_ms is None and self.wake_at_ms is None)
 
     def as_dict(self) -> dict[str, Any]:
-        """What is stored: the status and the counters, and whatever differs from a step that never ran."""
+        """The stored form: status, run_id and attempt, and every field that differs from its default."""
         stored: dict[str, Any] = {"status": str(self.status), "run_id": self.run_id, "attempt": self.attempt}
         for name, default, value in zip(_STORED, _STORED_DEFAULTS, _stored_values(self), strict=True):
             if value is not default and (value != default or type(value) is not type(default)):
@@ -133,7 +139,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place under a concurrency key, wanted or held. Its token tells this request from any other."""
+    """A slot under a concurrency key, waited for or held. The token identifies this request."""
 
     key: str
     limit: int
@@ -143,9 +149,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class ItemCounts:
-    """How far a map is: `next` is the first item never dispatched, `due` how many are to be dispatched again,
-    `out` how many are in progress, `settled` how many have ended. After a fatal item none is dispatched any
-    more. Which items are due is in their own records: a list of them here would be written with each."""
+    """The progress of a map. After a fatal item, no further item is dispatched.
+
+    next       the first item that was never dispatched
+    due        the number of items that must be dispatched again; the items themselves are marked in their own
+               records, because a list of them here would be written with every item
+    out        the number of items in progress
+    settled    the number of items that have ended
+    most       the number of items that may be in progress at once; None for no limit
+    """
 
     count: int
     next: int = 0
@@ -159,8 +171,8 @@ class ItemCounts:
     @property
     def has_dispatchable_item(self) -> bool:
         """Whether an item can be dispatched now."""
-        waits = bool(self.due) or self.next < self.count
-        return waits and not self.fatal and (self.most is None or self.out < self.most)
+        has_item = bool(self.due) or self.next < self.count
+        return has_item and not self.fatal and (self.most is None or self.out < self.most)
 
     @property
     def is_finished(self) -> bool:
@@ -178,7 +190,7 @@ _COUNT_NAMES, _SLOT_NAMES = ([f.name for f in fields(part)] for part in (ItemCou
 
 
 def _counts(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Once the items that were due were listed; they say so themselves too, and are only counted now."""
+    """Read the counts. Earlier releases stored `due` as a list of items; now it is their number."""
     counts = _only(_COUNT_NAMES, stored)
     due = counts.get("due", 0)
     return {**counts, "due": len(due) if isinstance(due, list) else due}

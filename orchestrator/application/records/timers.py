@@ -1,4 +1,4 @@
-"""What an execution waits for by the clock. All of it follows from the record."""
+"""The timers of an execution. All of them follow from its record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.application.records.step_record import StepRecord
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Something to be looked at again at a time. It is a hint: the record is asked when it is due."""
+    """A time at which a unit must be checked. A timer is a hint: when it is due, the record decides."""
 
     kind: str
     step_id: str
@@ -20,13 +20,13 @@ class Timer:
 
     @property
     def name(self) -> tuple[str, str, str]:
-        """Two timers of one name are one timer, at the later word."""
+        """The identity of a timer: a timer replaces an earlier one with the same name."""
         return self.kind, self.step_id, self.token
 
 
 def timers_for_step(step_id: str, step: StepRecord) -> Iterator[Timer]:
-    """What a step waits for by the clock. Without a dispatch its run names the timer: a reset outdates it.
-    A step on hold keeps its times, but nothing comes of them until it is released."""
+    """The timers of a unit. Without a dispatch the token of a timer is the run_id, so that a reset makes the
+    timer stale. A step on hold keeps its times, but has no timers until it is released."""
     if step.status is StepStatus.ON_HOLD:
         return
     if step.deadline_ms is not None:

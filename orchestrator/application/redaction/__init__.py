@@ -1,1 +1,1 @@
-"""Hide secrets, by the name of a key and by value."""
+"""Redacts secrets: by the name of their key, and by their value."""

@@ -1,7 +1,7 @@
-"""Redaction: what stands under a key that names a secret is not shown.
+"""Redacts values under keys that name a secret.
 
-It is for whatever leaves the record: the history, webhooks, the command line, logs. Records and jobs keep the
-values, since executors need them.
+It applies to everything that leaves the record: the history, webhooks, the command line, logs. Records and
+jobs keep the values, because executors need them.
 
     {"user": "ada", "db": {"bind_pw": "x"}}   ->   {"user": "ada", "db": {"bind_pw": "<redacted>"}}
 """
@@ -28,91 +28,91 @@ SECRET_KEY_PARTS = (
     "access_key",
     "private_key",
 )
-"""A key that contains one of these names a secret, in any case, with or without '_' and '-' inside."""
+"""A key that contains one of these names a secret. Upper and lower case, '_' and '-' make no difference."""
 
 SECRET_KEY_WORDS = ("pw", "pwd")
-"""So does a key of which one of these is a whole word: bind_pw, but not pwned."""
+"""A key that has one of these as a whole word names a secret: bind_pw, but not pwned."""
 
 MAX_REDACTION_DEPTH = 200
-"""Below that nothing is shown: no value of ours is deeper."""
+"""Everything below this depth is redacted; no valid value is deeper."""
 
 MAX_CACHED_KEY_LENGTH = 64
-"""Keys come again and again; one that is longer is not kept for that."""
+"""Whether a key names a secret is cached, because keys repeat; longer keys are not cached."""
 
 _SEARCHED = (str, dict, list, tuple)
-_SIGNS = re.compile(r"[^a-z0-9]+")
-_PARTS = tuple(_SIGNS.sub("", part) for part in SECRET_KEY_PARTS)
-_SAID = re.compile(r"""(?<![\w.-])([\w.-]++)["']?\s*[:=]\s*["']?""")
-_VALUE = re.compile(r"""(?:(?:bearer|basic)\s+)?[^\s"'&,;<>{}\[\]]+""", re.IGNORECASE)
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+_PARTS = tuple(_SEPARATORS.sub("", part) for part in SECRET_KEY_PARTS)
+_KEY_IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]++)["']?\s*[:=]\s*["']?""")
+_VALUE_IN_TEXT = re.compile(r"""(?:(?:bearer|basic)\s+)?[^\s"'&,;<>{}\[\]]+""", re.IGNORECASE)
 
 
 def redact_by_key(value: Any, names: Collection[str] = (), max_depth: int = MAX_REDACTION_DEPTH) -> Any:
-    """The value, with all hidden that stands under a key which names a secret: a usual one, or of `names`.
+    """Return a copy in which every value under a key that names a secret is redacted; null stays.
 
-    Null stays: there is nothing to hide.
+    A key names a secret by the rules above, or if it is one of `names`.
     """
     if isinstance(value, dict):
         if max_depth <= 0:
             return REDACTED
         return {
             key: REDACTED
-            if one is not None and is_secret_key(str(key), names)
-            else redact_by_key(one, names, max_depth - 1)
-            for key, one in value.items()
+            if item is not None and is_secret_key(str(key), names)
+            else redact_by_key(item, names, max_depth - 1)
+            for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [redact_by_key(one, names, max_depth - 1) for one in value] if max_depth > 0 else REDACTED
+        return [redact_by_key(item, names, max_depth - 1) for item in value] if max_depth > 0 else REDACTED
     return value
 
 
 def collect_secrets(
     value: Any, names: Collection[str] = (), max_depth: int = MAX_REDACTION_DEPTH
 ) -> list[str]:
-    """Every text that redacted() hides: what stands there may be repeated where no key names it."""
-    found: list[str] = []
-    _search(value, names, max_depth, False, found)
-    return found
+    """Return every string that redact_by_key() redacts: it may also occur where no key names it."""
+    secrets: list[str] = []
+    _collect(value, names, max_depth, False, secrets)
+    return secrets
 
 
-def _search(value: Any, names: Collection[str], max_depth: int, is_hidden: bool, found: list[str]) -> None:
+def _collect(value: Any, names: Collection[str], max_depth: int, is_secret: bool, secrets: list[str]) -> None:
     if isinstance(value, str):
-        if is_hidden:
-            found.append(value)
+        if is_secret:
+            secrets.append(value)
     elif max_depth > 0 and isinstance(value, dict):
-        for key, one in value.items():
-            if isinstance(one, _SEARCHED):
-                _search(one, names, max_depth - 1, is_hidden or is_secret_key(str(key), names), found)
+        for key, item in value.items():
+            if isinstance(item, _SEARCHED):
+                _collect(item, names, max_depth - 1, is_secret or is_secret_key(str(key), names), secrets)
     elif max_depth > 0 and isinstance(value, _SEARCHED):
-        for one in value:
-            _search(one, names, max_depth - 1, is_hidden, found)
+        for item in value:
+            _collect(item, names, max_depth - 1, is_secret, secrets)
 
 
 def redact_text(text: str, names: Collection[str] = ()) -> str:
-    """A text that somebody else wrote, without what looks like a secret in it: password=x, "token": "x"."""
-    shown: list[str] = []
+    """Redact what looks like a secret in free text, such as password=x or "token": "x"."""
+    parts: list[str] = []
     at = 0
-    for said in _SAID.finditer(text):
-        if said.start() < at or not is_secret_key(said[1], names):
+    for key in _KEY_IN_TEXT.finditer(text):
+        if key.start() < at or not is_secret_key(key[1], names):
             continue
-        value = _VALUE.match(text, said.end())
+        value = _VALUE_IN_TEXT.match(text, key.end())
         if value is not None:
-            shown += [text[at : said.end()], REDACTED]
+            parts += [text[at : key.end()], REDACTED]
             at = value.end()
-    return "".join([*shown, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
 def is_secret_key(key: str, names: Collection[str] = ()) -> bool:
-    """Whether a key names a secret: by its usual names, or because it is one of `names`, in any case."""
+    """Whether a key names a secret: by the rules above, or because it is one of `names`. Case is ignored."""
     lower = key.lower()
     if names and any(lower == name.lower() for name in names):
         return True
-    return _remembered(lower) if len(lower) <= MAX_CACHED_KEY_LENGTH else _is_usual(lower)
+    return _cached_rules(lower) if len(lower) <= MAX_CACHED_KEY_LENGTH else _matches_rules(lower)
 
 
-def _is_usual(lower: str) -> bool:
-    words = [word for word in _SIGNS.split(lower) if word]
-    plain = "".join(words)
-    return any(part in plain for part in _PARTS) or any(word in words for word in SECRET_KEY_WORDS)
+def _matches_rules(lower: str) -> bool:
+    words = [word for word in _SEPARATORS.split(lower) if word]
+    joined = "".join(words)
+    return any(part in joined for part in _PARTS) or any(word in words for word in SECRET_KEY_WORDS)
 
 
-_remembered = lru_cache(maxsize=1024)(_is_usual)
+_cached_rules = lru_cache(maxsize=1024)(_matches_rules)

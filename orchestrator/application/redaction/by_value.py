@@ -1,6 +1,6 @@
-"""Hiding by value: texts without the secrets that occur in them, in whatever form they usually do.
+"""Redacts the values of secrets wherever they occur, also in their common encodings.
 
-How long that takes grows with the length of the text, and hardly with the number of secrets.
+The time grows with the length of the text, and hardly with the number of secrets.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 from orchestrator.application.redaction.by_key import MAX_REDACTION_DEPTH, REDACTED
 
 MIN_SECRET_LENGTH = 4
-"""A text that is shorter is in too many words by chance."""
+"""A shorter string occurs in many words by chance, so it is not redacted."""
 
 MIN_SECRET_LINE_LENGTH = 8
-"""Of a secret that has lines, such as a private key, a line of this length is a secret too."""
+"""In a secret of several lines, such as a private key, each line of at least this length is a secret."""
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 _KEPT_IN_URLS = (b"", b"/", b"!#$%&'()*+,/:;=?@[]~", b" ")
-"""What some of those who write URLs leave as it is; a space they may write as +."""
+"""Characters that various URL encoders leave unchanged; with the space it becomes a `+`."""
 
 
 class ValueRedactor:
-    """Hides these secrets, and nothing if there are none."""
+    """Redacts these secrets in texts and values. It is false, and redacts nothing, if there are none."""
 
-    __slots__ = ("_beginnings", "_forms", "_lengths")
+    __slots__ = ("_forms", "_lengths", "_starts")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms = {form for secret in secrets for form in encoded_forms(secret)}
@@ -37,42 +37,45 @@ class ValueRedactor:
             lengths.setdefault(form[:MIN_SECRET_LENGTH], set()).add(len(form))
             seconds.setdefault(form[0], set()).add(form[1])
         self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
-        pairs = (f"{re.escape(one)}[{re.escape(''.join(others))}]" for one, others in seconds.items())
-        self._beginnings = re.compile("|".join(pairs))
+        pairs = (f"{re.escape(first)}[{re.escape(''.join(others))}]" for first, others in seconds.items())
+        self._starts = re.compile("|".join(pairs))
 
     def __bool__(self) -> bool:
         return bool(self._forms)
 
-    def text(self, text: str) -> str:
-        """The text without them."""
-        shown: list[str] = []
+    def redact_text(self, text: str) -> str:
+        """Redact the secrets in a text."""
+        parts: list[str] = []
         at = 0
-        for start, end in self._found_in(text):
-            shown += [text[at:start], REDACTED]
+        for start, end in self._find(text):
+            parts += [text[at:start], REDACTED]
             at = end
-        return "".join([*shown, text[at:]])
+        return "".join([*parts, text[at:]])
 
-    def value(self, value: Any, max_depth: int = MAX_REDACTION_DEPTH) -> Any:
-        """A JSON value without them: in its texts, in its keys, and as a number."""
+    def redact_value(self, value: Any, max_depth: int = MAX_REDACTION_DEPTH) -> Any:
+        """Redact the secrets in a JSON value: in its strings and keys, and where a number is a secret."""
         if not self._forms:
             return value
         if isinstance(value, str):
-            return self.text(value)
+            return self.redact_text(value)
         if isinstance(value, dict | list | tuple) and max_depth <= 0:
             return REDACTED
         if isinstance(value, dict):
-            return {self.text(str(key)): self.value(one, max_depth - 1) for key, one in value.items()}
+            return {
+                self.redact_text(str(key)): self.redact_value(item, max_depth - 1)
+                for key, item in value.items()
+            }
         if isinstance(value, list | tuple):
-            return [self.value(one, max_depth - 1) for one in value]
+            return [self.redact_value(item, max_depth - 1) for item in value]
         return REDACTED if isinstance(value, int | float) and str(value) in self._forms else value
 
-    def _found_in(self, text: str) -> Iterator[tuple[int, int]]:
-        """From where to where there are secrets; those that overlap are one."""
+    def _find(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield start and end of each secret in the text; overlapping secrets become one range."""
         if not self._forms:
             return
         start = end = at = 0
-        while (found := self._beginnings.search(text, at)) is not None:
-            at = found.start()
+        while (match := self._starts.search(text, at)) is not None:
+            at = match.start()
             length = self._length_at(text, at)
             if length and at < end:
                 end = max(end, at + length)
@@ -85,45 +88,48 @@ class ValueRedactor:
             yield start, end
 
     def _length_at(self, text: str, at: int) -> int:
-        """How long the secret is that begins here; 0 if none does."""
+        """Return the length of the longest secret that starts here, or 0."""
         lengths = self._lengths.get(text[at : at + MIN_SECRET_LENGTH], ())
         return next((length for length in lengths if text[at : at + length] in self._forms), 0)
 
 
 def encoded_forms(secret: str) -> set[str]:
-    """What a secret looks like where it is used: itself, one of its lines, quoted in Python, in JSON and in
-    JSON within JSON, in a URL, in base64, also as a part of something longer such as `user:password`."""
+    """Return the forms in which a secret may occur: itself, one of its lines, quoted by Python, in JSON, in
+    JSON within JSON, in a URL, in base64, also in the base64 of a longer text such as `user:password`."""
     if len(secret) < MIN_SECRET_LENGTH:
         return set()
-    plain = {secret, secret.strip(), *_lines(secret)}
-    forms = {form for one in plain for form in (one, repr(one)[1:-1], *_in_json(one))}
+    plain = {secret, secret.strip(), *_long_lines(secret)}
+    forms = {form for text in plain for form in (text, repr(text)[1:-1], *_json_forms(text))}
     raw = secret.encode(errors="replace")
-    forms |= {_in_url(raw, kept) for kept in _KEPT_IN_URLS}
-    forms |= {b64encode(raw).decode(), *(form for offset in range(3) for form in _in_base64(raw, offset))}
+    forms |= {_url_form(raw, kept) for kept in _KEPT_IN_URLS}
+    forms |= {b64encode(raw).decode(), *(form for offset in range(3) for form in _base64_forms(raw, offset))}
     return {form for form in forms if len(form) >= MIN_SECRET_LENGTH}
 
 
-def _lines(secret: str) -> list[str]:
+def _long_lines(secret: str) -> list[str]:
     stripped = [line.strip() for line in secret.splitlines()]
     return [line for line in stripped if len(line) >= MIN_SECRET_LINE_LENGTH]
 
 
-def _in_json(secret: str) -> Iterator[str]:
+def _json_forms(secret: str) -> Iterator[str]:
     for is_ascii in (True, False):
         once = json.dumps(secret, ensure_ascii=is_ascii)[1:-1]
         yield from (once, json.dumps(once, ensure_ascii=is_ascii)[1:-1])
 
 
-def _in_url(raw: bytes, kept: bytes) -> str:
+def _url_form(raw: bytes, kept: bytes) -> str:
     safe = _UNRESERVED | frozenset(kept)
-    written = (chr(one) if one in safe else f"%{one:02X}" for one in raw)
-    return "".join(written).replace(" ", "+")
+    characters = (chr(byte) if byte in safe else f"%{byte:02X}" for byte in raw)
+    return "".join(characters).replace(" ", "+")
 
 
-def _in_base64(raw: bytes, offset: int) -> tuple[str, str]:
-    """The characters that depend on the secret alone, if so many bytes (modulo 3) stand before it."""
-    written = b64encode(bytes(offset) + raw).decode()
-    certain = written[(0, 2, 3)[offset] : (offset + len(raw)) * 8 // 6]
+def _base64_forms(raw: bytes, offset: int) -> tuple[str, str]:
+    """Return the base64 characters that depend on the secret only, if `offset` bytes (modulo 3) precede it.
+
+    The second form is in the URL-safe alphabet.
+    """
+    encoded = b64encode(bytes(offset) + raw).decode()
+    certain = encoded[(0, 2, 3)[offset] : (offset + len(raw)) * 8 // 6]
     return certain, certain.translate(str.maketrans("+/", "-_"))
 
 

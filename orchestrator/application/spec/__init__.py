@@ -1,1 +1,1 @@
-"""From a document to a checked spec."""
+"""Turns a workflow document into a checked spec."""

@@ -1,6 +1,6 @@
-"""What can be wrong although every key has the right shape: expressions, targets, keys that exclude others.
+"""Checks that need more than the type of one key: expressions, targets, keys that exclude each other.
 
-And what is right, but probably not meant: the warnings.
+Also the warnings: documents that are valid, but probably do not do what the author intended.
 """
 
 from __future__ import annotations
@@ -20,79 +20,81 @@ from orchestrator.application.expressions.evaluation import (
 from orchestrator.application.spec.filter_models import FilterModel
 from orchestrator.application.spec.graph import Graph
 from orchestrator.application.spec.model import KvScope, StepSpec, WorkflowSpec
-from orchestrator.application.spec.report import Report, kind
+from orchestrator.application.spec.report import Report
 from orchestrator.application.spec.step_models import KINDS, PlainStepModel, StepModel
+from orchestrator.application.values.json_types import describe_value
 from orchestrator.application.values.paths import Path
 
 # Steps ------------------------------------------------------------------------------------------------------
 
 
 def check_kind(raw: Mapping[str, Any], path: Path, report: Report) -> None:
-    """Each step is one thing."""
+    """Check that a step is of exactly one kind, and has no key that its kind does not allow."""
     token = next((key for key in ("op", "fn", "type") if raw.get(key) is not None), None)
     others = [key for key in ("source", *KINDS) if raw.get(key) is not None]
-    found = others if token is None else [token, *others]
-    if len(found) > 1:
-        message = f"a step is one thing: keep one of {', '.join(found[:-1])} and {found[-1]}"
+    kinds = others if token is None else [token, *others]
+    if len(kinds) > 1:
+        message = f"a step can have only one of {', '.join(kinds[:-1])} and {kinds[-1]}"
         report.add(path, "many_kinds", message)
-    elif not found:
+    elif not kinds:
         message = "a step needs an op or fn: the name of its executor"
         report.add(path, "no_token", message)
     elif len(others) == 1 and others[0] != "source":
         for key in raw:
             if key in FORBIDDEN_KEYS[others[0]]:
-                hint = "write it inside of wait" if (others[0], key) == ("wait", "timeout") else None
-                message = f"{key!r} is not a key of a {others[0]} step: it has no job"
+                hint = "write it inside wait" if (others[0], key) == ("wait", "timeout") else None
+                message = f"{key!r} is not a key of a {others[0]} step, which runs no job"
                 report.add((*path, key), "unknown_key", message, hint)
 
 
-_OF_JOBS = frozenset({"concurrency", "heartbeat", "loop", "map", "timeout"})
+_JOB_KEYS = frozenset({"concurrency", "heartbeat", "loop", "map", "timeout"})
 FORBIDDEN_KEYS: dict[str, frozenset[str]] = {
-    "wait": _OF_JOBS,
-    "delay": _OF_JOBS,
-    "switch": _OF_JOBS,
+    "wait": _JOB_KEYS,
+    "delay": _JOB_KEYS,
+    "switch": _JOB_KEYS,
     "workflow": frozenset({"heartbeat", "loop", "map"}),
 }
 
 
 def check_step(
-    raw: Mapping[str, Any], written: PlainStepModel, path: Path, graph: Graph, report: Report
+    raw: Mapping[str, Any], model: PlainStepModel, path: Path, graph: Graph, report: Report
 ) -> None:
-    """The expressions of a step, and the steps it names."""
+    """Check the expressions of a step, and the steps that its branches name."""
     if raw.get("input"):
-        check_values(raw["input"], (*path, "input"), report, "whole" if _has_job(written) else "nowhere")
+        check_values(raw["input"], (*path, "input"), report, "whole" if _has_job(model) else "nowhere")
     if raw.get("branch"):
         _check_branches(raw["branch"], (*path, "branch"), graph, report)
-    if isinstance(written, StepModel):
-        _check_rarer(raw, written, path, report)
+    if isinstance(model, StepModel):
+        _check_rare_keys(raw, model, path, report)
 
 
-def _has_job(written: PlainStepModel) -> bool:
-    return not isinstance(written, StepModel) or written.kind == "task"
+def _has_job(model: PlainStepModel) -> bool:
+    return not isinstance(model, StepModel) or model.kind == "task"
 
 
-def _check_rarer(raw: Mapping[str, Any], written: StepModel, path: Path, report: Report) -> None:
+def _check_rare_keys(raw: Mapping[str, Any], model: StepModel, path: Path, report: Report) -> None:
     if raw.get("when") is not None:
-        report.extend(check_condition(raw["when"], report.text((*path, "when"))))
-    if written.filters is not None:
-        _check_filters(written.filters, (*path, "filters"), report)
-    for keys, what in _RULES.items():
-        rule = _part(raw, *keys)
+        report.extend(check_condition(raw["when"], report.full_path((*path, "when"))))
+    if model.filters is not None:
+        _check_filters(model.filters, (*path, "filters"), report)
+    for keys, expected in _RULES.items():
+        rule = _get(raw, *keys)
         if isinstance(rule, dict):
             check_rule(rule, (*path, *keys), report)
         elif isinstance(rule, list) and keys == ("map", "over"):
-            report.extend(check(rule, report.text((*path, *keys))))
-        elif rule is not None and what:
-            report.add((*path, *keys), "bad_type", f"must be {what}, not {kind(rule)}", _EXAMPLE)
+            report.extend(check(rule, report.full_path((*path, *keys))))
+        elif rule is not None and expected:
+            message = f"must be {expected}, not {describe_value(rule)}"
+            report.add((*path, *keys), "bad_type", message, _EXAMPLE)
     for keys, secrets in _VALUES.items():
-        values = _part(raw, *keys)
-        if keys == ("source", "override") and isinstance(_part(values, "configuration"), dict):
+        values = _get(raw, *keys)
+        if keys == ("source", "override") and isinstance(_get(values, "configuration"), dict):
             keys, values = (*keys, "configuration"), values["configuration"]
         check_values(values, (*path, *keys), report, secrets)
 
 
 _EXAMPLE = 'such as {"var": "steps.a.output.x"}'
-_RULES: dict[tuple[str, ...], str] = {  # what else than an expression is refused here, if not elsewhere
+_RULES: dict[tuple[str, ...], str] = {  # keys that take an expression; "": the model checks other values
     ("join",): "",
     ("map", "over"): "a list, or an expression that gives one",
     ("switch", "on"): "an expression",
@@ -107,31 +109,34 @@ _VALUES: dict[tuple[str, ...], SecretPolicy] = {
 }
 
 
-def _part(raw: Any, *keys: str) -> Any:
+def _get(raw: Any, *keys: str) -> Any:
     for key in keys:
         raw = raw.get(key) if isinstance(raw, dict) else None
     return raw
 
 
 def check_values(values: Any, path: Path, report: Report, secrets: SecretPolicy = "nowhere") -> None:
-    """Input and outputs hold expressions but are none themselves: {max: 3} is an input called max."""
+    """Check the values of a mapping such as `input`.
+
+    The mapping itself is not an expression: {max: 3} is an input named max.
+    """
     for key, value in values.items() if isinstance(values, dict) else ():
         if isinstance(value, dict | list):
-            report.extend(check(value, report.text((*path, key)), secrets))
+            report.extend(check(value, report.full_path((*path, key)), secrets))
 
 
 def check_rule(rule: dict[str, Any], path: Path, report: Report) -> None:
-    """A mapping where only an expression makes sense."""
+    """Check a mapping that must be an expression."""
     if len(rule) == 1:
-        report.extend(check_condition(rule, report.text(path)))
+        report.extend(check_condition(rule, report.full_path(path)))
     else:
         report.add(path, "bad_type", "must be an expression: a mapping with one operator", _EXAMPLE)
 
 
 def _check_filters(group: FilterModel, path: Path, report: Report) -> None:
     if group.filters is None:
-        report.extend(check_condition(group.expression, report.text((*path, "expression"))))
-        report.extend(check(group.value, report.text((*path, "value"))))
+        report.extend(check_condition(group.expression, report.full_path((*path, "expression"))))
+        report.extend(check(group.value, report.full_path((*path, "value"))))
     for n, part in enumerate(group.filters or ()):
         _check_filters(part, (*path, "filters", n), report)
 
@@ -143,9 +148,9 @@ def _check_branches(branches: Any, path: Path, graph: Graph, report: Report) -> 
         if not isinstance(branch, dict):
             continue
         if "condition" in branch:
-            report.extend(check_condition(branch["condition"], report.text((*path, n, "condition"))))
+            report.extend(check_condition(branch["condition"], report.full_path((*path, n, "condition"))))
         if "result_expr" in branch:
-            report.extend(check(branch["result_expr"], report.text((*path, n, "result_expr"))))
+            report.extend(check(branch["result_expr"], report.full_path((*path, n, "result_expr"))))
         action = branch.get("action")
         actions.append(action)
         if isinstance(action, dict) and "set" in action:
@@ -165,20 +170,21 @@ def _check_targets(targets: Any, path: Path, graph: Graph, report: Report) -> No
 
 def _check_target(target: Any, path: Path, graph: Graph, report: Report) -> None:
     if is_expression(target):
-        report.extend(check(target, report.text(path)))
+        report.extend(check(target, report.full_path(path)))
     elif not isinstance(target, str):
-        report.add(path, "bad_type", f"must be a step, a list of steps or an expression, not {kind(target)}")
+        message = f"must be a step, a list of steps or an expression, not {describe_value(target)}"
+        report.add(path, "bad_type", message)
     elif graph.find_target(target) is None:
         name = target.removeprefix("steps.").removesuffix(".status")
         report.add(path, "unknown_target", f"there is no step {name!r}", report.suggest(name, graph.order))
 
 
 def check_step_spec(step: StepSpec, scopes: Sequence[KvScope] | None, path: Path, report: Report) -> None:
-    """What a step says in one place and takes back in another."""
+    """Check keys of a step against other parts of the document: kv.scopes, and the inputs of its child."""
     for key in step.kv_add:
         scope, _, name = key.partition(":")
         if name and scope in get_args(KvScope) and scopes is not None and scope not in scopes:
-            report.add((*path, "kv_add", key), "bad_type", f"the scope {scope} is not among kv.scopes")
+            report.add((*path, "kv_add", key), "bad_type", f"the scope {scope} is not in kv.scopes")
     if step.child is not None and step.child.loaded is not None:
         for name, declared in step.child.loaded.spec.inputs.items():
             if declared.required and not declared.has_default and name not in step.input:
@@ -186,9 +192,10 @@ def check_step_spec(step: StepSpec, scopes: Sequence[KvScope] | None, path: Path
 
 
 def check_join(step: StepSpec, path: Path, graph: Graph, report: Report) -> None:
-    above = len(graph.parents[step.id])
-    if isinstance(step.join, int) and step.join > above:
-        message = f"waits for {step.join} steps, but the step depends on {above}"
+    """Check that a numeric join does not exceed the number of parents."""
+    parent_count = len(graph.parents[step.id])
+    if isinstance(step.join, int) and step.join > parent_count:
+        message = f"waits for {step.join} steps, but the step depends on {parent_count}"
         report.add((*path, "join"), "bad_policy", message)
 
 
@@ -198,28 +205,28 @@ def check_join(step: StepSpec, path: Path, graph: Graph, report: Report) -> None
 def find_warnings(
     spec: WorkflowSpec, graph: Graph, document: Mapping[str, Any], report: Report
 ) -> Iterator[Problem]:
-    """What is accepted, but probably not meant, also in the children that are written inside."""
+    """Yield the warnings of a valid spec and of its inline child workflows."""
     key = "flow" if "flow" in document else "steps"
     for n, step in enumerate(spec.steps):
         if step.max_attempts > 1 and step.attempts_on == "any" and not step.branch:
             message = (
                 f"step {step.id!r} runs {step.max_attempts} times even if it succeeds: no branch ends it"
             )
-            yield Problem(report.text((key, n, "max_attempts")), "repeats_on_success", message)
+            yield Problem(report.full_path((key, n, "max_attempts")), "repeats_on_success", message)
         if step.child is not None and step.child.loaded is not None:
             child = step.child.loaded
             inner = report.inside((key, n, "workflow"))
             yield from find_warnings(child.spec, child.graph, child.document, inner)
-    yield from _races(spec, graph, key, report)
+    yield from _find_races(spec, graph, key, report)
     if spec.sources:
-        yield from _unused(spec, document[key], report)
+        yield from _find_unused_sources(spec, document[key], report)
 
 
-_MOST_SUSPECTS = 100_000
+_MAX_RACE_PAIRS = 100_000  # pairs of steps to compare; further ones are not checked
 
 
-def _races(spec: WorkflowSpec, graph: Graph, key: str, report: Report) -> Iterator[Problem]:
-    """Where an input reads what a step writes that is neither above nor below: who comes first is chance."""
+def _find_races(spec: WorkflowSpec, graph: Graph, key: str, report: Report) -> Iterator[Problem]:
+    """Warn where an input reads a state key that an unrelated step writes: their order is not defined."""
     writers: dict[str, list[str]] = {}
     for step in spec.steps:
         if step.output and not step.skip_output_mapping:
@@ -228,42 +235,44 @@ def _races(spec: WorkflowSpec, graph: Graph, key: str, report: Report) -> Iterat
     if not writers:
         return
     reads: dict[tuple[int, str, str], list[tuple[str, str]]] = {}
-    suspects: set[tuple[str, str]] = set()
+    all_pairs: set[tuple[str, str]] = set()
     for n, step in enumerate(spec.steps):
-        for given, value in step.input.items():
-            for name in sorted(_names_below("state", value) & writers.keys()):
+        for input_key, value in step.input.items():
+            for name in sorted(_find_names_below("state", value) & writers.keys()):
                 pairs = [(writer, step.id) for writer in writers[name] if writer != step.id]
-                if len(suspects) + len(pairs) <= _MOST_SUSPECTS:
-                    suspects.update(pairs)
-                    reads[n, given, name] = pairs
-    related = graph.related(suspects)
-    for (n, given, name), pairs in reads.items():
+                if len(all_pairs) + len(pairs) <= _MAX_RACE_PAIRS:
+                    all_pairs.update(pairs)
+                    reads[n, input_key, name] = pairs
+    related = graph.related(all_pairs)
+    for (n, input_key, name), pairs in reads.items():
         racing = next((pair for pair in pairs if pair not in related), None)
         if racing is not None:
             message = (
                 f"step {racing[1]!r} reads state.{name}, which step {racing[0]!r} writes, "
                 "and neither waits for the other"
             )
-            yield Problem(report.text((key, n, "input", given)), "state_read_race", message)
+            yield Problem(report.full_path((key, n, "input", input_key)), "state_read_race", message)
 
 
-def _unused(spec: WorkflowSpec, steps: Sequence[Mapping[str, Any]], report: Report) -> Iterator[Problem]:
+def _find_unused_sources(
+    spec: WorkflowSpec, steps: Sequence[Mapping[str, Any]], report: Report
+) -> Iterator[Problem]:
     called = [raw.get("source") for raw in steps]
     used = {source.get("base") if isinstance(source, dict) else source for source in called}
     definitions = [*spec.sources.values(), *(step.source for step in spec.steps)]
     for definition in definitions:
-        used |= _names_below("sources", definition)
+        used |= _find_names_below("sources", definition)
     for name in spec.sources:
         if name not in used:
             message = f"no step and no other source uses {name!r}"
-            yield Problem(report.text(("sources", name)), "unused_source", message)
+            yield Problem(report.full_path(("sources", name)), "unused_source", message)
 
 
 _FIRST_NAME = re.compile(r"""\$?\.?(\w+)(?:\.|\[['"])([\w-]+)""")
 
 
-def _names_below(root: str, value: Any) -> set[str]:
-    """The keys of a root of the context that expressions read, as far as they can be seen."""
+def _find_names_below(root: str, value: Any) -> set[str]:
+    """Return the keys of `root` that the expressions in a value read by a constant path."""
     names: set[str] = set()
     todo = [value]
     while todo:
@@ -273,9 +282,9 @@ def _names_below(root: str, value: Any) -> set[str]:
         elif isinstance(value, dict) and LITERAL not in value:
             todo.extend(value.values())
             if is_expression(value) and ("var" in value or "vars" in value):
-                [given] = value.values()
-                path = given[0] if isinstance(given, list) and given else given
-                found = _FIRST_NAME.match(path) if isinstance(path, str) else None
-                if found and found[1] == root:
-                    names.add(found[2])
+                [argument] = value.values()
+                path = argument[0] if isinstance(argument, list) and argument else argument
+                match = _FIRST_NAME.match(path) if isinstance(path, str) else None
+                if match and match[1] == root:
+                    names.add(match[2])
     return names

@@ -1,4 +1,7 @@
-"""Text to plain data, with the place of every node: YAML by rules of our own, JSON by the shorter way."""
+"""Reads YAML or JSON into plain data, and keeps the line and column of every node. Merges documents.
+
+JSON takes a shorter path than YAML. `yaml_reader.py` has the rules for YAML.
+"""
 
 from __future__ import annotations
 
@@ -39,22 +42,22 @@ class SourceMap:
         self._data, self._build = data, root
 
     def find(self, path: str | Path, *, of_key: bool = False) -> tuple[int, int] | None:
-        """The place of the value at `path`, or of the key before it."""
-        place = self._root
-        if place is None:
+        """Return line and column of the value at `path`, or of its key."""
+        position = self._root
+        if position is None:
             return None
-        found = place[:2]
+        found = position[:2]
         for segment in parse_path(path, self._data) if isinstance(path, str) else path:
-            inside = place.children
+            children = position.children
             key_at = None
-            if isinstance(inside, dict) and segment in inside:
-                key_at = place.keys[str(segment)] if place.keys else None
-                place = inside[str(segment)]
-            elif isinstance(inside, list) and isinstance(segment, int) and segment < len(inside):
-                place = inside[segment]
+            if isinstance(children, dict) and segment in children:
+                key_at = position.keys[str(segment)] if position.keys else None
+                position = children[str(segment)]
+            elif isinstance(children, list) and isinstance(segment, int) and segment < len(children):
+                position = children[segment]
             else:
                 break
-            found = key_at if of_key and key_at else place[:2]
+            found = key_at if of_key and key_at else position[:2]
         return found
 
     @cached_property
@@ -63,7 +66,7 @@ class SourceMap:
 
 
 def read_document(text: str, source: str | None = None, limits: DocumentLimits = DEFAULT_LIMITS) -> Document:
-    """The data of a YAML or JSON text; InvalidSpec with all that is wrong with the text."""
+    """Read a YAML or JSON text; raise InvalidSpec with all its problems."""
     document, problems = scan_document(text, source, limits)
     if problems:
         raise InvalidSpec(problems, source)
@@ -73,13 +76,13 @@ def read_document(text: str, source: str | None = None, limits: DocumentLimits =
 def scan_document(
     text: str, source: str | None = None, limits: DocumentLimits = DEFAULT_LIMITS
 ) -> tuple[Document, list[Problem]]:
-    """Like read_document, but problems that leave the rest readable are returned: others may add theirs."""
+    """Like read_document, but return the problems that leave the rest readable, so that it can be checked."""
     text = text.removeprefix("\ufeff")
     try:
         too_big = len(text) > limits.max_bytes or len(text.encode()) > limits.max_bytes
     except UnicodeEncodeError:
         raise InvalidSpec(
-            [Problem("", "not_json", "the text has characters that are not Unicode")], source
+            [Problem("", "not_json", "the text has characters that are not valid Unicode")], source
         ) from None
     if too_big:
         message = f"the text has more than {limits.max_bytes} bytes"
@@ -88,17 +91,17 @@ def scan_document(
         try:
             return _read_json(text, source, limits)
         except ValueError:
-            pass  # a YAML flow mapping, or broken: the YAML reader says where
+            pass  # a YAML flow mapping, or a broken text: the YAML reader reports where
     reader = YamlReader(source, limits)
-    data, place = reader.read(text)
-    return Document(data, SourceMap(data, lambda: place), source), reader.problems
+    data, position = reader.read(text)
+    return Document(data, SourceMap(data, lambda: position), source), reader.problems
 
 
 def check_data(data: Any, path: Path = (), limits: DocumentLimits = DEFAULT_LIMITS) -> list[Problem]:
-    """What keeps data that was built in Python, or read as JSON, from being plain JSON within the limits."""
+    """Return the reasons why data from Python or from JSON is not plain JSON within the limits."""
     if not isinstance(data, _CONTAINERS):
-        fault = not_json_reason(data)
-        return [Problem(render_path(path), "not_json", fault)] if fault else []
+        reason = not_json_reason(data)
+        return [Problem(render_path(path), "not_json", reason)] if reason else []
     problems: list[Problem] = []
     todo: list[tuple[Any, Path]] = [(data, path)]
     nodes = 1
@@ -112,15 +115,15 @@ def check_data(data: Any, path: Path = (), limits: DocumentLimits = DEFAULT_LIMI
         items: Iterable[tuple[Any, Any]] = enumerate(value)
         if isinstance(value, dict):
             items = value.items()
-            strange = [key for key in value if type(key) is not str or not key.isascii()]
-            if faults := [fault for fault in map(_key_fault, strange) if fault]:
-                problems += [Problem(render_path(at), "not_json", fault) for fault in faults]
-                items = [(key, item) for key, item in items if not _key_fault(key)]
+            unusual = [key for key in value if type(key) is not str or not key.isascii()]
+            if reasons := [reason for reason in map(_bad_key_reason, unusual) if reason]:
+                problems += [Problem(render_path(at), "not_json", reason) for reason in reasons]
+                items = [(key, item) for key, item in items if not _bad_key_reason(key)]
         for key, item in items:
             if isinstance(item, _CONTAINERS):
                 todo.append((item, (*at, key)))
-            elif not (type(item) is str and item.isascii()) and (fault := not_json_reason(item)):
-                problems.append(Problem(render_path((*at, key)), "not_json", fault))
+            elif not (type(item) is str and item.isascii()) and (reason := not_json_reason(item)):
+                problems.append(Problem(render_path((*at, key)), "not_json", reason))
         if len(problems) > MAX_PROBLEMS:
             return [*problems[:MAX_PROBLEMS], TOO_MANY_PROBLEMS]
     return problems
@@ -129,12 +132,12 @@ def check_data(data: Any, path: Path = (), limits: DocumentLimits = DEFAULT_LIMI
 _CONTAINERS = (dict, list)
 
 
-def _key_fault(key: Any) -> str | None:
-    return not_json_reason(key) if isinstance(key, str) else f"the key {key!r} is not a text"
+def _bad_key_reason(key: Any) -> str | None:
+    return not_json_reason(key) if isinstance(key, str) else f"the key {key!r} is not a string"
 
 
 def merge_documents(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Several documents as one, left to right: mappings merge key by key, lists and scalars replace."""
+    """Merge documents from left to right: mappings merge key by key, lists and scalars replace."""
     merged: dict[str, Any] = {}
     for document in documents:
         merged = _merge(merged, document)
@@ -142,58 +145,60 @@ def merge_documents(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _merge(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-    """Without recursion, and without a change to either: mappings built in Python may be deep, or shared."""
+    """Merge without recursion or changes to either side: mappings from Python may be deep or shared."""
     merged = dict(left)
     todo = [(merged, right)]
     while todo:
-        into, given = todo.pop()
-        for key, value in given.items():
-            if isinstance(value, dict) and isinstance(into.get(key), dict):
-                into[key] = dict(into[key])
-                todo.append((into[key], value))
+        target, source = todo.pop()
+        for key, value in source.items():
+            if isinstance(value, dict) and isinstance(target.get(key), dict):
+                target[key] = dict(target[key])
+                todo.append((target[key], value))
             else:
-                into[key] = value
+                target[key] = value
     return merged
 
 
 def _read_json(text: str, source: str | None, limits: DocumentLimits) -> tuple[Document, list[Problem]]:
-    """ValueError when it is not JSON. Places are computed only when asked for: valid documents never do."""
+    """Read JSON; ValueError if it is none. Positions are computed on demand: valid documents need none."""
     problems: list[Problem] = []
 
-    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def build_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         data = dict(pairs)
         if len(data) < len(pairs):
-            written = Counter(key for key, _ in pairs)
-            twice = (key for key, times in written.items() if times > 1)
+            counts = Counter(key for key, _ in pairs)
+            repeated = (key for key, count in counts.items() if count > 1)
             problems.extend(
-                Problem(render_path((key,)), "duplicate_key", duplicate_key_message(key)) for key in twice
+                Problem(render_path((key,)), "duplicate_key", duplicate_key_message(key)) for key in repeated
             )
         return data
 
     try:
-        data = json.loads(text, object_pairs_hook=mapping)
+        data = json.loads(text, object_pairs_hook=build_mapping)
     except RecursionError:
         raise InvalidSpec([Problem("", "too_deep", too_deep_message(limits))], source) from None
-    problems += check_data(data, (), limits)  # NaN, 1e999 and lone surrogates too: json.loads() takes them
+    problems += check_data(
+        data, (), limits
+    )  # also finds NaN, 1e999 and lone surrogates, which json.loads() accepts
     if any(problem.code in ("too_big", "too_deep") for problem in problems):
         raise InvalidSpec(problems, source)
 
-    def root() -> SourcePosition | None:
+    def find_positions() -> SourcePosition | None:
         try:
             return YamlReader(source, limits).read(text)[1]
         except InvalidSpec:  # JSON that is not YAML, such as a pair of surrogates
             return None
 
-    return Document(data, SourceMap(data, root), source), problems
+    return Document(data, SourceMap(data, find_positions), source), problems
 
 
 def scan_documents(
     texts: Sequence[tuple[str, str]], limits: DocumentLimits = DEFAULT_LIMITS
 ) -> tuple[dict[str, Any], list[Document], list[Problem]]:
-    """The merged data of texts and their sources, the documents, and the problems that leave them readable.
+    """Read and merge several (text, source) pairs: the merged data, the documents, and minor problems.
 
-    If one of them is unreadable, the InvalidSpec has the problems of all. The limits hold for each text, and
-    for what they come to together.
+    If a text is unreadable, InvalidSpec has the problems of all texts. The limits apply to each text, and to
+    all of them together.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
@@ -204,16 +209,16 @@ def scan_documents(
             if size > limits.max_bytes:
                 message = f"this text and those before it have more than {limits.max_bytes} bytes"
                 raise InvalidSpec([Problem("", "too_big", message)])
-            document, found = scan_document(text, source, limits)
+            document, minor = scan_document(text, source, limits)
         except InvalidSpec as error:
             problems += [replace(problem, source=source) for problem in error.problems]
             continue
-        problems += [_placed(problem, document) for problem in found]
+        problems += [_with_position(problem, document) for problem in minor]
         if isinstance(document.data, dict):
             documents.append(document)
         else:
             message = "a document that is merged with others must be a mapping"
-            problems.append(_placed(Problem("", "bad_type", message), document))
+            problems.append(_with_position(Problem("", "bad_type", message), document))
     if len(problems) > MAX_PROBLEMS:
         raise InvalidSpec([*problems[:MAX_PROBLEMS], TOO_MANY_PROBLEMS])
     if len(documents) < len(texts):
@@ -225,9 +230,10 @@ def scan_documents(
 
 
 def find_owner(path: Path, documents: Sequence[Document]) -> Document:
-    """Of documents that were merged, the one that has what is at `path`, or the nearest part that exists.
+    """Return the one of several merged documents that has the value at `path`, or the nearest part of it.
 
-    What a later document replaced is not there; a mapping that several wrote is where the first began it.
+    A value that a later document replaced does not count. A mapping from several documents belongs to the
+    first of them.
     """
     owners = [(document, document.data) for document in documents]
     for segment in path:
@@ -240,8 +246,8 @@ def find_owner(path: Path, documents: Sequence[Document]) -> Document:
     return owners[0][0]
 
 
-def _placed(problem: Problem, document: Document) -> Problem:
-    """With the source, and with the place if the reader of the text did not know it."""
+def _with_position(problem: Problem, document: Document) -> Problem:
+    """Add the source to a problem, and line and column unless it has them."""
     line, column = problem.line, problem.column
     if line is None:
         line, column = document.source_map.find(problem.path) or (None, None)

@@ -1,6 +1,6 @@
-"""The kinds of value that the keys of a document take: what each accepts, what it says otherwise, its schema.
+"""The types of the values in a document: which values each accepts, its error message, and its JSON schema.
 
-A validator's PydanticCustomError carries one of our own codes as its type; problems.py passes it on.
+The type of a validator's PydanticCustomError is one of our own codes; report.py passes it on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from orchestrator.application.spec.cron import MACROS, parse_cron, zone_names
 from orchestrator.application.spec.model import ID_PATTERN, ID_RULE, AttemptsOn, OnError, is_id
 from orchestrator.application.values.durations import DURATION_PATTERN, MAX_DURATION_S, parse_duration
 from orchestrator.application.values.failure_kinds import RETRYABLE_KINDS
-from orchestrator.application.values.secret_refs import is_reference
+from orchestrator.application.values.secret_refs import is_secret_reference
 
 PLAIN_ACTIONS = ("halt", "complete", "retry", "fail", "skip")
 PLAIN_JOINS = ("all", "any", "done")
@@ -23,7 +23,7 @@ ON_ERROR = get_args(OnError)
 MAX_DURATION_MS = MAX_DURATION_S * 1_000
 
 DEFINITION_REF = "x-see"
-"""In the schema of a field, for pydantic has its own ideas of "$ref": what schema.py has a definition of."""
+"""Names a definition of json_schema.py in the schema of a field. Pydantic would interpret a "$ref"."""
 
 EXPRESSION: dict[str, Any] = {DEFINITION_REF: "Expression"}
 DURATION: dict[str, Any] = {
@@ -42,7 +42,7 @@ NO_TIMEOUT: dict[str, Any] = {"type": "string", "pattern": "^[Nn][Oo][Nn][Ee]$"}
 
 
 def timeout_seconds(timeout: Any) -> float | None:
-    """A timeout that has been checked; None is none."""
+    """Return a valid timeout in seconds, or None for "none"."""
     return None if isinstance(timeout, str) and timeout.lower() == "none" else parse_duration(timeout)
 
 
@@ -52,7 +52,7 @@ def _policy(value: Any) -> Any:
     raise PydanticCustomError("bad_policy", "must be fail, skip or continue")
 
 
-def _repetition(value: Any) -> Any:
+def _attempts_on(value: Any) -> Any:
     if value in ("error", "any"):
         return value
     raise PydanticCustomError("bad_policy", "must be error or any")
@@ -68,8 +68,8 @@ def _join(value: Any) -> Any:
     is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     if value is None or is_number or isinstance(value, dict) or value in PLAIN_JOINS:
         return value
-    known = "must be all, any, done, a number of steps from 1, or an expression"
-    raise PydanticCustomError("bad_policy", "{known}", {"known": known})
+    rule = "must be all, any, done, a number of steps from 1, or an expression"
+    raise PydanticCustomError("bad_policy", "{rule}", {"rule": rule})
 
 
 def _duration(value: Any) -> Any:
@@ -80,24 +80,24 @@ def _duration(value: Any) -> Any:
     return value
 
 
-def _span(value: Any) -> Any:
+def _positive_duration(value: Any) -> Any:
     if parse_duration(_duration(value)) == 0:
         raise PydanticCustomError("bad_duration", "must be longer than 0")
     return value
 
 
-def _patience(value: Any, least: float = 0) -> Any:
+def _timeout_or_none(value: Any, min_s: float = 0) -> Any:
     try:
-        longest = timeout_seconds(value)
+        timeout_s = timeout_seconds(value)
     except ValueError as error:
         raise PydanticCustomError("bad_duration", "{why}; or none", {"why": str(error)}) from None
-    if longest is not None and longest < least:
+    if timeout_s is not None and timeout_s < min_s:
         raise PydanticCustomError("bad_duration", "must be longer than 0; write none for no timeout")
     return value
 
 
 def _timeout(value: Any) -> Any:
-    return _patience(value, 0.001)
+    return _timeout_or_none(value, 0.001)
 
 
 def _identifier(value: str) -> str:
@@ -108,7 +108,7 @@ def _identifier(value: str) -> str:
 
 def _item_name(value: str) -> str:
     if value in _ROOTS or not _ITEM_NAME.fullmatch(value):
-        rule = "must be a word of letters, digits and '_' that is no root of expressions"
+        rule = "must be letters, digits and '_', and not a root of expressions such as input or state"
         raise PydanticCustomError("bad_id", "{rule}", {"rule": rule})
     return value
 
@@ -121,11 +121,11 @@ def _action(value: Any) -> Any:
     if isinstance(value, dict) and "set" in value:
         if value.get("value", "ready") != "ready":
             raise PydanticCustomError("bad_type", "value must be ready: a step can be set to nothing else")
-        if strangers := [key for key in value if key not in ("set", "value")]:
-            raise PydanticCustomError("unknown_key", "set knows no key {key}", {"key": repr(strangers[0])})
+        if unknown := [key for key in value if key not in ("set", "value")]:
+            raise PydanticCustomError("unknown_key", "set has no key {key}", {"key": repr(unknown[0])})
     elif value not in PLAIN_ACTIONS:
-        known = f"must be {', '.join(PLAIN_ACTIONS)} or {{set: <step>, value: ready}}"
-        raise PydanticCustomError("unknown_action", "{known}", {"known": known})
+        rule = f"must be {', '.join(PLAIN_ACTIONS)} or {{set: <step>, value: ready}}"
+        raise PydanticCustomError("unknown_action", "{rule}", {"rule": rule})
     return value
 
 
@@ -134,21 +134,22 @@ def _override(value: Any) -> Any:
         if "configuration" in value and not isinstance(value["configuration"], dict):
             raise PydanticCustomError("bad_type", "its configuration must be a mapping")
         if "type" in value and not (isinstance(value["type"], str) and value["type"]):
-            raise PydanticCustomError("bad_type", "its type must be a text")
+            raise PydanticCustomError("bad_type", "its type must be a string")
         if "configuration" in value and len(value) > 1 + ("type" in value):
             raise PydanticCustomError(
-                "bad_type", "has keys beside type and configuration: put them into that"
+                "bad_type", "has keys besides type and configuration: put them into configuration"
             )
     return value
 
 
-def _slot(value: Any) -> Any:
+def _concurrency_key(value: Any) -> Any:
     if isinstance(value, bool | list | None):
-        raise PydanticCustomError("bad_type", "must be a text, a number or an expression")
+        raise PydanticCustomError("bad_type", "must be a string, a number or an expression")
     return value
 
 
 def expand_retry_count(value: Any) -> Any:
+    """Turn the short form of `retry`, a number, into its mapping."""
     if isinstance(value, int) and not isinstance(value, bool):
         return {"max_retries": value}
     if value is None or isinstance(value, dict):
@@ -158,8 +159,8 @@ def expand_retry_count(value: Any) -> Any:
 
 def _failure_name(value: str) -> str:
     if value not in RETRYABLE_KINDS and not _TYPE_NAME.fullmatch(value):
-        kinds = "must be a type of exception, such as ValueError or package.Rejected, or a kind of failure: "
-        raise PydanticCustomError("bad_type", "{rule}", {"rule": kinds + ", ".join(RETRYABLE_KINDS)})
+        rule = "must be an exception type, such as ValueError or package.Rejected, or a kind of failure: "
+        raise PydanticCustomError("bad_type", "{rule}", {"rule": rule + ", ".join(RETRYABLE_KINDS)})
     return value
 
 
@@ -167,6 +168,7 @@ _TYPE_NAME = re.compile(r"[A-Z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_]
 
 
 def expand_source_name(value: Any) -> Any:
+    """Turn the short form of `source`, a name, into its mapping."""
     if isinstance(value, str) and value:
         return {"base": value}
     if value is None or isinstance(value, dict):
@@ -174,20 +176,21 @@ def expand_source_name(value: Any) -> Any:
     raise PydanticCustomError("bad_type", "must be the name of a source, or a mapping")
 
 
-def _address(value: str) -> str:
-    if not _ADDRESS.fullmatch(value):
-        raise PydanticCustomError("bad_type", "must be the address of a web page: http:// or https://")
+def _url(value: str) -> str:
+    if not _URL.fullmatch(value):
+        raise PydanticCustomError("bad_type", "must be a URL that begins with http:// or https://")
     return value
 
 
-_ADDRESS = re.compile(r"https?://[^\s/]\S*")
+_URL = re.compile(r"https?://[^\s/]\S*")
 
 
 def _header(value: Any) -> Any:
-    if is_reference(value):
+    if is_secret_reference(value):
         raise PydanticCustomError(
             "bad_secret",
-            "a secret cannot stand here: only workers know it; ORCHESTRATOR_WEBHOOK_SECRET signs posts",
+            "a secret cannot be used here: only workers can read it;"
+            " ORCHESTRATOR_WEBHOOK_SECRET signs webhooks",
         )
     return value
 
@@ -202,12 +205,12 @@ def _cron(value: str) -> str:
 
 def _zone(value: str) -> str:
     if value not in zone_names():
-        raise PydanticCustomError("bad_schedule", "is no time zone that is known here, such as Europe/Berlin")
+        raise PydanticCustomError("bad_schedule", "is not a known time zone, such as Europe/Berlin")
     return value
 
 
-def _either(*words: str) -> dict[str, Any]:
-    """Words in any case; an editor proposes them as they are here."""
+def _in_any_case(*words: str) -> dict[str, Any]:
+    """Build the schema of a choice that ignores case. An editor proposes the words as they are here."""
     cases = ("".join(f"[{letter.upper()}{letter.lower()}]" for letter in word) for word in words)
     return {"anyOf": [{"enum": list(words)}, {"type": "string", "pattern": f"^({'|'.join(cases)})$"}]}
 
@@ -238,16 +241,18 @@ FailureName = Annotated[
     Field(json_schema_extra={"pattern": f"^({'|'.join(RETRYABLE_KINDS)}|{_TYPE_NAME.pattern})$"}),
 ]
 Duration = Annotated[Any, BeforeValidator(_duration), WithJsonSchema(DURATION)]
-PositiveDuration = Annotated[Any, BeforeValidator(_span), WithJsonSchema(POSITIVE_DURATION)]
+PositiveDuration = Annotated[Any, BeforeValidator(_positive_duration), WithJsonSchema(POSITIVE_DURATION)]
 TimeoutOrNone = Annotated[
-    Any, BeforeValidator(_patience), WithJsonSchema({"anyOf": [*DURATION["anyOf"], NO_TIMEOUT]})
+    Any, BeforeValidator(_timeout_or_none), WithJsonSchema({"anyOf": [*DURATION["anyOf"], NO_TIMEOUT]})
 ]
 Timeout = Annotated[
     Any, BeforeValidator(_timeout), WithJsonSchema({"anyOf": [*POSITIVE_DURATION["anyOf"], NO_TIMEOUT]})
 ]
-Policy = Annotated[OnError, BeforeValidator(_policy), WithJsonSchema(_either(*ON_ERROR))]
-Repetition = Annotated[AttemptsOn, BeforeValidator(_repetition)]
-Operator = Annotated[Literal["AND", "OR"], BeforeValidator(_operator), WithJsonSchema(_either("AND", "OR"))]
+Policy = Annotated[OnError, BeforeValidator(_policy), WithJsonSchema(_in_any_case(*ON_ERROR))]
+Repetition = Annotated[AttemptsOn, BeforeValidator(_attempts_on)]
+Operator = Annotated[
+    Literal["AND", "OR"], BeforeValidator(_operator), WithJsonSchema(_in_any_case("AND", "OR"))
+]
 Join = Annotated[
     Any,
     BeforeValidator(_join),
@@ -282,7 +287,7 @@ Action = Annotated[
                                 {DEFINITION_REF: "Rule"},
                             ],
                         },
-                        "value": {"const": "ready", "description": "What it is set to."},
+                        "value": {"const": "ready", "description": "The status that the steps get."},
                     },
                     "required": ["set"],
                     "additionalProperties": False,
@@ -293,7 +298,7 @@ Action = Annotated[
 ]
 ConcurrencyKey = Annotated[
     Any,
-    BeforeValidator(_slot),
+    BeforeValidator(_concurrency_key),
     WithJsonSchema({"anyOf": [{"type": ["string", "number"]}, {DEFINITION_REF: "Rule"}]}),
 ]
 Override = Annotated[
@@ -305,14 +310,14 @@ Override = Annotated[
                 "type": {"type": "string", "minLength": 1, "description": "Another executor."},
                 "configuration": {
                     "type": "object",
-                    "description": "What is different of it, merged into it.",
+                    "description": "The changed keys, merged into its configuration.",
                 },
             }
         }
     ),
 ]
 Header = Annotated[str, BeforeValidator(_header)]
-Address = Annotated[str, AfterValidator(_address), Field(json_schema_extra={"pattern": "^https?://"})]
+Address = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"pattern": "^https?://"})]
 Cron = Annotated[
     str,
     AfterValidator(_cron),
@@ -320,7 +325,7 @@ Cron = Annotated[
 ]
 TimeZoneName = Annotated[str, AfterValidator(_zone), Field(json_schema_extra={"minLength": 1})]
 
-# Read by validation.py, because what they mean depends on the rest of the document.
+# validation.py checks these, because their meaning depends on the rest of the document.
 Output = Annotated[Any, WithJsonSchema({DEFINITION_REF: "Output"})]
 Workflow = Annotated[
     Any,

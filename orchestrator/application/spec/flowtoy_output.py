@@ -1,4 +1,4 @@
-"""What flowtoy's documents have of their own: lists of outputs, and templates, which are refused."""
+"""Support for flowtoy documents: lists of outputs are translated, templates are rejected."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.application.expressions.jsonpath import MAX_SEGMENTS
-from orchestrator.application.spec.report import Report, kind
+from orchestrator.application.spec.report import Report
+from orchestrator.application.values.json_types import describe_value
 from orchestrator.application.values.paths import Path
 
 CONVERT_HINT = "use orchestrator convert, or write an expression"
 
 
 def reject_templates(document: Mapping[str, Any], report: Report) -> None:
-    """A template would reach the executor as the text it is (ruling 17)."""
+    """Report every template: the executor would receive it as plain text (ruling 17)."""
     todo: list[tuple[Any, Path]] = [(document, ())]
     while todo:
         value, path = todo.pop()
@@ -31,21 +32,23 @@ def reject_templates(document: Mapping[str, Any], report: Report) -> None:
 
 
 def read_output(value: Any, path: Path, report: Report) -> dict[str, Any]:
-    """The `output` of a step as a mapping of expressions; flowtoy's list is translated."""
+    """Return the `output` of a step as a mapping of expressions; translate flowtoy's list."""
     if isinstance(value, dict):
         return value
     if not isinstance(value, list):
-        report.add(path, "bad_type", f"must be a mapping of expressions or a list, not {kind(value)}")
+        report.add(
+            path, "bad_type", f"must be a mapping of expressions or a list, not {describe_value(value)}"
+        )
         return {}
     output: dict[str, Any] = {}
     for n, entry in enumerate(value):
         where = (*path, n)
         if not isinstance(entry, dict):
-            report.add(where, "bad_type", f"must be a mapping with a name, not {kind(entry)}")
+            report.add(where, "bad_type", f"must be a mapping with a name, not {describe_value(entry)}")
             continue
         name = entry.get("name")
         if not isinstance(name, str) or not name:
-            report.add((*where, "name"), "bad_type", "an output needs a name: a text")
+            report.add((*where, "name"), "bad_type", "an output needs a name, which is a string")
         elif name in output:
             report.add((*where, "name"), "duplicate_key", f"the output {name!r} is written twice")
         else:
@@ -75,7 +78,7 @@ def _expression(entry: dict[str, Any], path: Path, report: Report) -> Any:
         return None
     translated = translate_path(entry[key])
     if translated is None:
-        message = f"the path {entry[key]!r:.80} is more than names, [0] and one [*]"
+        message = f"the path {entry[key]!r:.80} has more than names, [0] and one [*]"
         report.add((*path, key), "bad_path", message, CONVERT_HINT)
     return translated
 
@@ -85,7 +88,7 @@ _JMESPATH = re.compile(rf"{_NAME}(?:\.{_NAME}|\[[0-9]{{1,9}}\]|\[\*\]){{0,{MAX_S
 
 
 def translate_path(path: str) -> dict[str, Any] | None:
-    """The expression that a simple JMESPath over the result means; None if it is not that simple."""
+    """Translate a simple JMESPath over the result into an expression; None if it is not simple."""
     path = path.strip()
     if path == "@":
         return {"var": "result"}

@@ -1,6 +1,6 @@
-"""The step dependency graph of a spec, and walks over it. `graph_builder.py` builds it.
+"""The step dependency graph of a spec. `graph_builder.py` builds it.
 
-Nothing here recurses, and nothing compares all steps with all others: specs have up to 10,000 steps.
+A spec may have 10,000 steps and more, so nothing here recurses or compares each step with every other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BATCH = 1024
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The edges of one valid spec, declared and implied, everything in spec order."""
+    """Which steps of a valid spec depend on which, by declared and implied edges; ids are in spec order."""
 
     order: tuple[str, ...]
     index: dict[str, int]
@@ -23,41 +23,42 @@ class Graph:
     children: dict[str, tuple[str, ...]]
     roots: tuple[str, ...]
     eager: frozenset[str] = frozenset()
-    """Steps that must be judged whenever a parent ends: their join is a number or an expression."""
+    """Steps to evaluate whenever one parent ends, because their join is a number or an expression."""
     switches: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each step that switches list, which ones do."""
+    """Maps each step that a switch lists to the switches that list it."""
     max_id_segments: int = 1
-    """Of one id: ids may contain dots, as paths do, and a path may be far longer."""
+    """How many segments of a path one id takes at most: ids may contain dots."""
 
     def may_join(self, step_id: str, unmet: int) -> bool:
-        """Whether a step with so many parents that are not final is to be judged."""
+        """Whether a step with this many unfinished parents must be evaluated."""
         return not unmet or (step_id in self.eager and unmet < len(self.parents[step_id]))
 
     def descendants(self, ids: Iterable[str]) -> list[str]:
-        """All that depends on these steps, directly or not, without them."""
-        given = set(ids)
+        """Return the steps that depend on these, directly or not, without these."""
+        ancestors = set(ids)
         seen: set[str] = set()
-        todo = list(given)
+        todo = list(ancestors)
         while todo:
             for child in self.children[todo.pop()]:
                 if child not in seen:
                     seen.add(child)
                     todo.append(child)
-        return sorted(seen - given, key=self.index.__getitem__)
+        return sorted(seen - ancestors, key=self.index.__getitem__)
 
     def related(self, pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
-        """The pairs of which one step is above the other."""
-        before = topological_order(self.parents)
+        """Return the pairs in which one step depends on the other, directly or not."""
+        order = sort_topologically(self.parents)
         swapped = {(lower, upper) for upper, lower in pairs}
-        up = descents(swapped, self.parents, before)
-        return descents(pairs, self.parents, before) | {(lower, upper) for upper, lower in up}
+        upward = find_dependent_pairs(swapped, self.parents, order)
+        downward = find_dependent_pairs(pairs, self.parents, order)
+        return downward | {(lower, upper) for upper, lower in upward}
 
     def find_step(self, segments: Sequence[str]) -> tuple[str, Sequence[str]] | None:
-        """The step a dotted path means, and the rest of the path: the longest declared id that fits."""
-        return longest_id(self.index, segments, self.max_id_segments)
+        """Return the step at the start of a dotted path, and the rest. The longest id that fits wins."""
+        return find_longest_id(self.index, segments, self.max_id_segments)
 
     def find_target(self, text: str) -> str | None:
-        """The step that a `set` means by "X", "steps.X" or "steps.X.status"."""
+        """Return the step that a `set` names as "X", "steps.X" or "steps.X.status"."""
         if text in self.index:
             return text
         root, *segments = text.split(".")
@@ -65,12 +66,12 @@ class Graph:
         return found[0] if found and found[1] in ([], ["status"]) else None
 
 
-def topological_order(parents: Edges) -> list[str]:
-    """The steps, parents first; those on a cycle or below one are missing."""
-    children = reversed_edges(parents)
-    unmet = {step_id: len(above) for step_id, above in parents.items()}
+def sort_topologically(parents: Edges) -> list[str]:
+    """Return the steps, parents first; steps on a cycle or below one are missing."""
+    children = reverse_edges(parents)
+    unmet = {step_id: len(ids) for step_id, ids in parents.items()}
     order = [step_id for step_id, count in unmet.items() if not count]
-    for step_id in order:  # grows while we walk it
+    for step_id in order:  # the list grows during the loop
         for child in children[step_id]:
             unmet[child] -= 1
             if not unmet[child]:
@@ -78,42 +79,48 @@ def topological_order(parents: Edges) -> list[str]:
     return order
 
 
-def reversed_edges(parents: Edges) -> dict[str, list[str]]:
+def reverse_edges(parents: Edges) -> dict[str, list[str]]:
+    """Return the children of each step."""
     children: dict[str, list[str]] = {step_id: [] for step_id in parents}
-    for step_id, above in parents.items():
-        for parent in above:
+    for step_id, ids in parents.items():
+        for parent in ids:
             children[parent].append(step_id)
     return children
 
 
-def descents(pairs: set[tuple[str, str]], parents: Edges, before: Sequence[str]) -> set[tuple[str, str]]:
-    """The pairs (upper, lower) of which the second is a descendant of the first.
+def find_dependent_pairs(
+    pairs: set[tuple[str, str]], parents: Edges, order: Sequence[str]
+) -> set[tuple[str, str]]:
+    """Return the pairs (upper, lower) whose lower step is a descendant of the upper one.
 
-    One walk over the graph answers for a whole batch of uppers: a step's bits are the uppers above it.
+    `order` has the parents first. One walk over the graph checks a batch of upper steps: the bits of a step
+    are the upper steps of the batch that it descends from.
     """
     uppers = sorted({upper for upper, _ in pairs})
     found: set[tuple[str, str]] = set()
     for start in range(0, len(uppers), _BATCH):
         bit = {upper: 1 << n for n, upper in enumerate(uppers[start : start + _BATCH])}
-        above: dict[str, int] = {}
-        for step_id in before:
+        ancestors: dict[str, int] = {}
+        for step_id in order:
             bits = 0
             for parent in parents[step_id]:
-                bits |= above[parent] | bit.get(parent, 0)
-            above[step_id] = bits
-        found |= {(upper, lower) for upper, lower in pairs if bit.get(upper, 0) & above[lower]}
+                bits |= ancestors[parent] | bit.get(parent, 0)
+            ancestors[step_id] = bits
+        found |= {(upper, lower) for upper, lower in pairs if bit.get(upper, 0) & ancestors[lower]}
     return found
 
 
-def longest_id(
-    index: Mapping[str, int], segments: Sequence[str], most: int
+def find_longest_id(
+    index: Mapping[str, int], segments: Sequence[str], max_segments: int
 ) -> tuple[str, Sequence[str]] | None:
-    for end in range(min(len(segments), most), 0, -1):
+    """Return the longest id at the start of a path, and the remaining segments."""
+    for end in range(min(len(segments), max_segments), 0, -1):
         step_id = ".".join(segments[:end])
         if step_id in index:
             return step_id, segments[end:]
     return None
 
 
-def max_segments_of(ids: Iterable[str]) -> int:
+def count_max_segments(ids: Iterable[str]) -> int:
+    """Return the number of segments of the id with the most dots."""
     return max((step_id.count(".") + 1 for step_id in ids), default=1)

@@ -1,10 +1,11 @@
-"""Who waits for whom: the edges a spec declares and those its references imply.
+"""Builds the step dependency graph of a spec, from declared dependencies and from references.
 
-A reference to `steps.<id>` makes its reader wait for that step, unless it has a default, or reads the step
-itself or one of its descendants by declared edges (a loop that reads the previous round). A reference that is
-the whole value of an input key has no such excuse: to a descendant it closes a cycle. The steps that a switch
-lists depend on it as if they had declared it. Nothing here recurses, and nothing compares all steps with all
-others: specs have 10,000 steps.
+A reference to `steps.<id>` makes its step depend on that step. Exceptions: the reference has a default, or it
+reads the step itself, or a descendant by declared edges (a loop that reads the previous round). The last
+exception does not hold for a reference that is the whole value of an input key: to a descendant, it is a
+cycle. The steps that a switch lists depend on the switch, as if they declared it.
+
+A spec may have 10,000 steps and more, so nothing here recurses or compares each step with every other.
 """
 
 from __future__ import annotations
@@ -14,26 +15,27 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from orchestrator.application.expressions.evaluation import references
+from orchestrator.application.expressions.evaluation import find_references
 from orchestrator.application.spec.graph import (
     Edges,
     Graph,
-    descents,
-    longest_id,
-    max_segments_of,
-    reversed_edges,
-    topological_order,
+    count_max_segments,
+    find_dependent_pairs,
+    find_longest_id,
+    reverse_edges,
+    sort_topologically,
 )
 from orchestrator.application.spec.model import StepSpec
 
 FieldPath = tuple[str | int, ...]
 
-_NAMES_IN_A_CYCLE = 12
+_MAX_NAMES_IN_MESSAGE = 12
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeProblem:
-    """What is wrong with the edges of a step; `where` is inside the step, `unknown` the name nobody has."""
+    """A problem with the dependencies of a step. `where` is a path inside the step, `unknown` the name of a
+    step that does not exist."""
 
     step_id: str
     where: FieldPath
@@ -43,38 +45,40 @@ class EdgeProblem:
 
 
 def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[EdgeProblem]]:
-    """The graph of steps with unique ids, and all that is wrong with it; with faults it is not to be used."""
+    """Build the graph of steps with unique ids, and find its problems. A graph with problems is unusable."""
     index = {step.id: position for position, step in enumerate(steps)}
-    faults: list[EdgeProblem] = []
-    declared = {step.id: _declared_parents(step, index, faults) for step in steps}
-    switched = _switched(steps, index, faults)
+    problems: list[EdgeProblem] = []
+    declared = {step.id: _declared_parents(step, index, problems) for step in steps}
+    switched = _find_switched(steps, index, problems)
     for listed, switch in switched:
         declared[listed].append(switch)
-    implied = _without_loops(_implied_parents(steps, index, faults), declared)
-    above = ((step_id, {*declared[step_id], *implied.get(step_id, ())}) for step_id in index)
-    parents = {step_id: tuple(sorted(ids, key=index.__getitem__)) if ids else () for step_id, ids in above}
-    faults += _Cycles(steps, index, implied, switched).find(parents)
+    implied = _without_loops(_implied_parents(steps, index, problems), declared)
+    merged = ((step_id, {*declared[step_id], *implied.get(step_id, ())}) for step_id in index)
+    parents = {step_id: tuple(sorted(ids, key=index.__getitem__)) if ids else () for step_id, ids in merged}
+    problems += _CycleFinder(steps, index, implied, switched).find(parents)
     graph = Graph(
         order=tuple(index),
         index=index,
         parents=parents,
-        children={step_id: tuple(below) for step_id, below in reversed_edges(parents).items()},
+        children={step_id: tuple(ids) for step_id, ids in reverse_edges(parents).items()},
         roots=tuple(step_id for step_id in index if not parents[step_id]),
         eager=frozenset(step.id for step in steps if not isinstance(step.join, str)),
-        switches=_switches(switched),
-        max_id_segments=max_segments_of(index),
+        switches=_group_switches(switched),
+        max_id_segments=count_max_segments(index),
     )
-    return graph, faults
+    return graph, problems
 
 
 @dataclass(frozen=True, slots=True)
-class _Implied:
+class _ImpliedEdge:
+    """A reference that makes a step depend on another. `is_strict`: to a descendant, it is a cycle."""
+
     where: FieldPath
-    whole: bool
+    is_strict: bool
 
 
 def _expressions(step: StepSpec) -> Iterator[tuple[FieldPath, Any]]:
-    """Every value of a step that makes it wait for what it reads: one line per key of the language."""
+    """Yield every value of a step whose references make it depend on other steps."""
     for key, value in step.input.items():
         yield ("input", key), value
     for key, value in zip_longest(step.guard_keys, step.guards, fillvalue="when"):
@@ -91,22 +95,21 @@ def _expressions(step: StepSpec) -> Iterator[tuple[FieldPath, Any]]:
         yield ("join",), step.join
 
 
-def _declared_parents(step: StepSpec, index: Mapping[str, int], faults: list[EdgeProblem]) -> list[str]:
+def _declared_parents(step: StepSpec, index: Mapping[str, int], problems: list[EdgeProblem]) -> list[str]:
     if not step.depends_on:
         return []
     for position, parent in enumerate(step.depends_on):
         if parent not in index:
             message = f"step {step.id!r} depends on unknown step {parent!r}"
-            faults.append(
-                EdgeProblem(step.id, ("depends_on", position), "unknown_dependency", message, parent)
-            )
+            where: FieldPath = ("depends_on", position)
+            problems.append(EdgeProblem(step.id, where, "unknown_dependency", message, parent))
     return [parent for parent in dict.fromkeys(step.depends_on) if parent in index]
 
 
-def _switched(
-    steps: Sequence[StepSpec], index: Mapping[str, int], faults: list[EdgeProblem]
+def _find_switched(
+    steps: Sequence[StepSpec], index: Mapping[str, int], problems: list[EdgeProblem]
 ) -> dict[tuple[str, str], FieldPath]:
-    """Where each switch lists a step, by the step and the switch."""
+    """Map each pair of a listed step and its switch to the path in the switch that lists the step."""
     switched: dict[tuple[str, str], FieldPath] = {}
     for step in steps:
         if step.switch is None:
@@ -121,89 +124,94 @@ def _switched(
                     switched.setdefault((listed, step.id), (*where, position))
                 else:
                     message = f"there is no step {listed!r}"
-                    faults.append(EdgeProblem(step.id, (*where, position), "unknown_target", message, listed))
+                    problems.append(
+                        EdgeProblem(step.id, (*where, position), "unknown_target", message, listed)
+                    )
     return switched
 
 
-def _switches(switched: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
+def _group_switches(switched: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    switches_of: dict[str, list[str]] = {}
     for listed, switch in switched:
-        found.setdefault(listed, []).append(switch)
-    return {listed: tuple(switches) for listed, switches in found.items()}
+        switches_of.setdefault(listed, []).append(switch)
+    return {listed: tuple(switches) for listed, switches in switches_of.items()}
 
 
 def _implied_parents(
-    steps: Sequence[StepSpec], index: Mapping[str, int], faults: list[EdgeProblem]
-) -> dict[str, dict[str, _Implied]]:
-    implied: dict[str, dict[str, _Implied]] = {}
-    max_id_segments = max_segments_of(index)
+    steps: Sequence[StepSpec], index: Mapping[str, int], problems: list[EdgeProblem]
+) -> dict[str, dict[str, _ImpliedEdge]]:
+    """Map each step to the steps that its references read."""
+    implied: dict[str, dict[str, _ImpliedEdge]] = {}
+    max_id_segments = count_max_segments(index)
     for step in steps:
         for where, value in _expressions(step):
-            for reference in references(value):
+            for reference in find_references(value):
                 if reference.has_default or not reference.segments:
                     continue
-                found = longest_id(index, reference.segments, max_id_segments)
+                found = find_longest_id(index, reference.segments, max_id_segments)
                 if found is None:
-                    if reference.whole:  # as a part of a value, an undefined reference is null (U8)
+                    if reference.is_whole:  # inside a larger value, an undefined reference is null (U8)
                         unknown = reference.segments[0]
                         message = f"step {step.id!r} reads unknown step {unknown!r}"
-                        faults.append(EdgeProblem(step.id, where, "unknown_dependency", message, unknown))
+                        problems.append(EdgeProblem(step.id, where, "unknown_dependency", message, unknown))
                 elif found[0] != step.id:
-                    known = implied.setdefault(step.id, {})
-                    has_no_excuse = reference.whole and where[0] == "input"
-                    if has_no_excuse or found[0] not in known:
-                        known[found[0]] = _Implied(where, has_no_excuse)
+                    edges = implied.setdefault(step.id, {})
+                    is_strict = reference.is_whole and where[0] == "input"
+                    if is_strict or found[0] not in edges:
+                        edges[found[0]] = _ImpliedEdge(where, is_strict)
     return implied
 
 
 def _without_loops(
-    implied: Mapping[str, Mapping[str, _Implied]], declared: Edges
-) -> dict[str, dict[str, _Implied]]:
-    """Drop the references by which a step reads the last round of something below it.
+    implied: Mapping[str, Mapping[str, _ImpliedEdge]], declared: Edges
+) -> dict[str, dict[str, _ImpliedEdge]]:
+    """Drop the references by which a step reads the previous round of its descendants.
 
-    Those to or from a declared cycle go too: "below" means nothing there, and the cycle is reported anyway.
+    References to or from a declared cycle are dropped too: there, every step is a descendant of itself, and
+    the cycle is reported anyway.
     """
-    before = topological_order(declared)
+    order = sort_topologically(declared)
     level: dict[str, int] = {}
-    for step_id in before:
+    for step_id in order:
         level[step_id] = 1 + max((level[parent] for parent in declared[step_id]), default=-1)
     kept = {
-        reader: {read: reference for read, reference in all_read.items() if read in level}
-        for reader, all_read in implied.items()
+        reader: {read: edge for read, edge in edges.items() if read in level}
+        for reader, edges in implied.items()
         if reader in level
     }
-    suspects = {
+    candidates = {
         (reader, read)
-        for reader, all_read in kept.items()
-        for read, reference in all_read.items()
-        if not reference.whole and level[read] > level[reader]
+        for reader, edges in kept.items()
+        for read, edge in edges.items()
+        if not edge.is_strict and level[read] > level[reader]
     }
-    for reader, read in descents(suspects, declared, before):
+    for reader, read in find_dependent_pairs(candidates, declared, order):
         del kept[reader][read]
     return kept
 
 
 @dataclass(frozen=True, slots=True)
-class _Cycles:
-    """Says of steps that wait for each other where it was written that they do."""
+class _CycleFinder:
+    """Finds cycles, and the path in the document that causes each."""
 
     steps: Sequence[StepSpec]
     index: Mapping[str, int]
-    implied: Mapping[str, Mapping[str, _Implied]]
+    implied: Mapping[str, Mapping[str, _ImpliedEdge]]
     switched: Mapping[tuple[str, str], FieldPath]
 
     def find(self, parents: Edges) -> Iterator[EdgeProblem]:
-        """A fault for every set of steps that cannot run because of each other, and perhaps more."""
-        stuck = parents.keys() - set(topological_order(parents))
-        for ring in _rings({step_id: parents[step_id] for step_id in self.index if step_id in stuck}):
-            first = ring.index(min(ring, key=self.index.__getitem__))
-            yield self._fault(ring[first:] + ring[:first])
+        """Yield a problem for every set of steps that block each other, and perhaps more than one."""
+        stuck = parents.keys() - set(sort_topologically(parents))
+        for cycle in _find_cycles({step_id: parents[step_id] for step_id in self.index if step_id in stuck}):
+            first = cycle.index(min(cycle, key=self.index.__getitem__))
+            yield self._build_problem(cycle[first:] + cycle[:first])
 
-    def _fault(self, ring: list[str]) -> EdgeProblem:
-        first, second = ring[0], ring[1 % len(ring)]
-        names = [*ring, first]
-        if len(names) > _NAMES_IN_A_CYCLE:
-            names[_NAMES_IN_A_CYCLE - 2 : -1] = [f"... {len(names) - _NAMES_IN_A_CYCLE + 1} more ..."]
+    def _build_problem(self, cycle: list[str]) -> EdgeProblem:
+        first, second = cycle[0], cycle[1 % len(cycle)]
+        names = [*cycle, first]
+        if len(names) > _MAX_NAMES_IN_MESSAGE:
+            left_out = len(names) - _MAX_NAMES_IN_MESSAGE + 1
+            names[_MAX_NAMES_IN_MESSAGE - 2 : -1] = [f"... {left_out} more ..."]
         message = f"these steps wait for each other: {' -> '.join(names)}"
         declared = self.steps[self.index[first]].depends_on
         if second in declared:
@@ -213,10 +221,10 @@ class _Cycles:
         return EdgeProblem(first, self.implied[first][second].where, "cycle", message)
 
 
-def _rings(parents: Edges) -> Iterator[list[str]]:
-    """Cycles without a step in common, by a walk upwards that looks back at its own path."""
+def _find_cycles(parents: Edges) -> Iterator[list[str]]:
+    """Yield cycles that have no step in common, by a depth-first walk from child to parent."""
     seen: set[str] = set()
-    told: set[str] = set()
+    reported: set[str] = set()
     for start in parents:
         if start in seen:
             continue
@@ -227,11 +235,11 @@ def _rings(parents: Edges) -> Iterator[list[str]]:
             if parent is None:
                 todo.pop()
                 del depth[path.pop()]
-            elif parent in depth and parent not in told and path[-1] not in told:
-                ring = path[depth[parent] :]
-                if told.isdisjoint(ring):
-                    told.update(ring)
-                    yield ring
+            elif parent in depth and parent not in reported and path[-1] not in reported:
+                cycle = path[depth[parent] :]
+                if reported.isdisjoint(cycle):
+                    reported.update(cycle)
+                    yield cycle
             elif parent in parents and parent not in seen:
                 seen.add(parent)
                 depth[parent] = len(path)

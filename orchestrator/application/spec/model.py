@@ -1,6 +1,7 @@
-"""A workflow as the rest of the program reads it: every alias, default and case settled.
+"""The checked spec of a workflow, as the rest of the program reads it: aliases and defaults are applied.
 
-What a user writes is in `written.py`, key by key; `validation.py` is the door from there to here.
+`step_models.py` and `part_models.py` describe the document that a user writes; `validation.py` turns it into
+these classes.
 """
 
 from __future__ import annotations
@@ -15,12 +16,7 @@ from typing import Any, Literal
 from orchestrator.application.errors import Problem
 from orchestrator.application.spec.graph import Graph
 from orchestrator.application.values.secret_refs import SecretPath
-
-COMPENSATION_PART = "undo"
-"""`<step>#undo` is the compensation of a step, as `<step>#<n>` is an item of a map."""
-
-WEBHOOK_UNIT = "#webhook"
-"""The unit that tells of the end of an execution: it belongs to no step."""
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT, UnitId
 
 DEFAULT_TIMEOUT_S = 300.0
 DEFAULT_QUEUE = "default"
@@ -41,12 +37,12 @@ Overlap = Literal["allow", "skip", "queue"]
 ID_RULE = "must be letters, digits, '_', '-' and '.', at most 128 of them"
 ID_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 
-_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_ID = re.compile(ID_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """A declared input of the workflow; `type` None takes any value."""
+    """A declared input of the workflow; without a `type` it takes any value."""
 
     type: InputType | None = None
     required: bool = False
@@ -56,7 +52,7 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one execution may use at most; a document may lower these, never raise them."""
+    """The limits of one execution; a document may lower these, never raise them."""
 
     max_runs: int = 10_000
     max_lost: int = 3
@@ -67,7 +63,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class RetrySpec:
-    """How often a failure is tried again, after what delay, and which failures are not."""
+    """How often and after what delay a failure is retried, and which failures are not retried."""
 
     max_retries: int = 2
     initial_delay_ms: int = 1_000
@@ -79,7 +75,7 @@ class RetrySpec:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds for every step that does not say otherwise."""
+    """The values of keys that a step does not have."""
 
     timeout_s: float | None = DEFAULT_TIMEOUT_S
     on_error: OnError = "fail"
@@ -92,7 +88,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class BranchSpec:
-    """One way on after a result. `targets` is what `set` says, as written; the others leave it None."""
+    """One entry of `branch`. `targets` is the value of `set`, unchanged; None for other actions."""
 
     condition: Any
     action: Action
@@ -104,7 +100,7 @@ class BranchSpec:
 
 @dataclass(frozen=True, slots=True)
 class MapSpec:
-    """One job per item of a list; the inputs see the item under the name `as_`, and `index`."""
+    """One job per item of a list; the inputs can read the item as `as_`, and `index`."""
 
     over: Any
     as_: str = "item"
@@ -119,8 +115,11 @@ class LoopSpec:
 
 @dataclass(frozen=True, slots=True)
 class WaitSpec:
-    """The signals a step waits for. `is_any`: a list of events was written; the first one wins and is named
-    in the output; its timeout is an event too, so `on_timeout` is then "continue"."""
+    """The signals that a step waits for.
+
+    `is_any`: the document lists events; the first one wins and is named in the output. A timeout is one of
+    these events, so `on_timeout` is "continue" then.
+    """
 
     signals: tuple[str, ...]
     timeout_ms: int | None = None
@@ -130,7 +129,7 @@ class WaitSpec:
 
 @dataclass(frozen=True, slots=True)
 class SwitchSpec:
-    """Which of the listed steps go on; `default` None: no match is a failure."""
+    """Which of the listed steps run; without a `default`, no match is a failure."""
 
     on: Any
     cases: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -139,7 +138,7 @@ class SwitchSpec:
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """A workflow as a step: registered under `name`, or written inline, and then already loaded."""
+    """A workflow as a step: a registered `name`, or an inline document, which is loaded already."""
 
     name: str | None = None
     document: dict[str, Any] | None = None
@@ -164,7 +163,7 @@ class ConcurrencySpec:
 
 @dataclass(frozen=True, slots=True)
 class WebhookSpec:
-    """Whom to tell of the end of an execution, and of which ends."""
+    """The URL that receives the outcome of an execution, and for which outcomes."""
 
     url: str
     headers: dict[str, str] = field(default_factory=dict)
@@ -181,14 +180,17 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """One step, every alias and default applied. `has_own_on_error`: the step's own key was there.
+    """One step, with every alias and default applied.
 
-    `fn` is empty unless `kind` is "task". `guards` are the conditions under which the step runs, in the order
-    in which they are evaluated, and `guard_keys` the keys they were written under. `timeout_s` has no default
-    but for tasks. `source` is the definition merged from all its parts, {type, configuration}, and `fn` then
-    its type; if its configuration has expressions, `sources` says which variables they may read. `tags` are
-    those that choose its queue: none for a step that names its queue itself. `secrets` are the places in
-    `input` that refer to secrets; those in the configuration of `source` are its own `secrets`.
+    - `fn` is empty unless `kind` is "task".
+    - `has_own_on_error`, `has_own_priority`: the step itself has the key.
+    - `guards` are the conditions under which the step runs, in the order of their evaluation; `guard_keys`
+      are the keys that they come from.
+    - `timeout_s` has a default for tasks only.
+    - `source` is the definition merged from all its parts, {type, configuration}; `fn` is its type then. If
+      the configuration has expressions, `source` also has `sources`: the variables that they may read.
+    - `tags` choose the queue; they are empty for a step that names its queue.
+    - `secrets` are the paths of secret references in `input`. The `source` has its own `secrets`.
     """
 
     id: str
@@ -232,20 +234,20 @@ class StepSpec:
 
     @property
     def compensation_step(self) -> StepSpec:
-        """The compensation of this step as a step of its own: it has a job and attempts, and nothing else."""
-        undo = self.compensate
-        assert undo is not None, f"{self.id} cannot be compensated"
+        """The compensation of this step as a step of its own, which has a job and attempts only."""
+        compensate = self.compensate
+        assert compensate is not None, f"{self.id} cannot be compensated"
         return StepSpec(
-            id=f"{self.id}#{COMPENSATION_PART}",
-            fn=undo.fn,
-            input=undo.input,
-            retry=undo.retry,
-            timeout_s=undo.timeout_s,
-            queue=undo.queue,
-            tags=self.tags if undo.queue == self.queue else (),
+            id=UnitId.for_compensation(self.id),
+            fn=compensate.fn,
+            input=compensate.input,
+            retry=compensate.retry,
+            timeout_s=compensate.timeout_s,
+            queue=compensate.queue,
+            tags=self.tags if compensate.queue == self.queue else (),
             priority=self.priority,
             has_own_priority=self.has_own_priority,
-            secrets=undo.secrets,
+            secrets=compensate.secrets,
         )
 
 
@@ -256,7 +258,7 @@ WEBHOOK_STEP = StepSpec(
     timeout_s=30.0,
     skip_output_mapping=True,
 )
-"""A webhook as a step of its own: it has a job and attempts, and nothing else."""
+"""The webhook as a step of its own, which has a job and attempts only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +283,7 @@ class WorkflowSpec:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSpec:
-    """A valid spec with all that is computed from it once."""
+    """A valid spec, and everything that is computed from it once."""
 
     spec: WorkflowSpec
     graph: Graph
@@ -289,7 +291,7 @@ class LoadedSpec:
     workflow_id: str
     warnings: tuple[Problem, ...] = ()
     uses_shared_values: bool = False
-    """Whether its expressions may read values that executions share: they are loaded for no other spec."""
+    """Whether its expressions may read values that executions share. They are loaded only for such specs."""
     steps: dict[str, StepSpec] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -297,16 +299,17 @@ class LoadedSpec:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text may name a step or a queue: such names become keys, paths and job ids."""
+    """Whether a text is a valid id of a step or queue. Ids become parts of keys, paths and job ids."""
     return _ID.fullmatch(text) is not None
 
 
 def workflow_id(document: Mapping[str, Any]) -> str:
-    """The content hash of a document as submitted, before any default: runfox's, byte for byte."""
+    """Return the content hash of a document as submitted, without defaults. It equals that of runfox."""
     return content_hash(canonical_json(document))
 
 
 def canonical_json(document: Mapping[str, Any]) -> str:
+    """Return the JSON of a document that is the same for every order of its keys."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 

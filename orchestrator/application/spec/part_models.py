@@ -1,7 +1,7 @@
-"""The mappings inside of a step or a workflow, as a user writes them.
+"""Models of the mappings inside a step or a workflow document.
 
-The models refuse what is not in the language; `settled()` gives what the program reads. The docstrings and
-descriptions are the user's: `schema.py` makes an editor show them.
+A model rejects everything that is not in the language; its `to_spec()` returns the part of the spec.
+Docstrings and descriptions are written for users: editors show them, by way of `json_schema.py`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ from orchestrator.application.spec.model import (
 
 
 class SpecModel(BaseModel):
+    """The base of all models. Unknown keys are errors, except those that begin with x-."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     noun: ClassVar[str] = ""
+    """What a message calls the mapping: "a step"."""
 
     @model_validator(mode="before")
     @classmethod
-    def _free_keys(cls, data: Any) -> Any:
+    def _drop_extension_keys(cls, data: Any) -> Any:
         for key in data if isinstance(data, dict) else ():
             if key[:2] == "x-":
                 return {key: value for key, value in data.items() if key[:2] != "x-"}
@@ -53,36 +56,36 @@ class SpecModel(BaseModel):
 
     @classmethod
     def key_names(cls) -> list[str]:
-        """The keys as they are written."""
+        """Return the keys of the mapping in a document."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
 def invalid_error(message: str) -> PydanticCustomError:
-    """For a validator of a whole mapping to raise."""
+    """Build the error that the validator of a whole mapping raises."""
     return PydanticCustomError("bad_type", "{message}", {"message": message})
 
 
 def one_of_two_keys(key: str, but_not: str, other: str, but_not_other: str) -> dict[str, Any]:
-    """For the schema: one of two keys, and with each of them not a third."""
+    """Build a schema that requires one of two keys, and with each of them forbids a third."""
     pairs = ((key, but_not), (other, but_not_other))
     return {"oneOf": [{"required": [key], "not": {"required": [without]}} for key, without in pairs]}
 
 
 class InputModel(SpecModel):
-    """An input that the workflow expects; others are accepted too."""
+    """An input of the workflow; undeclared inputs are accepted too."""
 
     noun = "an input"
 
-    type: InputType | None = Field(None, description="What kind of value it must be; anything if absent.")
-    required: bool = Field(False, description="Whether a start without it is refused.")
-    default: Any = Field(None, description="What it is when a start does not give it.")
+    type: InputType | None = Field(None, description="The type of the value; any if absent.")
+    required: bool = Field(False, description="Whether a start without it is rejected.")
+    default: Any = Field(None, description="The value if a start does not have the input.")
 
     def to_spec(self) -> InputSpec:
         return InputSpec(self.type, self.required, self.default, "default" in self.model_fields_set)
 
 
 class LimitsModel(SpecModel):
-    """What one execution may use at most: lower than the server's, never higher."""
+    """The limits of one execution: they can be lower than those of the server, never higher."""
 
     noun = "limits"
 
@@ -96,7 +99,7 @@ class LimitsModel(SpecModel):
         Limits().max_lost,
         ge=0,
         le=Limits().max_lost,
-        description="How often a step may lose its worker before it has failed.",
+        description="How often a step may lose its worker before it fails.",
     )
     max_steps: int = Field(
         Limits().max_steps, ge=1, le=Limits().max_steps, description="How many steps the workflow may have."
@@ -116,21 +119,25 @@ class LimitsModel(SpecModel):
 
 
 class RetryModel(SpecModel):
-    """How a failure is tried again. Delays grow by the multiplier up to max_delay_ms; jitter comes on top."""
+    """How a failure is retried. Delays grow by the multiplier up to max_delay_ms; jitter is added."""
 
     noun = "retry"
 
-    max_retries: int = Field(2, ge=0, le=10_000, description="Executions after the first; 0 is none.")
+    max_retries: int = Field(
+        2, ge=0, le=10_000, description="How many retries after the first execution; 0 is none."
+    )
     initial_delay_ms: f.Milliseconds = Field(1_000, description="The delay before the first retry.")
-    backoff_multiplier: float = Field(2.0, ge=0, le=1_000, description="By what each delay is multiplied.")
-    max_delay_ms: f.Milliseconds | None = Field(None, description="What no delay exceeds, jitter aside.")
+    backoff_multiplier: float = Field(
+        2.0, ge=0, le=1_000, description="The factor from one delay to the next."
+    )
+    max_delay_ms: f.Milliseconds | None = Field(None, description="The longest delay, without jitter.")
     jitter_fraction: float = Field(
-        0.0, ge=0, le=1, description="Up to this part of the delay is added, to spread what fails together."
+        0.0, ge=0, le=1, description="Adds up to this fraction of the delay, to spread simultaneous retries."
     )
     non_retryable: list[f.FailureName] = Field(
         [],
-        description="Failures that are not tried again, neither here nor by max_attempts: types of exceptions"
-        " (ValueError, package.Rejected; a base counts), and kinds such as timeout.",
+        description="Failures that are not retried, neither here nor by max_attempts: exception types"
+        " (ValueError, package.Rejected; a base class counts), and kinds such as timeout.",
     )
 
     def to_spec(self) -> RetrySpec | None:
@@ -140,7 +147,7 @@ class RetryModel(SpecModel):
 
 
 def short_form(short: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-    """For the schema: a shorter form than the mapping."""
+    """Add a short form of a mapping to its schema."""
     return lambda schema: schema["anyOf"].insert(0, short)
 
 
@@ -148,24 +155,24 @@ Retry = Annotated[
     RetryModel | None,
     BeforeValidator(f.expand_retry_count),
     Field(
-        description="Tries a failure again, later and later. A number is short for max_retries.",
+        description="Retries failures with growing delays. A number is short for max_retries.",
         json_schema_extra=short_form({"type": "integer", "minimum": 0, "maximum": 10_000}),
     ),
 ]
 
 
 class DefaultsModel(SpecModel):
-    """What holds for every step that does not say otherwise."""
+    """The values of keys that a step does not have."""
 
     noun = "defaults"
 
     timeout: f.Timeout = Field(int(DEFAULT_TIMEOUT_S), description="The timeout of a step that has a job.")
     retry: Retry = None
     on_error: f.Policy = Field("fail", description="What a failure means for the workflow.")
-    attempts_on: f.Repetition = Field("error", description="Whether a success is repeated too.")
+    attempts_on: f.Repetition = Field("error", description="any: a success is repeated too.")
     queue: f.Identifier = Field(DEFAULT_QUEUE, description="The queue of the jobs.")
     priority: f.Priority = Field(DEFAULT_PRIORITY, description="1 is the most urgent, 5 the least.")
-    skip_output_mapping: bool = Field(False, description="Whether outputs stay out of the state.")
+    skip_output_mapping: bool = Field(False, description="Whether outputs are not merged into the state.")
 
     def to_spec(self) -> Defaults:
         return Defaults(
@@ -180,18 +187,18 @@ class DefaultsModel(SpecModel):
 
 
 class BranchModel(SpecModel):
-    """One way on after a result: the first entry whose condition is true decides."""
+    """What happens after a result: the first entry whose condition is true decides."""
 
     noun = "a branch entry"
     model_config = ConfigDict(json_schema_extra={"not": {"required": ["result", "result_expr"]}})
 
-    condition: f.Condition = Field(description="Sees the output's keys, input, state and steps.")
-    action: f.Action = Field(description="What happens then.")
-    result: Any = Field(None, description="The outcome of a halt, as it is.")
+    condition: f.Condition = Field(description="Can read the keys of the output, input, state and steps.")
+    action: f.Action = Field(description="The action to take.")
+    result: Any = Field(None, description="The outcome of a halt, unchanged.")
     result_expr: f.Expression = Field(None, description="The outcome of a halt, evaluated.")
 
     @model_validator(mode="after")
-    def _one_result(self) -> Self:
+    def _check_result(self) -> Self:
         if {"result", "result_expr"} <= self.model_fields_set:
             raise invalid_error("has both result and result_expr; keep one")
         return self
@@ -215,32 +222,34 @@ class MapModel(SpecModel):
 
     over: f.Items = Field(description="The list; null is an empty one.")
     as_: f.ItemName = Field("item", alias="as", description="The name of the item in expressions.")
-    max_parallel: f.Count | None = Field(None, description="How many items may be in flight at once.")
+    max_parallel: f.Count | None = Field(None, description="How many items may run at once.")
 
     def to_spec(self) -> MapSpec:
         return MapSpec(self.over, self.as_, self.max_parallel)
 
 
 class LoopModel(SpecModel):
-    """Repeats the step as long as its executor answers {"_loop": "again", "value": ...}."""
+    """Repeats the step as long as its executor returns {"_loop": "again", "value": ...}."""
 
     noun = "loop"
 
-    max_iterations: f.Count = Field(10, description="How often the executor may ask for one more.")
-    on_max: OnMax = Field("fail", description="Whether that is a failure, or the last value is the output.")
+    max_iterations: f.Count = Field(10, description="How often the executor may request another iteration.")
+    on_max: OnMax = Field(
+        "fail", description="What happens after that: a failure, or the last value becomes the output."
+    )
 
     def to_spec(self) -> LoopSpec:
         return LoopSpec(self.max_iterations, self.on_max)
 
 
 class SwitchModel(SpecModel):
-    """Chooses which of the listed steps go on; the others are filtered."""
+    """Chooses which of the listed steps run; the others are filtered."""
 
     noun = "switch"
 
-    on: f.Rule = Field(description="Gives the key of the case.")
-    cases: dict[str, list[str]] = Field(description="The steps that go on, by key.")
-    default: list[str] | None = Field(None, description="The steps that go on when no case fits.")
+    on: f.Rule = Field(description="The expression that gives the key of the case.")
+    cases: dict[str, list[str]] = Field(description="The steps that run, by key.")
+    default: list[str] | None = Field(None, description="The steps that run when no case matches.")
 
     def to_spec(self) -> SwitchSpec:
         cases = {key: tuple(ids) for key, ids in self.cases.items()}
@@ -248,13 +257,11 @@ class SwitchModel(SpecModel):
 
 
 class ConcurrencyModel(SpecModel):
-    """At most so many in progress for the same key, across all executions."""
+    """Limits how many are in progress for the same key, across all executions."""
 
     noun = "concurrency"
 
-    key: f.ConcurrencyKey = Field(
-        description="Who shares the limit: a name, or an expression that gives one."
-    )
+    key: f.ConcurrencyKey = Field(description="The name of the limit, or an expression that gives it.")
     limit: f.Count = Field(description="How many may be in progress at once.")
 
     def to_spec(self) -> ConcurrencySpec:
@@ -267,7 +274,7 @@ class CompensateModel(SpecModel):
     noun = "compensate"
 
     fn: f.Token = Field(description="The name of its executor.")
-    input: f.Values | None = Field(None, description="What its executor gets: literals and expressions.")
+    input: f.Values | None = Field(None, description="The inputs of its executor: literals and expressions.")
     timeout: f.Timeout = Field(int(DEFAULT_TIMEOUT_S), description="How long one attempt may take.")
     retry: Retry = None
     queue: f.Identifier = Field(DEFAULT_QUEUE, description="Its queue; the step's if absent.")
@@ -285,38 +292,38 @@ class CompensateModel(SpecModel):
 
 
 class SourceModel(SpecModel):
-    """What a step can call: an executor, and how it is set up."""
+    """An executor with its configuration, which steps can call."""
 
     noun = "a source"
 
-    type: f.Token = Field(description="The executor: http, process, env, or one of yours.")
-    configuration: f.Values | None = Field(None, description="What that executor is set up with.")
+    type: f.Token = Field(description="The executor: http, process, env, or your own.")
+    configuration: f.Values | None = Field(None, description="The configuration of the executor.")
 
     def to_spec(self) -> dict[str, Any]:
         return {"type": self.type, "configuration": self.configuration or {}}
 
 
 class StepSourceModel(SpecModel):
-    """The source of one step: {type, configuration}, or the base it starts from and what it changes."""
+    """The source of one step: {type, configuration}, or a base and the changes to it."""
 
     noun = "the source of a step"
     model_config = ConfigDict(json_schema_extra=one_of_two_keys("base", "configuration", "type", "override"))
 
-    base: f.Token | None = Field(None, description="The name of the source it starts from.")
+    base: f.Token | None = Field(None, description="The name of the source to change.")
     override: f.Override | None = Field(
-        None, description="What is different here: of the configuration, unless it has a key of that name."
+        None, description="The changes: keys of the configuration, or {type, configuration}."
     )
-    type: f.Token | None = Field(None, description="The executor: http, process, env, or one of yours.")
-    configuration: f.Values | None = Field(None, description="What that executor is set up with.")
+    type: f.Token | None = Field(None, description="The executor: http, process, env, or your own.")
+    configuration: f.Values | None = Field(None, description="The configuration of the executor.")
 
     @model_validator(mode="after")
-    def _one_form(self) -> Self:
+    def _check_form(self) -> Self:
         if (self.base is None) == (self.type is None):
-            raise invalid_error("needs either a type, or a base to start from")
+            raise invalid_error("needs either a type or a base")
         if self.base is not None and self.configuration is not None:
             raise invalid_error("has a base: write the configuration under override")
         if self.type is not None and self.override is not None:
-            raise invalid_error("has an override, but no base that it could change")
+            raise invalid_error("has an override, but no base to change")
         return self
 
 
@@ -325,12 +332,12 @@ class RunnerModel(SpecModel):
 
     noun = "runner"
 
-    max_workers: f.Count | None = Field(None, description="How many steps may be in flight; all if absent.")
+    max_workers: f.Count | None = Field(None, description="How many steps may run at once; all if absent.")
     on_error: f.Policy = Field("fail", description="The same as in defaults.")
 
 
 class KvModel(SpecModel):
-    """Values shared beyond the execution: its presence gives meaning to prefixes of output keys."""
+    """Values that executions share. With this key, prefixes of output keys choose a scope."""
 
     noun = "kv"
 
@@ -340,28 +347,30 @@ class KvModel(SpecModel):
 
 
 class WebhookModel(SpecModel):
-    """Whom to tell when the workflow has ended."""
+    """A URL that receives the outcome when the workflow ends."""
 
     noun = "webhook"
 
-    url: f.Address = Field(description="Where the outcome is posted.")
-    headers: dict[str, f.Header] | None = Field(None, description="HTTP headers to send along.")
-    on: list[FinishStatus] | None = Field(None, description="Which ends are told; all of them if absent.")
+    url: f.Address = Field(description="The URL that the outcome is posted to.")
+    headers: dict[str, f.Header] | None = Field(None, description="Additional HTTP headers.")
+    on: list[FinishStatus] | None = Field(None, description="Which outcomes are posted; all if absent.")
 
     def to_spec(self) -> WebhookSpec:
-        told = {} if self.on is None else {"on": tuple(self.on)}
-        return WebhookSpec(self.url, self.headers or {}, **told)
+        on = {} if self.on is None else {"on": tuple(self.on)}
+        return WebhookSpec(self.url, self.headers or {}, **on)
 
 
 class ScheduleModel(SpecModel):
-    """When a registered workflow starts by itself."""
+    """When a registered workflow starts automatically."""
 
     noun = "schedule"
 
-    cron: f.Cron = Field(description="Minute, hour, day, month, weekday; or @hourly, @daily and the like.")
-    timezone: f.TimeZoneName = Field("UTC", description="The time zone of the clock, such as Europe/Berlin.")
-    catch_up: CatchUp = Field("none", description="Which of the starts that were missed are made up for.")
-    overlap: Overlap = Field("allow", description="What happens when the last start has not ended yet.")
+    cron: f.Cron = Field(
+        description="Minute, hour, day, month, weekday; or a macro such as @hourly or @daily."
+    )
+    timezone: f.TimeZoneName = Field("UTC", description="The time zone of the cron, such as Europe/Berlin.")
+    catch_up: CatchUp = Field("none", description="Which missed starts are made up for.")
+    overlap: Overlap = Field("allow", description="What happens if the previous execution has not ended.")
 
     def to_spec(self) -> ScheduleSpec:
         return ScheduleSpec(self.cron, self.timezone, self.catch_up, self.overlap)

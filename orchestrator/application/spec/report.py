@@ -1,4 +1,4 @@
-"""What is wrong with a document: gathered, put in our own words and codes, and given its place."""
+"""Collects the problems of a document, with our own codes and messages, and adds their line and column."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from orchestrator.application.spec.part_models import (
 )
 from orchestrator.application.spec.wait_models import WaitEventModel, WaitModel
 from orchestrator.application.values.document_limits import MAX_PROBLEMS, TOO_MANY_PROBLEMS
+from orchestrator.application.values.json_types import describe_value
 from orchestrator.application.values.paths import Path, child, parse_path, render_path
 
 CODES = frozenset(
@@ -72,10 +73,10 @@ WARNINGS = frozenset({"repeats_on_success", "state_read_race", "unused_source"})
 
 
 class Report:
-    """Gathers problems, and gives each its place and all of them the order of the document.
+    """Collects problems, adds the position of each, and sorts them in the order of the document.
 
-    `data` was read from one document, merged from several, or made in Python. Paths are those of a workflow;
-    `inside` gives the report on one that is written inside of another.
+    `data` comes from one document, from several merged documents, or from Python. Paths are relative to one
+    workflow; `inside` returns the report for an inline child workflow.
     """
 
     def __init__(
@@ -87,23 +88,27 @@ class Report:
         self._order = {document.source: n for n, document in reversed([*enumerate(documents)])}
         self._base: Path = ()
         self._problems = list(problems)
-        self._unreadable = {problem.path for problem in self._problems if self._is_of_its_owner(problem)}
-        self._comparisons = [20_000]  # what hints may cost altogether: about a second
+        self._unreadable = {problem.path for problem in self._problems if self._is_current(problem)}
+        self._comparisons = [
+            20_000
+        ]  # the budget for all hints together: about a second; shared with children
         self._ordinals: dict[int, dict[str, int]] = {}
 
     def inside(self, path: Path) -> Report:
+        """Return the report for the workflow at this path. It shares the problems of this one."""
         inner = copy(self)
         inner._base = (*self._base, *path)
         return inner
 
-    def text(self, path: Path) -> str:
+    def full_path(self, path: Path) -> str:
+        """Return the path from the root of the document, as text."""
         return render_path((*self._base, *path))
 
     def add(self, path: Path, code: str, message: str, hint: str | None = None) -> None:
-        self.extend([Problem(self.text(path), code, message, hint)])
+        self.extend([Problem(self.full_path(path), code, message, hint)])
 
     def extend(self, problems: Iterable[Problem]) -> None:
-        """Add problems whose paths are whole, as `text` gives them."""
+        """Add problems whose paths start at the root of the document."""
         for problem in problems:
             if len(self._problems) == MAX_PROBLEMS:
                 raise InvalidSpec([*self.with_positions(self._problems), TOO_MANY_PROBLEMS], self._source)
@@ -111,11 +116,11 @@ class Report:
                 self._problems.append(problem)
 
     def ignore_further(self, path: Path) -> None:
-        """Enough has been said of this value."""
-        self._unreadable.add(self.text(path))
+        """Drop further problems of this value."""
+        self._unreadable.add(self.full_path(path))
 
     def suggest(self, word: Any, known: Sequence[str]) -> str | None:
-        """The hint that names what was probably meant."""
+        """Return a hint with the most similar known name, or None."""
         self._comparisons[0] -= len(known)
         if not isinstance(word, str) or len(word) > 128 or self._comparisons[0] < 0:
             return None
@@ -128,89 +133,83 @@ class Report:
             raise InvalidSpec(self.with_positions(self._problems), self._source)
 
     def with_positions(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        placed = []
+        """Return the problems with line and column, in the order of the document."""
+        entries = []
         for problem in problems:
             path = parse_path(problem.path, self._data)
-            problem = self._with_place(path, problem)
-            place = self._order.get(problem.source, 0), problem.line or 0, problem.column or 0
-            placed.append(((*place, *self._position(path)), problem))
-        return tuple(problem for _, problem in sorted(placed, key=lambda entry: entry[0]))
+            problem = self._with_position(path, problem)
+            position = self._order.get(problem.source, 0), problem.line or 0, problem.column or 0
+            entries.append(((*position, *self._ordinal(path)), problem))
+        return tuple(problem for _, problem in sorted(entries, key=lambda entry: entry[0]))
 
-    def _with_place(self, path: Path, problem: Problem) -> Problem:
-        is_placed = problem.line is not None or problem.source is not None
-        if is_placed or not self._documents:
+    def _with_position(self, path: Path, problem: Problem) -> Problem:
+        has_position = problem.line is not None or problem.source is not None
+        if has_position or not self._documents:
             return problem
         owner = find_owner(path, self._documents)
         line, column = owner.source_map.find(path, of_key=problem.code == "unknown_key") or (None, None)
         return replace(problem, line=line, column=column, source=owner.source if self._is_merged else None)
 
-    def _is_of_its_owner(self, problem: Problem) -> bool:
-        """Of a value that a later file has replaced, nothing else is known to be wrong."""
+    def _is_current(self, problem: Problem) -> bool:
+        """Whether the value with the problem is still there after the merge.
+
+        If a later file replaced it, the problem does not hide problems of the new value.
+        """
         if not self._is_merged:
             return True
         return find_owner(parse_path(problem.path, self._data), self._documents).source == problem.source
 
-    def _position(self, path: Path) -> tuple[int, ...]:
-        """Where a path comes in the document; a missing part comes before all that is there."""
-        position: list[int] = []
+    def _ordinal(self, path: Path) -> tuple[int, ...]:
+        """Return the order of a path in the document; a missing key comes before the existing ones."""
+        ordinal: list[int] = []
         data = self._data
         for segment in path:
             if isinstance(data, dict):
                 if id(data) not in self._ordinals:
                     self._ordinals[id(data)] = {key: n for n, key in enumerate(data)}
-                position.append(self._ordinals[id(data)].get(str(segment), -1))
+                ordinal.append(self._ordinals[id(data)].get(str(segment), -1))
             else:
-                position.append(segment if isinstance(segment, int) else -1)
+                ordinal.append(segment if isinstance(segment, int) else -1)
             data = child(data, segment)
-        return tuple(position)
+        return tuple(ordinal)
 
 
-# What pydantic finds ----------------------------------------------------------------------------------------
+# Errors of pydantic ----------------------------------------------------------------------------------------
 
 _M = TypeVar("_M", bound=SpecModel)
 
 
 def parse(model: type[_M], raw: Mapping[str, Any], path: Path, report: Report) -> _M:
-    """The model of what is right in `raw`; what is wrong is reported and left out."""
+    """Validate `raw`. Report what is wrong, and return the model of the rest."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        wrong: set[Path] = set()
-        for fault in error.errors(include_url=False):
-            _report_fault(fault, model, path, report)
-            wrong.add(fault["loc"][:2] if fault["loc"][0] in _SEPARATE else fault["loc"][:1])
-        return model.model_validate(_without(raw, wrong))
+        invalid: set[Path] = set()
+        for details in error.errors(include_url=False):
+            _report_error(details, model, path, report)
+            invalid.add(details["loc"][:2] if details["loc"][0] in _SEPARATE else details["loc"][:1])
+        return model.model_validate(_without(raw, invalid))
 
 
-def kind(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return f"the number {value}"
-    if isinstance(value, str):
-        return "a text"
-    return "a list" if isinstance(value, list) else "a mapping"
-
-
-def _without(raw: Mapping[str, Any], wrong: set[Path]) -> dict[str, Any]:
-    right: dict[str, Any] = {}
+def _without(raw: Mapping[str, Any], invalid: set[Path]) -> dict[str, Any]:
+    rest: dict[str, Any] = {}
     for key, value in raw.items():
-        if (key,) in wrong:
+        if (key,) in invalid:
             continue
         if key in _SEPARATE and isinstance(value, dict):
-            value = {name: part for name, part in value.items() if (key, name) not in wrong}
+            value = {name: part for name, part in value.items() if (key, name) not in invalid}
         elif key in _SEPARATE and isinstance(value, list):
-            value = [part for n, part in enumerate(value) if (key, n) not in wrong]
-        right[key] = value
-    return right
+            value = [part for n, part in enumerate(value) if (key, n) not in invalid]
+        rest[key] = value
+    return rest
 
 
 _SEPARATE = frozenset({"inputs", "defaults", "limits", "runner", "sources", "branch"})
-"""Keys of which one part is left out and the others are kept."""
+"""Keys whose valid parts are kept when another part is invalid."""
 
 _NAMED = frozenset({"inputs", "sources"})
+"""Keys whose values are mappings by name."""
+
 _PARTS: dict[str | int, type[SpecModel]] = {
     "any": WaitEventModel,
     "branch": BranchModel,
@@ -233,7 +232,7 @@ _PARTS: dict[str | int, type[SpecModel]] = {
     "webhook": WebhookModel,
 }
 _MUST_BE = {
-    "string_type": "a text",
+    "string_type": "a string",
     "int_type": "a whole number",
     "float_type": "a number",
     "bool_type": "true or false",
@@ -251,7 +250,7 @@ _OPTION = re.compile("'([^']*)'")
 
 
 def _model_at(model: type[SpecModel], loc: Path) -> type[SpecModel]:
-    """The model of the mapping at `loc`; the names of inputs and sources are no keys of the language."""
+    """Return the model of the mapping at `loc`. The names of inputs and sources in it are skipped."""
     is_name = False
     for segment in loc:
         if isinstance(segment, int) or is_name:
@@ -262,40 +261,42 @@ def _model_at(model: type[SpecModel], loc: Path) -> type[SpecModel]:
     return model
 
 
-def _report_fault(fault: ErrorDetails, model: type[SpecModel], path: Path, report: Report) -> None:
-    """Say what pydantic found in our own codes and words."""
-    found, value, context, loc = fault["type"], fault["input"], fault.get("ctx", {}), fault["loc"]
+def _report_error(details: ErrorDetails, model: type[SpecModel], path: Path, report: Report) -> None:
+    """Report an error of pydantic with our own code and message."""
+    error, value, context, loc = details["type"], details["input"], details.get("ctx", {}), details["loc"]
     code, hint = "bad_type", None
-    if found in CODES:
-        code, message = found, fault["msg"]
+    if error in CODES:
+        code, message = error, details["msg"]
         choices = sorted(zone_names()) if loc[-1] == "timezone" else _CHOICES.get(loc[-1], ())
         hint = report.suggest(value, choices)
-    elif found == "extra_forbidden":
+    elif error == "extra_forbidden":
         code = "unknown_key"
         owner = _model_at(model, loc[:-1])
         message = f"{loc[-1]!r} is not a key of {owner.noun}"
         hint = report.suggest(loc[-1], owner.key_names())
-    elif found == "missing":
+    elif error == "missing":
         code = "unknown_action" if loc[-1] == "action" else "bad_type"
-        what = {"action": "an action", "condition": "a condition"}.get(str(loc[-1]), f"the key {loc[-1]!r}")
-        message = f"{_model_at(model, loc[:-1]).noun} needs {what}"
-    elif found in _MUST_BE:
-        message = f"must be {_MUST_BE[found]}, not {kind(value)}"
-        if found == "string_type" and isinstance(value, int | float):
+        missing = {"action": "an action", "condition": "a condition"}.get(
+            str(loc[-1]), f"the key {loc[-1]!r}"
+        )
+        message = f"{_model_at(model, loc[:-1]).noun} needs {missing}"
+    elif error in _MUST_BE:
+        message = f"must be {_MUST_BE[error]}, not {describe_value(value)}"
+        if error == "string_type" and isinstance(value, int | float):
             hint = "write it in quotes"
-        elif found == "list_type" and isinstance(value, str):
+        elif error == "list_type" and isinstance(value, str):
             hint = f"write [{value}]"
-    elif found == "less_than_equal":
+    elif error == "less_than_equal":
         is_limit = _model_at(model, loc[:-1]) is LimitsModel
         rule = "may only lower the limit of the server, which is" if is_limit else "must be at most"
         message = f"{rule} {context['le']}"
-    elif found == "greater_than_equal":
+    elif error == "greater_than_equal":
         message = f"must be at least {context['ge']}"
-    elif found == "literal_error":
+    elif error == "literal_error":
         message = f"must be {context['expected'].replace(chr(39), '')}"
         hint = report.suggest(value, _OPTION.findall(context["expected"]))
-    elif found == "string_too_short":
+    elif error == "string_too_short":
         message = "must not be empty"
     else:
-        message = f"does not fit here: {kind(value)}"
+        message = f"is not valid here: {describe_value(value)}"
     report.add((*path, *loc), code, message, hint)

@@ -1,7 +1,7 @@
-"""The sources of a document: what steps can call, and how that is set up.
+"""The sources of a document: executors with a configuration, which steps can call.
 
-A configuration is evaluated on the worker, which knows its environment and nothing of the execution. So its
-expressions may read sources of type env, `sources.<name>.<VARIABLE>`, and nothing else.
+A worker evaluates the configuration. It has its environment variables, and nothing of the execution. So the
+expressions may read sources of type env only: `sources.<name>.<VARIABLE>`.
 """
 
 from __future__ import annotations
@@ -21,38 +21,41 @@ from orchestrator.application.expressions.jsonpath import BadPath, parse
 from orchestrator.application.spec.part_models import StepSourceModel
 from orchestrator.application.spec.report import Report
 from orchestrator.application.values.paths import Path
-from orchestrator.application.values.secret_refs import is_reference
+from orchestrator.application.values.secret_refs import is_secret_reference
 
 ENV = "env"
 
 Names = tuple[str, ...]
 
-_INSTEAD = "read sources.<name>.<VARIABLE> of a source of type env, or give it to the executor as an input"
+_HINT = "read sources.<name>.<VARIABLE> of a source of type env, or pass it to the executor as an input"
 
 
 class Sources:
-    """`names` are all sources that were written, the wrong ones too."""
+    """The sources of a document. `names` includes sources that are invalid."""
 
     def __init__(self, definitions: dict[str, dict[str, Any]], names: Iterable[str], report: Report) -> None:
         self.definitions, self._names, self._report = definitions, list(names), report
         self._variables = {
             name: variables
             for name, definition in definitions.items()
-            if definition["type"] == ENV and (variables := self._variables_of(name)) is not None
+            if definition["type"] == ENV and (variables := self._read_variables(name)) is not None
         }
         for name, definition in definitions.items():
             self._check(definition["configuration"], ("sources", name, "configuration"))
 
-    def resolve(self, written: StepSourceModel, raw: Any, path: Path) -> dict[str, Any] | None:
-        """The definition that a step means: {type, configuration}. One with expressions has `sources` too:
-        the variables that they may read, by source. One that refers to secrets has `secrets`: where."""
-        if written.type is not None:
-            configuration = written.configuration or {}
+    def resolve(self, model: StepSourceModel, raw: Any, path: Path) -> dict[str, Any] | None:
+        """Return the definition of the source of a step: {type, configuration}.
+
+        If the configuration has expressions, the definition also has `sources`: the variables that they may
+        read, by source. If it refers to secrets, it also has `secrets`: the paths of the references.
+        """
+        if model.type is not None:
+            configuration = model.configuration or {}
             self._check(configuration, (*path, "configuration"))
-            return self._whole(written.type, configuration)
-        base, override = written.base, written.override or {}
+            return self._build_definition(model.type, configuration)
+        base, override = model.base, model.override or {}
         change, where = override.get("configuration"), (*path, "override", "configuration")
-        if change is None:  # without that key, the override is written as a change of the configuration
+        if change is None:  # without that key, the override itself is the change of the configuration
             change, where = {key: value for key, value in override.items() if key != "type"}, where[:-1]
         self._check(change, where)
         if base not in self._names:
@@ -63,19 +66,19 @@ class Sources:
         if base not in self.definitions:
             return None
         definition = self.definitions[base]
-        kind = override.get("type", definition["type"])
-        return self._whole(kind, merge_configuration(definition["configuration"], change))
+        source_type = override.get("type", definition["type"])
+        return self._build_definition(source_type, merge_configuration(definition["configuration"], change))
 
-    def _whole(self, kind: str, configuration: dict[str, Any]) -> dict[str, Any]:
-        definition: dict[str, Any] = {"type": kind, "configuration": configuration}
-        if places := [list(place) for place in secret_paths(configuration)]:
-            definition["secrets"] = places
+    def _build_definition(self, source_type: str, configuration: dict[str, Any]) -> dict[str, Any]:
+        definition: dict[str, Any] = {"type": source_type, "configuration": configuration}
+        if paths := [list(path) for path in secret_paths(configuration)]:
+            definition["secrets"] = paths
         if all(map(is_constant, configuration.values())):
             return definition
-        read = [self._find(names) for _, _, names in _readings(configuration) if names]
+        read = [self._find_source(names) for _, _, names in _find_reads(configuration) if names]
         return {**definition, "sources": {found[0]: self._variables[found[0]] for found in read if found}}
 
-    def _variables_of(self, name: str) -> list[str] | None:
+    def _read_variables(self, name: str) -> list[str] | None:
         variables: Any = self.definitions[name]["configuration"].get("vars", [])
         if isinstance(variables, list) and all(isinstance(one, str) and one for one in variables):
             return list(variables)
@@ -83,40 +86,41 @@ class Sources:
         self._report.add(path, "bad_type", "must be a list of names of environment variables")
         return None
 
-    # ---- what a configuration reads
+    # ---- checks
 
     def _check(self, configuration: dict[str, Any], path: Path) -> None:
-        for where, operator, names in _readings(configuration):
-            place = (*path, *where)
+        for where, operator, names in _find_reads(configuration):
+            read_path = (*path, *where)
             if names is not None and names[:1] == ("sources",) and len(names) > 1:
-                self._check_variable(names, place)
+                self._check_variable(names, read_path)
             else:
-                message = f"cannot read {_what(operator, names)} here: a source is configured on the worker"
-                self._report.add(place, "bad_path", message, _INSTEAD)
+                data = _describe_read(operator, names)
+                message = f"cannot read {data} here: a source is configured on the worker"
+                self._report.add(read_path, "bad_path", message, _HINT)
 
-    def _check_variable(self, names: Names, place: Path) -> None:
-        found, report = self._find(names), self._report
+    def _check_variable(self, names: Names, path: Path) -> None:
+        found, report = self._find_source(names), self._report
         if found is None:
-            self._check_source(names[1], place)
+            self._check_source(names[1], path)
             return
         source, rest = found
         variables = self._variables[source]
         if rest and rest[0] not in variables:
             hint = report.suggest(rest[0], variables) or "add it to its vars"
-            report.add(place, "bad_path", f"the source {source!r} has no variable {rest[0]!r}", hint)
+            report.add(path, "bad_path", f"the source {source!r} has no variable {rest[0]!r}", hint)
 
-    def _check_source(self, name: str, place: Path) -> None:
-        """One that is wrong itself was reported where it stands."""
-        kind = self.definitions[name]["type"] if name in self.definitions else ENV
+    def _check_source(self, name: str, path: Path) -> None:
+        """Check that a source exists and is of type env. An invalid source was reported before."""
+        source_type = self.definitions[name]["type"] if name in self.definitions else ENV
         if name not in self._names:
             hint = self._report.suggest(name, list(self._variables)) or "define it under sources, of type env"
-            self._report.add(place, "unknown_source", f"there is no source {name!r}", hint)
-        elif kind != ENV:
-            message = f"the source {name!r} is of type {kind}: only those of type {ENV} can be read"
-            self._report.add(place, "unknown_source", message)
+            self._report.add(path, "unknown_source", f"there is no source {name!r}", hint)
+        elif source_type != ENV:
+            message = f"the source {name!r} is of type {source_type}: only sources of type {ENV} can be read"
+            self._report.add(path, "unknown_source", message)
 
-    def _find(self, names: Names) -> tuple[str, Names] | None:
-        """The source of type env that a path reads, and what follows; names may contain dots."""
+    def _find_source(self, names: Names) -> tuple[str, Names] | None:
+        """Return the source of type env at the start of a path, and the rest. Names may contain dots."""
         for end in range(len(names), 1, -1):
             name = ".".join(names[1:end])
             if name in self._variables:
@@ -125,66 +129,67 @@ class Sources:
 
 
 def merge_configuration(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Mappings merge key by key, lists and scalars replace; so do expressions and references to secrets: they
-    are values."""
-    made = dict(base)
+    """Merge mappings key by key. Lists and scalars replace, and so do expressions and secret references."""
+    merged = dict(base)
     for key, value in change.items():
-        before = made.get(key)
-        is_deeper = _is_mapping(before) and _is_mapping(value)
-        made[key] = merge_configuration(before, value) if is_deeper else value  # type: ignore[arg-type]
-    return made
+        before = merged.get(key)
+        are_mappings = _is_mapping(before) and _is_mapping(value)
+        merged[key] = merge_configuration(before, value) if are_mappings else value  # type: ignore[arg-type]
+    return merged
 
 
 def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict) and not (is_expression(value) or _is_literal(value) or is_reference(value))
+    if not isinstance(value, dict):
+        return False
+    return not (is_expression(value) or _is_literal(value) or is_secret_reference(value))
 
 
 def _is_literal(value: dict[str, Any]) -> bool:
     return len(value) == 1 and LITERAL in value
 
 
-def _readings(configuration: dict[str, Any]) -> Iterator[tuple[Path, str, Names | None]]:
-    """Where the expressions in a configuration read their data: the place, the operator, and the names that
-    its path begins with, None if that is not known before it runs."""
+def _find_reads(configuration: dict[str, Any]) -> Iterator[tuple[Path, str, Names | None]]:
+    """Yield where the expressions of a configuration read data: the path of the expression, its operator, and
+    the names at the start of the path that it reads. The names are None if that path is computed."""
     for key, value in configuration.items():
-        yield from _readings_in(value, (key,), is_item=False)
+        yield from _find_reads_in(value, (key,), is_body=False)
 
 
-def _readings_in(value: Any, path: Path, is_item: bool) -> Iterator[tuple[Path, str, Names | None]]:
+def _find_reads_in(value: Any, path: Path, is_body: bool) -> Iterator[tuple[Path, str, Names | None]]:
     if isinstance(value, list):
         for n, item in enumerate(value):
-            yield from _readings_in(item, (*path, n), is_item)
+            yield from _find_reads_in(item, (*path, n), is_body)
     elif isinstance(value, dict) and is_expression(value):
-        [(operator, given)] = value.items()
+        [(operator, argument)] = value.items()
         path = (*path, operator)
-        args = given if isinstance(given, list) else [given]
-        if operator in DATA_OPERATORS and not (is_item and operator in _OF_ITEMS):
-            with suppress(BadPath):  # not a path at all: the check of the expression says so
-                yield path, operator, _names(operator, args[0] if args else None)
+        args = argument if isinstance(argument, list) else [argument]
+        if operator in DATA_OPERATORS and not (is_body and operator in _ITEM_OPERATORS):
+            with suppress(BadPath):  # an invalid path: the check of the expression reports it
+                yield path, operator, _leading_names(operator, args[0] if args else None)
         for n, item in enumerate(args):
-            is_body = n == 1 and operator in SCOPED_OPERATORS
-            where = (*path, n) if isinstance(given, list) else path
-            yield from _readings_in(item, where, is_item or is_body)
+            is_body_arg = n == 1 and operator in SCOPED_OPERATORS
+            where = (*path, n) if isinstance(argument, list) else path
+            yield from _find_reads_in(item, where, is_body or is_body_arg)
     elif isinstance(value, dict) and not _is_literal(value):
         for key, item in value.items():
-            yield from _readings_in(item, (*path, key), is_item)
+            yield from _find_reads_in(item, (*path, key), is_body)
 
 
-_OF_ITEMS = frozenset({"var", "vars", "missing", "missing_some"})
-"""In the body of map and its kin these read the item, and not the data."""
+_ITEM_OPERATORS = frozenset({"var", "vars", "missing", "missing_some"})
+"""In the body of a scoped operator such as map, these read the item and not the data."""
 
 
-def _what(operator: str, names: Names | None) -> str:
+def _describe_read(operator: str, names: Names | None) -> str:
     if operator not in ("var", "vars"):
         return f"what {operator} needs"
     if names is None:
-        return "a path that is not written out"
+        return "a computed path"
     if names == ("sources",):
         return "all sources at once"
-    return repr(names[0]) if names else "all there is"
+    return repr(names[0]) if names else "all data"
 
 
-def _names(operator: str, path: Any) -> Names | None:
+def _leading_names(operator: str, path: Any) -> Names | None:
     if isinstance(path, dict | list) or operator not in ("var", "vars"):
         return None
     if operator == "vars":

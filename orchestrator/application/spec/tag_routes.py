@@ -1,10 +1,10 @@
-"""Where steps with tags run: a table of tags and the queues that serve them.
+"""Maps the tags of a step to a queue, by a table in the settings.
 
-    gpu=gpu-box, eu+gpu=eu-gpu    what needs a gpu goes to gpu-box; what needs eu, or both, to eu-gpu
-    *                             what no entry covers goes to its own queue
+    gpu=gpu-box, eu+gpu=eu-gpu    steps that need gpu go to gpu-box; steps that need eu, or both, to eu-gpu
+    *                             steps that no entry covers go to their own queue
 
-An entry covers a step that has no tag besides those of the entry. Of several the one with the fewest tags is
-taken, so that the rarer workers are left to those who need them; of equals the first.
+An entry covers a step if it has all tags of the step. Of several such entries, the one with the fewest tags
+wins, so that workers with rare tags are kept for the steps that need them; of equals, the first.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ REST = "*"
 
 @dataclass(frozen=True, slots=True)
 class TagRoutes:
-    """`is_open`: tags that no entry covers mean nothing; otherwise they are refused."""
+    """The table. `allows_unknown_tags`: tags that no entry covers are ignored instead of rejected."""
 
     entries: tuple[tuple[frozenset[str], str], ...] = ()
     allows_unknown_tags: bool = False
 
     @classmethod
     def parse(cls, text: str) -> TagRoutes:
-        """The table in a text; ValueError with what is wrong with it."""
+        """Parse the table; a ValueError says what is wrong."""
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        return cls(tuple(_entry(part) for part in parts if part != REST), REST in parts)
+        return cls(tuple(_parse_entry(part) for part in parts if part != REST), REST in parts)
 
     def __str__(self) -> str:
-        written = [f"{'+'.join(sorted(tags))}={queue}" for tags, queue in self.entries]
-        return ", ".join([*written, REST] if self.allows_unknown_tags else written)
+        entries = [f"{'+'.join(sorted(tags))}={queue}" for tags, queue in self.entries]
+        return ", ".join([*entries, REST] if self.allows_unknown_tags else entries)
 
     def allow_unknown_tags(self) -> TagRoutes:
         return replace(self, allows_unknown_tags=True)
 
     def queue_of(self, tags: Collection[str], queue: str, step: str = "") -> str:
-        """Where a step with these tags goes, whose own queue is this one; NoRoute when nobody serves it."""
+        """Return the queue for these tags, or `queue` if there are none. NoRoute if no entry fits."""
         if not tags:
             return queue
         covering = [entry for entry in self.entries if entry[0].issuperset(tags)]
@@ -51,23 +51,23 @@ class TagRoutes:
         return queue
 
     def queues(self, spec: WorkflowSpec) -> set[str]:
-        """Every queue that jobs of a workflow go to, and of the children written inside of it; NoRoute when
-        one of them would wait for ever."""
-        found = {WEBHOOK_STEP.queue} if spec.webhook is not None else set()
+        """Return every queue that jobs of a workflow and of its inline children go to; NoRoute if no queue
+        serves the tags of a step."""
+        queues = {WEBHOOK_STEP.queue} if spec.webhook is not None else set()
         for step in spec.steps:
             if step.kind == "task":
-                found.add(self.queue_of(step.tags, step.queue, step.id))
+                queues.add(self.queue_of(step.tags, step.queue, step.id))
             if step.compensate is not None:
-                undo = step.compensation_step
-                found.add(self.queue_of(undo.tags, undo.queue, undo.id))
+                compensation = step.compensation_step
+                queues.add(self.queue_of(compensation.tags, compensation.queue, compensation.id))
             if step.child is not None and step.child.loaded is not None:
-                found |= self.queues(step.child.loaded.spec)
-        return found
+                queues |= self.queues(step.child.loaded.spec)
+        return queues
 
 
-def _entry(part: str) -> tuple[frozenset[str], str]:
-    written, _, queue = (side.strip() for side in part.rpartition("="))
-    tags = [tag.strip() for tag in written.split("+")]
+def _parse_entry(part: str) -> tuple[frozenset[str], str]:
+    left, _, queue = (side.strip() for side in part.rpartition("="))
+    tags = [tag.strip() for tag in left.split("+")]
     if not all(tags):
         raise ValueError(f"{part!r} is not an entry such as gpu=QUEUE or eu+gpu=QUEUE")
     if not is_id(queue):

@@ -1,1 +1,1 @@
-"""Plain values: paths, durations, limits, references to payloads and secrets, failure kinds."""
+"""Plain values: paths, durations, limits, JSON types, unit ids, payload and secret references, failures."""

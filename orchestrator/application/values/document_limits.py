@@ -1,4 +1,4 @@
-"""What a document may hold: so much, so deep, and nothing but JSON."""
+"""The limits of a document: its size, its depth, and JSON values only."""
 
 from __future__ import annotations
 
@@ -37,23 +37,19 @@ def duplicate_key_message(key: str) -> str:
 
 
 def not_json_reason(value: Any) -> str | None:
-    """Why a scalar is not JSON."""
+    """Return why a scalar is not JSON, or None if it is."""
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, str):
-        return (
-            None
-            if value.isascii() or not _SURROGATE.search(value)
-            else "a text that is not Unicode is not JSON"
-        )
+        is_unicode = value.isascii() or not _SURROGATE.search(value)
+        return None if is_unicode else "a string that is not valid Unicode is not JSON"
     if isinstance(value, int):
-        return (
-            None if value.bit_length() <= _MAX_INT_BITS else "a number this long is not JSON for most readers"
-        )
+        is_short = value.bit_length() <= _MAX_INT_BITS
+        return None if is_short else "most JSON parsers cannot read a number this long"
     if isinstance(value, float):
         return None if math.isfinite(value) else f"{value} is not JSON"
     return f"a value of type {type(value).__name__} is not JSON"
 
 
-_MAX_INT_BITS = 1024  # as far as a float reaches; json.dumps() refuses far longer ones
+_MAX_INT_BITS = 1024  # the range of a float; json.dumps() rejects much longer numbers
 _SURROGATE = re.compile("[\ud800-\udfff]")

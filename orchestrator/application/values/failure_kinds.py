@@ -1,8 +1,8 @@
-"""Which failures are tried again, and which would only happen again.
+"""Which failures are retried, and which are not because a retry would fail in the same way.
 
-A failure names the type that was raised (`type`), and where that says more, that type and its bases with
-their modules (`types`). Whoever knows that it must not be tried again writes why: `not_retried`. A worker
-does, and so does the document, by `retry.non_retryable`.
+A failure has the name of the exception's type (`type`), and where that adds something, the names of the type
+and its base classes with their modules (`types`). `not_retried` holds the reason why a failure must not be
+retried. A worker sets it, or the engine does because of `retry.non_retryable` in the document.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ NON_RETRYABLE_KINDS = frozenset(
         "payload_missing",
     }
 )
-"""Kinds of failure that would only happen again."""
+"""Kinds of failure that would repeat on every retry."""
 
 RETRYABLE_KINDS = ("child_failed", "exception", "lost", "rejected", "timeout")
-"""The kinds that a document may say not to try again."""
+"""Kinds of failure that a document may list in `retry.non_retryable`."""
 
 
 def is_retryable(error: Mapping[str, Any]) -> bool:
@@ -33,18 +33,18 @@ def is_retryable(error: Mapping[str, Any]) -> bool:
 
 
 def find_matching_name(error: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    """The first of these names that a failure answers to: its kind, or a type that it is of."""
+    """Return the first of these names that is the kind of the failure, or one of its types; else None."""
     types = error.get("types")
-    known = [error.get("type"), *(types if isinstance(types, list) else ())]
-    return next((name for name in names if name == error["kind"] or matches_any_type(name, known)), None)
+    all_types = [error.get("type"), *(types if isinstance(types, list) else ())]
+    return next((name for name in names if name == error["kind"] or matches_any_type(name, all_types)), None)
 
 
 def matches_any_type(name: str, types: Iterable[Any]) -> bool:
-    """Whether one of the types is meant by a name: by its last word, or by all of them."""
+    """Whether a name equals one of these dotted type names, or the last part of one."""
     return any(name in (one, str(one).rpartition(".")[2]) for one in types)
 
 
 def type_name(raised: type[BaseException]) -> str:
-    """A type of exception with its module, unless it is a built-in one."""
+    """Return the name of an exception type, with its module unless it is a built-in type."""
     module = "" if raised.__module__ == "builtins" else f"{raised.__module__}."
     return f"{module}{raised.__qualname__}"

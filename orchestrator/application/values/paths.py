@@ -1,4 +1,4 @@
-"""Where something is in a document: for people as a text, for the program as segments."""
+"""Paths into a document: a tuple of segments for code, a text such as `steps[3].input` for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Path = tuple[str | int, ...]
 
 
 def render_path(path: Path) -> str:
-    """A path for people: steps[3].input["a.b"]."""
+    """Format a path for people: steps[3].input["a.b"]."""
     parts: list[str] = []
     for segment in path:
         if isinstance(segment, int):
@@ -24,7 +24,7 @@ def render_path(path: Path) -> str:
 
 
 def parse_path(text: str, data: Any) -> Path:
-    """The path that render_path made a text of, as far as `data` has it, and one segment more.
+    """Parse a path that render_path formatted, as far as it exists in `data`, plus one more segment.
 
     A key with dots needs no quotes here: the longest key that fits wins.
     """
@@ -49,7 +49,7 @@ def parse_path(text: str, data: Any) -> Path:
 
 
 def child(data: Any, segment: str | int) -> Any:
-    """What is at one segment of a path; None where there is nothing."""
+    """Return the value at one segment of a path, or None if there is none."""
     if isinstance(data, dict):
         return data.get(segment)
     if isinstance(data, list) and isinstance(segment, int) and segment < len(data):
@@ -61,4 +61,4 @@ _PLAIN_KEY = re.compile(r"[^.\[\]\"\s]+")
 _QUOTED = re.compile(r'\[("(?:[^"\\]|\\.)*")\]')
 _NUMBER = re.compile(r"\[([0-9]{1,9})\]")
 _END = re.compile(r"[.\[]")
-_MAX_DOTS = 64  # in a key without quotes; with more, only the place of its mapping is found
+_MAX_DOTS = 64  # in a key without quotes; a key with more dots is not found, only the mapping around it

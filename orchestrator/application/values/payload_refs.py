@@ -1,18 +1,19 @@
 """Large values are passed by reference.
 
-An output has so many bytes at the most (`limits.max_output_bytes`), and so have the inputs of a start. Of
-one that has more, the largest of its uppermost values are put into a payload store, and references stay:
+The size of an output is limited (`limits.max_output_bytes`), and so is the size of the inputs of a start. If
+an object is larger, its largest top-level values go to a payload store, and references replace them:
 
     {"rows": [...], "count": 70000}
     {"rows": {"$payload": "<SHA-256 of its JSON>", "bytes": 5242880}, "count": 70000}
 
-A worker loads every reference in the inputs of a step before it calls the executor. In between, expressions
-pass a reference on as the value that it stands for, and cannot look inside.
+A worker loads every reference in the inputs of a step before it calls the executor. Expressions can pass a
+reference on in place of its value, but cannot read inside the value.
 
-A reference names its content: the same content has the same one, and who does not know the content cannot
-make it up. Data that looks like a reference therefore gains nothing: at worst its own step fails.
+A reference is the hash of its content: equal content has equal references, and a reference cannot be guessed
+without the content. So data that looks like a reference gives no access to other data; at worst its own step
+fails.
 
-The work-horse of every step imports this: nothing heavy may be needed here.
+The work-horse of every step imports this module, so it must not import anything heavy.
 """
 
 from __future__ import annotations
@@ -25,22 +26,20 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
 
-from orchestrator.application.errors import ExpressionError, PayloadMissing, StoreError, TooLarge
+from orchestrator.application.errors import ExpressionError, PayloadMissing, TooLarge
 from orchestrator.application.values.paths import Path, render_path
 
 MAX_INPUT_BYTES = 1024 * 1024
-"""Of the inputs of a start, also that of a child."""
+"""The limit for the inputs of a start, including the start of a child workflow."""
 MAX_JOB_BYTES = 8 * 1024 * 1024
-"""Of the inputs of one job."""
-MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-"""Of one value that is kept by reference, unless a worker is told otherwise."""
+"""The limit for the inputs of one job."""
 MAX_LOADED_FACTOR = 4
-"""All values of one step together may have so many times what one of them may have."""
+"""The values of one step together may be this many times larger than the limit for one value."""
 
 PAYLOAD_KEY = "$payload"
 REFERENCE_KEYS = frozenset({PAYLOAD_KEY, "bytes"})
 _ID = re.compile("[0-9a-f]{64}")
-_WORTHWHILE = 0.9
+_MAX_COMPRESSED_RATIO = 0.9
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _measure = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -50,21 +49,21 @@ Fetch = Callable[[str], bytes | None]
 
 
 class PayloadStore(Protocol):
-    """A payload store: keeps bytes under the id of their content."""
+    """Stores bytes under the id of their content."""
 
     def put(self, payload_id: str, data: bytes) -> None:
-        """Keep it, for a full term from now on. Unavailable when that may be tried again."""
+        """Store the bytes and restart their expiry. Raises Unavailable if a later try may succeed."""
         ...
 
     def get(self, payload_id: str) -> bytes | None:
-        """What was put; its term begins anew, where it can. None when it is not there, or no longer."""
+        """Return the bytes, or None if they are absent or have expired. Restarts the expiry where it can."""
         ...
 
 
 # References
 
 
-def is_reference(value: Any) -> bool:
+def is_payload_reference(value: Any) -> bool:
     if type(value) is not dict or len(value) != 2 or PAYLOAD_KEY not in value:
         return False
     size = value.get("bytes")
@@ -76,24 +75,24 @@ def is_payload_id(value: Any) -> bool:
 
 
 def has_references(value: Any) -> bool:
-    """Whether it is one, or has one anywhere inside."""
+    """Whether a value is a reference or contains one at any depth."""
     return any(True for _ in _references(value, ()))
 
 
 def opaque_reference_error(reference: Mapping[str, Any], what: str) -> ExpressionError:
-    """Why an expression cannot do something with a reference, and who can."""
+    """Build the error for an expression that reads inside a reference, with advice."""
     return ExpressionError(
-        f"{what} is kept by reference ({reference['bytes']:,} bytes), and an expression cannot look inside:"
-        " give the whole value to an executor, such as transform, or to a step of your own"
+        f"{what} is kept by reference ({reference['bytes']:,} bytes), and an expression cannot read inside"
+        " it: pass the whole value to an executor, such as transform, or to a step of your own"
     )
 
 
-# Putting
+# Storing
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadedText:
-    """A JSON text that is within its limit, and the payloads that it refers to, as a store keeps them."""
+    """A JSON text within its limit, and the payloads it refers to, packed for the store."""
 
     text: str
     payloads: Mapping[str, bytes]
@@ -103,11 +102,10 @@ class OffloadedText:
             payloads.put(payload_id, data)
 
 
-def offload(text: str, limit: int, most: int, what: str, setting: str) -> OffloadedText:
-    """Take so many values out of a JSON text that the rest has at most `limit` bytes, the largest first.
+def offload(text: str, limit: int, max_value_bytes: int, what: str, setting: str) -> OffloadedText:
+    """Replace the largest values of a JSON object by references until its text has at most `limit` bytes.
 
-    `most` is how many bytes one value may have. The error calls the whole `what`, and names the `setting`
-    that limits it.
+    One value may have `max_value_bytes`. Errors name the object by `what`, and the limit by `setting`.
     """
     size = len(text.encode())
     if size <= limit:
@@ -120,78 +118,63 @@ def offload(text: str, limit: int, most: int, what: str, setting: str) -> Offloa
         )
     parts = {key: _encode(value) for key, value in whole.items()}
     sizes = {key: len(part.encode()) for key, part in parts.items()}
-    kept: dict[str, bytes] = {}
-    left = len(_joined(parts).encode())
+    payloads: dict[str, bytes] = {}
+    left = len(_join_object(parts).encode())
     for key in sorted(sizes, key=lambda one: sizes[one], reverse=True):
         if left <= limit:
             break
         payload_id = sha256(parts[key].encode()).hexdigest()
         reference = _encode({PAYLOAD_KEY: payload_id, "bytes": sizes[key]})
         if len(reference) >= sizes[key]:
-            break  # the others are even smaller
-        if sizes[key] > most:
+            break  # the remaining values are even smaller
+        if sizes[key] > max_value_bytes:
             raise TooLarge(
                 f"{key!r} of {what} has {sizes[key]:,} bytes; a value that is passed by reference may have"
-                f" {most:,} (ORCHESTRATOR_PAYLOAD_MAX_BYTES)"
+                f" {max_value_bytes:,} (ORCHESTRATOR_PAYLOAD_MAX_BYTES)"
             )
-        kept[payload_id] = pack(parts[key])
+        payloads[payload_id] = pack(parts[key])
         left += len(reference) - sizes[key]
         parts[key] = reference
     if left > limit:
         raise TooLarge(
             f"{what} has {size:,} bytes; {setting} allows {limit:,}, and without what can be passed by"
-            f" reference it still has {left:,}: put what is large under one key"
+            f" reference it still has {left:,}: put the large data under one key"
         )
-    return OffloadedText(_joined(parts), kept)
+    return OffloadedText(_join_object(parts), payloads)
 
 
-def offload_output(text: str, limit: int, most: int, step: str) -> OffloadedText:
-    return offload(text, limit, most, f"the output of step {step!r}", "limits.max_output_bytes")
+def offload_output(text: str, limit: int, max_value_bytes: int, step: str) -> OffloadedText:
+    return offload(text, limit, max_value_bytes, f"the output of step {step!r}", "limits.max_output_bytes")
 
 
-def offload_inputs(text: str, most: int) -> OffloadedText:
-    """Of a start."""
-    return offload(text, MAX_INPUT_BYTES, most, "the object of inputs", "a start")
+def offload_inputs(text: str, max_value_bytes: int) -> OffloadedText:
+    """Offload the inputs of a start."""
+    return offload(text, MAX_INPUT_BYTES, max_value_bytes, "the object of inputs", "a start")
 
 
-def payload_limit(environment: Mapping[str, str]) -> int:
-    """How many bytes one value may have that is kept by reference."""
-    return read_positive_int(environment, "ORCHESTRATOR_PAYLOAD_MAX_BYTES", MAX_PAYLOAD_BYTES)
-
-
-def read_positive_int(environment: Mapping[str, str], variable: str, otherwise: int) -> int:
-    """A setting; StoreError when it is no number above zero."""
-    text = environment.get(variable, "").strip()
-    if not text:
-        return otherwise
-    if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) > 0):
-        raise StoreError(f"{variable} must be a whole number above zero, not {text[:100]!r}")
-    return int(text)
-
-
-def _joined(parts: Mapping[str, str]) -> str:
+def _join_object(parts: Mapping[str, str]) -> str:
     return "{" + ",".join(f"{_encode(key)}:{part}" for key, part in parts.items()) + "}"
 
 
-def check_inputs_size(inputs: Mapping[str, Any], step: str, most: int) -> None:
-    """ExpressionError when the inputs of a step are too large to be carried, whatever they were made of."""
-    if len(repr(inputs)) * 6 <= most:
-        return  # so many bytes has a character at the most, when it is escaped
+def check_inputs_size(inputs: Mapping[str, Any], step: str, max_bytes: int) -> None:
+    """Raise ExpressionError if the inputs of a step are too large for its job."""
+    if len(repr(inputs)) * 6 <= max_bytes:
+        return  # an escaped character has at most six bytes
     size = len(_measure(inputs).encode())
-    if size > most:
+    if size > max_bytes:
         raise ExpressionError(
-            f"the inputs of step {step!r} have {size:,} bytes; at most {most:,} can be carried: pass large"
-            " values whole, as a step has put them out by reference, and build new ones in a step"
+            f"the inputs of step {step!r} have {size:,} bytes; the limit is {max_bytes:,}: pass large values"
+            " unchanged, so that they stay references, and build new large values in a step"
         )
 
 
 # Loading
 
 
-def load(value: Any, fetch: Fetch, most: int, root: str) -> Any:
-    """The value with every reference in it replaced by what it refers to; as it is when it has none.
+def load_payloads(value: Any, fetch: Fetch, max_bytes: int, root: str) -> Any:
+    """Return the value with every reference replaced by its content; the value itself if it has none.
 
-    What is inside of a payload is data, whatever it looks like. PayloadMissing names the place under `root`.
+    References inside a payload are data and are not loaded. PayloadMissing names the path below `root`.
     """
     found = list(_references(value, (root,)))
     if not found:
@@ -202,27 +185,27 @@ def load(value: Any, fetch: Fetch, most: int, root: str) -> Any:
         payload_id = reference[PAYLOAD_KEY]
         if payload_id not in texts:
             where = f"{render_path(path)} is kept by reference ({reference['bytes']:,} bytes)"
-            texts[payload_id] = fetch_payload(payload_id, fetch, most, f"{where}, and its payload")
+            texts[payload_id] = fetch_payload(payload_id, fetch, max_bytes, f"{where}, and its payload")
         total += len(texts[payload_id])
-        if total > MAX_LOADED_FACTOR * most:
+        if total > MAX_LOADED_FACTOR * max_bytes:
             raise TooLarge(
                 f"the values under {root} that are kept by reference have more than"
-                f" {MAX_LOADED_FACTOR * most:,} bytes in all (ORCHESTRATOR_PAYLOAD_MAX_BYTES allows a quarter of that for each):"
-                " let several steps work on a part of them each"
+                f" {MAX_LOADED_FACTOR * max_bytes:,} bytes in all (ORCHESTRATOR_PAYLOAD_MAX_BYTES allows a"
+                " quarter of that for each): split the work over several steps"
             )
-    return _filled(value, texts)
+    return _fill_payloads(value, texts)
 
 
-def fetch_payload(payload_id: str, fetch: Fetch, most: int, what: str = "the payload") -> bytes:
-    """The JSON of one payload; PayloadMissing when it is not there, or is not what its id says."""
+def fetch_payload(payload_id: str, fetch: Fetch, max_bytes: int, what: str = "the payload") -> bytes:
+    """Return the JSON of one payload; raise PayloadMissing if it is absent or its content has another id."""
     data = fetch(payload_id)
     if data is None:
         raise PayloadMissing(
-            f"{what} {payload_id} is not in the store: its time may have passed"
-            " (ORCHESTRATOR_PAYLOAD_TTL_S), or this process has another store (ORCHESTRATOR_PAYLOADS)"
+            f"{what} {payload_id} is not in the store: it may have expired"
+            " (ORCHESTRATOR_PAYLOAD_TTL_S), or this process uses another store (ORCHESTRATOR_PAYLOADS)"
         )
     try:
-        raw = unpack(data, most)
+        raw = unpack(data, max_bytes)
     except zlib.error:
         raw = b""
     if sha256(raw).hexdigest() != payload_id:
@@ -234,7 +217,7 @@ def fetch_payload(payload_id: str, fetch: Fetch, most: int, what: str = "the pay
 
 
 def _references(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    if is_reference(value):
+    if is_payload_reference(value):
         yield path, value
     elif isinstance(value, dict):
         for key, item in value.items():
@@ -246,29 +229,29 @@ def _references(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]
                 yield from _references(item, (*path, index))
 
 
-def _filled(value: Any, texts: Mapping[str, bytes]) -> Any:
-    """Each reference is parsed by itself: whoever is given a value twice may change one of the two."""
-    if is_reference(value):
+def _fill_payloads(value: Any, texts: Mapping[str, bytes]) -> Any:
+    """Parse a payload again for each reference to it, because an executor may change one of the copies."""
+    if is_payload_reference(value):
         return json.loads(texts[value[PAYLOAD_KEY]])
     if isinstance(value, dict):
-        return {key: _filled(item, texts) for key, item in value.items()}
+        return {key: _fill_payloads(item, texts) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, texts) for item in value]
+        return [_fill_payloads(item, texts) for item in value]
     return value
 
 
-# As a store keeps it
+# The format in the store
 
 
 def pack(text: str) -> bytes:
-    """The text, compressed if that pays. No JSON begins as what zlib makes does."""
+    """Return the text as bytes, compressed if that saves space. Only compressed data starts with `x`."""
     data = text.encode()
     packed = zlib.compress(data, 1)
-    return packed if len(packed) < _WORTHWHILE * len(data) else data
+    return packed if len(packed) < _MAX_COMPRESSED_RATIO * len(data) else data
 
 
-def unpack(data: bytes, most: int) -> bytes:
-    """The text as bytes; of one with more than `most`, not all."""
+def unpack(data: bytes, max_bytes: int) -> bytes:
+    """Return the text as bytes; stop decompressing at `max_bytes` + 1."""
     if data[:1] != b"x":
         return data
-    return zlib.decompressobj().decompress(data, most + 1)
+    return zlib.decompressobj().decompress(data, max_bytes + 1)

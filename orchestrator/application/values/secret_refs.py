@@ -1,11 +1,11 @@
-"""References to secrets: `{"secret": "name"}` in a spec is the place of a text that only workers know.
+"""References to secrets: workers replace `{"secret": "name"}` in a spec by the value of the secret.
 
     {"user": "ada", "password": {"secret": "db"}}   ->   {"user": "ada", "password": "hunter2"}
 
-A reference counts where it is written, and nowhere else: data that looks like one stays data, whoever sent
-it. So validation finds the places, a job carries them, and a worker puts texts into exactly these.
+Only a reference in the spec counts: data at run time that looks like a reference stays data. So validation
+finds the paths of the references, a job carries these paths, and a worker fills in exactly these.
 
-The work-horse of every step imports this: nothing heavy may be needed here.
+The work-horse of every step imports this module, so it must not import anything heavy.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ SECRET_NAME_RULE = (
 
 SecretPath = tuple[str | int, ...]
 ReadSecret = Callable[[str], str]
-"""The value of a secret, by its name."""
+"""Returns the value of a secret by its name."""
 
-_NAME = re.compile(SECRET_NAME_PATTERN.strip("^$"))
+_NAME = re.compile(SECRET_NAME_PATTERN)
 
 
 def is_secret_name(name: Any) -> bool:
-    """Whether this may name a secret: such names become variables and files."""
+    """Whether this is a valid name. Names become environment variables and file names."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-def is_reference(value: Any) -> bool:
-    """Whether this is meant as a reference, whatever it names."""
+def is_secret_reference(value: Any) -> bool:
+    """Whether this has the shape of a reference; the name in it may be invalid."""
     return isinstance(value, dict) and len(value) == 1 and SECRET in value
 
 
 def fill_secrets(
-    values: dict[str, Any], places: Iterable[Sequence[str | int]], read: ReadSecret
+    values: dict[str, Any], paths: Iterable[Sequence[str | int]], read: ReadSecret
 ) -> dict[str, Any]:
-    """The values with a secret in each of these places; they themselves stay as they are."""
-    found: Any = values
-    for place in places:
-        found = _put(found, place, read)
-    return dict(found)
+    """Return a copy of the values with the secret at each of these paths."""
+    filled: Any = values
+    for path in paths:
+        filled = _fill_at(filled, path, read)
+    return dict(filled)
 
 
-def _put(value: Any, place: Sequence[str | int], read: ReadSecret) -> Any:
-    if not place:
+def _fill_at(value: Any, path: Sequence[str | int], read: ReadSecret) -> Any:
+    if not path:
         return read(value[SECRET])
     changed = value.copy()
-    changed[place[0]] = _put(value[place[0]], place[1:], read)
+    changed[path[0]] = _fill_at(value[path[0]], path[1:], read)
     return changed

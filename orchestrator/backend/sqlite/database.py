@@ -2,17 +2,17 @@
 
 specs      workflow_id, document                                    one row per content of a spec
 workflows  workflow_execution_id, execution_id, status, version ... one row per execution
-steps      workflow_execution_id, step_id, status, record           steps that are not as they began
+steps      workflow_execution_id, step_id, status, record           steps that differ from a new one
 state      workflow_execution_id, key, value
 history    workflow_execution_id, entry
-lines      workflow_execution_id, number, step_id, run_id, attempt, at, text   what executors said
-tasks      task_key, status, op, inputs, output, error ...          the runner's: one row per dispatch
+lines      workflow_execution_id, number, step_id, run_id, attempt, at, text   the step log
+tasks      task_key, status, op, inputs, output, error ...          one row per dispatch, of the runner
 names      name, workflow_id                                        registered workflows
-posts      id, at_ms, event                                         what executions say to each other
-places     key, workflow_execution_id, step_id, token ...           who holds or awaits a concurrency key
-shared     scope, owner, key, value                                 values beyond one execution
-roots      root, workflow_execution_id, until_ms                    starts that are not to be repeated
-payloads   id, data                                                 large values that are passed by reference
+posts      id, at_ms, event                                         events from one execution to another
+places     key, workflow_execution_id, step_id, token ...           holders and waiters of concurrency keys
+shared     scope, owner, key, value                                 values that executions share
+roots      root, workflow_execution_id, until_ms                    idempotency roots of starts
+payloads   id, data                                                 large values, passed by reference
 
 Values are JSON. The file is in WAL mode with `synchronous = NORMAL`: a killed process loses nothing, a power
 failure at most the last few commits.
@@ -115,14 +115,14 @@ CREATE TABLE IF NOT EXISTS payloads (id TEXT PRIMARY KEY, data BLOB NOT NULL);
 
 
 class Database:
-    """A file, and the connections to it that are idle: each is used by one thread at a time."""
+    """A file and its idle connections. Each connection is used by one thread at a time."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = str(path)
         self._idle: list[sqlite3.Connection] = []
         self._abandoned: list[sqlite3.Connection] = []
         self._pid, self._lock = os.getpid(), Lock()
-        with self._borrowed() as db:
+        with self._borrow() as db:
             self._prepare(db)
 
     def close(self) -> None:
@@ -133,8 +133,8 @@ class Database:
 
     @contextmanager
     def read_transaction(self) -> Iterator[sqlite3.Connection]:
-        """One moment of the database, whatever others write meanwhile."""
-        with self._borrowed() as db:
+        """A consistent snapshot, even while other connections write."""
+        with self._borrow() as db:
             db.execute("BEGIN")
             try:
                 yield db
@@ -143,8 +143,8 @@ class Database:
 
     @contextmanager
     def write_transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it, or nothing when anything is raised."""
-        with self._borrowed() as db:
+        """One transaction: committed at the end, rolled back on any exception."""
+        with self._borrow() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
@@ -155,9 +155,9 @@ class Database:
                 raise
 
     @contextmanager
-    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+    def _borrow(self) -> Iterator[sqlite3.Connection]:
         try:
-            connection = self._take()
+            connection = self._open()
             try:
                 yield connection
             finally:
@@ -166,10 +166,11 @@ class Database:
         except sqlite3.Error as error:
             raise StoreError(f"{self._path}: {error}") from error
 
-    def _take(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
+        """An idle connection, or a new one."""
         with self._lock:
             if self._pid != os.getpid():
-                # We are a forked child. The parent's connections must not even be closed here.
+                # This is a forked child. Even closing the parent's connections here would damage them.
                 self._abandoned += self._idle
                 self._idle, self._pid = [], os.getpid()
             if self._idle:
@@ -191,9 +192,11 @@ class Database:
         try:
             found = db.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, SCHEMA_VERSION):
-                raise StoreError(f"{self._path} has schema {found}; this release reads {SCHEMA_VERSION}")
+                raise StoreError(
+                    f"{self._path} has schema version {found}, this release reads only {SCHEMA_VERSION}"
+                )
             if found == 0 and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
-                raise StoreError(f"{self._path} belongs to another program: give another file")
+                raise StoreError(f"{self._path} is a database of another program: use another file")
             for statement in _TABLES.split(";"):
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,4 +1,4 @@
-"""SqlitePayloads: payloads in rows. They stay as long as the file does, as all records in it do."""
+"""SqlitePayloads: payloads in rows, for as long as the file exists, like all records in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """SqliteRunner: jobs in rows, for workers in other threads and processes.
 
-A worker calls take_pending_jobs() and submit_work_result(), or works on the table `tasks` itself, in any
-language: it takes a row by setting `status` from PENDING to STARTED, calls `op` with `inputs`, and sets
+A worker calls take_pending_jobs() and submit_work_result(). A worker in any other language can use the table
+`tasks` itself: it takes a row by setting `status` from PENDING to STARTED, calls `op` with `inputs`, and sets
 `output` and COMPLETE, or `output = {"error": message}` and ERROR.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import ResultEvent, failure, iso
+from orchestrator.application.records.events import ResultEvent, iso, make_failure
 from orchestrator.backend.copies import dumps
 from orchestrator.backend.ids import now_ms, step_run_key
 from orchestrator.backend.results import ResultPairs, as_pairs, make_result
@@ -32,10 +32,10 @@ class SqliteRunner:
         self._db.close()
 
     def dispatch(self, workflow_execution_id: str, jobs: Sequence[DispatchJob]) -> ResultPairs:
-        """Add a row for each job; a job that is already out stays as it is. One of an execution that had the
-        same id before is out no more."""
+        """Add a row for each job. A job that is already dispatched stays as it is; the job of an earlier
+        execution with the same id is deleted."""
         now = iso(self._clock())
-        rows = [(*_task_of(job), now) for job in jobs]
+        rows = [(*_to_row(job), now) for job in jobs]
         with self._db.write_transaction() as db:
             former = [(_key(job), job.token) for job in jobs]
             db.executemany("DELETE FROM tasks WHERE task_key = ? AND token <> ?", former)
@@ -48,16 +48,16 @@ class SqliteRunner:
 
     def list_pending_jobs(self) -> list[DispatchJob]:
         with self._db.read_transaction() as db:
-            return [_job_of(row) for row in _pending(db)]
+            return [_to_job(row) for row in _pending(db)]
 
     def take_pending_jobs(self) -> list[DispatchJob]:
         with self._db.read_transaction() as db:
             if not db.execute("SELECT 1 FROM tasks WHERE status = 'PENDING' LIMIT 1").fetchone():
-                return []  # the usual answer to a poll must not wait for writers
+                return []  # a poll that finds nothing, the usual case, must not wait for writers
         with self._db.write_transaction() as db:
             rows = _pending(db)
             self._set_status(db, "STARTED", (row["task_key"] for row in rows))
-        return [_job_of(row) for row in rows]
+        return [_to_job(row) for row in rows]
 
     def return_jobs(self, jobs: Sequence[DispatchJob]) -> None:
         with self._db.write_transaction() as db:
@@ -72,7 +72,7 @@ class SqliteRunner:
         weid, step_id, now = result.workflow_execution_id, result.step_id, iso(self._clock())
         status = "COMPLETE" if result.error is None else "ERROR"
         error = None if result.error is None else dumps(result.error)
-        what = [status, dumps(result.output), error, result.worker, result.started_at, now]
+        values = [status, dumps(result.output), error, result.worker, result.started_at, now]
         with self._db.write_transaction() as db:
             key = step_run_key(weid, step_id, result.run_id)
             if result.run_id is None:
@@ -81,28 +81,28 @@ class SqliteRunner:
                 "UPDATE tasks SET status = ?, output = ?, error = ?, worker = ?, started_at = ?,"
                 " updated_at = ? WHERE task_key = ? AND status IN ('PENDING', 'STARTED')"
                 " AND token = coalesce(?, token)",
-                [*what, key, result.token],
+                [*values, key, result.token],
             )
-            if not updated.rowcount:  # it was never dispatched here, or a result came before
+            if not updated.rowcount:  # not dispatched here, or it already has a result
                 db.execute(
                     "INSERT OR IGNORE INTO tasks (status, output, error, worker, started_at, updated_at,"
                     " task_key, workflow_execution_id, step_id, run_id, attempt, token, created_at,"
                     " op, inputs, job) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', '{}', '{}')",
-                    [*what, key, weid, step_id, result.run_id, result.attempt, result.token, now],
+                    [*values, key, weid, step_id, result.run_id, result.attempt, result.token, now],
                 )
 
     def gather(self, workflow_execution_id: str) -> ResultPairs:
         return as_pairs(self.results(workflow_execution_id))
 
     def results(self, workflow_execution_id: str) -> list[ResultEvent]:
-        """The results that have come, in the order of their dispatch; they are handed out and forgotten."""
+        """The results that have arrived, in the order of their dispatch. Each is returned once."""
         with self._db.read_transaction() as db:
             if not _finished(db, workflow_execution_id):
                 return []
         with self._db.write_transaction() as db:
             rows = _finished(db, workflow_execution_id)
             db.executemany("DELETE FROM tasks WHERE task_key = ?", [(row["task_key"],) for row in rows])
-        return [_result_of(row) for row in rows]
+        return [_to_result(row) for row in rows]
 
     def held_tokens(self, workflow_execution_id: str) -> set[str]:
         with self._db.read_transaction() as db:
@@ -124,14 +124,14 @@ def _key(job: DispatchJob) -> str:
     return step_run_key(job.workflow_execution_id, job.step_id, job.run_id)
 
 
-def _task_of(job: DispatchJob) -> tuple[Any, ...]:
+def _to_row(job: DispatchJob) -> tuple[Any, ...]:
     whole = asdict(job)
     inputs = dumps(whole.pop("inputs"))
     weid = job.workflow_execution_id
     return _key(job), weid, job.step_id, job.fn, inputs, job.run_id, job.attempt, job.token, dumps(whole)
 
 
-def _job_of(row: sqlite3.Row) -> DispatchJob:
+def _to_job(row: sqlite3.Row) -> DispatchJob:
     stored = json.loads(row["job"])
     stored |= {name: tuple(stored.get(name, ())) for name in ("tags", "redact")}
     stored["secrets"] = tuple(map(tuple, stored.get("secrets", ())))
@@ -151,7 +151,7 @@ def _finished(db: sqlite3.Connection, weid: str) -> list[sqlite3.Row]:
 
 
 def _newest_taken(db: sqlite3.Connection, weid: str, step_id: str) -> str | None:
-    """The dispatch that a result without a run_id most likely answers."""
+    """The dispatch that a result without a run_id most likely belongs to."""
     row = db.execute(
         "SELECT task_key FROM tasks WHERE workflow_execution_id = ? AND step_id = ? AND status = 'STARTED'"
         " ORDER BY rowid DESC LIMIT 1",
@@ -160,12 +160,12 @@ def _newest_taken(db: sqlite3.Connection, weid: str, step_id: str) -> str | None
     return None if row is None else str(row[0])
 
 
-def _result_of(row: sqlite3.Row) -> ResultEvent:
+def _to_result(row: sqlite3.Row) -> ResultEvent:
     output = json.loads(row["output"]) if row["output"] is not None else None
     error = json.loads(row["error"]) if row["error"] is not None else None
-    if error is None and row["status"] == "ERROR":  # a worker of its own kind wrote this
+    if error is None and row["status"] == "ERROR":  # written by a worker in another language
         message = output.get("error", output) if isinstance(output, dict) else output
-        output, error = None, failure("exception", str(message))
+        output, error = None, make_failure("exception", str(message))
     return ResultEvent(
         workflow_execution_id=row["workflow_execution_id"],
         step_id=row["step_id"],

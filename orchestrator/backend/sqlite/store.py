@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from orchestrator.application.errors import RecordExists, RecordNotFound, StoreError
@@ -22,6 +20,7 @@ from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.copies import dumps
 from orchestrator.backend.ids import next_version, random_nonce
 from orchestrator.backend.ports import Commit, Committed
+from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.backend.sqlite.database import Database
 from orchestrator.backend.sqlite.payloads import SqlitePayloads
 from orchestrator.backend.sqlite.shared_state import SqliteSharedState
@@ -34,8 +33,7 @@ class SqliteStore:
         self._db, self._nonce = Database(path), nonce
         self.shared_state = SqliteSharedState(self._db, self._spec, self._pin_spec)
         self.payloads = SqlitePayloads(self._db)
-        self._specs: OrderedDict[str, LoadedSpec] = OrderedDict()
-        self._specs_lock = Lock()
+        self._specs = SpecCache[str](SPEC_CACHE_SIZE)
 
     def close(self) -> None:
         self._db.close()
@@ -62,12 +60,12 @@ class SqliteStore:
             inputs=json.loads(row["inputs"]),
             state={key: json.loads(value) for key, value in state},
             steps={step_id: units.get(step_id, StepRecord()) for step_id in loaded.graph.order},
-            items={unit: item for unit, item in units.items() if "#" in unit},
+            items={unit: item for unit, item in units.items() if unit not in loaded.graph.index},
             **json.loads(row["fields"]),
         )
 
     def full_id(self, execution_id: str) -> str:
-        """The workflow_execution_id behind an execution id; a full id is its own."""
+        """The workflow_execution_id for an execution id; a full id is returned as it is."""
         with self._db.read_transaction() as db:
             return _full_id(db, execution_id)
 
@@ -79,7 +77,7 @@ class SqliteStore:
             ).fetchall()
         return [json.loads(entry) for (entry,) in rows]
 
-    def lines(self, workflow_execution_id: str) -> list[LogLine]:
+    def log_lines(self, workflow_execution_id: str) -> list[LogLine]:
         with self._db.read_transaction() as db:
             weid = _full_id(db, workflow_execution_id)
             rows = db.execute(
@@ -90,19 +88,12 @@ class SqliteStore:
         return [LogLine(*row) for row in rows]
 
     def _spec(self, db: sqlite3.Connection, workflow_id: str) -> LoadedSpec:
-        with self._specs_lock:
-            loaded = self._specs.get(workflow_id)
+        loaded = self._specs.get(workflow_id)
         if loaded is None:
             row = db.execute("SELECT document FROM specs WHERE workflow_id = ?", [workflow_id]).fetchone()
             loaded = check_spec(json.loads(row["document"]))
-            self._remember(loaded)
+            self._specs.put(loaded.workflow_id, loaded)
         return loaded
-
-    def _remember(self, loaded: LoadedSpec) -> None:
-        with self._specs_lock:
-            self._specs[loaded.workflow_id] = loaded
-            if len(self._specs) > SPEC_CACHE_SIZE:
-                self._specs.popitem(last=False)
 
     # ---- writing
 
@@ -125,8 +116,8 @@ class SqliteStore:
     def add_log_lines(self, workflow_execution_id: str, lines: Sequence[LogLine]) -> None:
         weid = workflow_execution_id
         with self._db.write_transaction() as db:
-            is_kept = db.execute("SELECT 1 FROM workflows WHERE workflow_execution_id = ?", [weid]).fetchone()
-            if is_kept is None:
+            row = db.execute("SELECT 1 FROM workflows WHERE workflow_execution_id = ?", [weid]).fetchone()
+            if row is None:
                 return
             [last] = db.execute(
                 "SELECT COALESCE(MAX(number), 0) FROM lines WHERE workflow_execution_id = ?", [weid]
@@ -152,30 +143,30 @@ class SqliteStore:
 
     def _commit(self, db: sqlite3.Connection, commit: Commit, version: str) -> Committed:
         record, changes, weid = commit.record, commit.changes, commit.record.workflow_execution_id
-        refusal = self.shared_state.refusal(db, commit)
-        if refusal is not None:
-            return refusal
+        rejection = self.shared_state.find_rejection(db, commit)
+        if rejection is not None:
+            return rejection
         if commit.creates:
-            there = db.execute(
+            existing = db.execute(
                 "SELECT version FROM workflows WHERE execution_id = ?", [record.execution_id]
             ).fetchone()
-            if there is not None and (commit.replaces is None or there[0] != commit.replaces.version):
+            if existing is not None and (commit.replaces is None or existing[0] != commit.replaces.version):
                 return Committed.EXISTS
             if not self._pin_spec(db, record.loaded):
                 return Committed.SPEC_COLLISION
-            if there is not None and commit.replaces is not None:
+            if existing is not None and commit.replaces is not None:
                 _drop(db, commit.replaces.workflow_execution_id)
             self._insert(db, record, version)
         else:
             rows = db.execute("SELECT version FROM workflows WHERE workflow_execution_id = ?", [weid])
-            kept = rows.fetchone()
-            if kept is None or kept["version"] != record.version:
+            stored = rows.fetchone()
+            if stored is None or stored["version"] != record.version:
                 return Committed.CONFLICT
             if changes.is_empty:
-                self.shared_state.take(db, commit)
+                self.shared_state.apply(db, commit)
                 return Committed.YES
             db.execute("UPDATE workflows SET version = ? WHERE workflow_execution_id = ?", [version, weid])
-        self.shared_state.take(db, commit)
+        self.shared_state.apply(db, commit)
         if changes.deletes_execution:
             _drop(db, weid)
             return Committed.YES
@@ -208,7 +199,7 @@ class SqliteStore:
         _put_state(db, weid, record.state.items())
 
     def _pin_spec(self, db: sqlite3.Connection, loaded: LoadedSpec) -> bool:
-        """Keep the document behind a workflow_id; False when there is another: MD5 can be made to collide."""
+        """Store the document of a workflow_id; False if it has another one: MD5 collisions can be forged."""
         row = db.execute("SELECT document FROM specs WHERE workflow_id = ?", [loaded.workflow_id]).fetchone()
         if row is None:
             db.execute("INSERT INTO specs VALUES (?, ?)", [loaded.workflow_id, dumps(loaded.document)])
@@ -217,12 +208,12 @@ class SqliteStore:
             return True
         if _canonical(json.loads(row["document"])) != _canonical(loaded.document):
             return False
-        self._remember(loaded)
+        self._specs.put(loaded.workflow_id, loaded)
         return True
 
 
 def _drop(db: sqlite3.Connection, weid: str) -> None:
-    """Nothing is left of an execution; of what it shares the commons take care."""
+    """Delete an execution; SqliteSharedState deletes its shared data."""
     for table in ("workflows", "steps", "state", "history", "lines"):
         db.execute(f"DELETE FROM {table} WHERE workflow_execution_id = ?", [weid])
 
@@ -267,7 +258,7 @@ def _put_steps(db: sqlite3.Connection, weid: str, steps: Iterable[tuple[str, Ste
 
 
 def _put_items(db: sqlite3.Connection, weid: str, changes: Changes) -> None:
-    """The items of maps are rows among the steps, under `<step>#<n>`."""
+    """Write the items of maps: rows of the table steps, under `<step>#<n>`."""
     _put_steps(db, weid, ((unit, item) for unit, item in changes.items.items() if item is not None))
     db.executemany(
         "DELETE FROM steps WHERE workflow_execution_id = ? AND step_id = ?",
@@ -276,7 +267,7 @@ def _put_items(db: sqlite3.Connection, weid: str, changes: Changes) -> None:
 
 
 def _put_state(db: sqlite3.Connection, weid: str, state: Iterable[tuple[str, Any]]) -> None:
-    db.executemany(  # not REPLACE: a key keeps its place
+    db.executemany(  # not REPLACE: a key keeps its position in the order
         "INSERT INTO state VALUES (?, ?, ?)"
         " ON CONFLICT (workflow_execution_id, key) DO UPDATE SET value = excluded.value",
         [(weid, key, dumps(value)) for key, value in state],

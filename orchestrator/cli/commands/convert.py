@@ -1,4 +1,4 @@
-"""The command about foreign documents: convert."""
+"""The command `convert`."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ EXIT_INCOMPLETE = 6
     "--from",
     "dialect",
     type=click.Choice(["flowtoy", "flow8", "runfox"]),
-    help="What FILE is written in; found out unless given.",
+    help="The format of FILE; by default it is detected.",
 )
-@click.option("-o", "--output", metavar="OUT", help="Where to write; the standard output unless given.")
-@click.option("--force", is_flag=True, help="Write OUT although it exists.")
+@click.option("-o", "--output", metavar="OUT", help="Write to OUT instead of the standard output.")
+@click.option("--force", is_flag=True, help="Overwrite OUT if it exists.")
 @json_option
 def convert(file: str, dialect: str | None, output: str | None, force: bool, as_json: bool) -> None:
-    """Turn a document of flowtoy, flow8 or runfox into one of ours.
+    """Convert a flowtoy, flow8 or runfox file.
 
-    What could not be converted, and what means something else now, is told on the standard error, a line
-    each. FILE may be - for the standard input. --json prints {document, notes} instead.
+    Notes on the standard error list what could not be converted, and what has a different meaning now. FILE
+    may be - for the standard input. --json prints {document, notes} instead.
 
-    Exit codes: 0 converted, 6 converted but for what the notes say, 2 cannot be read or told apart.
+    Exit codes: 0 converted, 6 converted in part, 2 the file cannot be read or its format is unknown.
     """
     from orchestrator.application.errors import InvalidSpec
     from orchestrator.convert import UnknownDialect
     from orchestrator.convert import convert as convert_text
 
     if output is not None and not force and Path(output).exists():
-        raise click.UsageError(f"{output} exists already: say --force to write over it")
+        raise click.UsageError(f"{output} exists already: use --force to overwrite it")
     try:
-        converted = convert_text(read_document(file), dialect)
+        result = convert_text(read_document(file), dialect)
     except UnknownDialect as error:
         raise click.UsageError(f"{file}: {error} with --from") from error
     except InvalidSpec as error:
         raise InvalidSpec(error.problems, file) from error
-    _write(_printed(converted) if as_json else converted.text, output, force)
+    _write(_format_json(result) if as_json else result.text, output, force)
     if not as_json:
-        for note in converted.notes:
+        for note in result.notes:
             print_text(f"{file}: {note}{' (warning)' if note.kind == 'changed' else ''}", err=True)
-    if not converted.is_complete:
+    if not result.is_complete:
         raise click.exceptions.Exit(EXIT_INCOMPLETE)
 
 
-def _printed(converted: ConversionResult) -> str:
-    notes = [note.as_dict() for note in converted.notes]
-    return json.dumps({"document": converted.document, "notes": notes}, indent=2) + "\n"
+def _format_json(result: ConversionResult) -> str:
+    notes = [note.as_dict() for note in result.notes]
+    return json.dumps({"document": result.document, "notes": notes}, indent=2) + "\n"
 
 
 def _write(text: str, output: str | None, force: bool) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.application.redaction.by_key import redact_by_key
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output.escaping import print_text
@@ -18,21 +17,27 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @filter_options
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many.")
-@click.option("--cursor", metavar="CURSOR", help="Go on where another list ended: the cursor it came with.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="Maximum number of executions.",
+)
+@click.option("--cursor", metavar="CURSOR", help="Continue a list: the cursor that it printed at its end.")
 @json_option
 @connection_options
 @pass_target
 def list_executions(
     target: Target, execution_filter: ExecutionFilter | None, limit: int, cursor: str | None, as_json: bool
 ) -> None:
-    """List executions, the newest first.
+    """List executions, newest first.
 
-    All filters must hold; several statuses are alternatives. What was begun by a parent is listed too.
+    An execution must match all filters; several statuses are alternatives. Child executions are listed too.
     """
-    from orchestrator.cli.output.tables import Column, echo_table
+    from orchestrator.cli.output.tables import Column, print_table
 
-    page = _filled(target.client(), execution_filter, limit, cursor)
+    page = _fill_page(target.client(), execution_filter, limit, cursor)
     if as_json:
         rows = [summary_as_dict(one) for one in page.executions]
         click.echo(json.dumps({"executions": rows, "cursor": page.cursor}, ensure_ascii=False))
@@ -46,13 +51,15 @@ def list_executions(
         "GROUP",
         "LABELS",
     ]
-    echo_table(columns, [_row(one) for one in page.executions])
+    print_table(columns, [_build_row(one) for one in page.executions])
     if page.cursor is not None:
         print_text(f"More: --cursor '{page.cursor}'", err=True)
 
 
-def _filled(client: Client, execution_filter: ExecutionFilter | None, limit: int, cursor: str | None) -> Page:
-    """As many as were asked for, if there are so many: a page may end early when it had to look far."""
+def _fill_page(
+    client: Client, execution_filter: ExecutionFilter | None, limit: int, cursor: str | None
+) -> Page:
+    """Read pages until the limit is reached: one page may end early if few executions match the filter."""
     from orchestrator.client import Page
 
     found: list[Summary] = []
@@ -65,8 +72,10 @@ def _filled(client: Client, execution_filter: ExecutionFilter | None, limit: int
 
 
 def summary_as_dict(one: Summary) -> dict[str, Any]:
-    """An execution of a list as JSON; what it does not have is left out."""
-    given = {
+    """An execution of the list for --json; fields without a value are left out."""
+    from orchestrator.application.redaction.by_key import redact_by_key
+
+    fields = {
         "execution_id": one.execution_id,
         "workflow_execution_id": one.workflow_execution_id,
         "name": one.name,
@@ -77,17 +86,13 @@ def summary_as_dict(one: Summary) -> dict[str, Any]:
         "labels": redact_by_key(dict(one.labels)) or None,
         "parent": one.parent,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _row(one: Summary) -> list[str]:
+def _build_row(one: Summary) -> list[str]:
+    from orchestrator.application.redaction.by_key import redact_by_key
+
     labels = ", ".join(f"{name}={value}" for name, value in redact_by_key(dict(one.labels)).items())
     times = [at.replace("T", " ")[:19] if at else "" for at in (one.created_at, one.ended_at)]
-    return [
-        one.execution_id,
-        one.name or "",
-        one.status.value.replace("_", " "),
-        *times,
-        one.group or "",
-        labels,
-    ]
+    status = one.status.value.replace("_", " ")
+    return [one.execution_id, one.name or "", status, *times, one.group or "", labels]

@@ -1,4 +1,4 @@
-"""The command payload."""
+"""The command `payload`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from orchestrator.cli.options import Target, connection_options, pass_target
 @connection_options
 @pass_target
 def payload(target: Target, payload_id: str) -> None:
-    """Print a value that is kept by reference, as JSON; ID is what stands behind $payload.
+    """Print a large value that is stored by reference.
 
-    It is looked for where ORCHESTRATOR_PAYLOADS says.
+    ID is the value of $payload in a record. The value is read from the store in ORCHESTRATOR_PAYLOADS, and
+    printed as JSON.
     """
     from orchestrator.application.values.payload_refs import is_payload_id
 
     if not is_payload_id(payload_id):
-        raise InvalidRequest(f"an id has 64 digits of 0 to 9 and a to f, not {payload_id[:100]!r}")
+        raise InvalidRequest(f"a payload id has 64 digits of 0 to 9 and a to f, not {payload_id[:100]!r}")
     click.echo(json.dumps(target.client().payload(payload_id), ensure_ascii=False))

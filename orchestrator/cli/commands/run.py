@@ -1,11 +1,11 @@
-"""orchestrator run: one workflow, from its document to its end."""
+"""The command `run`."""
 
 from __future__ import annotations
 
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,11 @@ from orchestrator.cli.options import (
     start_options,
 )
 from orchestrator.cli.output.escaping import print_text
-from orchestrator.cli.output.progress import Progress, create_progress
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.spec.model import LoadedSpec
+    from orchestrator.cli.output.progress import Progress
     from orchestrator.client import Client, StartOptions, StartResult
     from orchestrator.embedded import EmbeddedStack
 
@@ -48,18 +48,18 @@ WEBHOOK_TIMEOUT_S = 60.0
 @click.option(
     "--workers",
     type=click.IntRange(1, 64),
-    help=f"How many workers to start: {WORKERS} unless given, none where a Redis is named.",
+    help=f"Number of workers to start: by default {WORKERS}, or none with --redis-url.",
 )
 @click.option(
     "--register",
     "registered",
     metavar="FILE",
     multiple=True,
-    help="A workflow that steps start by its name; may be repeated. For the time of this run only.",
+    help="Register a workflow that steps start by name, for this run only; may be repeated.",
 )
 @start_options
 @json_option
-@click.option("--show-redis", is_flag=True, help="Print what Redis holds of it too, as redis-cli shows it.")
+@click.option("--show-redis", is_flag=True, help="Print the record and the history as stored in Redis.")
 @log_options("warning")
 @connection_options
 @pass_target
@@ -75,56 +75,64 @@ def run(
     show_redis: bool,
     log: LogOptions,
 ) -> None:
-    """Run the workflow in FILE to its end, and show what came of it.
+    """Run a workflow file to its end and show the result.
 
-    Several files are one document, merged from left to right: mappings merge, lists and scalars replace.
+    Several files are merged, from left to right, into one workflow: mappings merge, lists and scalars
+    replace.
 
-    Without a Redis it starts a private one, a coordinator and workers, and leaves nothing behind. With
-    --redis-url the workflow runs there, by the coordinators and workers that are there; --workers N starts N
-    more for the time of this run.
+    By default it starts a private Redis, a coordinator and workers, and leaves nothing behind. With
+    --redis-url the workflow runs on that Redis, with the coordinators and workers there; --workers N starts N
+    more for this run.
     """
     from orchestrator.cli.output import report
+    from orchestrator.wiring import make_keys, make_routes
 
     loaded = read_spec(*files)
     _check_inputs(loaded, inputs)
     children = _read_children(registered, target)
-    routes = target.settings().tags.allow_unknown_tags()  # what nobody serves, the coordinator refuses
+    # The coordinator rejects tags that no queue serves.
+    routes = make_routes(target.settings()).allow_unknown_tags()
     queues = sorted({queue for one in (loaded, *children.values()) for queue in routes.queues(one.spec)})
-    progress = _progress(log)
-    with _interruptible(), _stack(target, queues or ["default"], executors, workers, progress, log) as stack:
+    with (
+        _handle_signals(),
+        _open_progress(log) as progress,
+        _open_stack(target, queues or ["default"], executors, workers, progress, log) as stack,
+    ):
         for name, child in children.items():
             stack.client.register(name, child.document)
-        started = _start(stack, stack.client.send_start(loaded, inputs, options=options))
+        started = _wait_for_start(stack, stack.client.send_start(loaded, inputs, options=options))
         try:
-            record = _follow(stack.client, started.execution_id, progress, stack.check)
+            record = _wait_for_end(stack.client, started.execution_id, progress, stack.check)
             if target.redis_url is None:
-                record = _tell(stack, record, progress)
+                record = _wait_for_webhook(stack, record, progress)
         except Interrupted as error:
-            raise Failure(_what_is_left(error, started, target)) from None
-        held = report.dump_redis_keys(record, stack.redis, target.settings().keys) if show_redis else ""
+            raise Failure(_describe_interrupt(error, started, target)) from None
+        dump = report.dump_redis_keys(record, stack.redis, make_keys(target.settings())) if show_redis else ""
     if as_json:
         click.echo(report.as_json(record))
     else:
         print_text(report.summary(record))
-    if held:
-        print_text(held, err=as_json)
+    if dump:
+        print_text(dump, err=as_json)
     if (record.error or {}).get("type") == "ExecutorNotFound":
         click.echo("Name the module that defines it with --executors MODULE.", err=True)
     raise click.exceptions.Exit(EXIT_CODES[record.status.value])
 
 
-def _progress(log: LogOptions) -> Progress:
+def _open_progress(log: LogOptions) -> AbstractContextManager[Progress]:
     if log.format == "text":
-        return create_progress()
+        from orchestrator.cli.output.progress import open_progress
+
+        return open_progress()
     from orchestrator.cli.output.json_progress import LoggedProgress
     from orchestrator.logs import log_to_stderr
 
     log_to_stderr(log.level, log.format, "run")
-    return LoggedProgress()
+    return nullcontext(LoggedProgress())
 
 
 def _check_inputs(loaded: LoadedSpec, inputs: dict[str, Any]) -> None:
-    """Before anything is started."""
+    """Check the inputs before anything is started."""
     from orchestrator.application.errors import StartRejected
     from orchestrator.application.spec.validation import check_inputs
 
@@ -134,20 +142,20 @@ def _check_inputs(loaded: LoadedSpec, inputs: dict[str, Any]) -> None:
 
 
 def _read_children(files: Sequence[str], target: Target) -> dict[str, LoadedSpec]:
-    """The workflows to register, by name."""
+    """Read the workflows of --register, by name."""
     if files and target.redis_url is not None:
-        raise click.UsageError("--register is for a system of its own; use orchestrator register there")
-    found = {}
+        raise click.UsageError("--register cannot be used with --redis-url; use orchestrator register there")
+    children = {}
     for file in files:
         child = read_spec(file)
         if not child.spec.name:
-            raise click.UsageError(f"{file} has no name: steps could not start it")
-        found[child.spec.name] = child
-    return found
+            raise click.UsageError(f"{file} has no name, so steps cannot start it")
+        children[child.spec.name] = child
+    return children
 
 
 @contextmanager
-def _stack(
+def _open_stack(
     target: Target,
     queues: Sequence[str],
     executors: Sequence[str],
@@ -155,7 +163,7 @@ def _stack(
     progress: Progress,
     log: LogOptions,
 ) -> Iterator[EmbeddedStack]:
-    """What the workflow runs on: a system of our own, or the one that was named."""
+    """Start a private system, or connect to the given Redis and start the additional workers there."""
     from orchestrator.embedded import ChildProcesses, EmbeddedStack, embedded_stack, start_workers
     from orchestrator.redis_rq.connection import connect
 
@@ -164,8 +172,8 @@ def _stack(
     if target.redis_url is None or workers is not None:
         _check_modules(modules)
     if target.redis_url is None:
-        count, print_text = workers or WORKERS, progress.print_text
-        with embedded_stack(modules, count, queues, settings, print_text, log.arguments) as stack:
+        count, print_line = workers or WORKERS, progress.print_text
+        with embedded_stack(modules, count, queues, settings, print_line, log.arguments) as stack:
             yield stack
         return
     client, redis = target.client(), connect(target.redis_url)
@@ -181,14 +189,14 @@ def _stack(
     try:
         start_workers(processes, workers, queues, log.arguments)
         yield EmbeddedStack(client, redis, processes.check)
-        # They may be busy with steps of other executions by now.
+        # By now the workers may run steps of other executions: let them finish.
         processes.terminate(FINISH_TIMEOUT_S)
     finally:
-        processes.end()
+        processes.kill()
 
 
-def _start(stack: EmbeddedStack, entry_id: str) -> StartResult:
-    """Wait for the answer to a start for as long as everything is still coming up."""
+def _wait_for_start(stack: EmbeddedStack, entry_id: str) -> StartResult:
+    """Wait for the reply to a start; the coordinator may still be starting."""
     from orchestrator.application.errors import StartRejected, Unavailable
     from orchestrator.client import NoReply, RequestLost, StartResult
 
@@ -196,26 +204,26 @@ def _start(stack: EmbeddedStack, entry_id: str) -> StartResult:
     while True:
         stack.check()
         try:
-            answer = stack.client.answer(entry_id, 0.25)
+            reply = stack.client.wait_for_reply(entry_id, 0.25)
         except RequestLost:
             raise
         except (NoReply, Unavailable):
             if time.monotonic() > deadline:
                 raise
             continue
-        if not answer["ok"]:
-            raise StartRejected(answer["reason"], answer.get("problems", ()))
-        return StartResult(answer["workflow_execution_id"], answer["execution_id"])
+        if not reply["ok"]:
+            raise StartRejected(reply["reason"], reply.get("problems", ()))
+        return StartResult(reply["workflow_execution_id"], reply["execution_id"])
 
 
-def _follow(
+def _wait_for_end(
     client: Client, execution_id: str, progress: Progress, check: Callable[[], None]
 ) -> WorkflowRecord:
-    """Show how it goes until it has ended. A Redis that goes away meanwhile is waited for."""
+    """Show the progress until the execution has ended; during an outage of Redis, wait."""
     from orchestrator.application.errors import Unavailable
     from orchestrator.client import StillRunning
 
-    is_away = False
+    is_unavailable = False
     while True:
         began = time.monotonic()
         try:
@@ -223,30 +231,28 @@ def _follow(
             progress.show(record, client.history(execution_id))
             if record.is_final:
                 return record
-            is_away = False
+            is_unavailable = False
             check()
-            # Looking costs more in a large workflow: never more than a tenth of the time.
-            pause = max(POLL_INTERVAL_S, 10 * (time.monotonic() - began))
+            # A large workflow takes longer to read: spend at most a tenth of the time on it.
+            pause_s = max(POLL_INTERVAL_S, 10 * (time.monotonic() - began))
             with suppress(StillRunning):
-                client.wait(execution_id, pause)
+                client.wait(execution_id, pause_s)
         except Unavailable as error:
             check()
-            if not is_away:
-                progress.print_text(f"Redis is away, waiting for it: {error}")
-            is_away = True
+            if not is_unavailable:
+                progress.print_text(f"Redis is unavailable; retrying: {error}")
+            is_unavailable = True
             time.sleep(POLL_INTERVAL_S * 5)
 
 
-def _tell(stack: EmbeddedStack, record: WorkflowRecord, progress: Progress) -> WorkflowRecord:
-    """What we have started ends with us, and so would the attempts of a webhook: wait for it, a while."""
-    from orchestrator.application.spec.model import WEBHOOK_UNIT
+def _wait_for_webhook(stack: EmbeddedStack, record: WorkflowRecord, progress: Progress) -> WorkflowRecord:
+    """Wait until the webhook is delivered, up to a limit: the private system stops with this process."""
+    from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 
-    until = time.monotonic() + WEBHOOK_TIMEOUT_S
+    deadline = time.monotonic() + WEBHOOK_TIMEOUT_S
     while (webhook := record.items.get(WEBHOOK_UNIT)) is not None and not webhook.is_final:
-        if time.monotonic() > until:
-            progress.print_text(
-                f"the webhook was not delivered within {WEBHOOK_TIMEOUT_S:g} s, and is given up"
-            )
+        if time.monotonic() > deadline:
+            progress.print_text(f"giving up: the webhook was not delivered within {WEBHOOK_TIMEOUT_S:g} s")
             break
         stack.check()
         time.sleep(POLL_INTERVAL_S)
@@ -256,47 +262,45 @@ def _tell(stack: EmbeddedStack, record: WorkflowRecord, progress: Progress) -> W
 
 
 def _check_modules(names: Sequence[str]) -> None:
-    """Find the modules before anything is started; importing them is left to the workers."""
+    """Check that the modules exist before anything is started; the workers import them."""
     add_current_directory()
     for name in names:
         try:
-            found = find_spec(name)
-        except Exception as error:  # a package above the module was imported, and may do anything
+            spec = find_spec(name)
+        except Exception as error:  # find_spec imports the parent package, which may raise anything
             problem = f"{type(error).__name__}: {error}"
             raise InvalidRequest(f"the executors module {name!r} cannot be imported: {problem}") from None
-        if found is None:
+        if spec is None:
             raise InvalidRequest(
                 f"there is no module {name!r} for --executors: is it installed, or in the current directory?"
             )
 
 
 class Interrupted(Exception):
-    """A signal asked us to stop."""
+    """A signal asks this process to stop."""
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run like ^C does: by an exception, so that everything is taken down."""
+def _handle_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP, like ^C, into an exception, so that all processes are stopped."""
 
     def interrupt(number: int, _: object) -> None:
         raise Interrupted(signal.Signals(number).name)
 
-    wanted = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
-        wanted.append(signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in wanted}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, and so does this
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     except Interrupted as error:
         raise Failure(f"interrupted by {error}; nothing was left running") from None
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _what_is_left(error: Interrupted, started: StartResult, target: Target) -> str:
+def _describe_interrupt(error: Interrupted, started: StartResult, target: Target) -> str:
     if target.redis_url is None:
         return f"interrupted by {error}; nothing was left running"
-    return (
-        f"interrupted by {error}; the execution goes on where it is: orchestrator show {started.execution_id}"
-    )
+    return f"interrupted by {error}; the execution continues: orchestrator show {started.execution_id}"

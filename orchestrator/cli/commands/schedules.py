@@ -1,4 +1,4 @@
-"""Commands about schedules: list, pause, unpause."""
+"""The command `schedules`: list, pause and unpause schedules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.commands.completion import name_argument
+from orchestrator.cli.command_group import CommandGroup
+from orchestrator.cli.completers import name_argument
 from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output.escaping import print_text
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
 MAX_SLOTS = 3
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @connection_options
 @click.pass_context
 def schedules(ctx: click.Context, as_json: bool) -> None:
-    """Show when registered workflows start by themselves; pause and unpause them."""
+    """List, pause and unpause schedules.
+
+    Without a command it lists the registered workflows that have a schedule, with their next slots.
+    """
     if ctx.invoked_subcommand is not None:
         if as_json:
-            raise click.UsageError("write --json behind pause or unpause: it belongs to that then")
+            raise click.UsageError("write --json after pause or unpause")
         return
     found = ctx.ensure_object(Target).client().store.schedules.all()
     if as_json:
@@ -34,7 +38,7 @@ def schedules(ctx: click.Context, as_json: bool) -> None:
     elif not found:
         click.echo("no registered workflow has a schedule")
     else:
-        print_text("\n\n".join("\n".join(_lines(one)) for one in found))
+        print_text("\n\n".join("\n".join(_format_schedule(one)) for one in found))
 
 
 @schedules.command()
@@ -43,10 +47,13 @@ def schedules(ctx: click.Context, as_json: bool) -> None:
 @connection_options
 @pass_target
 def pause(target: Target, name: str, as_json: bool) -> None:
-    """Start nothing more by the schedule NAME until it is unpaused; what runs goes on."""
+    """Start nothing by a schedule until it is unpaused.
+
+    Running executions continue.
+    """
     if not target.client().store.schedules.pause(name):
-        raise _unknown(name)
-    _told(name, "is paused", as_json, is_paused=True)
+        raise _unknown_schedule(name)
+    _print_change(name, as_json, is_paused=True)
 
 
 @schedules.command()
@@ -55,22 +62,25 @@ def pause(target: Target, name: str, as_json: bool) -> None:
 @connection_options
 @pass_target
 def unpause(target: Target, name: str, as_json: bool) -> None:
-    """Let the schedule NAME go on; its catch_up says what becomes of the slots that have passed meanwhile."""
+    """Continue a paused schedule.
+
+    The `catch_up` of the schedule decides about the slots that passed during the pause.
+    """
     if not target.client().store.schedules.unpause(name):
-        raise _unknown(name)
-    _told(name, "goes on", as_json, is_paused=False)
+        raise _unknown_schedule(name)
+    _print_change(name, as_json, is_paused=False)
 
 
-def _told(name: str, words: str, as_json: bool, *, is_paused: bool) -> None:
+def _print_change(name: str, as_json: bool, *, is_paused: bool) -> None:
     if as_json:
         click.echo(json.dumps({"name": name, "paused": is_paused}, ensure_ascii=False))
     else:
-        print_text(f"{name} {words}")
+        print_text(f"{name} is {'paused' if is_paused else 'unpaused'}")
 
 
-def _unknown(name: str) -> InvalidRequest:
+def _unknown_schedule(name: str) -> InvalidRequest:
     return InvalidRequest(
-        f"no workflow with a schedule is registered as {name!r}; orchestrator schedules lists them"
+        f"no workflow with a schedule is registered as {name!r}; `orchestrator schedules` lists them"
     )
 
 
@@ -95,11 +105,11 @@ def _as_dict(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _lines(schedule: Schedule) -> list[str]:
-    """What it is, when it comes, what it did last, and what became of its slots."""
+def _format_schedule(schedule: Schedule) -> list[str]:
+    """Format the cron, the next slots, the last execution, and the counts of past slots."""
     from orchestrator.application.engine.schedules import upcoming_slots
 
-    times = ", ".join(_local(at_ms, schedule.timezone) for at_ms in upcoming_slots(schedule, MAX_SLOTS))
+    times = ", ".join(_local_time(at_ms, schedule.timezone) for at_ms in upcoming_slots(schedule, MAX_SLOTS))
     lines = [
         f"{schedule.name}: {schedule.cron} in {schedule.timezone}{' (paused)' if schedule.is_paused else ''}",
         f"  next    {times}",
@@ -114,7 +124,7 @@ def _lines(schedule: Schedule) -> list[str]:
     return lines
 
 
-def _local(at_ms: int, timezone: str) -> str:
+def _local_time(at_ms: int, timezone: str) -> str:
     from datetime import datetime
     from zoneinfo import ZoneInfo
 

@@ -1,4 +1,4 @@
-"""The command start."""
+"""The command `start`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.commands.completion import complete_workflow_names
+from orchestrator.cli.completers import complete_workflow_names
 from orchestrator.cli.options import (
     Target,
     connection_options,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "workflow", metavar="NAME|FILE...", nargs=-1, required=True, shell_complete=complete_workflow_names
 )
 @inputs_option
-@click.option("--execution-id", help="What to call the execution; made from the time unless given.")
+@click.option("--execution-id", help="The id of the execution; by default made from the time.")
 @start_options
 @json_option
 @connection_options
@@ -43,31 +43,33 @@ def start(
     options: StartOptions,
     as_json: bool,
 ) -> None:
-    """Start the workflow in FILE, or a registered NAME, and print the execution's id.
+    """Start a workflow and print its execution id.
 
-    Several files are one document, merged from left to right. It returns as soon as a coordinator has
-    accepted the start.
+    Give a registered NAME or a FILE; several files are merged, from left to right, into one workflow. The
+    command returns as soon as a coordinator has accepted the start.
     """
-    started = target.client().start(_spec_or_name(workflow), inputs, execution_id, **asdict(options))
+    started = target.client().start(_read_workflow(workflow), inputs, execution_id, **asdict(options))
     if as_json:
-        told = {name: value for name, value in asdict(started).items() if value not in (None, False)}
-        click.echo(json.dumps(told, ensure_ascii=False))
+        fields = {name: value for name, value in asdict(started).items() if value not in (None, False)}
+        click.echo(json.dumps(fields, ensure_ascii=False))
         return
     click.echo(started.execution_id)
     if started.existing:
-        click.echo(f"It was there before, and is {started.status or 'not known any more'}.", err=True)
+        click.echo(f"It was started before; its status is {started.status or 'unknown'}.", err=True)
 
 
-def _spec_or_name(words: tuple[str, ...]) -> LoadedSpec | str:
-    names = [word for word in words if not is_file(word)]
+def _read_workflow(arguments: tuple[str, ...]) -> LoadedSpec | str:
+    """Load the files, or return the registered name."""
+    names = [argument for argument in arguments if not is_file(argument)]
     if not names:
-        return read_spec(*words)
-    if len(words) > 1:
-        raise click.UsageError(f"{names[0]!r} is no file, and the name of a registered workflow stands alone")
+        return read_spec(*arguments)
+    if len(arguments) > 1:
+        raise click.UsageError(f"{names[0]!r} is not a file; give files, or one registered name")
     return names[0]
 
 
-def is_file(workflow: str) -> bool:
-    """A registered name has no suffix of a document and no slash: such a word was meant as a file."""
-    path = Path(workflow)
-    return workflow == "-" or path.exists() or "/" in workflow or path.suffix in {".yaml", ".yml", ".json"}
+def is_file(argument: str) -> bool:
+    """Whether an argument means a file: it exists, has a slash, or ends like a workflow file. A registered
+    name does not."""
+    path = Path(argument)
+    return argument == "-" or path.exists() or "/" in argument or path.suffix in {".yaml", ".yml", ".json"}

@@ -1,4 +1,4 @@
-"""The command `what-if`: what an execution would have come to by another spec."""
+"""The command `what-if`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.commands.completion import execution_argument
+from orchestrator.cli.completers import execution_argument
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_spec
 from orchestrator.cli.output.escaping import print_text
 
@@ -26,32 +26,35 @@ EXIT_DIFFERENT = 1
     metavar="FILE",
     multiple=True,
     required=True,
-    help="The changed document; several are merged from left to right.",
+    help="The changed workflow file; several are merged from left to right.",
 )
 @json_option
 @connection_options
 @pass_target
 def what_if(target: Target, execution_id: str, files: tuple[str, ...], as_json: bool) -> None:
-    """Play the recorded results of an execution through another spec, and show which steps differ.
+    """Replay an execution with a changed workflow file.
 
-    Nothing is executed and nothing is written. Exit code 0: nothing would differ; 1: something would, or
-    nobody knows; 2: no such execution, or no valid spec.
+    It feeds the recorded results to the changed workflow, and shows which steps would differ. No executor is
+    called, and nothing is written.
+
+    Exit codes: 0 nothing differs; 1 something differs, or may differ; 2 no such execution, or an invalid
+    workflow.
     """
-    from orchestrator.local.what_if import what_if as differences_of
+    from orchestrator.local.what_if import what_if as find_differences
 
-    found = differences_of(target.client().record(execution_id), read_spec(*files))
+    differences = find_differences(target.client().record(execution_id), read_spec(*files))
     if as_json:
-        click.echo(json.dumps({**asdict(found), "same": found.is_same}))
+        click.echo(json.dumps({**asdict(differences), "same": differences.is_same}))
     else:
-        print_text(_lines(found))
-    raise click.exceptions.Exit(0 if found.is_same else EXIT_DIFFERENT)
+        print_text(_format_differences(differences))
+    raise click.exceptions.Exit(0 if differences.is_same else EXIT_DIFFERENT)
 
 
-def _lines(found: Differences) -> str:
-    shown = [(one.step, one) for one in found.steps] + [("the outcome", found.outcome)]
-    width = max(len(name) for name, _ in shown)
-    lines = [f"{one.verdict:9}  {name:{width}}  {one.how}".rstrip() for name, one in shown]
-    if found.not_reproduced:
-        steps = ", ".join(found.not_reproduced)
-        lines.append(f"(not even the recorded spec brings these to where they are: {steps})")
+def _format_differences(differences: Differences) -> str:
+    rows = [(one.step, one) for one in differences.steps] + [("the outcome", differences.outcome)]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{one.verdict:9}  {name:{width}}  {one.how}".rstrip() for name, one in rows]
+    if differences.not_reproduced:
+        steps = ", ".join(differences.not_reproduced)
+        lines.append(f"(the recorded workflow does not reproduce the status of these steps either: {steps})")
     return "\n".join(lines)

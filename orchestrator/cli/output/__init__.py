@@ -1,1 +1,1 @@
-"""What commands print: tables, progress, records, diagrams."""
+"""What commands print: tables, live display, progress, records, diagrams."""

@@ -1,4 +1,4 @@
-"""A workflow as nodes and edges: who waits for whom, and how that was written."""
+"""A workflow as nodes and edges: which step waits for which, and how the spec says so."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.cli.output.report import format_duration
+from orchestrator.cli.output.formatting import format_duration
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 EdgeKind = Literal["depends_on", "reference", "switch", "set", "compensate", "child"]
 
 EXTERNAL_EDGE_KINDS: tuple[EdgeKind, ...] = ("compensate", "child")
-"""The edges that do not lead to a step, but to an executor, or to another workflow."""
+"""The edges that lead to an executor or to another workflow, and not to a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A step. `layer` is how many steps at least must end before it; `status` is that of an execution."""
+    """A step. `layer` is the length of the longest path to it; `status` is set for an execution only."""
 
     id: str
     title: str | None
@@ -33,7 +33,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`label` says which cases of a switch lead along it."""
+    """`label` lists the cases of a switch that select this edge."""
 
     source: str
     target: str
@@ -43,7 +43,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """The nodes in the order of the spec; the edges by what they lead to."""
+    """The nodes in the order of the spec, the edges in the order of their targets."""
 
     name: str | None
     nodes: tuple[Node, ...]
@@ -52,45 +52,45 @@ class Diagram:
 
     @property
     def layers(self) -> list[list[Node]]:
-        found: list[list[Node]] = [
+        layers: list[list[Node]] = [
             [] for _ in range(1 + max((node.layer for node in self.nodes), default=-1))
         ]
         for node in self.nodes:
-            found[node.layer].append(node)
-        return found
+            layers[node.layer].append(node)
+        return layers
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def diagram_from_spec(loaded: LoadedSpec) -> Diagram:
-    layers = _layers(loaded.graph)
+    layers = _assign_layers(loaded.graph)
     steps = {step.id: step for step in loaded.spec.steps}
     nodes = tuple(
-        Node(step.id, _title(step), step.kind, layers[step.id], tuple(_marks(step)))
+        Node(step.id, _find_title(step), step.kind, layers[step.id], tuple(_list_marks(step)))
         for step in steps.values()
     )
-    return Diagram(loaded.spec.name, nodes, tuple(_edges(steps, loaded.graph)))
+    return Diagram(loaded.spec.name, nodes, tuple(_list_edges(steps, loaded.graph)))
 
 
 def diagram_from_record(record: WorkflowRecord) -> Diagram:
-    from orchestrator.cli.output.overview import items
+    from orchestrator.cli.output.overview import format_item_counts
 
-    drawn = diagram_from_spec(record.loaded)
+    diagram = diagram_from_spec(record.loaded)
     nodes = []
-    for node in drawn.nodes:
+    for node in diagram.nodes:
         step = record.steps[node.id]
-        marks = (*node.marks, items(step.items)) if step.items is not None else node.marks
+        marks = (*node.marks, format_item_counts(step.items)) if step.items is not None else node.marks
         nodes.append(replace(node, status=step.status.value, marks=marks))
-    return replace(drawn, nodes=tuple(nodes), execution_id=record.execution_id)
+    return replace(diagram, nodes=tuple(nodes), execution_id=record.execution_id)
 
 
-def _layers(graph: Graph) -> dict[str, int]:
-    """For each step the length of the longest way to it."""
+def _assign_layers(graph: Graph) -> dict[str, int]:
+    """Compute the length of the longest path to each step."""
     unmet = {step_id: len(parents) for step_id, parents in graph.parents.items()}
     layers = dict.fromkeys(graph.roots, 0)
     order = list(graph.roots)
-    for step_id in order:  # grows while we walk it
+    for step_id in order:  # the list grows during the loop
         for child in graph.children[step_id]:
             layers[child] = max(layers.get(child, 0), layers[step_id] + 1)
             unmet[child] -= 1
@@ -99,31 +99,33 @@ def _layers(graph: Graph) -> dict[str, int]:
     return layers
 
 
-def _edges(steps: Mapping[str, StepSpec], graph: Graph) -> Iterator[Edge]:
+def _list_edges(steps: Mapping[str, StepSpec], graph: Graph) -> Iterator[Edge]:
     for step in steps.values():
         for parent in graph.parents[step.id]:
-            cases = _cases(steps[parent], step.id)
+            cases = _find_cases(steps[parent], step.id)
             if cases:
                 yield Edge(parent, step.id, "switch", ", ".join(cases))
             else:
                 yield Edge(parent, step.id, "depends_on" if parent in step.depends_on else "reference")
-        for target in dict.fromkeys(target for branch in step.branch for target in _targets(branch, graph)):
+        targets = (target for branch in step.branch for target in _find_set_targets(branch, graph))
+        for target in dict.fromkeys(targets):
             yield Edge(step.id, target, "set")
         if step.compensate is not None:
             yield Edge(step.id, step.compensate.fn, "compensate")
         if step.child is not None:
-            yield Edge(step.id, _name_of(step.child), "child")
+            yield Edge(step.id, _child_name(step.child), "child")
 
 
-def _cases(switch: StepSpec, step_id: str) -> list[str]:
-    if switch.switch is None:
+def _find_cases(parent: StepSpec, step_id: str) -> list[str]:
+    """Find the cases of a switch that select a step; empty if the parent is not a switch."""
+    if parent.switch is None:
         return []
-    found = [case for case, ids in switch.switch.cases.items() if step_id in ids]
-    return [*found, "default"] if step_id in (switch.switch.default or ()) else found
+    cases = [case for case, ids in parent.switch.cases.items() if step_id in ids]
+    return [*cases, "default"] if step_id in (parent.switch.default or ()) else cases
 
 
-def _targets(branch: BranchSpec, graph: Graph) -> Iterator[str]:
-    """What a `set` names; what an expression will name is not known before."""
+def _find_set_targets(branch: BranchSpec, graph: Graph) -> Iterator[str]:
+    """Find the steps that a `set` names; targets of an expression are known only at run time."""
     if branch.action != "set":
         return
     for text in branch.targets if isinstance(branch.targets, list) else [branch.targets]:
@@ -132,20 +134,20 @@ def _targets(branch: BranchSpec, graph: Graph) -> Iterator[str]:
             yield target
 
 
-def _name_of(child: ChildSpec) -> str:
+def _child_name(child: ChildSpec) -> str:
     if child.name is not None:
         return child.name
-    assert child.loaded is not None, "a child without a name is written in its place"
-    return child.loaded.spec.name or f"{len(child.loaded.spec.steps)} steps of its own"
+    assert child.loaded is not None, "a child without a name is written inline"
+    return child.loaded.spec.name or f"{len(child.loaded.spec.steps)} inline steps"
 
 
-def _title(step: StepSpec) -> str | None:
-    """What else the user calls it."""
+def _find_title(step: StepSpec) -> str | None:
+    """Find the label or name of a step, if it differs from the id."""
     return next((text for text in (step.label, step.name) if text and text != step.id), None)
 
 
-def _marks(step: StepSpec) -> Iterator[str]:
-    """What sort of step it is, as far as it is more than a call, in a few words each."""
+def _list_marks(step: StepSpec) -> Iterator[str]:
+    """List what makes a step more than a plain call, in a few words each."""
     if step.switch is not None:
         yield "switch"
     if step.wait is not None:
@@ -155,7 +157,7 @@ def _marks(step: StepSpec) -> Iterator[str]:
     if step.map is not None:
         yield "map" if step.map.max_parallel is None else f"map, {step.map.max_parallel} at once"
     if step.loop is not None:
-        yield f"loop, {step.loop.max_iterations} times at most"
+        yield f"loop, at most {step.loop.max_iterations} times"
     if step.guards:
         yield "conditional"
     if step.join != "all":
@@ -163,4 +165,4 @@ def _marks(step: StepSpec) -> Iterator[str]:
     if any(branch.action == "halt" for branch in step.branch):
         yield "may halt"
     if any(isinstance(branch.targets, dict) for branch in step.branch):
-        yield "sets what an expression names"
+        yield "sets computed targets"

@@ -1,4 +1,4 @@
-"""What `orchestrator run --log-format json` shows while it waits: JSON objects, a line each."""
+"""The progress of `orchestrator run --log-format json` on the standard error: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from orchestrator.cli.output.report import humanize
+from orchestrator.cli.output.formatting import humanize
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
 
 logger = logging.getLogger("orchestrator.run")
-logger.setLevel(logging.INFO)  # it was asked for by whoever runs a workflow, whatever its services log
+logger.setLevel(logging.INFO)  # progress is always shown; --log-level is about the coordinator and workers
 
 
 class LoggedProgress:
-    """Lines of the services stand as they are; our own, and what executors print, become lines like them."""
+    """Logs progress and what executors print; log lines of the services, which are JSON, pass unchanged."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream, self._seen = stream or sys.stderr, 0
 
     def print_text(self, line: str, child: str = "") -> None:
-        if _is_object(line):
-            self._stream.write(f"{line}\n")  # at once: others write from threads of their own
+        if _is_json_object(line):
+            self._stream.write(f"{line}\n")  # in one call: other threads write to the same stream
         else:
             logger.info("%s", line, extra={"child": child} if child else None)
 
@@ -39,7 +39,7 @@ class LoggedProgress:
         self._seen = len(entries)
 
 
-def _is_object(line: str) -> bool:
+def _is_json_object(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):

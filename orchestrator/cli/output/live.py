@@ -1,122 +1,108 @@
-"""Live progress: what an execution looks like right now, and screens that draw it over and over."""
+"""The live display of an execution on a terminal: a title, a bar and a table of steps, redrawn in place."""
 
 from __future__ import annotations
 
-import shutil
+import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
 
-import click
-
+from orchestrator.cli.output.console import open_console
+from orchestrator.cli.output.escaping import escape_line
+from orchestrator.cli.output.formatting import humanize
 from orchestrator.cli.output.overview import COLUMNS, format_title, step_row
-from orchestrator.cli.output.progress import UP_AND_CLEAR
-from orchestrator.cli.output.report import humanize
-from orchestrator.cli.output.tables import escape_line, has_rich, is_coloured, table, truncate
+from orchestrator.cli.output.tables import build_table
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.records.step_record import StepRecord
 
 BAR_WIDTH = 24
 LINES_BESIDE_STEPS = 6
-"""The title, the bar, the titles of the columns, how many are not shown, and room for the cursor."""
+"""The title, the bar, the heading of the table, the number of hidden steps, and space for the cursor."""
 
 
-def render_frame(
-    record: WorkflowRecord, now_ms: int, columns: int, lines: int, *, is_coloured: bool = False
-) -> list[str]:
-    """The title, a bar, and a line for each step that there is room for: those that move come first."""
+class LiveDisplay:
+    """Draws an execution in place; other lines are printed above it. Several threads may use it.
+
+    With `is_transient`, nothing of the drawing remains after the end.
+    """
+
+    def __init__(self, stream: TextIO, *, is_transient: bool = False) -> None:
+        from rich.live import Live
+
+        self._console = open_console(stream)
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            vertical_overflow="crop",
+            transient=is_transient,
+            redirect_stdout=stream is sys.stdout,  # what else is printed there appears above the drawing
+            redirect_stderr=stream is sys.stderr,
+        )
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def draw(self, record: WorkflowRecord, now_ms: int) -> None:
+        """Draw the execution over the last drawing."""
+        with self._lock:
+            self._live.update(build_frame(record, now_ms, self._console.height), refresh=True)
+
+    def print_text(self, line: str) -> None:
+        """Print a line above the drawing."""
+        from rich.text import Text
+
+        with self._lock:
+            self._console.print(Text(escape_line(line)), soft_wrap=True)
+
+    def stop(self) -> None:
+        """Stop drawing; lines can still be printed."""
+        with self._lock:
+            self._live.stop()
+
+
+def build_frame(record: WorkflowRecord, now_ms: int, max_lines: int) -> Group:
+    """Build a drawing of at most `max_lines` lines. If there are too many steps, active ones come first."""
+    from rich.console import Group
+    from rich.text import Text
+
     units = list(record.steps.items())
-    shown = _chosen(units, max(lines - LINES_BESIDE_STEPS, 1))
+    shown = _select_steps(units, max(max_lines - LINES_BESIDE_STEPS, 1))
+    head = (format_title(record, now_ms), format_bar(record))
+    parts = [Text(escape_line(line), no_wrap=True, overflow="ellipsis") for line in head]
     rows = [step_row(record, unit, step, now_ms) for unit, step in shown]
-    drawn = [
-        truncate(escape_line(line), columns) for line in (format_title(record, now_ms), render_bar(record))
-    ]
-    if rows:
-        drawn += table(COLUMNS, rows, width=columns, is_coloured=is_coloured).splitlines()
-    if len(shown) < len(units):
-        drawn.append(f"and {len(units) - len(shown)} more")
-    return drawn
+    table = [build_table(COLUMNS, rows)] if rows else []
+    hidden = [Text(f"and {len(units) - len(shown)} more")] if len(shown) < len(units) else []
+    return Group(*parts, *table, *hidden)
 
 
-def render_bar(record: WorkflowRecord) -> str:
-    """How many steps are final, as a bar and in words."""
+def format_bar(record: WorkflowRecord) -> str:
+    """Format the number of finished steps, as a bar and in words."""
     count = len(record.steps)
     final = sum(step.is_final for step in record.steps.values())
     filled = BAR_WIDTH if not count else BAR_WIDTH * final // count
-    others = Counter(step.status.value for step in record.steps.values())
-    told = [f"{others[one]} {humanize(one)}" for one in others if one not in ("ready", "complete")]
-    return ", ".join([f"{'█' * filled}{'░' * (BAR_WIDTH - filled)} {final} of {count} steps", *told])
+    statuses = Counter(step.status.value for step in record.steps.values())
+    others = [f"{statuses[one]} {humanize(one)}" for one in statuses if one not in ("ready", "complete")]
+    return ", ".join([f"{'█' * filled}{'░' * (BAR_WIDTH - filled)} {final} of {count} steps", *others])
 
 
-def _chosen(units: Sequence[tuple[str, StepRecord]], room: int) -> list[tuple[str, StepRecord]]:
-    def rank(at: int) -> tuple[int, int]:
-        step = units[at][1]
-        return (0 if step.is_active else 1 if step.error is not None else 2), at
+def _select_steps(units: Sequence[tuple[str, StepRecord]], max_count: int) -> list[tuple[str, StepRecord]]:
+    """Select active steps, then failed ones, then others; they stay in the order of the spec."""
 
-    return [units[at] for at in sorted(sorted(range(len(units)), key=rank)[:room])]
+    def rank(index: int) -> tuple[int, int]:
+        step = units[index][1]
+        return (0 if step.is_active else 1 if step.error is not None else 2), index
 
-
-class Screen(Protocol):
-    def draw(self, record: WorkflowRecord, now_ms: int) -> None:
-        """Show how the execution stands, in place of what was shown before."""
-
-    def print_text(self, line: str) -> None:
-        """Show a remark above it."""
-
-
-@contextmanager
-def open_screen(stream: TextIO) -> Iterator[Screen]:
-    if not has_rich():
-        yield PlainScreen(stream)
-        return
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        yield RichScreen(live)
-
-
-class PlainScreen:
-    """Writes over what it wrote, by two codes that every terminal knows."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._drawn = stream, list[str]()
-
-    def draw(self, record: WorkflowRecord, now_ms: int) -> None:
-        columns, lines = shutil.get_terminal_size()
-        # One column less: a line that fills the terminal would make some of them begin a new one.
-        self._put(render_frame(record, now_ms, columns - 1, lines, is_coloured=is_coloured(self._stream)))
-
-    def print_text(self, line: str) -> None:
-        drawn = self._drawn
-        self._put([])
-        self._stream.write(f"{line}\n")
-        self._put(drawn)
-
-    def _put(self, lines: list[str]) -> None:
-        self._stream.write(UP_AND_CLEAR * len(self._drawn) + "".join(f"{line}\n" for line in lines))
-        self._stream.flush()
-        self._drawn = lines
-
-
-class RichScreen:
-    """The same, drawn by rich."""
-
-    def __init__(self, live: Any) -> None:
-        self._live = live
-
-    def draw(self, record: WorkflowRecord, now_ms: int) -> None:
-        from rich.text import Text
-
-        columns, lines = self._live.console.size
-        drawn = render_frame(
-            record, now_ms, columns - 1, lines, is_coloured=True
-        )  # rich takes colours away itself
-        self._live.update(Text.from_ansi("\n".join(drawn), no_wrap=True), refresh=True)
-
-    def print_text(self, line: str) -> None:
-        self._live.console.print(click.unstyle(line))
+    return [units[index] for index in sorted(sorted(range(len(units)), key=rank)[:max_count])]

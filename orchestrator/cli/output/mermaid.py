@@ -1,7 +1,7 @@
-"""A diagram in the language of Mermaid, which draws it in Markdown and in a browser.
+"""A diagram in the language of Mermaid, for Markdown and browsers.
 
-Nodes are called s0, s1 and so on, whatever the steps are called: an id may be a keyword there. What people
-have written stands in quotes, and every character that could mean something to Mermaid as its number.
+Nodes are named s0, s1 and so on, because a step id may be a keyword of Mermaid. Text of users stands in
+quotes, and every character that Mermaid could interpret is written as its number.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.cli.output.diagram import EXTERNAL_EDGE_KINDS, Diagram, Edge, Node
-from orchestrator.cli.output.report import humanize
+from orchestrator.cli.output.formatting import humanize
 
 SHAPES = {
     "task": '["{}"]',
@@ -18,13 +18,13 @@ SHAPES = {
     "delay": '(["{}"])',
     "workflow": '[["{}"]]',
 }
-UNDO_SHAPE, CHILD_SHAPE = '>"{}"]', '[["{}"]]'
+COMPENSATION_SHAPE, CHILD_SHAPE = '>"{}"]', '[["{}"]]'
 ARROWS = {
     "depends_on": "-->",
     "reference": '-.->|"reads"|',
     "switch": '-->|"case {}"|',
     "set": '-.->|"sets"|',
-    "compensate": '-.->|"undone by"|',
+    "compensate": '-.->|"compensated by"|',
     "child": '-.->|"starts"|',
 }
 COLOURS = {
@@ -41,38 +41,39 @@ COLOURS = {
     "cancelled": "fill:#ffcdd2,stroke:#c62828,color:#212121",
     "halted": "fill:#ffe0b2,stroke:#ef6c00,color:#212121",
 }
-"""By the status of a step."""
+"""The style of a node, by the status of its step."""
 
 _PLAIN = frozenset(" _-.,()/")
 
 
-def mermaid(diagram: Diagram) -> str:
-    names = {node.id: f"s{at}" for at, node in enumerate(diagram.nodes)}
+def render_mermaid(diagram: Diagram) -> str:
+    names = {node.id: f"s{index}" for index, node in enumerate(diagram.nodes)}
     lines = ["flowchart TD"]
-    lines += (f"    {names[node.id]}{_node(node)}" for node in diagram.nodes)
-    lines += (f"    {line}" for at, edge in enumerate(diagram.edges) for line in _edge(at, edge, names))
-    lines += (f"    {line}" for line in _colours(diagram, names))
+    lines += (f"    {names[node.id]}{_render_node(node)}" for node in diagram.nodes)
+    for index, edge in enumerate(diagram.edges):
+        lines += (f"    {line}" for line in _render_edge(index, edge, names))
+    lines += (f"    {line}" for line in _render_styles(diagram, names))
     return "\n".join(lines)
 
 
-def _node(node: Node) -> str:
+def _render_node(node: Node) -> str:
     parts = [node.id, node.title, *node.marks, humanize(node.status) if node.status else None]
     return SHAPES[node.kind].format("<br/>".join(escape_label(part) for part in parts if part))
 
 
-def _edge(at: int, edge: Edge, names: dict[str, str]) -> Iterator[str]:
-    """A step, or what is outside of the workflow: that has a node of its own for each edge."""
+def _render_edge(index: int, edge: Edge, names: dict[str, str]) -> Iterator[str]:
+    """Render an edge; a target outside of the workflow gets a node of its own for each edge."""
     target = names.get(edge.target, "")
     if edge.kind in EXTERNAL_EDGE_KINDS:
-        target = f"x{at}"
-        yield target + (UNDO_SHAPE if edge.kind == "compensate" else CHILD_SHAPE).format(
+        target = f"x{index}"
+        yield target + (COMPENSATION_SHAPE if edge.kind == "compensate" else CHILD_SHAPE).format(
             escape_label(edge.target)
         )
     yield f"{names[edge.source]} {ARROWS[edge.kind].format(escape_label(edge.label))} {target}"
 
 
-def _colours(diagram: Diagram, names: dict[str, str]) -> Iterator[str]:
-    """A class for each status that occurs, and which nodes are of it."""
+def _render_styles(diagram: Diagram, names: dict[str, str]) -> Iterator[str]:
+    """Render a class for each status in the diagram, and assign its nodes to it."""
     members: dict[str, list[str]] = {}
     for node in diagram.nodes:
         if node.status is not None:
@@ -84,6 +85,6 @@ def _colours(diagram: Diagram, names: dict[str, str]) -> Iterator[str]:
 
 
 def escape_label(text: str) -> str:
-    """A text as it may stand between quotes: only letters, digits and a few others as they are."""
+    """Escape text for a quoted label: only letters, digits and a few other characters stay as they are."""
     joined = " ".join(text.split())
     return "".join(char if char.isalnum() or char in _PLAIN else f"#{ord(char)};" for char in joined)

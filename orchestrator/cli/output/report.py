@@ -1,13 +1,13 @@
-"""An execution as JSON, and as a few lines for people; what names a secret is not shown."""
+"""An execution as JSON, as a short summary, and as Redis stores it; secrets are redacted in all three."""
 
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.redaction.by_key import REDACTED, is_secret_key
-from orchestrator.application.spec.model import COMPENSATION_PART, WEBHOOK_UNIT
+from orchestrator.application.values.unit_id import UnitId
+from orchestrator.cli.output.formatting import format_error, format_interval, humanize
 from orchestrator.cli.output.values import redact_text, redact_value
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def as_dict(record: WorkflowRecord) -> dict[str, Any]:
         "compensated": record.compensated,
         "created_at": record.created_at,
         "ended_at": record.ended_at,
-        "steps": {step_id: _step(record, step) for step_id, step in record.steps.items()},
-        "items": {unit: _step(record, item) for unit, item in record.items.items()},
+        "steps": {step_id: _step_as_dict(record, step) for step_id, step in record.steps.items()},
+        "items": {unit: _step_as_dict(record, item) for unit, item in record.items.items()},
     }
 
 
-def _step(record: WorkflowRecord, step: StepRecord) -> dict[str, Any]:
+def _step_as_dict(record: WorkflowRecord, step: StepRecord) -> dict[str, Any]:
     return {
         "status": step.status.value,
         "run_id": step.run_id,
@@ -63,30 +63,30 @@ def _step(record: WorkflowRecord, step: StepRecord) -> dict[str, Any]:
 
 
 def summary(record: WorkflowRecord) -> str:
-    """How it stands: one line for the execution, one for each step, and what came of it."""
+    """Format an execution in a few lines: its status, its steps, and its error or outcome."""
     title = f"{record.spec.name or 'workflow'} {record.execution_id}: {humanize(record.status.value)}"
-    took = format_interval(record.created_at, record.ended_at)
-    lines = [f"{title} in {took}" if took else title]
-    undone = [(unit, item) for unit, item in record.items.items() if unit.endswith(f"#{COMPENSATION_PART}")]
-    told = [(unit, item) for unit, item in record.items.items() if unit == WEBHOOK_UNIT]
-    shown = [*list(record.steps.items())[:MAX_STEPS], *undone[:MAX_STEPS], *told]
+    duration = format_interval(record.created_at, record.ended_at)
+    lines = [f"{title} in {duration}" if duration else title]
+    compensations = [pair for pair in record.items.items() if UnitId(pair[0]).is_compensation]
+    webhook = [pair for pair in record.items.items() if UnitId(pair[0]).is_webhook]
+    shown = [*list(record.steps.items())[:MAX_STEPS], *compensations[:MAX_STEPS], *webhook]
     width = max((len(unit) for unit, _ in shown), default=0)
-    lines += [f"  {unit:<{width}}  {_step_line(record, step)}".rstrip() for unit, step in shown]
+    lines += [f"  {unit:<{width}}  {_format_step(record, step)}".rstrip() for unit, step in shown]
     if len(record.steps) > MAX_STEPS:
         lines.append(f"  and {len(record.steps) - MAX_STEPS} more; --json shows all")
     if record.error is not None:
-        lines.append(f"error: {error_line(redact_value(record, record.error))}")
+        lines.append(f"error: {format_error(redact_value(record, record.error))}")
     if record.outcome is not None:
-        lines.append(f"outcome: {_value(redact_value(record, record.outcome))}")
+        lines.append(f"outcome: {_format_value(redact_value(record, record.outcome))}")
     return "\n".join(lines)
 
 
-def _step_line(record: WorkflowRecord, step: StepRecord) -> str:
-    tries = f"attempt {step.attempt}" if step.attempt > 1 else ""
-    took = format_interval(step.started_at, step.ended_at) or ""
-    line = f"{humanize(step.status.value):<11}  {took:>8}  {tries}"
+def _format_step(record: WorkflowRecord, step: StepRecord) -> str:
+    attempt = f"attempt {step.attempt}" if step.attempt > 1 else ""
+    duration = format_interval(step.started_at, step.ended_at) or ""
+    line = f"{humanize(step.status.value):<11}  {duration:>8}  {attempt}"
     if step.error is not None:
-        line = f"{line}  {error_line(redact_value(record, step.error))}"
+        line = f"{line}  {format_error(redact_value(record, step.error))}"
     elif step.reason:
         line = f"{line}  {redact_text(record, step.reason)}"
     elif step.child is not None:
@@ -94,72 +94,50 @@ def _step_line(record: WorkflowRecord, step: StepRecord) -> str:
     return line
 
 
+def _format_value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]} ... (--json shows all)"
+
+
+# ---- as Redis stores it
+
+
 def dump_redis_keys(record: WorkflowRecord, redis: Client, keys: Keys) -> str:
-    """The record and its history, with the commands that show them; the fields of the record in order."""
-    stored, entries = keys.workflow(record.workflow_execution_id), keys.history(record.workflow_execution_id)
-    fields: dict[str, str] = redis.hgetall(stored)  # type: ignore[assignment]
-    lines: list[str] = redis.lrange(entries, 0, -1)  # type: ignore[assignment]
+    """Print the record and the history as redis-cli would, with the commands; the fields are sorted."""
+    record_key, history_key = (
+        keys.workflow(record.workflow_execution_id),
+        keys.history(record.workflow_execution_id),
+    )
+    fields: dict[str, str] = redis.hgetall(record_key)  # type: ignore[assignment]
+    entries: list[str] = redis.lrange(history_key, 0, -1)  # type: ignore[assignment]
     return "\n".join(
         [
-            f"\n$ redis-cli HGETALL '{stored}'",
-            *(f"{name}\n{_shown(name, value, record)}" for name, value in sorted(fields.items())),
-            f"\n$ redis-cli LRANGE '{entries}' 0 -1",
-            *(redact_text(record, line) for line in lines),
+            f"\n$ redis-cli HGETALL '{record_key}'",
+            *(f"{name}\n{_redact_field(name, value, record)}" for name, value in sorted(fields.items())),
+            f"\n$ redis-cli LRANGE '{history_key}' 0 -1",
+            *(redact_text(record, entry) for entry in entries),
         ]
     )
 
 
-def _shown(name: str, stored: str, record: WorkflowRecord) -> str:
-    """A field of a record as Redis holds it, but for secrets among the values that users gave and made."""
+_FIELDS_WITH_USER_DATA = frozenset(
+    {"inputs", "state", "outcome", "error", "signals", "ending", "step", "item", "webhook"}
+)
+
+
+def _redact_field(name: str, stored: str, record: WorkflowRecord) -> str:
+    """Redact the user data in a field of the record's hash; all else stays as Redis stores it."""
     kind, secrets = name.partition(":")[0], record.spec.redact
     if kind == "state" and is_secret_key(name.removeprefix("state:"), secrets):
         return json.dumps(REDACTED)
-    if kind not in _VALUES:
+    if kind not in _FIELDS_WITH_USER_DATA:
         return stored
     value = json.loads(stored)
     if kind in ("step", "item"):
-        kept = {"output", "error", "value", "loop_value"}
-        value |= {key: redact_value(record, one) for key, one in value.items() if key in kept}
+        user_data = {"output", "error", "value", "loop_value"}
+        value |= {key: redact_value(record, one) for key, one in value.items() if key in user_data}
     elif kind == "webhook":
         value["headers"] = dict.fromkeys(value["headers"], REDACTED)
     else:
         value = redact_value(record, value)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-_VALUES = frozenset({"inputs", "state", "outcome", "error", "signals", "ending", "step", "item", "webhook"})
-
-
-def humanize(status: str) -> str:
-    return status.replace("_", " ")
-
-
-def format_interval(started_at: str | None, ended_at: str | None) -> str | None:
-    if started_at is None or ended_at is None:
-        return None
-    taken = datetime.fromisoformat(ended_at) - datetime.fromisoformat(started_at)
-    return format_duration(max(taken.total_seconds(), 0.0))
-
-
-def format_duration(taken: float) -> str:
-    """A duration as people tell it, by its two largest units."""
-    if taken < 0.9995:
-        return f"{taken * 1000:.0f} ms"
-    if taken < 59.95:
-        return f"{taken:.1f} s"
-    whole = round(taken)
-    for unit, size, smaller, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60)):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // part} {smaller}"
-    return f"{whole // 60} m {whole % 60} s"
-
-
-def error_line(error: dict[str, Any]) -> str:
-    """The first line of it: a traceback is for --json."""
-    message = str(error.get("message") or error.get("kind") or error).strip().partition("\n")[0]
-    return f"{error['type']}: {message}" if error.get("type") else message
-
-
-def _value(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]} ... (--json shows all)"

@@ -1,10 +1,12 @@
-"""What executors said, among the entries of a history and beside the steps that said it."""
+"""Log lines of executors: merged into a history, and shown beside their steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import TYPE_CHECKING, Any
+
+from orchestrator.application.values.unit_id import step_of
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -14,13 +16,12 @@ MAX_LINES_OF_ONE_UNIT = 20
 MAX_LINES_PER_UNIT = 5
 MAX_STEPS = 10
 STATUSES_WITH_LOG = ("in_progress", "retry", "failed")
-"""The statuses of steps whose last words `show` repeats: those that run, and those that did not get on."""
+"""`show` prints the last log lines of units in these statuses."""
 
 HistoryEntry = Mapping[str, Any]
 
 
 def to_history_entry(line: LogLine) -> dict[str, Any]:
-    """A line as an entry of a history."""
     return {
         "at": line.at,
         "step": line.step,
@@ -31,8 +32,8 @@ def to_history_entry(line: LogLine) -> dict[str, Any]:
 
 
 def merge_log_lines(entries: Iterable[HistoryEntry], lines: Iterable[LogLine]) -> Iterator[HistoryEntry]:
-    """Entries and lines by their times. Of the same millisecond, a dispatch comes before what its run said,
-    and all else after it."""
+    """Merge history entries and log lines by time. Within a millisecond, a dispatch comes first, then log
+    lines, then all other entries."""
 
     def rank(entry: HistoryEntry) -> tuple[str, int]:
         return str(entry["at"]), 1 if "line" in entry else 0 if entry.get("to") == "in_progress" else 2
@@ -41,32 +42,33 @@ def merge_log_lines(entries: Iterable[HistoryEntry], lines: Iterable[LogLine]) -
 
 
 def last_log_lines(record: WorkflowRecord, lines: Iterable[LogLine]) -> dict[str, list[LogLine]]:
-    """The last lines of each unit that is worth hearing, of a few of them."""
-    told: dict[str, list[LogLine]] = {}
+    """Find the last lines of the last units whose status is in STATUSES_WITH_LOG."""
+    by_unit: dict[str, list[LogLine]] = {}
     for line in lines:
-        told.setdefault(line.step, []).append(line)
-    units = [unit for unit, one in record.units() if one.status in STATUSES_WITH_LOG and unit in told]
-    return {unit: told[unit][-MAX_LINES_PER_UNIT:] for unit in units[-MAX_STEPS:]}
+        by_unit.setdefault(line.step, []).append(line)
+    units = [unit for unit, one in record.units() if one.status in STATUSES_WITH_LOG and unit in by_unit]
+    return {unit: by_unit[unit][-MAX_LINES_PER_UNIT:] for unit in units[-MAX_STEPS:]}
 
 
-def format_log_sections(words: Mapping[str, Sequence[LogLine]]) -> list[str]:
-    """The last words of several units, for people."""
-    return [row for unit, lines in words.items() for row in (f"{unit} says:", *format_log_lines(lines))]
+def format_log_sections(lines_by_unit: Mapping[str, Sequence[LogLine]]) -> list[str]:
+    return [
+        row for unit, lines in lines_by_unit.items() for row in (f"log of {unit}:", *format_log_lines(lines))
+    ]
 
 
 def format_log_lines(lines: Sequence[LogLine]) -> list[str]:
-    """When it was said (UTC), in which attempt if there were several, and what."""
+    """Format the time (UTC), the attempt if it is not the first, and the text of each line."""
     return [
-        f"  {one.at[11:23]}  {f'(attempt {one.attempt}) ' if one.attempt > 1 else ''}{one.text}"
-        for one in lines
+        f"  {line.at[11:23]}  {f'(attempt {line.attempt}) ' if line.attempt > 1 else ''}{line.text}"
+        for line in lines
     ]
 
 
 def format_unit_log(execution_id: str, unit: str, lines: Sequence[LogLine]) -> list[str]:
-    """The end of what one unit said; nothing if it said nothing."""
+    """Format the last lines of one unit; an empty list if it logged nothing."""
     if not lines:
         return []
-    left = len(lines) - MAX_LINES_OF_ONE_UNIT
-    step = unit.partition("#")[0]
-    more = f"  and {left} before; orchestrator history {execution_id} --step {step} shows all"
-    return ["says:", *format_log_lines(lines[-MAX_LINES_OF_ONE_UNIT:]), *([more] if left > 0 else [])]
+    hidden = len(lines) - MAX_LINES_OF_ONE_UNIT
+    step = step_of(unit)
+    more = f"  and {hidden} earlier; orchestrator history {execution_id} --step {step} shows all"
+    return ["log:", *format_log_lines(lines[-MAX_LINES_OF_ONE_UNIT:]), *([more] if hidden > 0 else [])]

@@ -1,4 +1,4 @@
-"""Values of executions as people may see them: what must be hidden is hidden here, what is large is cut."""
+"""Values of executions as people may see them: secrets are redacted, large values are cut."""
 
 from __future__ import annotations
 
@@ -15,43 +15,40 @@ MAX_LINES = 40
 
 
 def redact_value(record: WorkflowRecord, value: Any) -> Any:
-    """What may be shown of a value that belongs to an execution. Every value that `show`, `history`
-    and `watch` print passes here, or is in a report (report.py)."""
-    return _shown(record)(value)
+    """Redact the secrets in a value of an execution. Every value that `show`, `history` and `watch` print
+    passes through here, or through report.py."""
+    return _view_of(record)(value)
 
 
 def redact_text(record: WorkflowRecord, text: str) -> str:
-    return _shown(record).text(text)
+    return _view_of(record).text(text)
 
 
-def _shown(record: WorkflowRecord) -> RecordView:
-    """Its secrets are looked for once, and not for every value of it."""
-    if not _last or _last[0][0] is not record:
-        _last[:] = [(record, make_record_view(record))]
-    return _last[0][1]
+def _view_of(record: WorkflowRecord) -> RecordView:
+    """The view of the last record is kept, so that its secrets are collected once and not for each value."""
+    if not _last_view or _last_view[0][0] is not record:
+        _last_view[:] = [(record, make_record_view(record))]
+    return _last_view[0][1]
 
 
-_last: list[tuple[WorkflowRecord, RecordView]] = []
+_last_view: list[tuple[WorkflowRecord, RecordView]] = []
 
 
 def format_json_line(value: Any) -> str:
+    """Format a value as JSON on one line; a large one is cut."""
     text = json.dumps(value, ensure_ascii=False)
-    return _cut(text, MAX_CHARS) if len(text) > MAX_CHARS else text
+    return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]} {_size_note(text)}"
 
 
 def format_value_lines(value: Any) -> list[str]:
-    """As indented JSON, or as it is if it is a text; cut by length and by lines."""
-    whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-    lines = whole.splitlines() or [""]
-    if len(whole) <= MAX_CHARS and len(lines) <= MAX_LINES:
+    """Format a value as indented JSON, or a string as it is; a large one is cut by length and by lines."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    lines = text.splitlines() or [""]
+    if len(text) <= MAX_CHARS and len(lines) <= MAX_LINES:
         return lines
-    kept = whole[:MAX_CHARS].splitlines()[:MAX_LINES]
-    return [*kept, _remark(whole)]
+    kept = text[:MAX_CHARS].splitlines()[:MAX_LINES]
+    return [*kept, _size_note(text)]
 
 
-def _cut(text: str, most: int) -> str:
-    return f"{text[:most]} {_remark(text)}"
-
-
-def _remark(text: str) -> str:
+def _size_note(text: str) -> str:
     return f"... ({len(text.encode()):,} bytes in all; --json shows them)"

@@ -1,9 +1,10 @@
--- Keep a signal for an execution that does not exist yet, unless it has come into being meanwhile.
+-- Keep a signal for an execution that does not exist yet, and acknowledge it: both or neither.
 --
--- KEYS[1] the execution   KEYS[2] the list of its signals   KEYS[3] the stream the signal came by
--- ARGV[1] the signal (JSON)   ARGV[2] the group   ARGV[3] the entry id   ARGV[4] how long it is kept, in s
--- ARGV[5..] what is said to its sender, as commands: how many words, then the words
--- Returns 1 when it is kept or was answered by somebody else, 0 when the execution exists now.
+-- KEYS[1] the pointer of the execution   KEYS[2] the list of its early signals   KEYS[3] the stream of the signal
+-- ARGV[1] the signal (JSON)   ARGV[2] the group   ARGV[3] the entry id   ARGV[4] how long the signal is kept, in s
+-- ARGV[5..] commands that reply to the sender, each: the number of its args, then the args
+-- Returns 1 when the signal is kept, or was already acknowledged by another coordinator; 0 when the execution
+--         exists by now.
 if redis.call("EXISTS", KEYS[1]) == 1 then
   return 0
 end

@@ -1,12 +1,12 @@
--- Put right what lies beside a record, unless the record has changed since somebody looked at it. The record
--- itself is never written.
+-- Repair the keys of a record, unless the record has changed since it was checked. The record itself is never
+-- written.
 --
--- KEYS[1] the record   ARGV[1] the version it was looked at, "" when there was none
--- ARGV[2..] the repairs: how many words, then the words, which are a command or
+-- KEYS[1] the record   ARGV[1] the version that was checked, "" when there was no record
+-- ARGV[2..] the repairs, each: the number of its args, then the args, which are a Redis command or
 --   lease <leases> <member>
---     a dispatch that nobody would ever call lost is due at once
---   place <who is in> <who waits> <member> take|wait|leave
---     a place under a concurrency key is taken, waited for or left, and given on to whoever is next
+--     a dispatch that would never be detected as lost becomes due now
+--   place <holders> <waiters> <member> take|wait|leave
+--     a slot of a concurrency key is taken, waited for or left; then free slots are granted
 -- Returns 1, or 0 when the record is at another version.
 if (redis.call("HGET", KEYS[1], "version") or "") ~= ARGV[1] then
   return 0
@@ -14,38 +14,38 @@ end
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local function lease(leases, member)
+local function repair_lease(leases, member)
   local score = redis.call("ZSCORE", leases, member)
-  if not score or tonumber(score) >= WAITING then
+  if not score or tonumber(score) >= FIRST_SEQUENCE then
     redis.call("ZADD", leases, now, member)
   end
 end
 
-local function place(held, line, member, wish)
-  if wish == "leave" then
-    redis.call("ZREM", held, member)
+local function repair_slot(holders, waiters, member, action)
+  if action == "leave" then
+    redis.call("ZREM", holders, member)
   end
-  if wish ~= "wait" then
-    redis.call("ZREM", line, member)
+  if action ~= "wait" then
+    redis.call("ZREM", waiters, member)
   end
-  if wish == "take" then
-    redis.call("ZADD", held, "NX", now, member)
-  elseif wish == "wait" and not redis.call("ZSCORE", held, member) then
-    local last = redis.call("ZRANGE", line, -1, -1, "WITHSCORES")[2]
-    redis.call("ZADD", line, "NX", (tonumber(last) or 0) + 1, member)
+  if action == "take" then
+    redis.call("ZADD", holders, "NX", now, member)
+  elseif action == "wait" and not redis.call("ZSCORE", holders, member) then
+    local last = redis.call("ZRANGE", waiters, -1, -1, "WITHSCORES")[2]
+    redis.call("ZADD", waiters, "NX", (tonumber(last) or 0) + 1, member)
   end
-  hand_on(held, line)
+  grant_slots(holders, waiters)
 end
 
-local own, at = { lease = lease, place = place }, 2
+local repairs, at = { lease = repair_lease, place = repair_slot }, 2
 while at <= #ARGV do
-  local words = tonumber(ARGV[at])
-  local repair = own[ARGV[at + 1]]
+  local args = tonumber(ARGV[at])
+  local repair = repairs[ARGV[at + 1]]
   if repair then
-    repair(unpack(ARGV, at + 2, at + words))
+    repair(unpack(ARGV, at + 2, at + args))
   else
-    redis.call(unpack(ARGV, at + 1, at + words))
+    redis.call(unpack(ARGV, at + 1, at + args))
   end
-  at = at + words + 1
+  at = at + args + 1
 end
 return 1

@@ -1,8 +1,8 @@
--- Shared by scripts. Run the commands that the arguments hold from a place on: how many words, then the words.
+-- Shared by scripts: run the commands in ARGV from a position on. Each command is its number of args, then the args.
 local function run_commands(at)
   while at <= #ARGV do
-    local words = tonumber(ARGV[at])
-    redis.call(unpack(ARGV, at + 1, at + words))
-    at = at + words + 1
+    local args = tonumber(ARGV[at])
+    redis.call(unpack(ARGV, at + 1, at + args))
+    at = at + args + 1
   end
 end

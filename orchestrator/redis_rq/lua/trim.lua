@@ -1,14 +1,14 @@
--- Drop what nobody needs any more: events that every group has acknowledged, executions from the indexes once
--- they have expired, and consumers that are gone and have left nothing behind.
+-- Delete what is no longer needed: events that every group has acknowledged, executions whose retention has ended,
+-- and idle consumers without pending events.
 --
--- KEYS[1..n] the streams   KEYS[n+1] the executions that have ended, by when   KEYS[n+2] those that have a retention
--- of their own, by when they go
--- ARGV[1] n   ARGV[2] the retention in ms   ARGV[3] our group   ARGV[4] after how many idle ms a consumer is gone
--- ARGV[5] how many executions to drop at the most   ARGV[6..10] what the keys of records, of histories, of
--- lines, of executions and of indexes begin with
--- Returns how many entries were dropped from the streams, and how many executions.
+-- KEYS[1..n] the streams   KEYS[n+1] the ended executions, by their end   KEYS[n+2] the ended executions with a
+-- retention of their own, by when they are deleted
+-- ARGV[1] n   ARGV[2] the retention in ms   ARGV[3] our group   ARGV[4] after how many idle ms a consumer is deleted
+-- ARGV[5] the maximum number of executions to delete   ARGV[6..10] the prefixes of records, histories, step logs,
+-- execution pointers and indexes
+-- Returns the number of entries deleted from the streams, and the number of executions.
 --
--- Ids are compared as digits: both of their parts may have 64 bits, and a number of Lua has 53.
+-- Entry ids are compared as digits: both parts may have 64 bits, and a number in Lua is exact to 53.
 local function is_smaller(a, b)
   return #a < #b or (#a == #b and a < b)
 end
@@ -27,7 +27,7 @@ local function fields(flat)
   return named
 end
 
-local streams, dropped = tonumber(ARGV[1]), 0
+local streams, trimmed = tonumber(ARGV[1]), 0
 for n = 1, streams do
   local stream, oldest = KEYS[n], nil
   if redis.call("EXISTS", stream) == 1 then
@@ -51,29 +51,29 @@ for n = 1, streams do
     end
   end
   if oldest then
-    dropped = dropped + redis.call("XTRIM", stream, "MINID", oldest)
+    trimmed = trimmed + redis.call("XTRIM", stream, "MINID", oldest)
   end
 end
 
--- A member is <execution>|<the indexes it is in, as JSON>. The keys of an execution may be gone before we come,
--- and others may have taken its names meanwhile: what has not ended is not ours to drop.
+-- A member is <execution>|<its indexes, as JSON>. The record may be gone already, or another execution may have the
+-- same id by now: an execution that has not ended is never deleted.
 local is_final = { complete = true, halted = true, failed = true, cancelled = true }
 local now = redis.call("TIME")[1] * 1000
-local records, histories, lines, executions, indexes = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
-local function drop(ended, before)
-  local over = redis.call("ZRANGEBYSCORE", ended, "-inf", before, "LIMIT", 0, ARGV[5])
-  for _, member in ipairs(over) do
+local records, histories, step_logs, executions, indexes = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local function delete_ended(ended, before)
+  local expired = redis.call("ZRANGEBYSCORE", ended, "-inf", before, "LIMIT", 0, ARGV[5])
+  for _, member in ipairs(expired) do
     local id, listed = string.match(member, "^(.-)|(.*)$")
     local status = id and redis.call("HGET", records .. id, "status")
     if id and (not status or is_final[status]) then
-      local is_known, names = pcall(cjson.decode, listed)
-      for _, name in ipairs(is_known and type(names) == "table" and names or {}) do
+      local is_json, names = pcall(cjson.decode, listed)
+      for _, name in ipairs(is_json and type(names) == "table" and names or {}) do
         redis.call("ZREM", indexes .. tostring(name), id)
       end
       for final in pairs(is_final) do
         redis.call("ZREM", indexes .. "status:" .. final, id)
       end
-      redis.call("DEL", records .. id, histories .. id, lines .. id)
+      redis.call("DEL", records .. id, histories .. id, step_logs .. id)
       local execution = executions .. (string.match(id, "#(.*)$") or id)
       if redis.call("GET", execution) == id then
         redis.call("DEL", execution)
@@ -81,6 +81,6 @@ local function drop(ended, before)
     end
     redis.call("ZREM", ended, member)
   end
-  return #over
+  return #expired
 end
-return { dropped, drop(KEYS[streams + 1], now - ARGV[2]) + drop(KEYS[streams + 2], now) }
+return { trimmed, delete_ended(KEYS[streams + 1], now - ARGV[2]) + delete_ended(KEYS[streams + 2], now) }

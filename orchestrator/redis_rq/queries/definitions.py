@@ -1,4 +1,4 @@
-"""What is registered, for those who want to see it: names, versions, and how many executions are open."""
+"""Registered workflows, for display: names, versions, and how many executions are open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.application.records.events import iso
 from orchestrator.redis_rq.connection import Client, translate_errors
-from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 
 SCAN_COUNT = 500
@@ -15,8 +15,8 @@ SCAN_COUNT = 500
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A registered name. `open` are the open executions of its document, by workflow_id: of the version that
-    is registered, and of others that call themselves the same."""
+    """A registered name. `open` counts the open executions by workflow_id: of the registered version, and of
+    other documents with the same `name`."""
 
     name: str
     workflow_id: str
@@ -26,7 +26,8 @@ class Definition:
 
 
 def definitions(client: Client, keys: Keys) -> list[Definition]:
-    """All that is registered, by name. It looks at every spec that is kept: for people, not for programs."""
+    """All registered workflows, sorted by name. This reads every stored spec, so it is meant for
+    operators."""
     with translate_errors():
         registered: dict[str, str] = client.hgetall(keys.definitions)  # type: ignore[assignment]
         scheduled: set[str] = set(client.hkeys(keys.schedules))  # type: ignore[arg-type]
@@ -58,16 +59,16 @@ def _definition(
 
 
 def _specs(client: Client, keys: Keys) -> dict[str, dict[str, Any]]:
-    """By workflow_id: what the document calls itself, how many executions are open, when it came."""
+    """By workflow_id: the name in the document, the number of open executions, the registration time."""
     found: dict[str, dict[str, Any]] = {}
     names = [str(key) for key in client.scan_iter(keys.spec("*"), count=SCAN_COUNT)]
     for at in range(0, len(names), SCAN_COUNT):
-        some = names[at : at + SCAN_COUNT]
+        batch = names[at : at + SCAN_COUNT]
         with client.pipeline(transaction=False) as pipe:
-            for key in some:
+            for key in batch:
                 pipe.hmget(key, ["document", "executions", "registered_ms"])
             rows: list[list[str | None]] = pipe.execute()
-        for key, (document, executions, registered_ms) in zip(some, rows, strict=True):
+        for key, (document, executions, registered_ms) in zip(batch, rows, strict=True):
             if document is not None:
                 found[key.removeprefix(keys.spec(""))] = {
                     "name": loads(document).get("name"),

@@ -1,7 +1,7 @@
-"""What an operator wants to know and no record says: who is alive, what waits in streams, queues and lines.
+"""Inspection: state that is in no record: live coordinators, waiting events, slot holders and waiters.
 
-Everything here only reads, in a bounded number of commands, and takes what it finds as it is: somebody else
-may write to the same Redis.
+Everything here only reads, in a bounded number of commands, and tolerates unexpected data: other programs may
+write to the same Redis.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from orchestrator.redis_rq.keys import GROUP, Keys
 from orchestrator.redis_rq.queries.pending_events import all_streams
 
 MAX_UNREAD_COUNTED = 1_000
-"""Where Redis cannot tell how many entries nobody has read, no more than these are counted."""
+"""Where Redis does not know how many entries are unread, at most this many are counted."""
 MAX_SLOT_ENTRIES_READ = 100
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorHeartbeat:
-    """A coordinator, and when its loop came round for the last time."""
+    """A coordinator, and the time of its last heartbeat."""
 
     name: str
     at_ms: int
@@ -33,8 +33,8 @@ class CoordinatorHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An event stream: how long it is, what nobody has read, what was read and not acknowledged, and since
-    when the oldest of both waits."""
+    """An event stream: its length, its unread entries, its pending ones (read and not acknowledged), and the
+    times of the oldest of both."""
 
     name: str
     length: int = 0
@@ -56,7 +56,8 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class SlotEntry:
-    """Somebody under a concurrency key. `at` is since when in ms, or the number in line."""
+    """A holder or waiter of a concurrency key. `at` is the time of the grant in ms, or the number of the
+    waiter."""
 
     member: str
     at: float
@@ -71,7 +72,7 @@ class SlotEntry:
 
 
 class Inspection:
-    """One look at one Redis."""
+    """Reads the state of one Redis."""
 
     def __init__(self, client: Client, keys: Keys) -> None:
         self.client, self.keys = client, keys
@@ -80,7 +81,7 @@ class Inspection:
         return clock_ms(self.client)
 
     def coordinators(self) -> list[CoordinatorHeartbeat]:
-        """All that are known, the latest beat first. One that is dead is forgotten by the others."""
+        """All known coordinators, the latest heartbeat first. Live ones delete the entries of dead ones."""
         with translate_errors():
             found: Any = self.client.zrange(self.keys.coordinators, 0, -1, desc=True, withscores=True)
         return [CoordinatorHeartbeat(str(name), int(at_ms)) for name, at_ms in found]
@@ -88,7 +89,7 @@ class Inspection:
     # ---- streams
 
     def streams(self, names: Sequence[str] | None = None) -> list[Stream]:
-        """The streams as our group sees them: of the starts, then of the events."""
+        """The streams as our consumer group sees them: the starts first, then the event streams."""
         if names is None:
             names = all_streams(self.client, self.keys)
         with self.client.pipeline(transaction=False) as pipe:
@@ -109,10 +110,10 @@ class Inspection:
             pipe.xpending_range(name, GROUP, "-", "+", 1)
             first, oldest = execute_pipeline(pipe)
         unread_ms, pending_ms = _ms_of_first(first), _ms_of_first(oldest)
-        if group is None:  # no coordinator has ever opened it: nobody has read anything
+        if group is None:  # no coordinator has opened the stream yet
             return Stream(name, length, unread=length, oldest_unread_ms=unread_ms)
         unread = group.get("lag") if unread_ms is not None else 0
-        if unread is None:  # before Redis 7, or after somebody deleted entries
+        if unread is None:  # before Redis 7, or after entries were deleted
             with translate_errors():
                 entries: Any = self.client.xrange(name, f"({last}", "+", MAX_UNREAD_COUNTED)
             unread = len(entries)
@@ -121,7 +122,7 @@ class Inspection:
     def unread(
         self, stream: Stream, max_entries: int = MAX_UNREAD_COUNTED
     ) -> list[tuple[str, dict[str, str]]]:
-        """The first entries of a stream that nobody has read."""
+        """The first unread entries of a stream."""
         with translate_errors():
             found: Any = self.client.xrange(stream.name, f"({stream.last_read}", "+", max_entries)
         return [(entry_id, fields) for entry_id, fields in found if fields]
@@ -129,7 +130,7 @@ class Inspection:
     def pending(
         self, stream: Stream, max_entries: int = MAX_UNREAD_COUNTED
     ) -> list[tuple[str, dict[str, str]]]:
-        """The first entries of a stream that somebody has read and nobody has acknowledged."""
+        """The first entries of a stream that were read and not acknowledged."""
         if not stream.pending:
             return []
         with translate_errors():
@@ -142,18 +143,18 @@ class Inspection:
 
     # ---- concurrency keys
 
-    def places(self, key: str) -> tuple[list[SlotEntry], list[SlotEntry]]:
-        """Who has a place under a key, and the first of those who stand in line for one."""
+    def slot_holders_and_waiters(self, key: str) -> tuple[list[SlotEntry], list[SlotEntry]]:
+        """The holders of a concurrency key, and its first waiters."""
         with translate_errors(), self.client.pipeline(transaction=False) as pipe:
-            pipe.zrange(self.keys.places(key), 0, MAX_SLOT_ENTRIES_READ - 1, withscores=True)
-            pipe.zrange(self.keys.line(key), 0, MAX_SLOT_ENTRIES_READ - 1, withscores=True)
-            held, line = pipe.execute()
-        return _places(held), _places(line)
+            pipe.zrange(self.keys.slot_holders(key), 0, MAX_SLOT_ENTRIES_READ - 1, withscores=True)
+            pipe.zrange(self.keys.slot_waiters(key), 0, MAX_SLOT_ENTRIES_READ - 1, withscores=True)
+            holders, waiters = pipe.execute()
+        return _parse_slot_entries(holders), _parse_slot_entries(waiters)
 
     def waiter_rank(self, key: str, member: str) -> int | None:
-        """How many stand in line before somebody; None when he does not stand there."""
+        """How many waiters are ahead of one; None when it does not wait."""
         with translate_errors():
-            found: Any = self.client.zrank(self.keys.line(key), member)
+            found: Any = self.client.zrank(self.keys.slot_waiters(key), member)
         return None if found is None else int(found)
 
 
@@ -164,18 +165,18 @@ def _ours(groups: Any) -> dict[str, Any] | None:
 
 
 def _ms_of_first(entries: Any) -> int | None:
-    """The time in the id of the first entry, or of the first that is pending."""
+    """The time in the id of the first entry or pending entry."""
     if not entries or isinstance(entries, Exception):
         return None
     entry_id = entries[0]["message_id"] if isinstance(entries[0], dict) else entries[0][0]
     return int(str(entry_id).partition("-")[0])
 
 
-def _places(found: Sequence[tuple[str, float]]) -> list[SlotEntry]:
-    """Members of the form that keys.slot_member() writes; what else stands there is nobody's."""
-    places = []
+def _parse_slot_entries(found: Sequence[tuple[str, float]]) -> list[SlotEntry]:
+    """The members that keys.slot_member() wrote; others are ignored."""
+    entries = []
     for member, at in found:
         parts = member.split("|")
         if len(parts) == 5 and parts[0].isdigit():
-            places.append(SlotEntry(member, at, int(parts[0]), *parts[2:]))
-    return places
+            entries.append(SlotEntry(member, at, int(parts[0]), *parts[2:]))
+    return entries

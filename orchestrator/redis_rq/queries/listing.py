@@ -1,11 +1,12 @@
-"""Listing executions: pages of the indexes, the newest first. A page costs the same however many there are.
+"""Listing: pages of executions from the indexes, the newest first. The cost of a page does not depend on the
+number of executions.
 
-Each filter is one index, or several of which one must have the execution: so it is with statuses. The filter
-with the fewest executions leads, and the others are asked about those it finds. A page that finds little of
-what it looks through ends before it is full, with a cursor to go on from.
+Each filter is one index, or several of which one must contain the execution, as with statuses. The filter
+with the fewest executions is scanned, and its executions are looked up in the others. If few of them match, a
+page ends before it is full, with a cursor to continue from.
 
-An execution goes from one index to another at once, so that indexes must be read at once too: one that moves
-between two reads would be overlooked.
+An execution moves between two indexes in one step, so indexes are read in one transaction: an execution that
+moved between two reads would be missed.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from typing import Any
 from orchestrator.application.errors import OrchestratorError
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.redis_rq.connection import Client, translate_errors
-from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 
 SCAN_BATCH_SIZE = 500
 MAX_SCANS = 10
 SAME_SCORE_MARGIN = 16
-"""So many executions with one score are allowed for; more are rare, and read again in a larger piece."""
+"""How many executions with the same score one read expects; more are rare, and cause a larger read."""
 
-_SHOWN = ("status", "name", "group", "labels", "created_at", "ended_at", "parent")
+_SUMMARY_FIELDS = ("status", "name", "group", "labels", "created_at", "ended_at", "parent")
 
 
 class InvalidCursor(OrchestratorError):
-    """Not a cursor of ours."""
+    """The cursor was not returned by a page."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFilter:
-    """Which executions: those of which all is true that is said here. Times are of their beginning, in ms:
-    not before `since_ms`, and before `until_ms`."""
+    """Which executions to list: those that match every given filter. Creation times are in ms: `since_ms` is
+    included, `until_ms` is not."""
 
     statuses: Sequence[WorkflowStatus] = ()
     name: str | None = None
@@ -50,7 +51,7 @@ class ExecutionFilter:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """An execution in a list: nothing of what it was given, made or ended with."""
+    """An execution in a list, without its inputs, outputs and outcome."""
 
     workflow_execution_id: str
     status: WorkflowStatus
@@ -68,14 +69,14 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some executions, and where to go on; None at the end."""
+    """Some executions, and the cursor of the next page; None at the end."""
 
     executions: list[Summary]
     cursor: str | None = None
 
 
 Entry = tuple[float, str]
-"""An execution as an index has it: its score and its id."""
+"""An entry of an index: its score, and the id of its execution."""
 
 
 class Listing:
@@ -84,39 +85,39 @@ class Listing:
 
     def page(self, wanted: ExecutionFilter, limit: int = 50, cursor: str | None = None) -> Page:
         if limit < 1:
-            raise ValueError(f"a page has at least one execution, not {limit}")
+            raise ValueError(f"the limit of a page must be at least 1, not {limit}")
         after = None if cursor is None else _read_cursor(cursor)
-        leading, *asked = self._plan(wanted)
+        leading, *others = self._plan(wanted)
         found: list[Summary] = []
         for _ in range(MAX_SCANS):
-            max_entries = SCAN_BATCH_SIZE if asked else limit + 1 - len(found)
-            entries = self._next(leading, wanted, after, max_entries)
-            rest = self._asked(entries, asked)
+            max_entries = SCAN_BATCH_SIZE if others else limit + 1 - len(found)
+            entries = self._scan(leading, wanted, after, max_entries)
+            rest = self._matching(entries, others)
             while rest:
-                some = rest[: limit + 1 - len(found)]
-                for summary, entry in self._summaries(some, wanted):
+                batch = rest[: limit + 1 - len(found)]
+                for summary, entry in self._summaries(batch, wanted):
                     if len(found) == limit:
                         return Page(found, _cursor(after))
                     found.append(summary)
                     after = entry
-                rest = rest[len(some) :]
+                rest = rest[len(batch) :]
             if len(entries) < max_entries:
                 return Page(found)
             after = entries[-1]
         return Page(found, _cursor(after))
 
-    def all(self, wanted: ExecutionFilter, page: int = 500) -> Iterator[Summary]:
-        """Every one of them, page by page."""
+    def all(self, wanted: ExecutionFilter, page_size: int = 500) -> Iterator[Summary]:
+        """Every matching execution, page by page."""
         cursor: str | None = None
         while True:
-            some = self.page(wanted, page, cursor)
-            yield from some.executions
-            cursor = some.cursor
+            page = self.page(wanted, page_size, cursor)
+            yield from page.executions
+            cursor = page.cursor
             if cursor is None:
                 return
 
     def _plan(self, wanted: ExecutionFilter) -> list[list[str]]:
-        """The indexes of each filter, those with the fewest executions first."""
+        """The indexes of each filter; the filter with the fewest executions comes first."""
         keys = self._keys
         filters = [[keys.index_of_label(name, value)] for name, value in wanted.labels.items()]
         if wanted.name is not None:
@@ -136,10 +137,10 @@ class Listing:
         by_size = [(sum(next(sizes) for _ in indexes), indexes) for indexes in filters]
         return [indexes for _, indexes in sorted(by_size)]
 
-    def _next(
+    def _scan(
         self, indexes: Sequence[str], wanted: ExecutionFilter, after: Entry | None, max_entries: int
     ) -> list[Entry]:
-        """The next entries of the leading indexes together, the newest first."""
+        """The next entries of some indexes together, the newest first."""
         newest: float | str = "+inf" if wanted.until_ms is None else f"({wanted.until_ms}"
         if after is not None and (wanted.until_ms is None or after[0] < wanted.until_ms):
             newest = after[0]
@@ -148,7 +149,7 @@ class Listing:
         while True:
             with translate_errors(), self._client.pipeline(transaction=len(indexes) > 1) as pipe:
                 for index in indexes:
-                    # Those of one score come with the last of them: they are told apart by their ids.
+                    # Entries with the score of the last one are read again, and told apart by their ids.
                     pipe.zrevrangebyscore(index, newest, oldest, 0, count, withscores=True)
                 rows: list[list[tuple[str, float]]] = pipe.execute()
             found = [{(score, member) for member, score in row} for row in rows]
@@ -157,10 +158,10 @@ class Listing:
                 len(one) < count or len(rest) >= max_entries for one, rest in zip(found, left, strict=True)
             ):
                 return sorted(set().union(*left), reverse=True)[:max_entries]
-            count *= 8  # so many have one score that what follows was not reached
+            count *= 8  # more entries share one score than were read
 
-    def _asked(self, entries: Sequence[Entry], filters: Sequence[Sequence[str]]) -> list[Entry]:
-        """Those of the entries that the other filters have too."""
+    def _matching(self, entries: Sequence[Entry], filters: Sequence[Sequence[str]]) -> list[Entry]:
+        """The entries that are in the indexes of the other filters too."""
         if not entries or not filters:
             return list(entries)
         members = [member for _, member in entries]
@@ -179,10 +180,10 @@ class Listing:
     def _summaries(
         self, entries: Sequence[Entry], wanted: ExecutionFilter
     ) -> Iterator[tuple[Summary, Entry]]:
-        """What is shown of each; one that has expired or moved on since it was found is left out."""
+        """The summaries of entries; an execution that was deleted or changed since the scan is left out."""
         with translate_errors(), self._client.pipeline(transaction=False) as pipe:
             for _, member in entries:
-                pipe.hmget(self._keys.workflow(member), *_SHOWN)
+                pipe.hmget(self._keys.workflow(member), *_SUMMARY_FIELDS)
             rows: list[Any] = pipe.execute(raise_on_error=False)
         for entry, row in zip(entries, rows, strict=True):
             summary = _summary(entry[1], row)
@@ -191,7 +192,7 @@ class Listing:
 
 
 def _summary(workflow_execution_id: str, row: Any) -> Summary | None:
-    """None of one that is gone, and of one that cannot be read: it must not hide the others."""
+    """None for a record that is deleted or unreadable: it must not hide the others."""
     if isinstance(row, Exception) or row[0] is None:
         return None
     status, name, group, labels, created_at, ended_at, parent = row
@@ -211,7 +212,7 @@ def _summary(workflow_execution_id: str, row: Any) -> Summary | None:
 
 
 def _is_wanted(one: Summary, wanted: ExecutionFilter) -> bool:
-    """As it is now: an index says how it was a moment ago, or long ago if nobody came to tidy up."""
+    """Whether a record matches now: its index entry may be older than its last change."""
     if wanted.statuses and one.status not in wanted.statuses:
         return False
     if wanted.name not in (None, one.name) or wanted.group not in (None, one.group):
@@ -224,10 +225,10 @@ def _cursor(after: Entry | None) -> str | None:
 
 
 def _read_cursor(cursor: str) -> Entry:
-    score, is_one, member = cursor.partition("~")
+    score, separator, member = cursor.partition("~")
     try:
-        if is_one and member and math.isfinite(float(score)):
+        if separator and member and math.isfinite(float(score)):
             return float(score), member
     except ValueError:
         pass
-    raise InvalidCursor(f"{cursor!r} is no cursor: give the one that the page before came with")
+    raise InvalidCursor(f"{cursor!r} is not a cursor: use the one that the previous page returned")

@@ -1,4 +1,4 @@
-"""What an operator's commands look at without loading a record: clock, versions, recent ids, names, jobs."""
+"""RecordQueries: what the CLI reads without loading a record: clock, versions, recent ids, names, jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RecordQueries:
         return clock_ms(self.client)
 
     def version(self, workflow_execution_id: str) -> tuple[str, WorkflowStatus]:
-        """At which version a record is, and its status: two fields instead of the whole hash."""
+        """The version and status of a record: two fields instead of the whole hash."""
         with translate_errors():
             fields: Any = self.client.hmget(self.keys.workflow(workflow_execution_id), ["version", "status"])
         version, status = fields
@@ -36,7 +36,7 @@ class RecordQueries:
 
     @contextmanager
     def subscribe_to_end(self, workflow_execution_id: str) -> Iterator[EndSubscription]:
-        """Listen for the end of an execution."""
+        """Subscribe to the channel that announces the end of an execution."""
         with translate_errors():
             channel = self.client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
             try:
@@ -46,30 +46,30 @@ class RecordQueries:
                 channel.close()
 
     def history(self, workflow_execution_id: str, start: int) -> list[str]:
-        """The entries of a history from one on, as they are stored."""
+        """The history entries from a position on, as they are stored."""
         with translate_errors():
             found: Any = self.client.lrange(self.keys.history(workflow_execution_id), start, -1)
         return list(found)
 
-    def lines(self, workflow_execution_id: str, after: str = "") -> list[tuple[str, LogLine]]:
-        """What executors said, behind an entry, each with the id of its own."""
+    def log_lines(self, workflow_execution_id: str, after: str = "") -> list[tuple[str, LogLine]]:
+        """The step log after an entry, each line with its entry id."""
         return read_log_lines(self.client, self.keys, workflow_execution_id, after)
 
     def last_log_entry_id(self, workflow_execution_id: str) -> str:
-        """The id of the last entry, or nothing."""
+        """The id of the last entry of the step log, "" for none."""
         with translate_errors():
-            found: Any = self.client.xrevrange(self.keys.lines(workflow_execution_id), count=1)
+            found: Any = self.client.xrevrange(self.keys.step_log(workflow_execution_id), count=1)
         return str(found[0][0]) if found else ""
 
     def inputs_of(self, token: str) -> dict[str, Any] | None:
-        """What a dispatch was given; None when its job is gone, as it is soon after its end."""
+        """The inputs of a dispatch; None when its job is deleted, which happens soon after its end."""
         with translate_errors():
-            parts: Any = self.client.hmget(self.keys.rq_job(token), JOB_FIELDS)
-        payload = read_payload(*parts)
+            fields: Any = self.client.hmget(self.keys.rq_job(token), JOB_FIELDS)
+        payload = read_payload(*fields)
         return None if payload is None else payload["inputs"]
 
     def recent_executions(self, limit: int) -> list[tuple[str, str]]:
-        """Execution ids and their statuses, in one round trip, the newest first."""
+        """Execution ids and their statuses, the newest first, in one round trip."""
         statuses = [status.value for status in WorkflowStatus]
         with translate_errors(), self.client.pipeline(transaction=False) as pipe:
             for status in statuses:
@@ -83,7 +83,7 @@ class RecordQueries:
         return [(execution_id, status) for _, execution_id, status in sorted(listed, reverse=True)[:limit]]
 
     def names(self) -> list[str]:
-        """The registered workflows."""
+        """The names of the registered workflows, sorted."""
         with translate_errors():
             found: Any = self.client.hkeys(self.keys.definitions)
         return sorted(found)
@@ -91,13 +91,13 @@ class RecordQueries:
 
 @dataclass(frozen=True, slots=True)
 class EndSubscription:
-    """The end of an execution, listened for."""
+    """A subscription to the end of an execution."""
 
     channel: Any
 
     def wait(self, timeout_s: float) -> None:
-        """Until it has come, or the time is over."""
+        """Wait until the execution has ended, or for `timeout_s`."""
         until = time.monotonic() + timeout_s
-        while (left := until - time.monotonic()) > 0:
-            if self.channel.get_message(timeout=left) is not None:
+        while (remaining_s := until - time.monotonic()) > 0:
+            if self.channel.get_message(timeout=remaining_s) is not None:
                 return

@@ -1,4 +1,4 @@
-"""RQ's workers and queues, as RQ writes them down: stock `rq worker`s and our own alike."""
+"""RQ's workers and queues as RQ stores them, both stock `rq worker`s and our own."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.redis_rq.connection import Client, execute_pipeline, translate_errors
-from orchestrator.redis_rq.event_codec import loads
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.inspection import Inspection
 from orchestrator.redis_rq.record_codec import unit_field
 
 WORKERS = "rq:workers"
 HEARTBEAT_MARGIN_S = 60
-"""Every beat of an RQ worker lets its key live this much longer than until the next one is due."""
+"""With every heartbeat an RQ worker sets its key to expire this much later than the next one is due."""
 DEAD_AFTER_LATE_S = 15
-"""A worker that is later than this with its beat is taken for dead."""
+"""A worker whose heartbeat is overdue by more than this is taken for dead."""
 MAX_OLDEST_CHECKED = 10
 MAX_QUEUE_SEARCH = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class RqWorker:
-    """A worker that is registered with RQ. `late_s` says by how much its next beat is overdue, by the clock
-    of Redis; `is_connected` is False when nobody listens for commands under its name any more: then its
-    process is gone, and its registration is what is left of it. A work-horse keeps the connection of its
-    worker open: of one that was killed while it was busy only the beats tell."""
+    """A worker that is registered with RQ.
+
+    `late_s` is how long its heartbeat is overdue, by the clock of Redis. `is_connected` is False when no
+    client subscribes to its command channel: then its process is gone, and only the registration is left. A
+    work-horse keeps the connection of its worker open, so a worker that was killed while it was busy is only
+    detected by its heartbeats.
+    """
 
     name: str
     hostname: str = ""
@@ -49,7 +52,7 @@ class RqWorker:
 
 @dataclass(frozen=True, slots=True)
 class RqQueue:
-    """One of our queues: how many jobs wait, since when the oldest of them, how many RQ calls failed."""
+    """One of our queues: how many jobs wait, since when the oldest waits, how many RQ lists as failed."""
 
     name: str
     depth: int
@@ -76,7 +79,7 @@ def rq_workers(inspection: Inspection) -> list[RqWorker]:
 def _worker(name: str, stored: dict[str, str], ttl_s: Any, numsub: Any) -> RqWorker:
     pid = stored.get("pid", "")
     queues = tuple(queue for queue in stored.get("queues", "").split(",") if queue)
-    # -1: a key without a term is none that RQ keeps alive, so nothing can be said of its beats.
+    # -1: a key without a TTL is not renewed by RQ, so it says nothing about heartbeats.
     late_s = HEARTBEAT_MARGIN_S - ttl_s if isinstance(ttl_s, int) and ttl_s >= 0 else 0
     return RqWorker(
         name,
@@ -91,14 +94,14 @@ def _worker(name: str, stored: dict[str, str], ttl_s: Any, numsub: Any) -> RqWor
 
 
 def _listeners(numsub: Any) -> int:
-    """How many listen to the one channel that was asked for."""
+    """The number of subscribers of the one channel that was queried."""
     if isinstance(numsub, Exception):
-        return 1  # who must not ask is not told: then only the beats count
+        return 1  # without the right to query it, only the heartbeats count
     return int(numsub[0][1])
 
 
 def rq_queues(inspection: Inspection) -> list[RqQueue]:
-    """Every queue of ours that ever had a job, in order."""
+    """Every queue of ours that ever had a job, sorted."""
     client, keys = inspection.client, inspection.keys
     with translate_errors():
         names: list[str] = sorted(client.hkeys(keys.sequences))  # type: ignore[arg-type]
@@ -116,26 +119,26 @@ def rq_queues(inspection: Inspection) -> list[RqQueue]:
 
 
 def _oldest(client: Client, keys: Keys, tokens: Any) -> str | None:
-    """When the first job that still has a hash was put on its queue: revoked ones are passed over."""
+    """When the first job that was not revoked was dispatched."""
     for token in [] if isinstance(tokens, Exception) else tokens:
         with translate_errors():
-            parts: Any = client.hmget(keys.rq_job(token), JOB_FIELDS)
-            payload = read_payload(*parts)
+            fields: Any = client.hmget(keys.rq_job(token), JOB_FIELDS)
+            payload = read_payload(*fields)
             if payload is not None:
                 return _dispatched_at(client, keys, payload)
     return None
 
 
 def _dispatched_at(client: Client, keys: Keys, payload: Mapping[str, Any]) -> str | None:
-    """By the record, as a job does not say it."""
+    """The dispatch time of a job, which is in the record only."""
     stored: Any = client.hget(keys.workflow(payload["execution"]), unit_field(payload["step"]))
     at = None if stored is None else loads(stored).get("dispatched_at")
     return None if at is None else str(at)
 
 
 def queue_position(inspection: Inspection, token: str) -> tuple[str, int | None] | None:
-    """The queue that a job was put on, and how many stand before it; None instead of a number when it is not
-    there any more. None when there is no such job."""
+    """The queue of a job, and how many jobs are ahead of it, or None when it has left the queue. None when
+    the job does not exist."""
     client, keys = inspection.client, inspection.keys
     with translate_errors():
         queue: Any = client.hget(keys.rq_job(token), "origin")

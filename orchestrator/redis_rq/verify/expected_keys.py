@@ -1,4 +1,4 @@
-"""What must lie beside a record in Redis: all of it follows from the record."""
+"""The keys and members that must exist in Redis for a record. They all follow from the record."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from orchestrator.redis_rq.keys import Keys, slot_member, timer_member
 
 
 def expected_indexes(record: WorkflowRecord, keys: Keys) -> dict[tuple[str, str], float]:
-    """Where an execution is listed: the sorted set and the member, and the score there."""
+    """The index entries of an execution: sorted set and member, with the score."""
     weid = record.workflow_execution_id
     indexes = [keys.index(record.status), *permanent_indexes(record, keys)]
     expected = dict.fromkeys([(index, weid) for index in indexes], score_of(record))
     if record.is_final and record.ended_at is not None:
-        place, score = ended_index_entry(record, keys, parse_iso_ms(record.ended_at))
-        expected[place, ended_member(record, keys)] = score
+        index, score = ended_index_entry(record, keys, parse_iso_ms(record.ended_at))
+        expected[index, ended_member(record, keys)] = score
     return expected
 
 
 def expected_timers(record: WorkflowRecord) -> dict[str, Timer]:
-    """By their members."""
+    """The timers of a record, by their members."""
     timers = [timer for unit, one in record.units() for timer in timers_for_step(unit, one)]
     if record.deadline_ms is not None and not record.is_final:
         timers.append(Timer("timeout", "", "", record.deadline_ms))
@@ -35,15 +35,16 @@ def expected_timers(record: WorkflowRecord) -> dict[str, Timer]:
 
 
 def expected_leases(record: WorkflowRecord) -> dict[str, tuple[str, StepRecord]]:
-    """By their members, the units whose jobs are out. A child has none: its end is what is waited for."""
+    """The units with a dispatch that has not ended, by their lease members. A step that waits for a child has
+    no lease."""
     weid = record.workflow_execution_id
-    out = ((unit, one) for unit, one in record.units() if one.token is not None and one.child is None)
-    return {lease_of_step(weid, unit, one): (unit, one) for unit, one in out}
+    dispatched = ((unit, one) for unit, one in record.units() if one.token is not None and one.child is None)
+    return {lease_of_step(weid, unit, one): (unit, one) for unit, one in dispatched}
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedSlot:
-    """Somebody under a concurrency key; `unit` is empty for the execution itself."""
+    """A holder or waiter of a concurrency key; `unit` is empty for the execution itself."""
 
     unit: str
     slot: Slot
@@ -63,11 +64,11 @@ def expected_slots(record: WorkflowRecord, keys: Keys) -> list[ExpectedSlot]:
 
 
 def expected_members(record: WorkflowRecord, keys: Keys) -> Iterator[tuple[str, str]]:
-    """Every member of a sorted set that may stand for an execution, with the key of the set."""
+    """Every member of a sorted set that may belong to an execution, with the key of the set."""
     yield from expected_indexes(record, keys)
     yield from ((keys.timers, member) for member in expected_timers(record))
     yield from ((keys.leases, member) for member in expected_leases(record))
-    for place in expected_slots(record, keys):
-        yield keys.places(place.slot.key), place.member
-        if not place.slot.is_held:
-            yield keys.line(place.slot.key), place.member
+    for expected in expected_slots(record, keys):
+        yield keys.slot_holders(expected.slot.key), expected.member
+        if not expected.slot.is_held:
+            yield keys.slot_waiters(expected.slot.key), expected.member

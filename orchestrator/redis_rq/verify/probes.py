@@ -1,7 +1,8 @@
-"""Probes: what is asked about one execution, what the answers should be, and how to put right what is not.
+"""Probes: the queries about one execution, the expected replies, and the repairs of wrong ones.
 
-All probes of an execution are asked in one look, upon one version of its record (look.lua), so that a system
-at work gives no false alarm. What an event still under way will put right is no damage (`unless`).
+All probes of an execution are run in one script, at one version of its record (query_at_version.lua), so that
+a running system causes no false findings. A finding that a pending event explains is dropped
+(`explained_by`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.redis_rq.commit_args import Command, flatten_fields
-from orchestrator.redis_rq.event_codec import loads
+from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import FIRST_SEQUENCE, Keys, is_queue_sequence
 from orchestrator.redis_rq.queries.pending_events import EventPredicate
 from orchestrator.redis_rq.verify.expected_keys import (
@@ -32,7 +33,7 @@ from orchestrator.redis_rq.verify.expected_keys import (
 
 @dataclass(frozen=True, slots=True)
 class RepairableFinding:
-    """A finding, the repairs (repair.lua) that would undo it, and the event that would explain it."""
+    """A finding, the commands (repair.lua) that repair it, and the pending event that would explain it."""
 
     finding: Finding
     repairs: Sequence[Command] = ()
@@ -41,13 +42,15 @@ class RepairableFinding:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
+    """Read commands, and a function that finds problems in their replies."""
+
     commands: Sequence[Command]
     evaluate: Callable[[list[Any]], Iterable[RepairableFinding]]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A member of a sorted set that stands for an execution, as somebody found it."""
+    """A member of a sorted set that names an execution, or an execution's pointer (then without a member)."""
 
     key: str
     member: str
@@ -57,58 +60,58 @@ class Claim:
 def repairable_finding(
     code: str,
     where: str,
-    words: str,
+    text: str,
     *repairs: Command,
     explained_by: EventPredicate | None = None,
 ) -> RepairableFinding:
-    return RepairableFinding(Finding(code, where, words), repairs, explained_by)
+    return RepairableFinding(Finding(code, where, text), repairs, explained_by)
 
 
 class Probes:
-    """The probes of records, and of what claims to belong to them."""
+    """The probes of records, and of members that name them."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
     def of(self, record: WorkflowRecord, queues: Mapping[str, int]) -> Iterator[Probe]:
-        """`queues` are all that there are, by the names that RQ has for them, with their last sequences."""
+        """The probes of a record; `queues` are the last sequences of all RQ queues, by name."""
         weid, keys = record.workflow_execution_id, self._keys
-        yield Probe([["LRANGE", keys.history(weid), 0, -1]], lambda found: _audited(record, found[0]))
+        yield Probe([["LRANGE", keys.history(weid), 0, -1]], lambda found: _audit(record, found[0]))
         yield from self._indexes(record)
         yield self._pointer(record)
-        yield from self._terms(record)
+        yield from self._ttls(record)
         yield from self._timers(record)
         yield from self._leases(record, queues)
-        for place in expected_slots(record, keys):
-            yield self._place(record, place)
-        yield from self._family(record)
+        for expected in expected_slots(record, keys):
+            yield self._slot(record, expected)
+        yield from self._relatives(record)
         if not record.is_final and not can_still_progress(record):
             yield Probe([["TIME"]], lambda _: [self._stuck(record)])
 
-    # ---- what must be there
+    # ---- what must exist
 
     def _indexes(self, record: WorkflowRecord) -> Iterator[Probe]:
         weid, keys = record.workflow_execution_id, self._keys
         expected = expected_indexes(record, keys)
 
-        def evaluate(place: tuple[str, str], score: float | None) -> Iterator[RepairableFinding]:
-            (key, member), wanted = place, expected.get(place)
+        def evaluate(entry: tuple[str, str], score: float | None) -> Iterator[RepairableFinding]:
+            (key, member), wanted = entry, expected.get(entry)
             if wanted is None:
                 if score is not None:
-                    words = "it stands in an index that is not its own"
-                    yield repairable_finding("index", key, words, ["ZREM", key, member])
+                    text = "it is in an index where it does not belong"
+                    yield repairable_finding("index", key, text, ["ZREM", key, member])
             elif score is None:
                 yield repairable_finding(
                     "index", key, "it is missing from this index", ["ZADD", key, wanted, member]
                 )
             elif score != wanted:
-                words = f"its score is {score}, and should be {wanted}"
-                yield repairable_finding("index", key, words, ["ZADD", key, wanted, member])
+                text = f"its score is {score}, and should be {wanted}"
+                yield repairable_finding("index", key, text, ["ZADD", key, wanted, member])
 
-        for place in {**expected, **dict.fromkeys((keys.index(status), weid) for status in WorkflowStatus)}:
+        for entry in {**expected, **dict.fromkeys((keys.index(status), weid) for status in WorkflowStatus)}:
             yield Probe(
-                [["ZSCORE", *place]],
-                lambda found, place=place: evaluate(place, _number(found[0])),  # type: ignore[misc]
+                [["ZSCORE", *entry]],
+                lambda found, entry=entry: evaluate(entry, _parse_score(found[0])),  # type: ignore[misc]
             )
 
     def _pointer(self, record: WorkflowRecord) -> Probe:
@@ -118,26 +121,26 @@ class Probes:
             if found[0] is None:
                 yield repairable_finding("pointer", key, "it is missing", ["SET", key, weid])
             elif found[0] != weid:
-                yield repairable_finding("pointer", key, f"it names {found[0]}")
+                yield repairable_finding("pointer", key, f"it points to {found[0]}")
 
         return Probe([["GET", key]], evaluate)
 
-    def _terms(self, record: WorkflowRecord) -> Iterator[Probe]:
-        """An execution that has not ended is kept for as long as it takes. One that has is dropped by the
-        coordinators, when it has stood among the ended ones for its retention."""
+    def _ttls(self, record: WorkflowRecord) -> Iterator[Probe]:
+        """The keys of an open execution do not expire. Those of an ended one are deleted by the coordinators
+        at the end of its retention."""
         weid, keys = record.workflow_execution_id, self._keys
         own = [
             keys.workflow(weid),
             keys.history(weid),
-            keys.lines(weid),
+            keys.step_log(weid),
             keys.execution(record.execution_id),
             keys.spec(record.workflow_id),
         ]
 
         def evaluate(key: str, ttl_s: int | None) -> Iterator[RepairableFinding]:
             if ttl_s is not None and ttl_s >= 0:
-                words = "it would expire, and the execution has not ended"
-                yield repairable_finding("term", key, words, ["PERSIST", key])
+                text = "it has a TTL, but the execution has not ended"
+                yield repairable_finding("term", key, text, ["PERSIST", key])
 
         for key in () if record.is_final else own:
             yield Probe([["TTL", key]], lambda found, key=key: evaluate(key, found[0]))  # type: ignore[misc]
@@ -150,21 +153,20 @@ class Probes:
             def evaluate(
                 found: list[Any], member: str = member, timer: Any = timer
             ) -> Iterator[RepairableFinding]:
-                score, repair = _number(found[0]), ["ZADD", key, timer.due_ms, member]
+                score, repair = _parse_score(found[0]), ["ZADD", key, timer.due_ms, member]
                 if score is None:
-                    words = f"the timer {timer.kind} of {timer.token or 'the workflow'} is missing"
-                    rings = _has(type=timer.kind, execution=weid, step=timer.step_id, token=timer.token)
-                    yield repairable_finding("timer", timer.step_id, words, repair, explained_by=rings)
+                    text = f"the timer {timer.kind} of {timer.token or 'the workflow'} is missing"
+                    event = _has(type=timer.kind, execution=weid, step=timer.step_id, token=timer.token)
+                    yield repairable_finding("timer", timer.step_id, text, repair, explained_by=event)
                 elif score != timer.due_ms:
-                    words = f"the timer {timer.kind} is due at {score:.0f}, and should be at {timer.due_ms}"
-                    yield repairable_finding("timer", timer.step_id, words, repair)
+                    text = f"the timer {timer.kind} is due at {score:.0f}, and should be at {timer.due_ms}"
+                    yield repairable_finding("timer", timer.step_id, text, repair)
 
             yield Probe([["ZSCORE", key, member]], evaluate)
 
     def _leases(self, record: WorkflowRecord, queues: Mapping[str, int]) -> Iterator[Probe]:
-        """A dispatch that is out is found lost when its lease is due; before its job has left the queue, it
-        has a sequence of the queue, and only by that its lease gets a term. What an earlier release has put
-        there stands in a set of the queue instead."""
+        """A dispatch is detected as lost when its lease is due. While its job waits in a queue, the score of
+        the lease is a sequence of the queue: only by that the lease becomes due after the job has left."""
         weid, keys = record.workflow_execution_id, self._keys
         for member, (unit, one) in expected_leases(record).items():
             token = str(one.token)
@@ -173,56 +175,49 @@ class Probes:
             def evaluate(
                 found: list[Any], unit: str = unit, token: str = token, repair: Command = repair
             ) -> Iterator[RepairableFinding]:
-                score, waiting = _number(found[0]), found[1:]
+                score = _parse_score(found[0])
                 if score is None:
-                    is_told = _has(execution=weid, token=token)
+                    event = _has(execution=weid, token=token)
                     yield repairable_finding(
-                        "lease", unit, f"dispatch {token} has no lease", repair, explained_by=is_told
+                        "lease", unit, f"dispatch {token} has no lease", repair, explained_by=event
                     )
-                elif (
-                    score >= FIRST_SEQUENCE
-                    and not any(waiting)
-                    and not is_queue_sequence(score, queues.values())
-                ):
-                    words = f"dispatch {token} has a lease without a term, and waits in no queue"
-                    yield repairable_finding("lease", unit, words, repair)
+                elif score >= FIRST_SEQUENCE and not is_queue_sequence(score, queues.values()):
+                    text = f"dispatch {token} has a lease that is never due, but its job waits in no queue"
+                    yield repairable_finding("lease", unit, text, repair)
 
-            asked: list[Command] = [["ZSCORE", f"{keys.dispatched}{queue}", member] for queue in queues]
-            yield Probe([["ZSCORE", keys.leases, member], *asked], evaluate)
+            yield Probe([["ZSCORE", keys.leases, member]], evaluate)
 
-    def _place(self, record: WorkflowRecord, place: ExpectedSlot) -> Probe:
-        """Who has a place is in, who wants one is in line, or is in and will hear of it; and nobody waits for
-        a place that is free."""
-        keys, weid, slot = self._keys, record.workflow_execution_id, place.slot
-        held, line = keys.places(slot.key), keys.line(slot.key)
+    def _slot(self, record: WorkflowRecord, expected: ExpectedSlot) -> Probe:
+        """A unit with a slot is among the holders. A unit that waits for one is among the waiters, or among
+        the holders with a pending event. No slot is free while a unit waits."""
+        keys, weid, slot = self._keys, record.workflow_execution_id, expected.slot
+        holders, waiters = keys.slot_holders(slot.key), keys.slot_waiters(slot.key)
 
         def evaluate(found: list[Any]) -> Iterator[RepairableFinding]:
-            is_in, is_in_line = found[0] is not None, found[1] is not None
-            if slot.is_held and not is_in:
-                words = f"its place under the key {slot.key!r} is not kept"
-                yield repairable_finding(
-                    "place", place.unit, words, ["place", held, line, place.member, "take"]
-                )
-            elif not slot.is_held and is_in:
-                event = {"type": "slot", "execution": weid, "step": place.unit, "token": slot.token}
-                words = f"it has a place under the key {slot.key!r}, and was not told"
-                telling: Command = ["XADD", keys.events_of(weid), "*", *flatten_fields(event)]
-                yield repairable_finding("place", place.unit, words, telling, explained_by=_has(**event))
-            elif not slot.is_held and not is_in_line:
-                words = f"it wants a place under the key {slot.key!r}, and is not in line"
-                yield repairable_finding(
-                    "place", place.unit, words, ["place", held, line, place.member, "wait"]
-                )
-            if _is_free(found[2], found[3] or []):
-                words = f"a place under the key {slot.key!r} is free, and somebody is in line for it"
-                yield repairable_finding("place", place.unit, words, ["place", held, line, "", "leave"])
+            is_holder, is_waiter = found[0] is not None, found[1] is not None
+            if slot.is_held and not is_holder:
+                text = f"it has a slot of the key {slot.key!r}, but is not among the holders"
+                take: Command = ["place", holders, waiters, expected.member, "take"]
+                yield repairable_finding("place", expected.unit, text, take)
+            elif not slot.is_held and is_holder:
+                event = {"type": "slot", "execution": weid, "step": expected.unit, "token": slot.token}
+                text = f"it was granted a slot of the key {slot.key!r}, but there is no event for it"
+                publish: Command = ["XADD", keys.events_of(weid), "*", *flatten_fields(event)]
+                yield repairable_finding("place", expected.unit, text, publish, explained_by=_has(**event))
+            elif not slot.is_held and not is_waiter:
+                text = f"it waits for a slot of the key {slot.key!r}, but is not among the waiters"
+                wait: Command = ["place", holders, waiters, expected.member, "wait"]
+                yield repairable_finding("place", expected.unit, text, wait)
+            if _has_free_slot(found[2], found[3] or []):
+                text = f"the key {slot.key!r} has a free slot and a waiter"
+                grant: Command = ["place", holders, waiters, "", "leave"]
+                yield repairable_finding("place", expected.unit, text, grant)
 
-        first: Command = ["ZRANGE", line, 0, 0]
-        asked: list[Command] = [["ZSCORE", held, place.member], ["ZSCORE", line, place.member]]
-        return Probe([*asked, ["ZCARD", held], first], evaluate)
+        scores: list[Command] = [["ZSCORE", holders, expected.member], ["ZSCORE", waiters, expected.member]]
+        return Probe([*scores, ["ZCARD", holders], ["ZRANGE", waiters, 0, 0]], evaluate)
 
-    def _family(self, record: WorkflowRecord) -> Iterator[Probe]:
-        """A parent waits for each of its children, and each child for nobody else."""
+    def _relatives(self, record: WorkflowRecord) -> Iterator[Probe]:
+        """The parent of an open child waits for it, and the child of a waiting step has not ended."""
         keys = self._keys
         if (
             record.parent is not None
@@ -232,7 +227,7 @@ class Probes:
             parent = record.parent
             ids = (record.workflow_execution_id, record.execution_id)
             field = f"step:{parent['step_id']}"
-            told = repairable_finding(
+            orphan = repairable_finding(
                 "orphan",
                 "",
                 f"step {parent['step_id']} of {parent['execution']} does not wait for it",
@@ -240,9 +235,9 @@ class Probes:
             )
 
             def evaluate(found: list[Any]) -> list[RepairableFinding]:
-                step = _json(found[0])
+                step = _parse_object(found[0])
                 waits = (step.get("token"), step.get("child")) == (parent["token"], record.execution_id)
-                return [] if waits else [told]
+                return [] if waits else [orphan]
 
             yield Probe([["HGET", keys.workflow(parent["execution"]), field]], evaluate)
         for step_id, step in record.steps.items():
@@ -250,85 +245,85 @@ class Probes:
                 pointer = keys.execution(step.child)
                 yield Probe(
                     [["GET", pointer], ["TTL", pointer]],
-                    lambda found, step_id=step_id, step=step: _child(step_id, step, *found),  # type: ignore[misc]
+                    lambda found, step_id=step_id, step=step: _evaluate_child(step_id, step, *found),  # type: ignore[misc]
                 )
 
     def _stuck(self, record: WorkflowRecord) -> RepairableFinding:
         weid = record.workflow_execution_id
         push: Command = ["XADD", self._keys.events_of(weid), "*", "type", "continue", "execution", weid]
-        words = "it has not ended, waits for nothing, and no event is under way to it"
+        text = "it has not ended, waits for nothing, and no event is pending for it"
         return repairable_finding(
-            "stuck", "", words, push, explained_by=lambda event: event.get("execution") == weid
+            "stuck", "", text, push, explained_by=lambda event: event.get("execution") == weid
         )
 
-    # ---- what must not be there
+    # ---- what must not exist
 
     def probe_for_claim(self, claim: Claim, record: WorkflowRecord | None) -> Probe | None:
-        """None when the member belongs to the record, or was asked about with it."""
+        """The probe of a member; None when it belongs to the record, or a probe of the record covers it."""
         keys = self._keys
         if record is not None and claim.key in map(keys.index, WorkflowStatus):
             return None
         if record is not None and (claim.key, claim.member) in set(expected_members(record, keys)):
             return None
         if claim.key.startswith(keys.execution("")):
-            return self._of_pointer(claim, record)
+            return self._probe_for_pointer(claim, record)
         repair: Command = ["ZREM", claim.key, claim.member]
-        for prefix in (keys.places(""), keys.line("")):
+        for prefix in (keys.slot_holders(""), keys.slot_waiters("")):
             if claim.key.startswith(prefix):
                 key = claim.key.removeprefix(prefix)
-                repair = ["place", keys.places(key), keys.line(key), claim.member, "leave"]
-        owner = "an execution that is gone" if record is None else "nothing that its record knows"
-        found = repairable_finding("stray", claim.key, f"{claim.member} stands for {owner}", repair)
+                repair = ["place", keys.slot_holders(key), keys.slot_waiters(key), claim.member, "leave"]
+        owner = "an execution that does not exist" if record is None else "nothing in its record"
+        stray = repairable_finding("stray", claim.key, f"{claim.member} belongs to {owner}", repair)
 
-        asked: Command = ["ZSCORE", claim.key, claim.member]
-        return Probe([asked], lambda seen: [] if seen[0] is None else [found])
+        score: Command = ["ZSCORE", claim.key, claim.member]
+        return Probe([score], lambda found: [] if found[0] is None else [stray])
 
-    def _of_pointer(self, claim: Claim, record: WorkflowRecord | None) -> Probe | None:
-        """A pointer to an execution that is gone keeps its id from ever being used again."""
+    def _probe_for_pointer(self, claim: Claim, record: WorkflowRecord | None) -> Probe | None:
+        """A pointer to a missing execution would block its execution id for ever."""
         if record is not None:
             return None
-        found = repairable_finding(
-            "stray", claim.key, f"{claim.execution}, which it names, is gone", ["DEL", claim.key]
+        stray = repairable_finding(
+            "stray", claim.key, f"it points to {claim.execution}, which does not exist", ["DEL", claim.key]
         )
-        return Probe([["GET", claim.key]], lambda seen: [found] if seen[0] == claim.execution else [])
+        return Probe([["GET", claim.key]], lambda found: [stray] if found[0] == claim.execution else [])
 
 
-def _audited(record: WorkflowRecord, entries: list[str] | None) -> list[RepairableFinding]:
-    return [RepairableFinding(finding) for finding in audit(record, map(_json_or_text, entries or []))]
+def _audit(record: WorkflowRecord, entries: list[str] | None) -> list[RepairableFinding]:
+    return [RepairableFinding(finding) for finding in audit(record, map(_parse_json_or_text, entries or []))]
 
 
-def _child(step_id: str, step: StepRecord, pointer: str | None, ttl_s: int) -> Iterator[RepairableFinding]:
-    is_told = _has(token=str(step.token))
+def _evaluate_child(
+    step_id: str, step: StepRecord, pointer: str | None, ttl_s: int
+) -> Iterator[RepairableFinding]:
+    event = _has(token=str(step.token))
     if pointer is None:
-        yield repairable_finding(
-            "child", step_id, f"its child {step.child} does not exist", explained_by=is_told
-        )
+        text = f"its child {step.child} does not exist"
+        yield repairable_finding("child", step_id, text, explained_by=event)
     elif ttl_s >= 0:
-        yield repairable_finding(
-            "child", step_id, f"its child {step.child} has ended, and it waits", explained_by=is_told
-        )
+        text = f"its child {step.child} has ended, but the step still waits"
+        yield repairable_finding("child", step_id, text, explained_by=event)
 
 
-def _is_free(taken: int, first_in_line: list[str]) -> bool:
-    limit = first_in_line[0].partition("|")[0] if first_in_line else ""
-    return limit.isdigit() and taken < int(limit)
+def _has_free_slot(holders: int, first_waiter: list[str]) -> bool:
+    limit = first_waiter[0].partition("|")[0] if first_waiter else ""
+    return limit.isdigit() and holders < int(limit)
 
 
 def _has(**fields: str) -> EventPredicate:
-    """Whether an event has all of these; a field that it lacks is empty."""
+    """A predicate for events with all of these fields; a missing field counts as empty."""
     return lambda event: all(event.get(name, "") == value for name, value in fields.items())
 
 
-def _number(score: str | None) -> float | None:
+def _parse_score(score: str | None) -> float | None:
     return None if score is None else float(score)
 
 
-def _json(text: str | None) -> dict[str, Any]:
-    found = _json_or_text(text or "")
+def _parse_object(text: str | None) -> dict[str, Any]:
+    found = _parse_json_or_text(text or "")
     return found if isinstance(found, dict) else {}
 
 
-def _json_or_text(text: str) -> Any:
+def _parse_json_or_text(text: str) -> Any:
     try:
         return loads(text)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""ScheduleTimers: whether every schedule is woken for its next slot, and nobody else.
+"""ScheduleTimers: checks that every schedule has a timer for its next slot, and nothing else has one.
 
-A schedule without its timer never starts anything again, and nobody would notice. Its timer may come early,
-since it is only a hint to look; and a little late, when the schedule was behind or could not be looked at.
+A schedule without a timer never starts anything again, without any error. A timer may be early, because it is
+only a hint; and a little late, when the schedule was behind or could not be read.
 """
 
 from __future__ import annotations
@@ -33,36 +33,38 @@ class ScheduleTimers:
         self._schedules = RedisSchedules(client, keys)
 
     def findings(self) -> dict[str, Finding]:
-        """What is wrong, by the name of the schedule, both times that it is looked at."""
+        """The problems by schedule name; only those that two checks find."""
         before = self._unexplained()
         after = self._unexplained() if before else {}
         return {name: finding for name, finding in after.items() if before.get(name) == finding}
 
     def _unexplained(self) -> dict[str, Finding]:
-        """What no event under way explains: it has taken the timer along, and arms the next one."""
-        found = dict(self._look())
-        explained = are_pending(self._client, self._keys, [_looks_at(name) for name in found])
+        """The problems that no pending event explains: an event removes its timer, and its handling arms the
+        next one."""
+        found = dict(self._check())
+        explained = are_pending(self._client, self._keys, [_is_event_of(name) for name in found])
         return {
             name: found[name] for name, is_explained in zip(found, explained, strict=True) if not is_explained
         }
 
     def repair(self, name: str) -> bool:
-        """Wake the schedule for its next slot, or take away the timer of one that is gone; False when it
-        cannot be read, or changes meanwhile."""
+        """Arm the timer of the next slot, or delete the timer of a removed schedule; False when the schedule
+        is unreadable or changes meanwhile."""
         try:
-            kept = self._schedules.find(name)
+            stored = self._schedules.find(name)
         except Unavailable:
             raise
         except StoreError:
             return False
-        if kept is None:
-            return self._take_away(name)
-        due_ms = wake_ms(kept.schedule, kept.now_ms)
-        return self._schedules.commit(kept, kept.schedule, (), due_ms, None) is Committed.YES
+        if stored is None:
+            return self._delete_timer(name)
+        due_ms = wake_ms(stored.schedule, stored.now_ms)
+        return self._schedules.commit(stored, stored.schedule, (), due_ms, None) is Committed.YES
 
-    def _look(self) -> Iterator[tuple[str, Finding]]:
-        kept: list[str] = self._client.hkeys(self._keys.schedules)  # type: ignore[assignment]
-        names = sorted({*kept, *self._woken()})
+    def _check(self) -> Iterator[tuple[str, Finding]]:
+        """The problems of all schedules, and of all timers of schedules."""
+        registered: list[str] = self._client.hkeys(self._keys.schedules)  # type: ignore[assignment]
+        names = sorted({*registered, *self._names_with_timer()})
         with self._client.pipeline(transaction=True) as pipe:
             pipe.time()
             for name in names:
@@ -70,12 +72,11 @@ class ScheduleTimers:
                 pipe.zscore(self._keys.timers, schedule_member(name))
             now, *found = pipe.execute()
         for name, text, due_ms in zip(names, found[0::2], found[1::2], strict=True):
-            finding = _judged(name, text, due_ms, parse_time_ms(now))
+            finding = _evaluate(name, text, due_ms, parse_time_ms(now))
             if finding is not None:
                 yield name, finding
 
-    def _woken(self) -> Iterator[str]:
-        """The names of all schedules that have a timer."""
+    def _names_with_timer(self) -> Iterator[str]:
         if self._client.type(self._keys.timers) != "zset":
             return
         pattern = timer_member("schedule", "*", "", "")
@@ -84,22 +85,22 @@ class ScheduleTimers:
             if schedule_member(name) == member:
                 yield name
 
-    def _take_away(self, name: str) -> bool:
-        """Unless it was registered meanwhile."""
+    def _delete_timer(self, name: str) -> bool:
+        """Delete the timer of a schedule, unless the schedule was registered meanwhile."""
 
-        def unless_registered(pipe: Any) -> None:
+        def delete_unless_registered(pipe: Any) -> None:
             is_registered = pipe.hexists(self._keys.schedules, name)
             pipe.multi()
             if not is_registered:
                 pipe.zrem(self._keys.timers, schedule_member(name))
 
-        return self._client.transaction(unless_registered, self._keys.schedules) == [1]
+        return self._client.transaction(delete_unless_registered, self._keys.schedules) == [1]
 
 
-def _judged(name: str, text: str | None, due_ms: float | None, now_ms: int) -> Finding | None:
+def _evaluate(name: str, text: str | None, due_ms: float | None, now_ms: int) -> Finding | None:
     where = f"schedule {name}"
     if text is None:
-        return None if due_ms is None else Finding("stray", where, "it has a timer, and is not registered")
+        return None if due_ms is None else Finding("stray", where, "it has a timer, but is not registered")
     try:
         schedule = read_schedule(name, text)
     except StoreError as error:
@@ -110,11 +111,11 @@ def _judged(name: str, text: str | None, due_ms: float | None, now_ms: int) -> F
         return Finding("timer", where, "the timer of its next slot is missing")
     latest_ms = max(schedule.next_ms, now_ms + ON_TIME_MS)
     if due_ms > latest_ms:
-        words = f"the timer is due at {due_ms:.0f}, and its next slot at {schedule.next_ms}"
-        return Finding("timer", where, words)
+        text = f"the timer is due at {due_ms:.0f}, but its next slot is at {schedule.next_ms}"
+        return Finding("timer", where, text)
     return None
 
 
-def _looks_at(name: str) -> EventPredicate:
+def _is_event_of(name: str) -> EventPredicate:
     address = schedule_address(name)
     return lambda event: (event.get("type"), event.get("execution")) == ("schedule", address)

@@ -1,7 +1,9 @@
-"""Verifier: whether executions, and all that lies beside their records, are what they should be.
+"""Verifier: checks executions, and the keys that belong to their records.
 
-A record is read first, then everything that it implies in one look at the same version (look.lua). What looks
-wrong is compared with the events that are still under way, and looked at once more, before it is reported.
+    load records -> run their probes at the same versions -> drop what pending events explain -> do it again
+
+Only a finding of both passes is reported, so that a running system causes no false findings. All probes of a
+record are run in one script, at the version that was loaded (query_at_version.lua).
 """
 
 from __future__ import annotations
@@ -16,27 +18,28 @@ from orchestrator.application.audit.findings import Finding
 from orchestrator.application.errors import RecordNotFound, StoreError
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
-from orchestrator.redis_rq.commit_args import RETENTION_MARGIN_S
+from orchestrator.redis_rq.commit_args import Command
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.pending_events import are_pending
 from orchestrator.redis_rq.scripts import Call, Script, batches
-from orchestrator.redis_rq.store import RETENTION_S, RedisStore
+from orchestrator.redis_rq.store import RedisStore
 from orchestrator.redis_rq.verify.probes import Claim, Probe, Probes, RepairableFinding, repairable_finding
 from orchestrator.redis_rq.verify.schedule_timers import ScheduleTimers
+from orchestrator.settings import RETENTION_MARGIN_S, RETENTION_S
 
 BATCH_SIZE = 100
 SCAN_COUNT = 1_000
 MAX_TRIES = 10
 MAX_COUNTED = 20_000
-"""How many open executions are counted in one script: everybody else waits for as long as it runs."""
+"""How many open executions one script counts: Redis serves no other client meanwhile."""
 
 OPEN_WORKFLOWS = frozenset(WorkflowStatus) - FINAL_WORKFLOW_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedFinding:
-    """Something wrong with an execution, or with what all of them share (then `execution` is empty)."""
+    """A finding about an execution, or about shared data (then `execution` is empty)."""
 
     execution: str
     finding: Finding
@@ -45,8 +48,11 @@ class ReportedFinding:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """`busy` are executions that changed faster than they could be looked at; `is_counted`: so few were open
-    that they could be counted."""
+    """The result of a verification.
+
+    `busy` are executions that changed during every try. `has_compared_counts` is False when too many
+    executions were open to compare the counters with them.
+    """
 
     statuses: Counter[str] = field(default_factory=Counter)
     found: list[ReportedFinding] = field(default_factory=list)
@@ -58,15 +64,17 @@ class VerifyReport:
         return sum(self.statuses.values())
 
     @property
-    def left(self) -> list[ReportedFinding]:
+    def unrepaired(self) -> list[ReportedFinding]:
         return [one for one in self.found if not one.is_repaired]
 
 
 @dataclass(slots=True, eq=False)
 class _Case:
-    """One execution under examination. `claims` are members of sorted sets that stand for it; `is_whole`: its
-    record is asked about too. `version` and `status` are those of the look that `found` comes from, and
-    `counted` says where it counts as open."""
+    """One execution that is checked.
+
+    `claims` are members of sorted sets that name it; with `is_whole` its record is checked too. `version` and
+    `status` are those of the pass that produced `found`. `counted` are the counters that include it as open.
+    """
 
     execution: str
     claims: Sequence[Claim] = ()
@@ -78,7 +86,7 @@ class _Case:
 
 
 class Verifier:
-    """Examines, and repairs if it is told to; each examination has a report of its own."""
+    """Checks executions, and repairs them with `repairs`; each verification has its own report."""
 
     def __init__(
         self,
@@ -92,43 +100,44 @@ class Verifier:
         self._repairs = repairs
         self._store = RedisStore(client, self._keys, retention_s)
         self._probes = Probes(self._keys)
-        self._look, self._repair = Script(client, "look"), Script(client, "repair", "hand_on", "lease_in")
-        self._counts = Script(client, "counts")
+        self._query_at_version = Script(client, "query_at_version")
+        self._repair = Script(client, "repair", "grant_slots", "job_lease")
+        self._compare_counts_script = Script(client, "compare_counts")
         self._report, self._open = VerifyReport(), Counter[tuple[str, str]]()
 
     def verify(self, execution_id: str) -> VerifyReport:
-        """One execution, by either of its ids; RecordNotFound if there is none."""
+        """Verify one execution, by either of its ids; raises RecordNotFound."""
         self._report = VerifyReport()
         with translate_errors():
             weid = self._find(execution_id)
             sets = (self._keys.timers, self._keys.leases)
-            claims = [one for key in sets for one in self._claims(key, f"*{_glob(weid)}|*")]
+            claims = [one for key in sets for one in self._claims(key, f"*{_escape_glob(weid)}|*")]
             own = [claim for claim in claims if claim.execution == weid]
-            self._examine([_Case(weid, own)])
+            self._verify_cases([_Case(weid, own)])
         return self._report
 
     def verify_all(self) -> VerifyReport:
-        """Every execution, and everything that stands for one, in batches."""
+        """Verify every execution, and every member that names one, in batches."""
         self._report, self._open = VerifyReport(), Counter()
         keys = self._keys
         with translate_errors():
             records = self._scan(keys.workflow("*"), keys.workflow(""))
             for batch in batches(records, BATCH_SIZE):
-                self._examine([_Case(weid) for weid in dict.fromkeys(batch)])
+                self._verify_cases([_Case(weid) for weid in dict.fromkeys(batch)])
             for claims in batches(self._all_claims(), BATCH_SIZE):
-                self._examine_claims(claims)
-            self._examine_schedules()
+                self._verify_claims(claims)
+            self._verify_schedules()
             self._compare_counts()
         return self._report
 
     def _find(self, execution_id: str) -> str:
-        """The full id. An execution that its pointer has lost is looked for among all."""
+        """The full id of an execution. Without a valid pointer all records are searched."""
         weid = execution_id
         if "#" not in execution_id:
             weid = str(self._client.get(self._keys.execution(execution_id)))
         if self._client.exists(self._keys.workflow(weid)):
             return weid
-        pattern = self._keys.workflow(f"*#{_glob(execution_id)}")
+        pattern = self._keys.workflow(f"*#{_escape_glob(execution_id)}")
         for found in self._scan(pattern, self._keys.workflow("")):
             return found
         raise RecordNotFound(execution_id)
@@ -152,69 +161,70 @@ class Verifier:
             return
         for member, _ in self._client.zscan_iter(key, match=pattern, count=SCAN_COUNT):
             if key == self._keys.timers and member.startswith("schedule|"):
-                continue  # of no execution: ScheduleTimers asks about those
+                continue  # not of an execution: ScheduleTimers checks these
             yield Claim(key, member, _owner(key, member, self._keys))
 
-    def _examine_claims(self, claims: Iterable[Claim]) -> None:
+    def _verify_claims(self, claims: Iterable[Claim]) -> None:
         by_execution: dict[str, list[Claim]] = {}
         for claim in claims:
             by_execution.setdefault(claim.execution, []).append(claim)
-        self._examine([_Case(weid, found, is_whole=False) for weid, found in by_execution.items()])
+        self._verify_cases([_Case(weid, found, is_whole=False) for weid, found in by_execution.items()])
 
-    # ---- examining
+    # ---- checking
 
-    def _examine_schedules(self) -> None:
+    def _verify_schedules(self) -> None:
         timers = ScheduleTimers(self._client, self._keys)
         for name, finding in timers.findings().items():
             is_repaired = self._repairs and timers.repair(name)
             self._report.found.append(ReportedFinding("", finding, is_repaired))
 
-    def _examine(self, cases: Sequence[_Case]) -> None:
-        """Ask, ask once more where something was wrong, and report what was wrong both times."""
-        asked, busy = self._ask(cases)
+    def _verify_cases(self, cases: Sequence[_Case]) -> None:
+        """Check executions, check those with findings again, and report the findings of both passes."""
+        checked, busy = self._check(cases)
         self._report.busy += busy
-        self._report.statuses.update(case.status for case in asked if case.is_whole and case.status)
-        self._open.update(one for case in asked if case.is_whole for one in case.counted)
-        suspects = self._unexplained(asked)
+        self._report.statuses.update(case.status for case in checked if case.is_whole and case.status)
+        self._open.update(one for case in checked if case.is_whole for one in case.counted)
+        suspects = self._unexplained(checked)
         before = {case.execution: {one.finding for one in case.found} for case in suspects}
-        for case in self._unexplained(self._ask(suspects)[0]):
+        for case in self._unexplained(self._check(suspects)[0]):
             case.found = [one for one in case.found if one.finding in before[case.execution]]
-            self._conclude(case)
+            self._report_findings(case)
 
-    def _ask(self, cases: Sequence[_Case]) -> tuple[list[_Case], list[str]]:
-        """Look at all of them; who changes under our eyes is looked at again, a few times, and then left."""
-        asked, left = list[_Case](), list(cases)
+    def _check(self, cases: Sequence[_Case]) -> tuple[list[_Case], list[str]]:
+        """Check executions; one that changes meanwhile is checked again, up to MAX_TRIES times. Returns the
+        checked cases, and the executions that changed every time."""
+        checked, remaining = list[_Case](), list(cases)
         for _ in range(MAX_TRIES):
-            if left:
-                done = self._look_at(left)
-                asked += done
-                left = [case for case in left if case not in done]
-        return asked, [case.execution for case in left]
+            if remaining:
+                unchanged = self._check_once(remaining)
+                checked += unchanged
+                remaining = [case for case in remaining if case not in unchanged]
+        return checked, [case.execution for case in remaining]
 
-    def _look_at(self, cases: Sequence[_Case]) -> list[_Case]:
-        """One look at each, in a few round trips; returns those that have not changed in between."""
+    def _check_once(self, cases: Sequence[_Case]) -> list[_Case]:
+        """Check executions in a few round trips; returns those that have not changed meanwhile."""
         records = self._store.load_many([case.execution for case in cases])
-        # Read after the records: whatever they have dispatched is in one of these.
-        known: dict[str, str] = self._client.hgetall(self._keys.sequences)  # type: ignore[assignment]
-        queues = {name: int(last) if last.isdigit() else 0 for name, last in known.items()}
-        asked = list[tuple[_Case, list[Probe]]]()
-        answered = list[_Case]()
+        # Read after the records, so that the queue of every dispatch in them is included.
+        sequences: dict[str, str] = self._client.hgetall(self._keys.sequences)  # type: ignore[assignment]
+        queues = {name: int(last) if last.isdigit() else 0 for name, last in sequences.items()}
+        probed = list[tuple[_Case, list[Probe]]]()
+        checked = list[_Case]()
         for case, record in zip(cases, records, strict=True):
             if isinstance(record, StoreError) and not isinstance(record, RecordNotFound):
-                # Nothing can be said of what belongs to a record that cannot be read.
+                # The keys of an unreadable record cannot be checked.
                 case.status = "unreadable"
                 case.found = [repairable_finding("unreadable", "", str(record))] if case.is_whole else []
-                answered.append(case)
+                checked.append(case)
             else:
-                asked.append((case, self._probes_of(case, record, queues)))
-        answers = self._look.run([self._call(case, probes) for case, probes in asked])
-        for (case, probes), found in zip(asked, answers, strict=True):
-            if found is not None:
-                rest = iter(found)
+                probed.append((case, self._probes_of(case, record, queues)))
+        replies = self._query_at_version.run([self._call(case, probes) for case, probes in probed])
+        for (case, probes), reply in zip(probed, replies, strict=True):
+            if reply is not None:
+                values = iter(reply)
                 for probe in probes:
-                    case.found += probe.evaluate(list(islice(rest, len(probe.commands))))
-                answered.append(case)
-        return answered
+                    case.found += probe.evaluate(list(islice(values, len(probe.commands))))
+                checked.append(case)
+        return checked
 
     def _probes_of(
         self, case: _Case, record: WorkflowRecord | StoreError, queues: Mapping[str, int]
@@ -235,42 +245,45 @@ class Verifier:
         return [probe for probe in found if probe is not None]
 
     def _call(self, case: _Case, probes: Iterable[Probe]) -> Call:
-        words = [word for probe in probes for command in probe.commands for word in (len(command), *command)]
-        return [self._keys.workflow(case.execution)], [case.version, *words]
+        commands = [command for probe in probes for command in probe.commands]
+        return [self._keys.workflow(case.execution)], [case.version, *_script_args(commands)]
 
     def _unexplained(self, cases: Iterable[_Case]) -> list[_Case]:
-        """Those with something wrong that no event under way will put right."""
+        """The cases with findings that no pending event explains."""
         wrong = [case for case in cases if case.found]
-        questions = [one.explained_by for case in wrong for one in case.found if one.explained_by is not None]
-        if questions:
-            answers = iter(are_pending(self._client, self._keys, questions))
+        predicates = [
+            one.explained_by for case in wrong for one in case.found if one.explained_by is not None
+        ]
+        if predicates:
+            pending = iter(are_pending(self._client, self._keys, predicates))
             for case in wrong:
-                case.found = [one for one in case.found if one.explained_by is None or not next(answers)]
+                case.found = [one for one in case.found if one.explained_by is None or not next(pending)]
         return [case for case in wrong if case.found]
 
-    # ---- what becomes of it
+    # ---- reporting
 
-    def _conclude(self, case: _Case) -> None:
-        is_mended = self._repairs and self._put_right(case)
+    def _report_findings(self, case: _Case) -> None:
+        is_repaired = self._repairs and self._repair_case(case)
         for one in case.found:
-            mended = is_mended and bool(one.repairs)
-            self._report.found.append(ReportedFinding(case.execution, one.finding, mended))
+            reported = ReportedFinding(case.execution, one.finding, is_repaired and bool(one.repairs))
+            self._report.found.append(reported)
 
-    def _put_right(self, case: _Case) -> bool:
-        """False when the record has changed since it was looked at."""
+    def _repair_case(self, case: _Case) -> bool:
+        """Run the repairs of a case; False when the record has changed since it was checked."""
         repairs = [repair for one in case.found for repair in one.repairs]
-        words = [word for repair in repairs for word in (len(repair), *repair)]
-        return bool(repairs) and bool(
-            self._repair([self._keys.workflow(case.execution)], [case.version, *words])
-        )
+        args = [case.version, *_script_args(repairs)]
+        return bool(repairs) and bool(self._repair([self._keys.workflow(case.execution)], args))
 
     def _compare_counts(self) -> None:
-        """How many executions are open is kept for each group and for each spec. While some begin and others
-        end, only Redis itself can compare; it is asked about what does not agree with what we have seen."""
+        """Compare the counters of open executions, per group and per spec, with the executions. Executions
+        start and end meanwhile, so only a script in Redis can compare exactly. It runs for counters that
+        differ from what was seen."""
         keys = self._keys
         specs = list(self._scan(keys.spec("*"), keys.spec("")))
         suspects = [
-            name for name in specs if self._kept(keys.spec(name), "executions") != self._open["spec", name]
+            name
+            for name in specs
+            if self._read_counter(keys.spec(name), "executions") != self._open["spec", name]
         ]
         groups: dict[str, str] = self._client.hgetall(keys.groups)  # type: ignore[assignment]
         seen = {group for kind, group in self._open if kind == "group" and group}
@@ -283,25 +296,30 @@ class Verifier:
             self._report.has_compared_counts = False
             return
         retention = str(self._retention_s + RETENTION_MARGIN_S) if self._repairs else ""
-        wrong = self._counts(
+        wrong = self._compare_counts_script(
             [keys.groups, *indexes], [keys.workflow(""), keys.spec(""), retention, *suspects]
         )
-        for kind, name, kept, counted in zip(*[iter(wrong)] * 4, strict=True):
+        for kind, name, counter, actual in zip(*[iter(wrong)] * 4, strict=True):
             where = keys.groups if kind == "group" else keys.spec(name)
-            words = f"{kind} {name} has {kept} open executions by its counter, and {counted} by the records"
-            self._report.found.append(ReportedFinding("", Finding("count", where, words), self._repairs))
+            text = f"the counter of {kind} {name} is {counter}, but {actual} of its executions are open"
+            self._report.found.append(ReportedFinding("", Finding("count", where, text), self._repairs))
 
-    def _kept(self, key: str, counter: str) -> int:
+    def _read_counter(self, key: str, counter: str) -> int:
         return int(str(self._client.hget(key, counter) or 0))
 
     def _scan(self, pattern: str, prefix: str = "") -> Iterator[str]:
-        """The keys of a pattern, without their prefix."""
+        """The keys that match a pattern, without `prefix`."""
         for key in self._client.scan_iter(match=pattern, count=SCAN_COUNT):
             yield str(key).removeprefix(prefix)
 
 
+def _script_args(commands: Iterable[Command]) -> list[str | int | float]:
+    """Commands as arguments of a script: the number of args of each, then its args."""
+    return [arg for command in commands for arg in (len(command), *command)]
+
+
 def _owner(key: str, member: str, keys: Keys) -> str:
-    """The execution that a member stands for; empty when it says nothing of the kind."""
+    """The execution that a member names; empty when it names none."""
     parts = member.split("|")
     if key == keys.timers:
         return parts[1] if len(parts) == 4 else ""
@@ -309,10 +327,10 @@ def _owner(key: str, member: str, keys: Keys) -> str:
         return parts[0] if len(parts) == 5 else ""
     if key in (keys.ended, keys.leaving):
         return parts[0] if len(parts) > 1 else ""
-    if key.startswith((keys.places(""), keys.line(""))):
+    if key.startswith((keys.slot_holders(""), keys.slot_waiters(""))):
         return parts[2] if len(parts) == 5 else ""
     return member
 
 
-def _glob(text: str) -> str:
+def _escape_glob(text: str) -> str:
     return re.sub(r"([*?\[\]\\^])", r"\\\1", text)

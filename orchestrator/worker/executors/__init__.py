@@ -1,1 +1,1 @@
-"""Find executors and describe them."""
+"""Finds executors by name, and describes and checks them."""

@@ -1,6 +1,6 @@
-"""Every executor that a worker would find here, and those that it would not: hidden ones and broken ones.
+"""Lists every executor that a worker would find here, including hidden ones and broken ones.
 
-It loads them all, which a worker does not: `lookup.py` finds the one that a step needs.
+The catalogue loads all executors. A worker does not: `lookup.py` loads only the one that a step needs.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ CATCH_ALL = "execute"
 ExecutorKind = Literal["module", "built-in", "entry point", "catch-all"]
 
 _VARIABLE = re.compile(r"\bORCHESTRATOR_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_]*[<*])")
-"""The whole name of a variable of the environment; ORCHESTRATOR_SECRET_<NAME> is a pattern of names."""
+"""The full name of an environment variable; not a pattern of names such as ORCHESTRATOR_SECRET_<NAME>."""
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """An executor: what it is called, where it comes from, and why it is not called if it is not.
+    """An executor: its name, its origin, and the problem that makes it unusable, if any.
 
-    `where` is the module, or the package and its version; `hidden_by` is where the one comes from that is
-    called instead.
+    `where` is the module, or the package and its version. `hidden_by` is the origin of the executor with the
+    same name that is called instead.
     """
 
     name: str
@@ -48,7 +48,7 @@ class CatalogueEntry:
 
     @property
     def origin(self) -> str:
-        """Where it comes from, in words."""
+        """The origin as text."""
         return f"{self.where}, for every other name" if self.kind == "catch-all" else self.where
 
     @cached_property
@@ -59,24 +59,25 @@ class CatalogueEntry:
 
     @property
     def module_doc(self) -> str:
-        """What the module of a built-in says about it: which variables of the environment it heeds."""
+        """The docstring of a built-in's module, which describes the environment variables that it reads."""
         module = sys.modules.get(getattr(self.executor, "__module__", ""))
         return (module.__doc__ or "").strip() if self.kind == "built-in" and module else ""
 
     def settings(self, environment: Mapping[str, str]) -> dict[str, bool]:
-        """The variables that a built-in heeds, and whether they are set here; never what they hold."""
+        """The environment variables that a built-in reads, and whether they are set; never their values."""
         return {name: name in environment for name in dict.fromkeys(_VARIABLE.findall(self.module_doc))}
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """`entries` in the order in which a name is looked for; `broken` are the modules that cannot be used."""
+    """`entries` are in lookup order; `broken_modules` maps modules that cannot be used to the reason."""
 
     entries: tuple[CatalogueEntry, ...]
-    broken: Mapping[str, str] = field(default_factory=dict)
+    broken_modules: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, modules: Iterable[str] = ()) -> Catalogue:
+        """Load the executors of these modules, the built-in ones and the installed ones."""
         found: list[CatalogueEntry] = []
         catch_alls: list[CatalogueEntry] = []
         broken: dict[str, str] = {}
@@ -92,42 +93,44 @@ class Catalogue:
                 else:
                     found.append(CatalogueEntry(name, "module", module, function))
         found += (
-            _tried(CatalogueEntry(name, "built-in", "built-in"), partial(load_built_in, name))
+            _load(CatalogueEntry(name, "built-in", "built-in"), partial(load_built_in, name))
             for name in sorted(BUILT_IN)
         )
         found += (
-            _tried(
-                CatalogueEntry(one.name, "entry point", describe_origin(one)), partial(load_entry_point, one)
+            _load(
+                CatalogueEntry(point.name, "entry point", describe_origin(point)),
+                partial(load_entry_point, point),
             )
-            for one in installed_entry_points()
+            for point in installed_entry_points()
         )
-        return cls((*_ordered(found), *_ordered(catch_alls)), broken)
+        return cls((*_mark_hidden(found), *_mark_hidden(catch_alls)), broken)
 
     @property
     def problems(self) -> list[str]:
-        """What somebody should repair. A built-in that is not there may be left out on purpose."""
-        faulty = (one.problem for one in self.entries if one.problem and one.kind == "entry point")
-        return [*self.broken.values(), *faulty]
+        """The problems to repair. A missing built-in is not one: it may be left out on purpose."""
+        broken_points = (one.problem for one in self.entries if one.problem and one.kind == "entry point")
+        return [*self.broken_modules.values(), *broken_points]
 
     def find(self, fn: str) -> CatalogueEntry | None:
-        """The one that a step with this name would call; it may be one that cannot be loaded."""
-        answers = (one for one in self.entries if one.name == fn or one.kind == "catch-all")
-        return next(answers, None)  # the catch-alls come last, and what is hidden behind what hides it
+        """The executor that a step with this name would call, even if it cannot be loaded."""
+        candidates = (one for one in self.entries if one.name == fn or one.kind == "catch-all")
+        return next(candidates, None)  # catch-alls come last, and a hidden entry after the one that hides it
 
     @property
     def names(self) -> list[str]:
         return sorted({one.name for one in self.entries if one.kind != "catch-all"})
 
 
-def _tried(entry: CatalogueEntry, load: Callable[[], Executor]) -> CatalogueEntry:
+def _load(entry: CatalogueEntry, load: Callable[[], Executor]) -> CatalogueEntry:
+    """The entry with its executor, or with the problem that prevents loading it."""
     try:
         return replace(entry, executor=load())
     except BadExecutors as error:
         return replace(entry, problem=str(error))
 
 
-def _ordered(entries: Iterable[CatalogueEntry]) -> Iterator[CatalogueEntry]:
-    """The first of a name hides those behind it, even if it cannot be loaded."""
+def _mark_hidden(entries: Iterable[CatalogueEntry]) -> Iterator[CatalogueEntry]:
+    """Mark each entry that an earlier one with the same name hides, even if that one cannot be loaded."""
     first: dict[str, CatalogueEntry] = {}
     for entry in entries:
         winner = first.setdefault(entry.name, entry)

@@ -1,4 +1,4 @@
-"""What an executor says its inputs are: a TypedDict as the annotation of its first parameter.
+"""Reads the input keys of an executor from a TypedDict, the annotation of its first parameter.
 
     class Payment(TypedDict):
         amount: float
@@ -6,8 +6,8 @@
 
     def charge(inputs: Payment): ...
 
-Only what is written out in a document is judged, and only by types that JSON has: whatever else an annotation
-says passes.
+Only the literal values in a document are checked, and only against types that JSON has. Any other annotation
+accepts every value.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
 from orchestrator.application.expressions.evaluation import LITERAL, is_expression
-from orchestrator.application.spec.report import kind
+from orchestrator.application.values.json_types import describe_value
 from orchestrator.application.values.paths import Path
 from orchestrator.application.values.secret_refs import SECRET
 
-_WORDS = (
-    ((str,), "a text"),
+_TYPE_NAMES = (
+    ((str,), "a string"),
     ((int,), "a whole number"),
     ((float,), "a number"),
     ((bool,), "true or false"),
@@ -39,7 +39,7 @@ _QUALIFIERS = (Annotated, NotRequired, Required)
 
 @dataclass(frozen=True, slots=True)
 class InputKey:
-    """One key of the inputs; `annotation` as Python has it."""
+    """One key of the inputs; `annotation` is the Python annotation without NotRequired and the like."""
 
     name: str
     annotation: Any
@@ -52,7 +52,7 @@ class InputKey:
 
 @dataclass(frozen=True, slots=True)
 class InputProblem:
-    """One thing that is wrong with a value: where in it, what its reader says, what was likely meant."""
+    """One problem with a value: its path, the message, and a hint. The executor is the message's subject."""
 
     path: Path
     message: str
@@ -60,7 +60,7 @@ class InputProblem:
 
 
 def is_typed_dict(annotation: Any) -> bool:
-    """That of typing, and that of typing_extensions, which knows more and is another class."""
+    """Whether it is a TypedDict of typing or of typing_extensions, which has its own class."""
     return (
         isinstance(annotation, type)
         and issubclass(annotation, dict)
@@ -69,30 +69,30 @@ def is_typed_dict(annotation: Any) -> bool:
 
 
 def read_input_keys(annotation: Any) -> tuple[InputKey, ...] | None:
-    """The keys of a TypedDict, in the order in which they are written; None for anything else.
+    """The keys of a TypedDict, in their order in the source; None for anything else.
 
-    Python does not see a NotRequired in an annotation that is a text, as all are in a module that imports
-    annotations from __future__: so it is looked for here.
+    `__required_keys__` ignores a NotRequired inside a string annotation, and in a module that imports
+    annotations from __future__ all annotations are strings. So this function reads the qualifiers itself.
     """
-    annotation = _plain(annotation)[0]
+    annotation = _strip_qualifiers(annotation)[0]
     if not is_typed_dict(annotation):
         return None
     try:
         hints = get_type_hints(annotation, include_extras=True)
-    except Exception:  # a name that exists for type checkers alone
+    except Exception:  # a name that exists only for type checkers
         return None
     keys = []
     for name, hint in hints.items():
-        plain, required = _plain(hint)
-        if required is None:
-            required = name in annotation.__required_keys__
-        keys.append(InputKey(name, plain, required))
+        value_type, is_required = _strip_qualifiers(hint)
+        if is_required is None:
+            is_required = name in annotation.__required_keys__
+        keys.append(InputKey(name, value_type, is_required))
     return tuple(keys)
 
 
 def describe_type(annotation: Any) -> str:
-    """A type as one would say it; one that JSON does not have, as Python writes it."""
-    annotation, _ = _plain(annotation)
+    """A type in plain English; a type that JSON does not have, by its Python name."""
+    annotation, _ = _strip_qualifiers(annotation)
     origin, args = get_origin(annotation) or annotation, get_args(annotation)
     if _is_one_of(origin, _UNIONS):
         return " or ".join(dict.fromkeys(map(describe_type, args)))
@@ -102,24 +102,23 @@ def describe_type(annotation: Any) -> str:
         return f"a list (each {describe_type(args[0])})" if args else "a list"
     if is_typed_dict(annotation) or _is_one_of(origin, _MAPPINGS):
         return "a mapping"
-    words = [said for classes, said in _WORDS if _is_one_of(annotation, classes)]
-    return words[0] if words else str(getattr(annotation, "__name__", annotation))
+    names = [name for classes, name in _TYPE_NAMES if _is_one_of(annotation, classes)]
+    return names[0] if names else str(getattr(annotation, "__name__", annotation))
 
 
 def find_problems(value: Any, annotation: Any, path: Path = ()) -> Iterator[InputProblem]:
-    """What is wrong with a value as it is written, if it is to be of this type."""
-    annotation, _ = _plain(annotation)
+    """The problems of a literal value, compared with an annotation."""
+    annotation, _ = _strip_qualifiers(annotation)
     origin, args = get_origin(annotation) or annotation, get_args(annotation)
     if is_expression(value):
-        return  # nobody knows before it runs
+        return  # its value is known only at run time
     if _is_quoted(value):
         yield from find_problems(value[LITERAL], annotation, (*path, LITERAL))
     elif _is_one_of(origin, _UNIONS):
-        yield from _union_faults(value, annotation, path)
+        yield from _find_union_problems(value, annotation, path)
     elif not _has_kind(value, annotation):
-        yield InputProblem(
-            path, f"wants {describe_type(annotation)} here, not {_kind(value, origin is Literal)}"
-        )
+        kind_of_value = _describe_value(value, origin is Literal)
+        yield InputProblem(path, f"expects {describe_type(annotation)} here, not {kind_of_value}")
     elif isinstance(value, dict):
         keys = read_input_keys(annotation)
         if keys is not None:
@@ -135,38 +134,39 @@ def find_problems(value: Any, annotation: Any, path: Path = ()) -> Iterator[Inpu
 def find_key_problems(
     values: Mapping[str, Any], keys: Sequence[InputKey], path: Path = ()
 ) -> Iterator[InputProblem]:
-    """Keys that are not known, keys that are missing, and values of a wrong type."""
+    """Find unknown keys, missing keys, and values of a wrong type."""
     known = {key.name: key for key in keys}
     for name, value in values.items():
         if name in known:
             yield from find_problems(value, known[name].annotation, (*path, name))
         else:
-            yield InputProblem((*path, name), f"knows no key {name!r} here", _likely(name, list(known)))
+            yield InputProblem((*path, name), f"accepts no key {name!r} here", _suggest(name, list(known)))
     for key in keys:
         if key.is_required and key.name not in values:
-            yield InputProblem(path, f"needs the key {key.name!r} here, {key.type}")
+            yield InputProblem(path, f"requires the key {key.name!r} here, {key.type}")
 
 
-def _union_faults(value: Any, annotation: Any, path: Path) -> Iterator[InputProblem]:
-    """None if the value suits one of the types. What only one of them can mean is held against that one."""
-    found = {one: [*find_problems(value, one, path)] for one in get_args(annotation)}
+def _find_union_problems(value: Any, annotation: Any, path: Path) -> Iterator[InputProblem]:
+    """No problem if the value fits one member. If only one member has the kind of the value, its problems."""
+    found = {member: [*find_problems(value, member, path)] for member in get_args(annotation)}
     if not all(found.values()):
         return
-    meant = [one for one in found if _has_kind(value, one)]
-    if len(meant) == 1:
-        yield from found[meant[0]]
+    candidates = [member for member in found if _has_kind(value, member)]
+    if len(candidates) == 1:
+        yield from found[candidates[0]]
     else:
-        yield InputProblem(path, f"wants {describe_type(annotation)} here, not {_kind(value)}")
+        yield InputProblem(path, f"expects {describe_type(annotation)} here, not {_describe_value(value)}")
 
 
-def _likely(name: str, known: list[str]) -> str:
+def _suggest(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"it knows: {', '.join(known) or 'none'}"
+    return f"did you mean {close[0]!r}?" if close else f"it accepts: {', '.join(known) or 'none'}"
 
 
 def _has_kind(value: Any, annotation: Any) -> bool:
-    """Whether a value may be of a type, whatever is inside of it; one that is not known is anything."""
-    annotation, _ = _plain(annotation)
+    """Whether a value has the outer kind of a type, whatever it contains; an unknown type accepts any
+    value."""
+    annotation, _ = _strip_qualifiers(annotation)
     origin, args = get_origin(annotation) or annotation, get_args(annotation)
     if origin is Literal and _is_secret(value):
         return any(isinstance(one, str) for one in args)
@@ -187,8 +187,8 @@ def _has_kind(value: Any, annotation: Any) -> bool:
     return True
 
 
-def _plain(annotation: Any) -> tuple[Any, bool | None]:
-    """Without what is said about a type, and whether its key is required, if that is said."""
+def _strip_qualifiers(annotation: Any) -> tuple[Any, bool | None]:
+    """The type without Annotated, Required and NotRequired, and whether its key is required, if stated."""
     required = None
     while get_origin(annotation) in _QUALIFIERS:
         if get_origin(annotation) is not Annotated:
@@ -198,7 +198,7 @@ def _plain(annotation: Any) -> tuple[Any, bool | None]:
 
 
 def _is_one_of(origin: Any, classes: Iterable[Any]) -> bool:
-    """By identity: an annotation may be anything, and need not be comparable or hashable."""
+    """Compares by identity: an annotation can be any object, and may not be comparable or hashable."""
     return any(origin is one for one in classes)
 
 
@@ -207,11 +207,11 @@ def _is_quoted(value: Any) -> bool:
 
 
 def _is_secret(value: Any) -> bool:
-    """What stands for a text that the worker alone knows."""
+    """Whether it is a secret reference, which the worker replaces by a string."""
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(SECRET), str)
 
 
-def _kind(value: Any, is_chosen: bool = False) -> str:
+def _describe_value(value: Any, is_choice: bool = False) -> str:
     if _is_secret(value):
-        return "a secret, which is a text"
-    return repr(value) if is_chosen and isinstance(value, str) and len(value) < 40 else kind(value)
+        return "a secret, which is a string"
+    return repr(value) if is_choice and isinstance(value, str) and len(value) < 40 else describe_value(value)

@@ -1,11 +1,11 @@
-"""From the name in a spec to the function that does the work.
+"""Finds the executor function for a name in a spec.
 
-An executor is found, in this order: in a mapping given in code; as a public function of one of the named
-modules; among those that every worker has (`webhook`); as an entry point of the group
-`orchestrator.executors`; and last through a module's own `execute(fn, inputs)`. Where two have the same name
-the first one counts. Names that a module merely imported are not its executors.
+A name is looked up in this order: in a mapping passed in code; as a public function of one of the named
+modules; among the built-in executors; as an entry point of the group `orchestrator.executors`; and last as an
+argument of a module's own `execute(fn, inputs)`. If several have the same name, the first one is called. A
+function that a module only imports is not an executor of that module.
 
-The work-horse of every step imports this; `catalogue.py` lists all that is found, for people.
+Every work-horse imports this module. `catalogue.py` lists all executors for users.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import cached_property, partial
 from importlib import import_module
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.application.errors import ExecutorNotFound, OrchestratorError
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Executor = Callable[..., Any]
-"""Called with its inputs, and with what else it names: `invocation/parameters.py`."""
+"""Called with the inputs and with the parameters that it requests; see `invocation/parameters.py`."""
 
 ENTRY_POINTS = "orchestrator.executors"
 BUILT_IN = frozenset({"echo", "env", "file", "http", "process", "python", "sleep", "transform", "webhook"})
-"""Each is a function of the module of its name in `executors/orchestrator_executors/`."""
+"""Each is the function of the same name in its module in `executors/orchestrator_executors/`."""
 BUILT_IN_PACKAGE = "orchestrator_executors"
 
 
 class BadExecutors(OrchestratorError):
-    """A module that was named for its executors cannot be used, or an executor not be loaded."""
+    """An executors module cannot be used, or an executor cannot be loaded."""
 
 
 class Executors:
-    """All executors a worker knows."""
+    """All executors of a worker, found by name."""
 
     def __init__(self, modules: Iterable[str] = (), mapping: Mapping[str, Executor] | None = None) -> None:
         self._functions: dict[str, Executor] = {}
         self._catch_all: Executor | None = None
-        self._caught: dict[str, Executor] = {}
+        self._catch_all_by_name: dict[str, Executor] = {}
         for name in modules:
             self._add(load_module_functions(name))
         self._functions.update(mapping or {})
@@ -56,13 +56,13 @@ class Executors:
         if fn in self._installed:
             return self._functions.setdefault(fn, load_entry_point(self._installed[fn]))
         if self._catch_all is not None:
-            return self._caught.setdefault(fn, partial(self._catch_all, fn))
+            return self._catch_all_by_name.setdefault(fn, partial(self._catch_all, fn))
         close = get_close_matches(fn, self.names, n=1) or get_close_matches(fn, BUILT_IN, n=1, cutoff=0.75)
         raise ExecutorNotFound(fn, self.names, f"; did you mean {close[0]!r}?" if close else "")
 
     @cached_property
     def _installed(self) -> dict[str, EntryPoint]:
-        """Read only when a name is found nowhere else: it means looking at every installed package."""
+        """Read only when no other source has the name, since it reads the metadata of every package."""
         return {point.name: point for point in reversed(installed_entry_points())}
 
     @property
@@ -81,8 +81,8 @@ def public_functions(module: ModuleType) -> dict[str, Executor]:
     """The functions that a module defines, or lists in `__all__`."""
     listed = getattr(module, "__all__", None)
     if listed is not None:
-        named = {name: getattr(module, name) for name in listed}
-        return {name: value for name, value in named.items() if callable(value)}
+        exported = {name: getattr(module, name) for name in listed}
+        return {name: value for name, value in exported.items() if callable(value)}
     return {
         name: value
         for name, value in vars(module).items()
@@ -91,7 +91,7 @@ def public_functions(module: ModuleType) -> dict[str, Executor]:
 
 
 def load_module_functions(module: str) -> dict[str, Executor]:
-    """The executors of a module that was named by somebody."""
+    """Import a module and return its executors."""
     try:
         return public_functions(import_module(module))
     except ImportError as error:
@@ -101,7 +101,7 @@ def load_module_functions(module: str) -> dict[str, Executor]:
         ) from error
     except (Exception, SystemExit) as error:
         raise BadExecutors(
-            f"the executors module {module!r} fails when it is imported: {_reason(error)}"
+            f"the executors module {module!r} fails when it is imported: {_describe(error)}"
         ) from error
 
 
@@ -109,19 +109,20 @@ def load_built_in(fn: str) -> Executor:
     try:
         return public_functions(import_module(f"{BUILT_IN_PACKAGE}.{fn}"))[fn]
     except Exception as error:
-        raise BadExecutors(f"the built-in executor {fn!r} cannot be loaded: {_reason(error)}") from error
+        raise BadExecutors(f"the built-in executor {fn!r} cannot be loaded: {_describe(error)}") from error
 
 
 def prepare_built_ins() -> None:
-    """Load what every worker has once, before it forks or has threads; one may have more to do than that."""
+    """Load the built-in executors, and call `prepare` of those that have one, before the worker forks or
+    starts threads."""
     for fn in sorted(BUILT_IN):
-        with suppress(BadExecutors):  # who calls it is told
+        with suppress(BadExecutors):  # a step that calls it fails with the reason
             load_built_in(fn)
             getattr(sys.modules[f"{BUILT_IN_PACKAGE}.{fn}"], "prepare", lambda: None)()
 
 
 def installed_entry_points() -> list[EntryPoint]:
-    """The executors that installed packages bring along, those of the first directory of sys.path first."""
+    """The entry points of installed packages, in the order of sys.path."""
     from importlib.metadata import entry_points
 
     return list(entry_points(group=ENTRY_POINTS))
@@ -129,25 +130,24 @@ def installed_entry_points() -> list[EntryPoint]:
 
 def load_entry_point(point: EntryPoint) -> Executor:
     try:
-        found = point.load()
+        executor = point.load()
     except (Exception, SystemExit) as error:
         raise BadExecutors(
-            f"the executor {point.name!r} of {describe_origin(point)} cannot be loaded: {_reason(error)}"
+            f"the executor {point.name!r} of {describe_origin(point)} cannot be loaded: {_describe(error)}"
         ) from error
-    if not callable(found):
-        kind = type(found).__name__
+    if not callable(executor):
+        kind = type(executor).__name__
         raise BadExecutors(
-            f"the executor {point.name!r} of {describe_origin(point)} is no function:"
+            f"the executor {point.name!r} of {describe_origin(point)} is not a function:"
             f" {point.value!r} is of type {kind}; write MODULE:FUNCTION"
         )
-    executor: Executor = found
-    return executor
+    return cast(Executor, executor)
 
 
 def describe_origin(point: EntryPoint) -> str:
-    """The package that brings it, and its version."""
+    """The name and version of the package that has the entry point."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
-def _reason(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

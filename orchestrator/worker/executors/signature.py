@@ -1,4 +1,4 @@
-"""What an executor says of itself, for people and for checks before anything runs."""
+"""The signature and the docstring of an executor, for the CLI and for checks before anything runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 @dataclass(frozen=True)
 class Signature:
-    """`given` is how many arguments it gets by their position: the inputs, and an `execute` the name too."""
+    """The signature of an executor. `positional_count` is the number of positional arguments in a call: one
+    for the inputs, two for an `execute`, which also gets the name."""
 
     executor: Executor
     positional_count: int = 1
 
     @cached_property
-    def named(self) -> frozenset[str]:
-        """What it asks for besides, of `calling.NAMES`."""
+    def requested_parameters(self) -> frozenset[str]:
+        """The names of `OFFERED_PARAMETERS` that it takes."""
         return find_requested_parameters(self.executor, self.positional_count)
 
     @property
@@ -31,10 +32,10 @@ class Signature:
 
     @cached_property
     def keys(self) -> tuple[InputKey, ...] | None:
-        """Those of its inputs, if it says them: by a TypedDict as the annotation of that parameter."""
+        """The keys of its inputs, if that parameter is annotated with a TypedDict."""
         try:
             parameters = signature(self.executor, eval_str=True).parameters.values()
-        except Exception:  # it tells nothing of itself, or by names that exist for type checkers alone
+        except Exception:  # it has no signature, or its annotations exist only for type checkers
             return None
         by_position = [one for one in parameters if one.kind in _BY_POSITION]
         return (
@@ -45,13 +46,13 @@ class Signature:
 
     @property
     def call_problem(self) -> str | None:
-        """Why it cannot be called by us, as Python says it."""
+        """Why the harness cannot call it, with Python's own message; None if it can."""
         try:
             found = signature(self.executor)
         except (TypeError, ValueError):
-            return None  # it tells nothing of itself
+            return None  # it has no signature
         try:
-            found.bind(*range(self.positional_count), **dict.fromkeys(self.named))
+            found.bind(*range(self.positional_count), **dict.fromkeys(self.requested_parameters))
         except TypeError as error:
             return f"it cannot be called with its inputs alone: {error}"
         return None

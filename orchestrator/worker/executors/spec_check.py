@@ -1,7 +1,7 @@
-"""Whether a document and the executors that are here fit together, before anything is started.
+"""Checks a document against the executors that are installed here, before anything is started.
 
-Judged are the steps, their compensations, the children that are written in the document, the types of its
-sources, and its webhook. A child that is only named is a document of its own, and not followed.
+It checks the steps, their compensations, the inline child workflows, the types of the sources, and the
+webhook. A child workflow that is referenced by name is a separate document and is not checked.
 """
 
 from __future__ import annotations
@@ -23,95 +23,97 @@ from orchestrator.worker.executors.signature import Signature
 
 CODES = frozenset({"bad_executor", "bad_input", "unknown_executor"})
 
-_LISTED = "`orchestrator executors` lists those that are here; --executors MODULE adds one"
+_HOW_TO_LIST = "`orchestrator executors` lists the executors found here; --executors MODULE adds a module"
 
 
 def check_executors(loaded: LoadedSpec, texts: Sequence[tuple[str, str]], catalogue: Catalogue) -> None:
-    """InvalidSpec with every place where they do not fit. `texts` are what the spec was loaded from."""
+    """Raise InvalidSpec with all problems. `texts` are the documents from which the spec was loaded."""
     data, documents, _ = scan_documents(texts)
     report = Report(data, documents)
-    told: set[Path] = set()
-    for call in _calls(loaded, ()):
-        _check(call, catalogue, report, told)
+    reported: set[Path] = set()
+    for call in _find_calls(loaded, ()):
+        _check(call, catalogue, report, reported)
     report.raise_if_any()
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One place where an executor is named, and what it will be given; `inputs` None: what nobody wrote."""
+    """One place in the document that names an executor. `inputs` is None where the document has none."""
 
     fn: str
-    fn_at: Path
-    at: Path = ()
+    fn_path: Path
+    path: Path = ()
     step: str = ""
     inputs: Mapping[str, Any] | None = None
     heartbeat_s: float | None = None
     source: Mapping[str, Any] | None = None
 
 
-def _calls(loaded: LoadedSpec, path: Path) -> Iterator[_Call]:
+def _find_calls(loaded: LoadedSpec, path: Path) -> Iterator[_Call]:
     spec, document = loaded.spec, loaded.document
     if spec.webhook is not None:
         yield _Call(WEBHOOK_STEP.fn, (*path, "webhook"))
     for name, source in spec.sources.items():
-        if source["type"] != ENV:  # which a worker reads by itself, where other sources refer to it
+        if source["type"] != ENV:  # the worker itself reads these, where another source refers to them
             yield _Call(source["type"], (*path, "sources", name, "type"))
     key = "flow" if "flow" in document else "steps"
     for n, step in enumerate(spec.steps):
-        at: Path = (*path, key, n)
+        step_path: Path = (*path, key, n)
         if step.kind == "task":
-            fn_at = _place_of(document[key][n], at, path)
-            yield _Call(step.fn, fn_at, at, step.id, step.input, step.heartbeat_s, step.source)
+            fn_path = _find_fn(document[key][n], step_path, path)
+            yield _Call(step.fn, fn_path, step_path, step.id, step.input, step.heartbeat_s, step.source)
         if step.compensate is not None:
-            undo, below = step.compensate, (*at, "compensate")
-            yield _Call(undo.fn, (*below, "fn"), below, step.id, undo.input)
+            compensation, below = step.compensate, (*step_path, "compensate")
+            yield _Call(compensation.fn, (*below, "fn"), below, step.id, compensation.input)
         if step.child is not None and step.child.loaded is not None:
-            yield from _calls(step.child.loaded, (*at, "workflow"))
+            yield from _find_calls(step.child.loaded, (*step_path, "workflow"))
 
 
-def _place_of(raw: Mapping[str, Any], at: Path, document: Path) -> Path:
-    """Where the name of a step's executor is written: in the step, or in the source that it starts from."""
+def _find_fn(raw: Mapping[str, Any], step_path: Path, document: Path) -> Path:
+    """The path of the executor's name: in the step, or in the source on which the step is based."""
     source = raw.get("source")
     if source is None:
-        return (*at, next(key for key in ("fn", "op", "type") if raw.get(key)))
+        return (*step_path, next(key for key in ("fn", "op", "type") if raw.get(key)))
     if isinstance(source, str):
         return (*document, "sources", source, "type")
     if "type" in source:
-        return (*at, "source", "type")
+        return (*step_path, "source", "type")
     if "type" in (source.get("override") or {}):
-        return (*at, "source", "override", "type")
+        return (*step_path, "source", "override", "type")
     return (*document, "sources", source["base"], "type")
 
 
-def _check(call: _Call, catalogue: Catalogue, report: Report, told: set[Path]) -> None:
-    """`told` are the names that enough was said about: many steps may start from one source."""
+def _check(call: _Call, catalogue: Catalogue, report: Report, reported: set[Path]) -> None:
+    """Check one call. `reported` has the paths with a reported problem: many steps may use one source."""
     problem: tuple[str, str, str | None]
     entry = catalogue.find(call.fn)
     if entry is None:
-        hint = report.suggest(call.fn, catalogue.names) or _LISTED
+        hint = report.suggest(call.fn, catalogue.names) or _HOW_TO_LIST
         problem = "unknown_executor", f"no executor is called {call.fn!r}", hint
     elif entry.signature is None:
         problem = "bad_executor", str(entry.problem), None
     elif call_problem := entry.signature.call_problem:
         problem = "bad_executor", f"the executor {call.fn!r} of {entry.where}: {call_problem}", None
     else:
-        _check_given(call, entry.signature, report)
+        _check_arguments(call, entry.signature, report)
         return
-    if call.fn_at not in told:
-        told.add(call.fn_at)
-        report.add(call.fn_at, *problem)
+    if call.fn_path not in reported:
+        reported.add(call.fn_path)
+        report.add(call.fn_path, *problem)
 
 
-def _check_given(call: _Call, signature: Signature, report: Report) -> None:
-    """What the step will give it, as far as that is written out."""
+def _check_arguments(call: _Call, signature: Signature, report: Report) -> None:
+    """Check the heartbeat, the configuration and the literal inputs of a call against the signature."""
+    requested = signature.requested_parameters
     try:
-        check_requested_parameters(signature.named, call.step, call.fn, call.heartbeat_s, None)
+        check_requested_parameters(requested, call.step, call.fn, call.heartbeat_s, None)
     except HeartbeatMissing as error:
-        report.add((*call.at, "heartbeat"), "bad_executor", str(error))
+        report.add((*call.path, "heartbeat"), "bad_executor", str(error))
     try:
-        check_requested_parameters(signature.named, call.step, call.fn, None, call.source)
+        check_requested_parameters(requested, call.step, call.fn, None, call.source)
     except ConfigurationMissing as error:
-        report.add((*call.at, "source"), "bad_executor", str(error))
+        report.add((*call.path, "source"), "bad_executor", str(error))
     if call.inputs is not None and signature.keys is not None:
-        for fault in find_key_problems(call.inputs, signature.keys, (*call.at, "input")):
-            report.add(fault.path, "bad_input", f"the executor {call.fn!r} {fault.message}", fault.hint)
+        for problem in find_key_problems(call.inputs, signature.keys, (*call.path, "input")):
+            message = f"the executor {call.fn!r} {problem.message}"
+            report.add(problem.path, "bad_input", message, problem.hint)

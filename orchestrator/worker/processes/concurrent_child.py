@@ -1,12 +1,14 @@
-"""A crew: several steps at once in one process.
+"""The concurrent child: runs several steps at once in one process.
 
-    JobTaker -> one thread per step, each with a harness of its own -> what is async meets on one event loop
+    JobTaker -> one thread and one harness per step -> coroutines of all steps run on one shared event loop
 
-It is the child of a supervisor (supervisor.py), which it tells of every run that begins and ends: if this
-process dies, whoever was in it is known. One step cannot be killed without the others here. One that is to
-be stopped is asked to: a coroutine is cancelled, a function sees it by `cancelled()`. One that goes on all
-the same is stuck: the crew then takes nothing new, lets the others finish, and ends; the supervisor has
-begun another crew by then. A process in which a step has broken what all of them need ends at once.
+It is the child of a supervisor (supervisor.py) and sends it a message when a run begins or ends. If this
+process dies, the supervisor therefore knows which runs were in it.
+
+A single step cannot be killed here without the others, so stopping is cooperative: a coroutine is cancelled,
+and a function sees it by `cancelled()`. A step that does not react is stuck. The child then takes no new
+jobs, waits for the other steps, and exits; the supervisor has started another child by then. If a step breaks
+something that all runs need, the process exits immediately.
 """
 
 from __future__ import annotations
@@ -22,34 +24,31 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq.connection import backoff_delays, connect, retry_until_available
+from orchestrator.redis_rq.connection import backoff_delays, retry_until_available
 from orchestrator.redis_rq.job_taker import FinishedJob, JobTaker, WorkerQueues
-from orchestrator.worker.harness import (
-    Harness,
-    executors_from_environment,
-    lease_from_environment,
-    log_fields,
-)
-from orchestrator.worker.lease import LeaseRenewer, RedisClock
-from orchestrator.worker.memory_limit import limit_memory
+from orchestrator.settings import Settings
+from orchestrator.worker.harness import Harness
+from orchestrator.worker.processes.child import run_job, set_up_child
 from orchestrator.worker.processes.event_loop import SharedEventLoop, Stopper
 from orchestrator.worker.processes.pipes import Pipes, exit_immediately
 from orchestrator.worker.processes.rq_commands import start_command_listener
+from orchestrator.worker.step_call import log_fields
 
 logger = logging.getLogger(__name__)
 
 STUCK_AFTER_S = 5.0
-"""So long a run may take to end after it was stopped."""
+"""A run that has not ended this long after it was stopped is stuck."""
 LEAVE_TIMEOUT_S = 30.0
-"""So long a crew waits for those that are not stuck, before it leaves without them."""
+"""How long a child with a stuck run waits for its other runs before it exits."""
 WAIT_S = 1.0
 DROP_TIMEOUT_S = 10.0
+"""How long the deletion of a job without an event is retried."""
 
 SendMessage = Callable[[Mapping[str, Any]], None]
 
 
 class ActiveRun:
-    """One step that runs here, and how it can be stopped."""
+    """One run in this process, and how to stop it."""
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
         self.payload = payload
@@ -58,14 +57,15 @@ class ActiveRun:
         self._stopped_at: float | None = None
 
     def set_stopper(self, stopper: Stopper) -> None:
+        """Set the function that stops the run; call it at once if the run is already stopped."""
         with self._lock:
             self._stopper = stopper
-            is_late = self._stopped_at is not None
-        if is_late:
+            is_already_stopped = self._stopped_at is not None
+        if is_already_stopped:
             stopper()
 
     def stop(self) -> None:
-        """Nobody waits for it any more."""
+        """Ask the run to stop, once."""
         with self._lock:
             if self._stopped_at is not None:
                 return
@@ -84,62 +84,62 @@ class ActiveRun:
 
 
 class ConcurrentChild:
-    """Runs steps until it is to leave; `tell` reaches the supervisor."""
+    """Runs steps until `leave` is set; `send` sends a message to the supervisor."""
 
     def __init__(
         self, taker: JobTaker, harness: Harness, slots: int, send: SendMessage, leave: threading.Event
     ) -> None:
-        self._taker, self._harness, self._slots, self._tell = taker, harness, slots, send
+        self._taker, self._harness, self._slots, self._send = taker, harness, slots, send
         self._loop = SharedEventLoop(on_broken=exit_immediately)
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="step")
         self._runs: dict[str, ActiveRun] = {}
-        self._ended = threading.Event()
-        self._pauses = backoff_delays()
-        self._asked_to_leave = leave
+        self._run_ended = threading.Event()
+        self._delays = backoff_delays()
+        self._leave_requested = leave
 
     def serve(self, burst: bool = False) -> None:
-        while not self._asked_to_leave.is_set():
-            self._tell({"type": "pulse"})
-            if any(run.is_stuck for run in self._now()):
-                logger.warning(
-                    "a step does not end: this process takes no more, and ends when the others have"
-                )
+        """Take and run jobs until this child must leave; with `burst`, until the queues are empty."""
+        while not self._leave_requested.is_set():
+            self._send({"type": "pulse"})
+            if any(run.is_stuck for run in self._active_runs()):
+                logger.warning("a stopped step does not end; this process exits after its other steps")
                 break
-            self._ended.clear()
+            self._run_ended.clear()
             free = self._slots - len(self._runs)
             if free <= 0:
-                self._ended.wait(WAIT_S)
+                self._run_ended.wait(WAIT_S)
             elif self._take(free, wait_s=0.0 if burst else WAIT_S) == 0 and burst and not self._runs:
                 return
         self._leave()
 
     def stop(self, token: str) -> None:
-        """Somebody wants this run to end."""
+        """Stop the run of this job, if it is here: the coordinator or an operator sent RQ's stop command."""
         run = self._runs.get(token)
         if run is not None:
-            logger.info("stopped from outside", extra=log_fields(run.payload))
+            logger.info("received a stop command", extra=log_fields(run.payload))
             run.stop()
 
-    def _take(self, most: int, wait_s: float) -> int:
+    def _take(self, max_jobs: int, wait_s: float) -> int:
+        """Take jobs and start them. Returns the number of jobs taken."""
         try:
-            jobs = self._taker.take(most, wait_s)
+            jobs = self._taker.take(max_jobs, wait_s)
         except Unavailable as error:
-            logger.debug("cannot take a step: %s", error)
-            time.sleep(next(self._pauses))
+            logger.debug("cannot take a job: %s", error)
+            time.sleep(next(self._delays))
             return 0
-        self._pauses = backoff_delays()
+        self._delays = backoff_delays()
         for token, payload in jobs:
             if payload is None:
-                logger.warning("job %s is no step of ours: it is dropped", token)
-                self._hand_in(FinishedJob(token))
+                logger.warning("job %s is not a step; it is dropped", token)
+                self._finish(FinishedJob(token))
             else:
-                self._begin(token, payload)
+                self._start(token, payload)
         return len(jobs)
 
-    def _begin(self, token: str, payload: Mapping[str, Any]) -> None:
+    def _start(self, token: str, payload: Mapping[str, Any]) -> None:
         run = self._runs[token] = ActiveRun(payload)
         names = ("execution", "step", "run_id", "attempt", "token", "events")
-        self._tell({"type": "began"} | {name: payload[name] for name in names})
+        self._send({"type": "began"} | {name: payload[name] for name in names})
         self._threads.submit(self._run, token, run)
 
     def _run(self, token: str, run: ActiveRun) -> None:
@@ -149,63 +149,56 @@ class ConcurrentChild:
             stop=lambda _: run.stop(),
             is_stopped=lambda: run.is_stopped,
             await_result=lambda returned: self._loop.await_result(returned, run.set_stopper),
-            hand_in=lambda payload, event: done.append(FinishedJob(token, payload["events"], event)),
+            on_result=lambda payload, event: done.append(FinishedJob(token, payload["events"], event)),
         )
+        run_job(harness, run.payload)
         try:
-            harness.run(run.payload, is_leased=True)
-        except BaseException:  # which no executor can cause, unless it has broken something of ours
-            try:
-                logger.exception("this run was given up", extra=log_fields(run.payload))
-            finally:
-                exit_immediately()
-        try:
-            self._hand_in(done[-1])
-        finally:  # whatever becomes of it, nobody waits for this run any more
-            self._tell({"type": "ended", "token": token})
+            self._finish(done[-1])
+        finally:  # even if its result was not published, the run is over
+            self._send({"type": "ended", "token": token})
             del self._runs[token]
-            self._ended.set()
+            self._run_ended.set()
 
-    def _hand_in(self, done: FinishedJob) -> None:
-        """What a run has brought is kept for an hour while Redis is away; what brought nothing is found when
-        its lease ends."""
+    def _finish(self, done: FinishedJob) -> None:
+        """Publish the result of a job and delete the job.
+
+        While Redis is unavailable, a result is retried for an hour. A job without a result is retried only
+        briefly: the sweep finds it when its lease expires.
+        """
 
         def on_wait(error: Exception) -> None:
-            logger.warning("cannot hand in job %s yet: %s", done.token, error)
+            logger.warning("cannot finish job %s yet; retrying: %s", done.token, error)
 
         give_up_after_s = self._harness.give_up_after_s if done.event else DROP_TIMEOUT_S
         try:
-            retry_until_available(lambda: self._taker.hand_in(done), give_up_after_s, on_wait)
+            retry_until_available(lambda: self._taker.finish(done), give_up_after_s, on_wait)
         except (RedisError, Unavailable) as error:  # a step may have written into our connection to Redis
-            logger.warning("job %s is given up: %s", done.token, error)
+            logger.warning("cannot finish job %s; giving up: %s", done.token, error)
 
     def _leave(self) -> None:
-        """Take nothing new, and wait for those who will end."""
-        logger.info("takes no more steps, %d still run", len(self._runs))
-        self._tell({"type": "leaving"})
-        began = time.monotonic()
-        while waited_for := [run for run in self._now() if not run.is_stuck]:
-            any_stuck = len(waited_for) < len(self._runs)
-            if any_stuck and time.monotonic() - began > LEAVE_TIMEOUT_S:
+        """Take no new jobs, and wait for the runs that are not stuck."""
+        logger.info("taking no more steps; %d still running", len(self._runs))
+        self._send({"type": "leaving"})
+        began_at = time.monotonic()
+        while waited_for := [run for run in self._active_runs() if not run.is_stuck]:
+            has_stuck = len(waited_for) < len(self._runs)
+            if has_stuck and time.monotonic() - began_at > LEAVE_TIMEOUT_S:
                 return
-            self._tell({"type": "pulse"})
-            self._ended.clear()
-            self._ended.wait(0.2)
+            self._send({"type": "pulse"})
+            self._run_ended.clear()
+            self._run_ended.wait(0.2)
 
-    def _now(self) -> list[ActiveRun]:
+    def _active_runs(self) -> list[ActiveRun]:
         return list(self._runs.values())
 
 
-def run_concurrent_child(url: str, station: WorkerQueues, slots: int, burst: bool, pipes: Pipes) -> None:
-    """All that the child of a supervisor does."""
-    limit_memory()
-    client, bare = connect(url), connect(url, decodes=False)
-    clock, lease_s, leave = RedisClock(client), lease_from_environment(), threading.Event()
-    pipes.on_leave(leave.set)
-    executors = executors_from_environment()  # now, and not when a step may have changed it
-    harness = Harness(
-        client, executors, clock, station.worker, lease_s, has_own_process=False, renewer=LeaseRenewer()
-    )
-    taker = JobTaker(bare, station, lambda: clock.now_ms() + round(lease_s * 1000))
-    child = ConcurrentChild(taker, harness, slots, pipes.send, leave)
-    start_command_listener(bare, station.worker, child.stop)
+def run_concurrent_child(
+    settings: Settings, worker_queues: WorkerQueues, slots: int, burst: bool, pipes: Pipes
+) -> None:
+    """The main function of the child process."""
+    setup = set_up_child(settings, worker_queues.worker, pipes)
+    taker = JobTaker(setup.job_client, worker_queues, setup.lease_until_ms)
+    harness = replace(setup.harness, has_own_process=False)
+    child = ConcurrentChild(taker, harness, slots, pipes.send, setup.leave)
+    start_command_listener(setup.job_client, worker_queues.worker, child.stop)
     child.serve(burst)

@@ -1,4 +1,4 @@
-"""The event loop of a crew: the coroutines of all its runs take turns upon it, in a thread of its own."""
+"""The event loop of a concurrent child: one thread runs the coroutines of all its steps."""
 
 from __future__ import annotations
 
@@ -18,44 +18,45 @@ Stopper = Callable[[], Any]
 
 
 class SharedEventLoop:
-    """`on_broken` is called when it cannot go on: whoever was on it would wait for ever."""
+    """An event loop in a thread. It calls `on_broken` when it cannot go on, since its steps would hang."""
 
     def __init__(self, on_broken: Callable[[], Any]) -> None:
         self._loop, self._on_broken = asyncio.new_event_loop(), on_broken
-        self._thread = threading.Thread(target=self._turn, name="event loop", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
         self._thread.start()
 
-    def _turn(self) -> None:
-        """For ever. An executor may stop the loop, or leave a task on it that calls sys.exit()."""
+    def _run_loop(self) -> None:
+        """Run the loop for ever, although an executor may stop it or leave a task that calls sys.exit()."""
         try:
             while not self._loop.is_closed():
                 try:
                     self._loop.run_forever()
                 except (SystemExit, KeyboardInterrupt) as error:
-                    logger.warning("a task that nobody waits for raised %s", type(error).__name__)
+                    logger.warning("a task that no step awaits raised %s", type(error).__name__)
         except BaseException:
-            logger.exception("the event loop cannot go on")
+            logger.exception("the event loop has failed")
         self._on_broken()
 
     def await_result(self, returned: Any, on_begin: Callable[[Stopper], Any]) -> Any:
-        """What becomes of a coroutine; anything else is returned as it is. `on_begin` gets what cancels it.
+        """Run a coroutine and return its result; return any other value unchanged.
 
-        It ends when the coroutine has ended, also after it was cancelled: what it does then still runs here.
+        `on_begin` receives a function that cancels the coroutine. A cancelled coroutine may still clean up;
+        this function returns only when the coroutine has ended.
         """
         if not isinstance(returned, CoroutineType):
             return returned
-        held = self._held(returned, on_begin)
-        output, error = asyncio.run_coroutine_threadsafe(held, self._loop).result()
+        guarded = self._guard(returned, on_begin)
+        output, error = asyncio.run_coroutine_threadsafe(guarded, self._loop).result()
         if error is not None:
             raise error
         return output
 
-    async def _held(
+    async def _guard(
         self, coroutine: Coroutine[Any, Any, Any], on_begin: Callable[[Stopper], Any]
     ) -> tuple[Any, BaseException | None]:
-        """What it brought, or what it raised: sys.exit() in a task would end the whole loop."""
+        """Return the result or the exception: a SystemExit that leaves a task would end the whole loop."""
         task = asyncio.current_task()
-        assert task is not None, "this runs as a task"
+        assert task is not None, "run_coroutine_threadsafe runs this as a task"
         on_begin(lambda: self._loop.call_soon_threadsafe(task.cancel))
         process = os.getpid()
         try:

@@ -1,4 +1,4 @@
-"""Children of a process of ours: begun by a fork, and begun again when they die, but not in a frenzy."""
+"""Forks child processes, and delays the restart of children that die as soon as they start."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ QUICK_DEATH_S = 5.0
 
 
 def fork(run_child: Callable[[], Any]) -> int:
-    """The pid of a child that does this and nothing else."""
+    """Fork a child that calls `run_child` and exits. Returns its pid."""
     pid = os.fork()
     if pid == 0:
-        _be(run_child)
+        _run_and_exit(run_child)
     return pid
 
 
-def _be(run_child: Callable[[], Any]) -> NoReturn:
-    """It never returns into the code of its parent."""
+def _run_and_exit(run_child: Callable[[], Any]) -> NoReturn:
+    """Never returns, so the child does not continue with its parent's code."""
     code = 1
     try:
         run_child()
         code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except SystemExit as exit_request:
+        code = exit_request.code if isinstance(exit_request.code, int) else int(exit_request.code is not None)
     except BaseException:
-        logger.exception("this process ends")
+        logger.exception("this process exits because of an error")
     finally:
         logging.shutdown()
         os._exit(code)
 
 
 class RestartBackoff:
-    """Whether another child may begin now: not soon, if the last ones died as soon as they began."""
+    """Delays the start of the next child, longer each time, while children die within QUICK_DEATH_S."""
 
     def __init__(self) -> None:
-        self._pauses, self._not_before = backoff_delays(0.1, 10.0), 0.0
+        self._delays, self._start_at = backoff_delays(0.1, 10.0), 0.0
 
     def on_death(self, began_at: float) -> None:
         now = time.monotonic()
         if now - began_at < QUICK_DEATH_S:
-            self._not_before = now + next(self._pauses)
+            self._start_at = now + next(self._delays)
         else:
-            self._pauses = backoff_delays(0.1, 10.0)
+            self._delays = backoff_delays(0.1, 10.0)
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self._not_before
+        return time.monotonic() >= self._start_at

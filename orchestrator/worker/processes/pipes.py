@@ -1,9 +1,9 @@
-"""The pipes between a supervisor and its child: one on which the child tells, and one that ends when it is to
-leave.
+"""The two pipes between a supervisor and its child: the message pipe and the leave pipe.
 
-The second carries nothing. Its other end is closed by a supervisor that wants the child to leave, and by the
-kernel when the supervisor has died: either way the child finishes what it runs. No signal is needed for that,
-and none is handled: what a step starts inherits the handlers of its process.
+The child writes messages into the message pipe. The leave pipe carries no data: its end of file tells the
+child to leave. The supervisor closes its end to make the child leave, and the kernel closes it when the
+supervisor dies. Either way the child finishes its steps first. This needs no signal handler, which the
+processes that a step starts would inherit.
 """
 
 from __future__ import annotations
@@ -20,36 +20,40 @@ logger = logging.getLogger(__name__)
 
 
 class Pipes:
-    """As the child has them. A step may close them, and its connections to Redis with them; their numbers may
-    be those of other files by then."""
+    """The child's ends of the pipes.
+
+    A step may close every file descriptor, the pipes and the connections to Redis too. The same numbers may
+    then belong to other files, so `send` checks that the descriptor is still the pipe.
+    """
 
     def __init__(self, message_fd: int, leave_fd: int) -> None:
-        self._telling, self._lasting = message_fd, leave_fd
+        self._message_fd, self._leave_fd = message_fd, leave_fd
         self._file = _file_of(message_fd)
         self._lock = threading.Lock()
 
-    def on_leave(self, do: Callable[[], Any]) -> None:
-        """Have this done, in a thread, when the supervisor wants us to leave, or is no more."""
+    def on_leave(self, call: Callable[[], Any]) -> None:
+        """Call a function, in a thread, when the supervisor wants this child to leave or has died."""
 
         def wait() -> None:
             with suppress(OSError):
-                os.read(self._lasting, 1)
-            do()
+                os.read(self._leave_fd, 1)
+            call()
 
         threading.Thread(target=wait, name="supervisor", daemon=True).start()
 
-    def send(self, said: Mapping[str, Any]) -> None:
-        line = json.dumps(said).encode() + b"\n"
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message to the supervisor. Exits when the pipe is broken: the runs here are unknown then."""
+        line = json.dumps(message).encode() + b"\n"
         try:
             with self._lock:
-                if _file_of(self._telling) != self._file:
-                    raise OSError("it is another file")
+                if _file_of(self._message_fd) != self._file:
+                    raise OSError("its descriptor belongs to another file")
                 while line:
-                    line = line[os.write(self._telling, line) :]
+                    line = line[os.write(self._message_fd, line) :]
         except BrokenPipeError:
-            pass  # the supervisor is no more, and the other pipe says so
+            pass  # the supervisor has died, and the leave pipe ends too
         except OSError as error:
-            logger.error("the pipe to the supervisor is gone, and with it who knows what else: %s", error)
+            logger.error("the pipe to the supervisor is broken; this process exits: %s", error)
             exit_immediately()
 
 
@@ -59,5 +63,5 @@ def _file_of(fd: int) -> tuple[int, int]:
 
 
 def exit_immediately() -> NoReturn:
-    """Who runs here is reported as lost by the supervisor, and runs again elsewhere."""
+    """Exit without cleanup. The supervisor reports the runs of this process as lost, and they run again."""
     os._exit(1)

@@ -1,10 +1,10 @@
-"""Several workers under one parent, which begins them, and begins those again that died.
+"""The pool: several workers under one parent, which starts them and restarts those that end.
 
-Who ends without having been asked is begun again too, unless all is over when the queues are empty: a step
-may have told its worker to stop.
+A worker that exits with code 0 before the pool is asked to stop is restarted too, because a step may have
+told its worker to stop. Only with `burst` does it count as finished.
 
-The parent does nothing else and holds no connection. A worker whose parent is gone stops as if it had been
-asked to: it finishes what it runs.
+The parent does nothing else and holds no connection. A worker whose parent has died stops as after SIGTERM:
+it finishes its steps first.
 """
 
 from __future__ import annotations
@@ -27,66 +27,67 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Pool:
+    """Keeps `processes` workers running. Each calls `run_worker` in a process of its own."""
+
     def __init__(self, run_worker: Callable[[], Any], processes: int, burst: bool) -> None:
         self._run_worker, self._burst = run_worker, burst
-        self._began_at: dict[int, float] = {}
+        self._started_at: dict[int, float] = {}
         self._missing = processes
-        self._asked = False
+        self._is_stopping = False
         self._backoff = RestartBackoff()
-        self._reading, self._lifeline = os.pipe()
+        self._lifeline_reader, self._lifeline_writer = os.pipe()
 
     def serve(self) -> int:
-        """Until SIGTERM, or in a burst until all have ended; the exit code is that of the last to fail."""
+        """Run until SIGTERM; with `burst`, until all workers have ended. Returns the exit code of the last
+        worker that failed, or 0 after SIGTERM."""
         for number in SIGNALS:
-            signal.signal(number, self._ask)
-        code = 0
-        while self._began_at or (self._missing and not self._asked):
-            if self._missing and not self._asked and self._backoff.is_over:
-                self._begin()
-            elif (ended := self._ended()) is None:
+            signal.signal(number, self._stop)
+        exit_code = 0
+        while self._started_at or (self._missing and not self._is_stopping):
+            if self._missing and not self._is_stopping and self._backoff.is_over:
+                self._start_worker()
+            elif (worker_code := self._reap_worker()) is None:
                 time.sleep(TICK_S)
             else:
-                code = ended or code
-        return code if not self._asked else 0
+                exit_code = worker_code or exit_code
+        return exit_code if not self._is_stopping else 0
 
-    def _begin(self) -> None:
+    def _start_worker(self) -> None:
         pid = fork(self._run_child)
         self._missing -= 1
-        self._began_at[pid] = time.monotonic()
-        if self._asked:  # it came while we forked
+        self._started_at[pid] = time.monotonic()
+        if self._is_stopping:  # the signal arrived during the fork
             os.kill(pid, signal.SIGTERM)
 
     def _run_child(self) -> None:
-        os.close(self._lifeline)
+        os.close(self._lifeline_writer)
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        threading.Thread(target=self._wait_for_the_end, name="parent", daemon=True).start()
+        threading.Thread(target=self._stop_with_parent, name="parent", daemon=True).start()
         self._run_worker()
 
-    def _ended(self) -> int | None:
-        """The exit code of a worker that has ended; one that was to go on is missed from now on."""
-        pid, status = os.waitpid(-1, os.WNOHANG) if self._began_at else (0, 0)
-        if pid not in self._began_at:
+    def _reap_worker(self) -> int | None:
+        """The exit code of a worker that has ended, or None. A worker that must be restarted counts as 0."""
+        pid, status = os.waitpid(-1, os.WNOHANG) if self._started_at else (0, 0)
+        if pid not in self._started_at:
             return None
-        began_at = self._began_at.pop(pid)
+        started_at = self._started_at.pop(pid)
         code = os.waitstatus_to_exitcode(status)
-        if self._asked or (self._burst and code == 0):
+        if self._is_stopping or (self._burst and code == 0):
             return code
-        logger.warning("worker process %d ended (%d): another one begins", pid, code)
+        logger.warning("worker process %d ended (%d); starting another one", pid, code)
         self._missing += 1
-        self._backoff.on_death(began_at)
+        self._backoff.on_death(started_at)
         return 0
 
-    def _ask(self, *_: object) -> None:
-        self._asked = True
-        self._stop()
-
-    def _stop(self) -> None:
-        for pid in self._began_at:
+    def _stop(self, *_: object) -> None:
+        """The signal handler: ask all workers to stop."""
+        self._is_stopping = True
+        for pid in self._started_at:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
-    def _wait_for_the_end(self) -> None:
-        """In a child: nothing is ever written; the pipe ends with the parent."""
-        os.read(self._reading, 1)
+    def _stop_with_parent(self) -> None:
+        """In a worker: stop when the parent has died. No data is ever written to the pipe; it ends then."""
+        os.read(self._lifeline_reader, 1)
         os.kill(os.getpid(), signal.SIGTERM)

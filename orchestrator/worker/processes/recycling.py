@@ -1,8 +1,8 @@
-"""Wear: what the process of a worker has been through, and when another one is to take its place.
+"""Decides when the process of a work-horse is recycled, that is, replaced by a new one.
 
-Steps that run one after the other in one process leave traces in it: memory that nobody gives back, threads
-that go on, another directory, other variables. A process is replaced after so many steps, when it has grown
-by so much, and whenever a step has left it otherwise than it was.
+Steps that run one after the other in one process leave traces: memory that is never freed, threads that keep
+running, another working directory, other environment variables. A process is recycled after a number of
+steps, when its memory has grown too much, and whenever a step has changed its state.
 """
 
 from __future__ import annotations
@@ -13,58 +13,57 @@ import signal
 import socket
 import sys
 import threading
-from _signal import getsignal  # type: ignore[import-not-found]  # not that of `signal`, which takes ten times as long
+from _signal import getsignal  # type: ignore[import-not-found]  # ten times faster than signal.getsignal
 from dataclasses import dataclass
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM, signal.SIGPIPE)
-OUR_THREADS = frozenset({"commands", "lease", "lines", "overdue", "supervisor", "watch"})
-"""Some of them may end a moment after the step that they were for."""
+OUR_THREADS = frozenset({"commands", "deadline", "lease", "step log", "supervisor", "watchdog"})
+"""The threads of the worker itself. Some end a moment after their step."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecyclingLimits:
-    """When a process is replaced, if nothing else is the matter."""
+    """When a process is recycled although no step has changed its state."""
 
     max_steps: int = 1_000
     max_growth_bytes: int = 256 << 20
-    """In bytes."""
 
 
 class RecyclingMonitor:
-    """Of the process that makes one; to be asked after every step."""
+    """Compares the process with its state when the monitor was created."""
 
-    def __init__(self, recycling: RecyclingLimits) -> None:
-        self._recycling, self._steps = recycling, 0
-        self._peak, self._traces = _peak(), _traces()
+    def __init__(self, limits: RecyclingLimits) -> None:
+        self._limits, self._steps = limits, 0
+        self._peak, self._state = _peak_memory(), _read_state()
         self._threads = set(threading.enumerate())
 
     def check_after_step(self) -> str | None:
-        """Why this process should run no more steps; None if it may."""
+        """The reason to recycle this process, or None. To be called after every step."""
         self._steps += 1
-        if self._steps >= self._recycling.max_steps:
+        if self._steps >= self._limits.max_steps:
             return f"it has run {self._steps:,} steps"
-        grown = _peak() - self._peak
-        if grown > self._recycling.max_growth_bytes:
-            return f"it has grown by {grown >> 20} MB"
+        growth = _peak_memory() - self._peak
+        if growth > self._limits.max_growth_bytes:
+            return f"it has grown by {growth >> 20} MB"
         if any(one.name not in OUR_THREADS for one in {*threading.enumerate()} - self._threads):
             return "a step has left a thread behind"
-        traces = _traces()
-        if traces == self._traces:
+        state = _read_state()
+        if state == self._state:
             return None
-        changed = [name for name, trace in traces.items() if trace != self._traces[name]]
+        changed = [name for name, value in state.items() if value != self._state[name]]
         return f"a step has changed its {', '.join(changed)}"
 
 
-def _peak() -> int:
-    """The most memory that this process ever had."""
+def _peak_memory() -> int:
+    """The peak memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _traces() -> dict[str, Any]:
+def _read_state() -> dict[str, Any]:
     return {
-        "directory": _directory(),
-        "variables": os.environ._data.copy(),  # type: ignore[attr-defined]  # as bytes: every step pays for this
+        "directory": _working_directory(),
+        "variables": os.environ._data.copy(),  # type: ignore[attr-defined]  # as bytes, which is faster; this runs after every step
         "signal handlers": [*map(getsignal, SIGNALS)],
         "module path": sys.path.copy(),
         "streams": (sys.stdout, sys.stderr),
@@ -72,8 +71,8 @@ def _traces() -> dict[str, Any]:
     }
 
 
-def _directory() -> str | None:
+def _working_directory() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # somebody has removed it
+    except OSError:  # the directory was removed
         return None

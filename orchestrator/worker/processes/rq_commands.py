@@ -1,4 +1,4 @@
-"""RQ's commands to a worker of ours: stop a job, shut down."""
+"""Handles RQ's commands to a worker: stop a job, shut down."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ WAIT_S = 1.0
 
 
 def start_command_listener(client: Client, worker: str, stop: Callable[[str], Any]) -> None:
-    """Obey for ever, in a thread of a supervisor's child; `stop` gets the token of a job."""
+    """Handle commands in a thread of a supervisor's child; `stop` receives the token of a job."""
     threading.Thread(target=_listen, args=[client, worker, stop], name="commands", daemon=True).start()
 
 
 def _listen(client: Client, worker: str, stop: Callable[[str], Any]) -> None:
-    for pause in backoff_delays():
+    for delay_s in backoff_delays():
         try:
             with client.pubsub(ignore_subscribe_messages=True) as pubsub:  # type: ignore[no-untyped-call]
                 pubsub.subscribe(f"rq:pubsub:{worker}")
                 while True:
                     message = pubsub.get_message(timeout=WAIT_S)
                     if message is not None:
-                        _obey(message["data"], stop)
-        except Exception as error:  # whatever it is, the leases tell too, only later
-            logger.debug("cannot hear commands: %s", error)
-            time.sleep(pause)
+                        _execute(message["data"], stop)
+        except Exception as error:  # without commands, a superseded run notices its missing lease later
+            logger.debug("cannot receive commands: %s", error)
+            time.sleep(delay_s)
 
 
-def _obey(data: Any, stop: Callable[[str], Any]) -> None:
+def _execute(data: Any, stop: Callable[[str], Any]) -> None:
     command = json.loads(data)
     if command.get("command") == "stop-job":
         stop(str(command.get("job_id")))

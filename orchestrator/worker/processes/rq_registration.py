@@ -1,6 +1,6 @@
-"""A worker of ours as RQ and its tools see it: registered, with its queues, its state and its beats.
+"""Registers a worker with RQ, so that RQ's tools show it with its queues, state and heartbeats.
 
-It runs nothing itself: its supervisor does, by children that take jobs from the same queues.
+The rq.Worker object runs no jobs. The children of its supervisor take jobs from the same queues.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from orchestrator.worker.step_job import StepJob
 
 
 def make_worker(client: Client, queues: Sequence[str], name: str | None = None) -> Worker:
-    """A worker for these RQ queues, on a client that does not decode replies: RQ wants bytes."""
-    made = [Queue(queue, connection=client, serializer=JSONSerializer, job_class=StepJob) for queue in queues]
+    """An rq.Worker for these queues. The client must not decode replies, because RQ expects bytes."""
+    rq_queues = [
+        Queue(queue, connection=client, serializer=JSONSerializer, job_class=StepJob) for queue in queues
+    ]
     return Worker(
-        made, name=name, connection=client, serializer=JSONSerializer, job_class=StepJob, worker_ttl=60
+        rq_queues, name=name, connection=client, serializer=JSONSerializer, job_class=StepJob, worker_ttl=60
     )
 
 

@@ -1,10 +1,10 @@
-"""The supervisor: the worker that RQ knows, and a parent that outlives every child.
+"""The supervisor: the process that is registered with RQ, and the parent of the child that runs the steps.
 
-It runs no step itself. It is registered with RQ, and begins a child that does: a work-horse, which runs one
-step after the other, or a crew, which runs several at once. When the child dies, by whatever one of its steps
-did, what it had is reported as lost at once, and another child begins. When it is silent for too long it is
-killed, for the same. What a crew has, it says through a pipe; what a work-horse has, Redis knows. A child has
-a process group of its own: a step that kills its group does not kill its supervisor.
+It runs no step itself. Its child is a work-horse, which runs one step after the other, or a concurrent child,
+which runs several at once. When a child dies, whatever the cause, the supervisor reports its runs as lost at
+once and starts another child. A child that sends no message for too long is killed, with the same effect. A
+concurrent child sends its runs through a pipe; the job of a work-horse is in Redis. A child has its own
+process group, so a step that kills its group does not kill the supervisor.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ from orchestrator.worker.processes.pipes import Pipes
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
-BEAT_S = 1.0
-"""How often RQ is told that a worker is alive, and busy or idle: not with every step."""
+HEARTBEAT_S = 1.0
+"""How often the worker's state (busy or idle) and heartbeat are written for RQ: not with every step."""
 RQ_WORKER_TTL_S = 65
-"""How long RQ remembers a worker that it does not hear of: the minute that RQ adds, and some beats."""
+"""How long RQ keeps a worker without heartbeats: the minute that RQ adds itself, and a few heartbeats."""
 REPEATED_SIGNAL_S = 1.0
+"""A signal within this time after another one is the same signal, not a second request."""
 SUSPECT_SILENCE_S = 1.0
-"""A child that is well is heard several times in that."""
+"""A healthy child sends several messages in this time."""
 MAX_MESSAGE_BYTES = 1_000_000
 
 
 class Child:
-    """A child as its parent sees it."""
+    """A child process, from the supervisor's side: its pid, its pipes and its runs."""
 
     def __init__(self, pid: int, pipe: int, leave_writer: int) -> None:
         self.pid, self.pipe, self._leave_writer = pid, pipe, leave_writer
@@ -55,55 +56,58 @@ class Child:
         self._rest = b""
 
     def read(self) -> None:
-        """What it has said since; to be called when there is something, or when it is dead."""
+        """Read the messages in the pipe. To be called when the pipe is readable, or the child is dead."""
         while select.select([self.pipe], [], [], 0)[0]:
-            said = os.read(self.pipe, 65_536)
-            if not said:
+            data = os.read(self.pipe, 65_536)
+            if not data:
                 self.is_pipe_closed = True
                 return
-            *lines, rest = (self._rest + said).split(b"\n")
+            *lines, rest = (self._rest + data).split(b"\n")
             self._rest = rest[-MAX_MESSAGE_BYTES:]
             for line in lines:
-                self._hear(line)
+                self._apply(line)
 
-    def _hear(self, line: bytes) -> None:
+    def _apply(self, line: bytes) -> None:
         try:
-            said = json.loads(line)
-            kind, token = said["type"], said.get("token")
+            message = json.loads(line)
+            kind, token = message["type"], message.get("token")
         except (AttributeError, KeyError, TypeError, ValueError):
-            logger.warning("process %d wrote into its pipe what is no word of ours", self.pid)
+            logger.warning("process %d wrote an invalid message into its pipe", self.pid)
             return
         self.last_message_at = time.monotonic()
         match kind:
             case "began":
-                self.runs[token] = said
+                self.runs[token] = message
             case "ended":
                 self.runs.pop(token, None)
             case "leaving":
                 self.is_leaving = True
             case "pulse":
-                self.is_busy = bool(said.get("is_busy"))
+                self.is_busy = bool(message.get("is_busy"))
 
     def ask_to_leave(self) -> None:
-        """Have it leave, when it has finished what it runs."""
+        """Make the child leave after it has finished its steps."""
         if self._leave_writer >= 0:
             os.close(self._leave_writer)
         self._leave_writer = -1
 
     def kill(self) -> None:
-        """With all that it has started and that did not leave its group."""
+        """Kill the child and all processes in its process group."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """To be called when it is dead, or by a copy of its parent."""
+        """Close the pipes. To be called when the child is dead, or in a fork of the supervisor."""
         os.close(self.pipe)
         self.ask_to_leave()
 
 
 class Supervisor:
-    """`run_child` is what a child does with its pipes; `worker` stands for all of it in RQ's registry.
-    `taker` knows what a child has that does not say so itself."""
+    """Keeps one child running and reports the runs of dead children.
+
+    `run_child` is the main function of a child. `worker` is the registered RQ worker. `taker`, given for a
+    work-horse, finds the job of the child in Redis; a concurrent child sends its runs itself.
+    """
 
     def __init__(
         self,
@@ -116,43 +120,44 @@ class Supervisor:
         self._worker, self._run_child, self._burst, self._lease_s = worker, run_child, burst, lease_s
         self._taker = taker
         self._children: list[Child] = []
-        self._asked, self._asked_at, self._is_over = 0, -math.inf, False
-        self._beat_at = 0.0
-        self._is_away = False
+        self._stop_requests, self._stop_requested_at, self._is_over = 0, -math.inf, False
+        self._heartbeat_at = 0.0
+        self._is_redis_unavailable = False
         self._backoff = RestartBackoff()
 
     def serve(self) -> None:
-        """Until SIGTERM: then the child finishes what it runs. A second one ends it at once."""
+        """Run until SIGTERM, which lets the child finish its steps; a second SIGTERM kills the child."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
+            signal.signal(number, self._stop)
         while not self._is_over or self._children:
-            is_served = any(not child.is_leaving for child in self._children)
-            if not is_served and not self._is_over and self._backoff.is_over:
-                self._begin()
-            self._beat()
-            self._listen()
+            has_active_child = any(not child.is_leaving for child in self._children)
+            if not has_active_child and not self._is_over and self._backoff.is_over:
+                self._start_child()
+            self._send_heartbeat()
+            self._read_messages()
             self._reap()
         with suppress(RedisError):
             self._worker.register_death()
 
-    def _ask(self, *_: object) -> None:
-        """Who presses Ctrl-C is heard twice, if this worker has a parent that passes it on."""
-        if time.monotonic() - self._asked_at < REPEATED_SIGNAL_S:
+    def _stop(self, *_: object) -> None:
+        """The signal handler. One Ctrl-C arrives twice if a parent passes it on, so a repetition is
+        ignored."""
+        if time.monotonic() - self._stop_requested_at < REPEATED_SIGNAL_S:
             return
-        self._asked_at = time.monotonic()
-        self._asked += 1
+        self._stop_requested_at = time.monotonic()
+        self._stop_requests += 1
         self._is_over = True
         for child in self._children:
-            child.ask_to_leave() if self._asked == 1 else child.kill()
+            child.ask_to_leave() if self._stop_requests == 1 else child.kill()
 
-    def _begin(self) -> None:
+    def _start_child(self) -> None:
         message_reader, message_writer = os.pipe()
         leave_reader, leave_writer = os.pipe()
 
         def run_child() -> None:
             os.setpgrp()
-            for one in (message_reader, leave_writer):
-                os.close(one)
+            for fd in (message_reader, leave_writer):
+                os.close(fd)
             for other in self._children:
                 other.close()
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -160,23 +165,25 @@ class Supervisor:
             self._run_child(Pipes(message_writer, leave_reader))
 
         pid = fork(run_child)
-        for one in (message_writer, leave_reader):
-            os.close(one)
+        for fd in (message_writer, leave_reader):
+            os.close(fd)
         child = Child(pid, message_reader, leave_writer)
         self._children.append(child)
-        if self._is_over:  # somebody asked while we forked
+        if self._is_over:  # the signal arrived during the fork
             child.ask_to_leave()
 
-    def _listen(self) -> None:
-        heard = [child.pipe for child in self._children if not child.is_pipe_closed]
-        ready, _, _ = select.select(heard, [], [], TICK_S)
+    def _read_messages(self) -> None:
+        """Wait for messages of the children, and kill a child that has sent none for too long."""
+        pipes = [child.pipe for child in self._children if not child.is_pipe_closed]
+        ready, _, _ = select.select(pipes, [], [], TICK_S)
         for child in self._children:
             if child.pipe in ready:
                 child.read()
-            # One that says nothing holds its interpreter, and cannot hear that nobody waits for it any more.
+            # In a silent child a step holds the interpreter lock, so the child cannot notice a superseded
+            # run.
             silent_s = time.monotonic() - child.last_message_at
             if silent_s > self._lease_s or (silent_s > SUSPECT_SILENCE_S and self._is_superseded()):
-                logger.warning("process %d has been silent for %.0f s: it is killed", child.pid, silent_s)
+                logger.warning("process %d has sent no message for %.0f s; killing it", child.pid, silent_s)
                 child.last_message_at = time.monotonic()
                 child.kill()
 
@@ -193,41 +200,42 @@ class Supervisor:
             child.read()
             child.close()
             self._children.remove(child)
-            self._ask_for_its_job(child)
+            self._add_current_job(child)
             self._is_over |= self._burst and status == 0 and not child.is_leaving and not child.runs
             self._report(child, status)
 
-    def _ask_for_its_job(self, child: Child) -> None:
+    def _add_current_job(self, child: Child) -> None:
+        """Add the job of a dead work-horse, which is in Redis, to its runs."""
         try:
-            found = None if self._taker is None else self._taker.current_job()
+            job = None if self._taker is None else self._taker.current_job()
         except Unavailable as error:
-            logger.warning("cannot ask what process %d had, its lease will tell: %s", child.pid, error)
+            logger.warning("cannot read the job of process %d; its lease will expire: %s", child.pid, error)
             return
-        if found is not None and found[1] is not None:
-            child.runs[found[0]] = found[1]
+        if job is not None and job[1] is not None:
+            child.runs[job[0]] = job[1]
 
     def _report(self, child: Child, status: int) -> None:
-        """What a process had that has died is lost."""
+        """Report the runs of a dead child as lost."""
         cause = describe_exit(status)
         if status != 0:
-            logger.warning("process %d died (%s), with %d steps in it", child.pid, cause, len(child.runs))
-            if not child.runs:  # whoever is in it is counted, and does not bring this about for ever
+            logger.warning("process %d died (%s) with %d steps running", child.pid, cause, len(child.runs))
+            if not child.runs:  # a step that kills its process is limited by max_lost already
                 self._backoff.on_death(child.began_at)
         process, others = "process" if self._taker is None else "work-horse", len(child.runs) - 1
-        reason = f"its {process} died ({cause})" + (
-            f", with {others} other steps in it" if others > 0 else ""
-        )
+        reason = f"its {process} died ({cause})"
+        if others > 0:
+            reason += f" with {others} other steps"
         for run in child.runs.values():
             if report_lost(self._worker.connection, run, reason):
                 with suppress(RedisError):
                     self._worker.connection.delete(Keys.rq_job(run["token"]))
 
-    def _beat(self) -> None:
-        """Tell RQ that this worker is alive, and whether it is busy."""
+    def _send_heartbeat(self) -> None:
+        """Write for RQ that this worker is alive, and whether it is busy."""
         state = "busy" if any(child.runs or child.is_busy for child in self._children) else "idle"
-        if time.monotonic() - self._beat_at < BEAT_S:
+        if time.monotonic() - self._heartbeat_at < HEARTBEAT_S:
             return
-        self._beat_at = time.monotonic()
+        self._heartbeat_at = time.monotonic()
         try:
             if self._worker.birth_date is None:
                 self._worker.register_birth()
@@ -237,10 +245,10 @@ class Supervisor:
                 self._worker.set_state(state, pipeline=pipe)
                 self._worker.heartbeat(RQ_WORKER_TTL_S, pipeline=pipe)
                 pipe.execute()
-            if self._is_away:
-                logger.info("Redis is back")
-            self._is_away = False
+            if self._is_redis_unavailable:
+                logger.info("Redis is available again")
+            self._is_redis_unavailable = False
         except RedisError as error:
-            if not self._is_away:
-                logger.warning("Redis is away, waiting for it: %s", error)
-            self._is_away = True
+            if not self._is_redis_unavailable:
+                logger.warning("Redis is unavailable; retrying: %s", error)
+            self._is_redis_unavailable = True

@@ -1,19 +1,21 @@
-"""A work-horse that stays: one step after the other, in one process, until it is worn.
+"""The work-horse: runs one step after the other in one process, until the process is recycled.
 
-    hand in what the last step brought, and take the next one -> run it here, in the main thread -> and again
+    publish the last result and take the next job, in one round trip -> run it in the main thread -> repeat
 
-It is the child of a supervisor (supervisor.py). A step is killed with this process and all of its group: by
-its deadline, by who supersedes or cancels it, or by what it does itself. The supervisor reports what was
-taken and not handed in, which RQ's key of the worker says, and begins another one.
+It is the child of a supervisor (supervisor.py). A step is stopped by killing this process with its process
+group: after its deadline, or when it is superseded or cancelled. A step may also kill the process itself. The
+supervisor then reads from RQ's key of the worker which job was taken and not finished, reports it as lost,
+and starts another work-horse.
 
-    died while            what is left                         who repairs it
+    crashed while         left behind                          repaired by
     waiting               a job that has left its queue        the sweep, which finds it missing
-    taking                a job that is leased to us           the supervisor; if it is gone too, the lease
+    taking                a job with a lease                   the supervisor, or its expired lease
     running               the same                             the same
-    handing in            the same, or a result already out    the token refuses a second result
+    publishing            the same, or a published result      the token rejects a second result
 
-While Redis is away, what was brought is kept, and handed in when it is back. Signals are left alone, since
-what a step starts would inherit how we handle them: whoever wants this process to leave closes its pipe.
+While Redis is unavailable, the last result is kept and published later. This process handles no signals,
+since the processes that a step starts would inherit the handlers. To make it leave, the supervisor closes a
+pipe.
 """
 
 from __future__ import annotations
@@ -28,18 +30,14 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq.connection import backoff_delays, connect
+from orchestrator.redis_rq.connection import backoff_delays
 from orchestrator.redis_rq.job_taker import FinishedJob, Job, JobTaker, WorkerQueues
 from orchestrator.redis_rq.pinned_connection import PinnedConnection
-from orchestrator.worker.harness import (
-    Harness,
-    executors_from_environment,
-    lease_from_environment,
-    log_fields,
-)
-from orchestrator.worker.lease import LeaseRenewer, RedisClock
-from orchestrator.worker.memory_limit import limit_memory
-from orchestrator.worker.processes.pipes import Pipes, exit_immediately
+from orchestrator.settings import Settings
+from orchestrator.worker.harness import Harness
+from orchestrator.worker.lease import LeaseRenewer
+from orchestrator.worker.processes.child import run_job, set_up_child
+from orchestrator.worker.processes.pipes import Pipes
 from orchestrator.worker.processes.recycling import RecyclingLimits, RecyclingMonitor
 from orchestrator.worker.processes.rq_commands import start_command_listener
 
@@ -49,28 +47,29 @@ WAIT_S = 1.0
 
 
 class WorkHorse:
-    """Runs steps until it is to leave, or worn."""
+    """Runs steps until `leave` is set or the process must be recycled."""
 
     def __init__(
         self, taker: JobTaker, harness: Harness, monitor: RecyclingMonitor, leave: threading.Event
     ) -> None:
         self._taker, self._monitor, self._leave = taker, monitor, leave
-        self._harness = replace(harness, hand_in=self._keep, stop=self.stop)
+        self._harness = replace(harness, on_result=self._keep_result, stop=self.stop)
         self._lock = threading.Lock()
         self._token: str | None = None
         self._done: FinishedJob | None = None
-        self._pauses, self._away_since = backoff_delays(), 0.0
+        self._delays, self._unavailable_since = backoff_delays(), 0.0
 
     def serve(self, burst: bool = False) -> None:
+        """Run jobs until this process must leave; with `burst`, until the queues are empty."""
         while self._done is not None or not self._leave.is_set():
             jobs = self._exchange(wait_s=0.0 if burst else WAIT_S)
             if jobs == [] and burst:
                 return
             for token, payload in jobs or ():
                 self._run(token, payload)
-                worn = self._monitor.check_after_step()
-                if worn is not None:
-                    logger.debug("this process is replaced: %s", worn)
+                recycle_reason = self._monitor.check_after_step()
+                if recycle_reason is not None:
+                    logger.debug("this process is recycled: %s", recycle_reason)
                     self._leave.set()
 
     @property
@@ -78,67 +77,57 @@ class WorkHorse:
         return self._token is not None
 
     def stop(self, token: str) -> None:
-        """End this process and all of its group, if this is what it runs: the next step is another's."""
+        """Kill this process and its process group, if it still runs this job and not the next one."""
         with self._lock:
             if token == self._token:
                 os.killpg(os.getpid(), signal.SIGKILL)
 
     def _exchange(self, wait_s: float) -> list[Job] | None:
-        """Hand in what the last step brought, and take the next one; None when Redis could not be asked."""
-        most = 0 if self._leave.is_set() else 1
+        """Publish the last result and take the next job. Returns None when Redis is unavailable."""
+        max_jobs = 0 if self._leave.is_set() else 1
         try:
-            jobs = self._taker.take(most, wait_s, [self._done] if self._done else [])
+            jobs = self._taker.take(max_jobs, wait_s, [self._done] if self._done else [])
         except Unavailable as error:
             self._wait(error)
             return None
-        self._done, self._pauses, self._away_since = None, backoff_delays(), 0.0
+        self._done, self._delays, self._unavailable_since = None, backoff_delays(), 0.0
         return jobs
 
     def _wait(self, error: Unavailable) -> None:
         now = time.monotonic()
-        if not self._away_since:
-            self._away_since = now
+        if not self._unavailable_since:
+            self._unavailable_since = now
             if self._done is not None:
-                logger.warning("cannot publish what the last step brought yet: %s", error)
-        elif now - self._away_since > self._harness.give_up_after_s:
-            self._done = None  # its lease has ended long ago, and it runs elsewhere
-        time.sleep(next(self._pauses))
+                logger.warning("cannot publish the step's result yet; retrying: %s", error)
+        elif now - self._unavailable_since > self._harness.give_up_after_s:
+            self._done = None  # its lease expired long ago, so the step was dispatched again
+        time.sleep(next(self._delays))
 
     def _run(self, token: str, payload: dict[str, Any] | None) -> None:
         self._done = FinishedJob(token)
         if payload is None:
-            logger.warning("job %s is no step of ours: it is dropped", token)
+            logger.warning("job %s is not a step; it is dropped", token)
             return
         with self._lock:
             self._token = token
-        try:
-            self._harness.run(payload, is_leased=True)
-        except BaseException:  # which no executor can cause, unless it has broken something of ours
-            try:
-                logger.exception("this run was given up", extra=log_fields(payload))
-            finally:
-                exit_immediately()
+        run_job(self._harness, payload)
         with self._lock:
             self._token = None
 
-    def _keep(self, payload: Mapping[str, Any], event: Mapping[str, str]) -> None:
+    def _keep_result(self, payload: Mapping[str, Any], event: Mapping[str, str]) -> None:
         self._done = FinishedJob(payload["token"], payload["events"], event)
 
 
 def run_work_horse(
-    url: str, station: WorkerQueues, burst: bool, recycling: RecyclingLimits, pipes: Pipes
+    settings: Settings, worker_queues: WorkerQueues, burst: bool, recycling: RecyclingLimits, pipes: Pipes
 ) -> None:
-    """All that the child of a supervisor does."""
-    limit_memory()
-    client, bare = connect(url), connect(url, decodes=False)
-    clock, lease_s, leave = RedisClock(client), lease_from_environment(), threading.Event()
-    pipes.on_leave(leave.set)
-    taker = JobTaker(PinnedConnection(bare), station, lambda: clock.now_ms() + round(lease_s * 1000))
+    """The main function of the child process."""
+    setup = set_up_child(settings, worker_queues.worker, pipes)
+    taker = JobTaker(PinnedConnection(setup.job_client), worker_queues, setup.lease_until_ms)
     renewer = LeaseRenewer(on_tick=lambda: pipes.send({"type": "pulse", "is_busy": horse.is_busy}))
-    executors = executors_from_environment()  # now, and not when a step may have changed it
-    harness = Harness(client, executors, clock, station.worker, lease_s, renewer=renewer)
-    horse = WorkHorse(taker, harness, RecyclingMonitor(recycling), leave)
-    start_command_listener(bare, station.worker, horse.stop)
+    harness = replace(setup.harness, renewer=renewer)
+    horse = WorkHorse(taker, harness, RecyclingMonitor(recycling), setup.leave)
+    start_command_listener(setup.job_client, worker_queues.worker, horse.stop)
     horse.serve(burst)
-    if leave.is_set():  # and not because there was nothing left
+    if setup.leave.is_set():  # otherwise the burst has emptied the queues
         pipes.send({"type": "leaving"})

@@ -1,4 +1,4 @@
-"""An audit notices every move that cannot be, and every record that contradicts itself or its history."""
+"""An audit reports every illegal transition, and every record that contradicts itself or its history."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def move(unit: str, before: StepStatus, after: StepStatus, run_id: int = 0, caus
 
 
 def path(moves: Mapping[T, frozenset[T]], start: T, goal: T) -> list[T]:
-    """The shortest legal way from the beginning to a status."""
+    """The shortest legal path from the initial status to another."""
     ways: dict[T, list[T]] = {start: [start]}
     while goal not in ways:
         for status in list(ways):
@@ -69,7 +69,9 @@ def test_every_illegal_move_of_a_step_is_noticed(before: StepStatus, after: Step
     found = audit(record, history)
 
     assert [(one.code, one.where) for one in found if one.code == "illegal_move"] == [("illegal_move", "a")]
-    assert f"entry {len(history)}: from {before} to {after}" in [one.words for one in found]
+    assert f"history entry {len(history)}: illegal transition from {before} to {after}" in [
+        one.words for one in found
+    ]
 
 
 @pytest.mark.parametrize(("before", "after"), illegal(WORKFLOW_TRANSITIONS))
@@ -81,7 +83,7 @@ def test_every_illegal_move_of_a_workflow_is_noticed(before: WorkflowStatus, aft
     found = [one for one in audit(record, history) if one.code == "illegal_move"]
 
     assert [(one.where, one.words) for one in found] == [
-        ("", f"entry {len(history)}: from {before} to {after}")
+        ("", f"history entry {len(history)}: illegal transition from {before} to {after}")
     ]
 
 
@@ -100,11 +102,11 @@ def test_a_legal_move_of_a_step_is_no_finding(before: StepStatus, after: StepSta
     assert {code for code, _ in codes(record, history)} <= {"status"}
 
 
-def test_an_execution_that_only_began_has_nothing_to_find() -> None:
+def test_a_new_execution_has_no_findings() -> None:
     assert audit(new_record(document(step("a"))), []) == []
 
 
-def test_a_whole_run_has_nothing_to_find() -> None:
+def test_a_complete_run_has_no_findings() -> None:
     again = [when({"==": [{"var": "n"}, 0]}, {"set": "a"}), when(True, "complete")]
     world = World(document(step("a", branch=again), step("b", "a")))
     world.play(a={"n": 0})
@@ -145,7 +147,7 @@ def test_a_hold_survives_a_reset_and_then_releases_to_ready() -> None:
     right = codes(record, [*first, move("a", S.ON_HOLD, S.READY, 1)])
 
     assert ("illegal_move", "a") in wrong
-    assert right == [("run_id", "a")], "only the record knows nothing of it"
+    assert right == [("run_id", "a")], "only the record is not reset"
 
 
 def test_nothing_moves_after_the_end() -> None:
@@ -169,21 +171,21 @@ def test_a_webhook_moves_after_the_end() -> None:
     assert codes(world.record, [*world.history, move(unit, S.READY, S.IN_PROGRESS, 0, "later")]) == []
 
 
-def test_a_webhook_begins_anew_at_a_later_run_and_at_no_other() -> None:
+def test_a_webhook_starts_again_only_in_a_later_run() -> None:
     world = World(document(step("a")))
     world.play(a={})
     unit = "#webhook"
-    told = [move(unit, S.READY, S.IN_PROGRESS), move(unit, S.IN_PROGRESS, S.CANCELLED)]
+    delivered = [move(unit, S.READY, S.IN_PROGRESS), move(unit, S.IN_PROGRESS, S.CANCELLED)]
     world.record.items[unit] = StepRecord(S.COMPLETE, run_id=1)
     again = [move(unit, S.READY, S.IN_PROGRESS, 1), move(unit, S.IN_PROGRESS, S.COMPLETE, 1)]
 
-    assert codes(world.record, [*world.history, *told, *again]) == []
+    assert codes(world.record, [*world.history, *delivered, *again]) == []
     world.record.items[unit] = StepRecord(S.COMPLETE)
     again = [move(unit, S.READY, S.IN_PROGRESS), move(unit, S.IN_PROGRESS, S.COMPLETE)]
-    assert codes(world.record, [*world.history, *told, *again]) == [("broken_chain", unit)]
+    assert codes(world.record, [*world.history, *delivered, *again]) == [("broken_chain", unit)]
 
 
-def test_a_history_begins_anew_for_items_that_were_dropped_with_their_round() -> None:
+def test_items_that_a_reset_dropped_start_again_in_the_history() -> None:
     over = {"over": {"var": "input.list"}}
     again = [when({"==": [{"var": "count"}, 2]}, {"set": "m"}), when(True, "complete")]
     world = World(document(step("m", map=over, branch=again), step("b", "m")), {"list": [1, 2]})
@@ -193,7 +195,7 @@ def test_a_history_begins_anew_for_items_that_were_dropped_with_their_round() ->
     assert audit(world.record, world.history) == []
 
 
-def test_an_item_of_an_earlier_round_that_is_still_ready_has_nothing_to_find() -> None:
+def test_an_item_of_an_earlier_round_that_is_still_ready_is_no_finding() -> None:
     over = {"over": {"var": "input.list"}, "max_parallel": 1}
     again = [when({"==": [{"var": "count"}, 2]}, {"set": "m"}), when(True, "complete")]
     world = World(document(step("m", map=over, branch=again)), {"list": [1, 2]})
@@ -214,7 +216,7 @@ def test_an_item_of_an_earlier_round_that_is_still_ready_has_nothing_to_find() -
         {"step": None, "from": "ready", "to": "complete", "run_id": 0},
     ],
 )
-def test_an_entry_that_says_nothing_is_noticed(entry: Any) -> None:
+def test_an_unreadable_entry_is_noticed(entry: Any) -> None:
     found = codes(new_record(document(step("a"))), [entry])
 
     assert [code for code, _ in found] == ["unreadable_entry"]
@@ -241,7 +243,7 @@ def test_a_state_key_that_is_gone_is_noticed() -> None:
     assert codes(world.record, world.history) == [("state", "a")]
 
 
-def test_other_entries_say_nothing_of_moves() -> None:
+def test_other_entries_are_ignored() -> None:
     assert audit(new_record(document(step("a"))), [{"signal": "go"}, {"log": "hello"}]) == []
 
 
@@ -276,14 +278,14 @@ def test_an_item_that_the_record_has_lost_is_noticed() -> None:
 
 
 def changed(record: WorkflowRecord, unit: str = "a", **changes: Any) -> WorkflowRecord:
-    """A record with a unit changed behind its back, and what is kept beside it made anew."""
+    """A record with one unit changed and its readiness computed again."""
     where = record.items if "#" in unit else record.steps
     where[unit] = replace(where.get(unit, StepRecord()), **changes)
     record.__post_init__()
     return record
 
 
-def test_what_is_kept_beside_a_record_follows_from_it() -> None:
+def test_a_readiness_that_differs_from_the_record_is_noticed() -> None:
     record = new_record(document(step("a")))
     record.readiness.open = 7
 
@@ -323,7 +325,7 @@ def test_a_step_that_contradicts_itself_is_noticed(changes: Json, code: str) -> 
         {"slot": replace(SLOT, is_held=False)},
     ],
 )
-def test_a_step_that_is_well_is_no_finding(changes: Json) -> None:
+def test_a_consistent_step_is_no_finding(changes: Json) -> None:
     record = changed(record_of(task("a", **key("k"))), **changes)
 
     assert codes(record, []) == []
@@ -366,7 +368,7 @@ def test_a_workflow_that_compensates_knows_what_it_will_end_with() -> None:
     assert ("ending", "") in codes(record, [])
 
 
-def test_no_more_dispatches_are_out_than_may_be() -> None:
+def test_more_dispatches_than_max_workers_are_noticed() -> None:
     record = new_record(document(step("a"), step("b"), runner={"max_workers": 1}))
     for name in ("a", "b"):
         changed(record, name, status=S.IN_PROGRESS, token=name)
@@ -374,7 +376,7 @@ def test_no_more_dispatches_are_out_than_may_be() -> None:
     assert codes(record, []) == [("capacity", "")]
 
 
-def test_one_compensation_is_out_at_a_time() -> None:
+def test_more_than_one_compensation_at_a_time_is_noticed() -> None:
     world = world_of(task("a", **undo()), task("b", **undo()))
     for name in ("a", "b"):
         changed(world.record, f"{name}#undo", status=S.IN_PROGRESS, token=name)
@@ -407,25 +409,25 @@ def test_a_map_that_miscounts_is_noticed(counts: Json) -> None:
     assert {("items", "m")} == set(codes(world.record, world.history))
 
 
-def test_an_item_that_nobody_will_dispatch_is_noticed() -> None:
-    """It could run again, and its map does not count it."""
+def test_an_item_that_would_never_be_dispatched_is_noticed() -> None:
+    """It is ready again, but its map does not count it as due."""
     world = mapped()
     changed(world.record, "m#1", token=None)
     items = world["m"].items
     assert items is not None
     changed(world.record, "m", items=replace(items, out=1))
 
-    assert "due is 0, and 1 by its items" in str(audit(world.record, world.history))
+    assert "due is 0, but its items give 1" in str(audit(world.record, world.history))
 
 
-def test_items_of_a_map_that_knows_of_none_are_noticed() -> None:
+def test_items_of_a_map_without_counters_are_noticed() -> None:
     world = mapped()
     changed(world.record, "m", items=None, lost=1)
 
     assert codes(world.record, world.history) == [("items", "m")]
 
 
-def test_a_map_that_ended_need_not_count_those_that_are_out() -> None:
+def test_a_map_that_ended_need_not_count_items_in_flight() -> None:
     world = World(document(step("m", map={"over": [1, 2]}), step("a")))
     world.play(a=ValueError("no"))
 

@@ -138,7 +138,7 @@ def test_a_condition_that_cannot_be_judged_fails_the_step_with_its_output_kept()
 
     assert isinstance(decision, Failed)
     assert decision.error["kind"] == "expression"
-    assert "branch cannot be judged" in decision.error["message"]
+    assert "branch cannot be evaluated" in decision.error["message"]
     assert world["a"].output == {"n": 1}
     assert world.record.state == {"n": 1}
     assert world.executed == {"a": 1}

@@ -19,7 +19,7 @@ from orchestrator.application.records.events import (
     Parent,
     ResultEvent,
     StartEvent,
-    failure,
+    make_failure,
 )
 from orchestrator.application.spec.model import Limits, RetrySpec, StepSpec
 from orchestrator.application.spec.validation import check_spec
@@ -116,7 +116,9 @@ def test_children_nest_as_deep_as_the_limit_says(depth: int, may_begin: bool) ->
     if not may_begin:
         assert isinstance(decision, Failed)
         assert decision.error["kind"] == "child_failed"
-        assert decision.error["message"] == "children may nest 2 deep at most (limits.max_depth)"
+        assert (
+            decision.error["message"] == "child workflows may nest at most 2 levels deep (limits.max_depth)"
+        )
 
 
 def test_the_id_of_a_child_names_parent_step_and_run() -> None:
@@ -151,14 +153,14 @@ def test_a_commit_is_filled_by_children_as_by_jobs() -> None:
     world = world_of(child("c"), task("a"), child("d"))
 
     assert world.advance(1) == Pending()
-    assert (set(world.awaited), world.last.more) == ({"c"}, True)
+    assert (set(world.awaited), world.last.has_more_ready) == ({"c"}, True)
 
     decision = world.decide(ContinueEvent(world.record.workflow_execution_id), limit=2)
 
     assert isinstance(decision, Dispatch)
     assert [job.step_id for job in decision.jobs] == ["a"]
     assert set(world.awaited) == {"c", "d"}
-    assert not world.last.more
+    assert not world.last.has_more_ready
 
 
 # ---- how it ends, seen by the parent
@@ -222,7 +224,7 @@ def test_a_child_that_cannot_begin_fails_its_step() -> None:
     decision = world.decide(reject_child(start.parent, "no workflow is registered as 'c'"))
 
     assert isinstance(decision, Failed)
-    message = "the child was refused: no workflow is registered as 'c'"
+    message = "the child was rejected: no workflow is registered as 'c'"
     assert (decision.error["kind"], decision.error["message"]) == ("child_failed", message)
 
 
@@ -309,7 +311,7 @@ def test_whatever_ends_the_wait_cancels_the_child_once(happens: Callable[[SpecWo
     assert [(one.workflow_execution_id, one.action, one.is_from_parent) for one in cancels] == [
         ("x1:c:0", "cancel", True)
     ]
-    assert cancels[0].reason == "step c of x1 does not wait for it any more"
+    assert cancels[0].reason == "step c of x1 no longer waits for it"
     before = world["c"]
     world.decide(world.child_end(first, error="child was cancelled"), world.result("a", {}, job))
     assert world["c"] == before, "what the cancelled child says is dropped"
@@ -336,7 +338,7 @@ def test_a_timeout_is_retried_with_another_child() -> None:
 
     assert world.awaited["c"].execution_id == "x1:c:1"
     assert world.pass_time(5000) == Failed(
-        failure("timeout", "execution timeout exceeded (5 s)") | {"step": "c"}
+        make_failure("timeout", "execution timeout exceeded (5 s)") | {"step": "c"}
     )
     assert world.cancels == {"x1:c:0": 1, "x1:c:1": 1}
 
@@ -409,7 +411,10 @@ def test_a_child_that_fails_tells_its_parent_why() -> None:
     world.play(a=ValueError("boom"))
 
     message = "child x1 failed: boom"
-    assert (told(world).output, told(world).error) == (None, failure("child_failed", message, child="w1#x1"))
+    assert (told(world).output, told(world).error) == (
+        None,
+        make_failure("child_failed", message, child="w1#x1"),
+    )
 
 
 @pytest.mark.parametrize(

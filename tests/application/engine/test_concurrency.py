@@ -105,9 +105,9 @@ def test_a_key_is_a_text_or_a_number(given: Any, text: str) -> None:
 
 WRONG_KEYS = [
     (BROKEN, "+: "),
-    ({"var": "input.nothing"}, "it must give a text or a number, not NoneType"),
-    ({"==": [1, 1]}, "it must give a text or a number, not bool"),
-    ({"var": "input"}, "it must give a text or a number, not dict"),
+    ({"var": "input.nothing"}, "it must be a string or a number, not null"),
+    ({"==": [1, 1]}, "it must be a string or a number, not a boolean"),
+    ({"var": "input"}, "it must be a string or a number, not an object"),
     ("", f"it must have 1 to {MAX_CONCURRENCY_KEY_LENGTH} characters, not 0"),
     (
         "x" * (MAX_CONCURRENCY_KEY_LENGTH + 1),

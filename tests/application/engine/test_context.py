@@ -11,7 +11,7 @@ from coreworld import World, document, step, when
 from orchestrator.application.engine.context import Context, StatusView, StepsView
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.records.decisions import Complete, Failed, Halt
-from orchestrator.application.records.events import Moment, failure, iso
+from orchestrator.application.records.events import Moment, iso, make_failure
 
 
 def draft_of(world: World) -> Draft:
@@ -268,8 +268,8 @@ def test_a_moment_is_written_in_utc_with_milliseconds() -> None:
 
 
 def test_a_failure_has_a_kind_and_a_message_and_whatever_else_is_known() -> None:
-    assert failure("lost", "gone") == {"kind": "lost", "message": "gone"}
-    assert failure("exception", "boom", "ValueError", traceback="...") == {
+    assert make_failure("lost", "gone") == {"kind": "lost", "message": "gone"}
+    assert make_failure("exception", "boom", "ValueError", traceback="...") == {
         "kind": "exception",
         "message": "boom",
         "type": "ValueError",

@@ -7,12 +7,12 @@ import pytest
 from itemworld import ItemWorld, map_step
 from orchestrator.application.engine.transitions import advance, fail_workflow
 from orchestrator.application.records.decisions import Failed, make_final_decision
-from orchestrator.application.records.events import ResultEvent, failure
+from orchestrator.application.records.events import ResultEvent, make_failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.spec.model import RetrySpec
 from specworld import branch, child, key, task, undo, world_of
 
-DEFECT = failure("internal", "a defect of ours")
+DEFECT = make_failure("internal", "a defect of ours")
 
 
 def test_an_execution_that_is_given_up_fails_and_leaves_nothing_behind() -> None:

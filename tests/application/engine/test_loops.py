@@ -86,7 +86,7 @@ def test_a_loop_that_says_again_too_often_has_failed() -> None:
 
     assert isinstance(decision, Failed)
     assert decision.error["kind"] == "loop_limit"
-    assert decision.error["message"] == "the loop said again 3 times"
+    assert decision.error["message"] == 'the loop returned "again" 3 times (loop.max_iterations)'
     assert len(world.jobs) == 3
 
 
@@ -316,7 +316,9 @@ def test_an_item_that_goes_round_too_often_has_failed() -> None:
     world.finish("m#0", again())
 
     assert world.finish("m#0", again()) == Complete({})
-    assert world["m"].output["items"] == [{"ok": False, "error": "the loop said again 3 times"}]
+    assert world["m"].output["items"] == [
+        {"ok": False, "error": 'the loop returned "again" 3 times (loop.max_iterations)'}
+    ]
 
 
 def test_the_idempotency_key_names_item_and_iteration() -> None:

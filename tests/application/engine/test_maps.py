@@ -14,7 +14,7 @@ from itemworld import ItemWorld, Json, drain, map_step, most_in_flight, resets, 
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Complete, Dispatch, DispatchJob, Failed, Halt, Pending
-from orchestrator.application.records.events import StepEvent, failure
+from orchestrator.application.records.events import StepEvent, make_failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.spec.model import Limits, RetrySpec
 from specworld import BROKEN, branch, task
@@ -140,7 +140,8 @@ def test_an_empty_map_that_takes_back_what_could_begin_beside_it_begins_it_once_
 
 
 @pytest.mark.parametrize(
-    ("over", "said"), [("abc", "str"), ({"a": 1}, "dict"), (3, "int"), (False, "bool"), (0, "int")]
+    ("over", "said"),
+    [("abc", "a string"), ({"a": 1}, "an object"), (3, "a number"), (False, "a boolean"), (0, "a number")],
 )
 def test_what_is_no_list_fails_the_step(over: Any, said: str) -> None:
     world = ItemWorld(map_step("m", XS, max_attempts=3), inputs={"xs": over})
@@ -270,7 +271,7 @@ def test_a_commit_takes_a_part_of_a_large_map_and_says_that_there_is_more() -> N
     world = mapping(7)
 
     sizes: list[int] = []
-    while not sizes or world.last.more:
+    while not sizes or world.last.has_more_ready:
         sizes.append(len(units(world.advance(3))))
 
     assert sizes == [3, 3, 1]
@@ -281,7 +282,7 @@ def test_a_map_that_is_full_leaves_nothing_for_a_further_commit() -> None:
 
     world.advance(3)
 
-    assert not world.last.more
+    assert not world.last.has_more_ready
 
 
 def test_a_workflow_that_is_full_leaves_nothing_for_a_further_commit() -> None:
@@ -289,7 +290,7 @@ def test_a_workflow_that_is_full_leaves_nothing_for_a_further_commit() -> None:
 
     world.advance(3)
 
-    assert not world.last.more
+    assert not world.last.has_more_ready
 
 
 # ---- attempts
@@ -964,7 +965,7 @@ def test_an_error_of_an_item_keeps_its_details() -> None:
     decision = run_one(world, job, lambda _: _raise(ValueError("deep")))
 
     assert isinstance(decision, Failed)
-    assert decision.error == {**failure("exception", "item 0: deep"), "step": "m"}
+    assert decision.error == {**make_failure("exception", "item 0: deep"), "step": "m"}
 
 
 def _raise(error: Exception) -> Any:

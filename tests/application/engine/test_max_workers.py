@@ -198,19 +198,19 @@ def test_a_commits_limit_and_max_workers_both_hold() -> None:
     world = many(9, 5)
 
     assert world.dispatched(world.advance(limit=2)) == ["s0", "s1"]
-    assert world.last.more
+    assert world.last.has_more_ready
     event = ContinueEvent(world.record.workflow_execution_id)
     assert world.dispatched(world.decide(event, limit=2)) == ["s2", "s3"]
-    assert world.last.more
+    assert world.last.has_more_ready
     assert world.dispatched(world.decide(event, limit=2)) == ["s4"]
-    assert not world.last.more
+    assert not world.last.has_more_ready
 
 
 def test_a_commit_that_fills_max_workers_does_not_say_that_there_is_more() -> None:
     world = many(5, 2)
 
     assert world.dispatched(world.advance(limit=2)) == ["s0", "s1"]
-    assert not world.last.more
+    assert not world.last.has_more_ready
 
 
 def test_a_commit_that_leaves_only_candidates_that_moved_on_does_not_say_that_there_is_more() -> None:
@@ -224,7 +224,7 @@ def test_a_commit_that_leaves_only_candidates_that_moved_on_does_not_say_that_th
     assert world.statuses == {"p": "complete", "y": "in_progress", "x": "ready"}  # x is held back
 
     assert world.dispatched(world.decide(world.result("y", {"again": True}), limit=1)) == ["p"]
-    assert not world.last.more
+    assert not world.last.has_more_ready
 
 
 # ---- random

@@ -11,7 +11,7 @@ import pytest
 from itemworld import ItemWorld, map_step
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.records.decisions import Failed, Pending
-from orchestrator.application.records.events import failure
+from orchestrator.application.records.events import make_failure
 from orchestrator.application.spec.model import CompensateSpec, RetrySpec
 from orchestrator.application.spec.validation import load_spec
 from orchestrator.application.values.failure_kinds import (
@@ -31,6 +31,7 @@ from orchestrator.invocation.exceptions import (
     describe_exception,
 )
 from orchestrator.local.workflow import Workflow
+from orchestrator.settings import Settings
 from specworld import SpecWorld, branch, task, world_of
 
 MODULE = __name__
@@ -62,7 +63,7 @@ class Unsure(Exception):
 
 
 def failed(world: SpecWorld, unit: str = "a", **details: Any) -> Any:
-    event = replace(world.error(unit), error=failure("exception", "no", **details))
+    event = replace(world.error(unit), error=make_failure("exception", "no", **details))
     return world.decide(event)
 
 
@@ -187,8 +188,8 @@ def test_an_item_of_a_map_and_a_compensation_are_judged_the_same_way() -> None:
     undo.finish("a", {})
     undo.fail("b")
 
-    items.decide(replace(items.error("m#0"), error=failure("exception", "no", "ValueError")))
-    items.decide(replace(items.error("m#1"), error=failure("exception", "no", "KeyError")))
+    items.decide(replace(items.error("m#0"), error=make_failure("exception", "no", "ValueError")))
+    items.decide(replace(items.error("m#1"), error=make_failure("exception", "no", "KeyError")))
     failed(undo, "a#undo", type_="ValueError")
 
     assert (items.item("m#0").status, items.item("m#1").status) == ("failed", "retry")
@@ -224,7 +225,7 @@ def test_names_are_compared_whole_or_by_their_last_word() -> None:
     assert matches_any_type("a.Rejected", ["a.Rejected"])
     assert not matches_any_type("b.Rejected", ["a.Rejected"])
     assert not matches_any_type("Reject", ["a.Rejected"])
-    assert find_matching_name(failure("timeout", "late"), ["ValueError", "timeout"]) == "timeout"
+    assert find_matching_name(make_failure("timeout", "late"), ["ValueError", "timeout"]) == "timeout"
 
 
 # ---- what was raised
@@ -243,7 +244,7 @@ def raised(error: BaseException) -> BaseException:
         (NonRetryableError("no"), "it is a NonRetryableError"),
         (Rejected("no"), "it is a NonRetryableError"),
         (non_retryable_thing("no"), "it is a non_retryable_thing"),
-        (Refused("no"), "it says that it is non_retryable"),
+        (Refused("no"), "its attribute non_retryable is set"),
         (Unsure("no"), None),
         (ValueError("no"), None),
     ],
@@ -265,18 +266,16 @@ def test_an_exception_can_say_that_it_is_final(error: Exception, reason: str | N
         ("KeyError", None),
     ],
 )
-def test_the_worker_names_types_that_are_final(
-    named: str, reason: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_worker_names_types_that_are_final(named: str, reason: str | None) -> None:
     class Odd(ValueError, LookupError):
         pass
 
     Odd.__qualname__ = "Odd"
-    monkeypatch.setenv(NON_RETRYABLE_VARIABLE, named)
+    settings = Settings.from_environment({NON_RETRYABLE_VARIABLE: named})
 
-    found = describe_exception(raised(Odd("no"))).get("not_retried")
+    failure = describe_exception(raised(Odd("no")), non_retryable=settings.non_retryable)
 
-    assert found == (reason and f"{NON_RETRYABLE_VARIABLE} of its worker names {reason}")
+    assert failure.get("not_retried") == (reason and f"{NON_RETRYABLE_VARIABLE} of its worker names {reason}")
 
 
 def test_the_types_are_told_where_they_say_more_than_the_name() -> None:

@@ -44,7 +44,9 @@ def play(world: World, execute: Execute, draw: Random, *, losses: bool = False) 
     for _ in range(MOST_EVENTS):
         if world.record.is_final:
             return
-        assert world.out or world.last.more, f"neither final nor waiting for anything: {world.statuses}"
+        assert world.out or world.last.has_more_ready, (
+            f"neither final nor waiting for anything: {world.statuses}"
+        )
         for job in world.out.values():
             if job.token not in known:
                 known[job.token] = result_of(world, job, execute, job.run_id)
@@ -55,7 +57,7 @@ def play(world: World, execute: Execute, draw: Random, *, losses: bool = False) 
             batch.append(world.loss(draw.choice(sorted(world.out))))
         batch += draw.sample(delivered, min(len(delivered), draw.choice([0, 0, 1, 2])))
         draw.shuffle(batch)
-        if world.last.more:
+        if world.last.has_more_ready:
             batch.append(ContinueEvent(world.record.workflow_execution_id))
         if draw.random() < 0.2:
             world.record = reloaded(world.record)

@@ -185,7 +185,7 @@ def test_the_error_of_a_switch_is_merged_no_more_than_its_output() -> None:
     world = world_of(switch("s", "a", on_error="continue"))
 
     assert world.advance() == Complete({})
-    assert world["s"].output == {"ok": False, "error": "no case for 'a', and no default; there is: none"}
+    assert world["s"].output == {"ok": False, "error": "no case for 'a', and no default; the cases are: none"}
     assert world.state == {}
 
 

@@ -86,7 +86,17 @@ def step(draw: Random, world: ItemWorld, batch: list[StepEvent]) -> None:
     decided = decide(world.record, batch, moment, limit)
     if not world.record.readiness.candidates:  # who waits for room is judged again sooner by who loads
         again = decide(reloaded(world.record), batch, moment, limit)
-        for name in ("steps", "items", "state", "fields", "posts", "slots", "shared", "jobs", "more"):
+        for name in (
+            "steps",
+            "items",
+            "state",
+            "fields",
+            "outgoing_events",
+            "slots",
+            "shared",
+            "jobs",
+            "has_more_ready",
+        ):
             assert getattr(again.changes, name) == getattr(decided.changes, name), name
         assert (again.decision, again.rejected) == (decided.decision, decided.rejected)
     rejected = {position for position, _ in decided.rejected}
@@ -138,7 +148,7 @@ def wind_up(draw: Random, world: ItemWorld) -> None:
             world.unpause()
         elif held:
             world.release(held[0])
-        elif world.last.more:
+        elif world.last.has_more_ready:
             world.advance()
         elif in_line:
             world.grant(draw.choice(in_line))

@@ -409,7 +409,7 @@ def test_a_child_is_not_driven_on_by_itself(action: Any) -> None:
 
     assert world.refusal(world.control(action, "a")) == (
         f"workflow 'w1#x1' cannot be {'retried' if action == 'retry' else 'rerun'}:"
-        " step 'c' of 'w0#p1' has taken its end; retry that one"
+        " step 'c' of 'w0#p1' already has its result; retry that one"
     )
 
 
@@ -422,7 +422,7 @@ def test_what_was_compensated_is_not_driven_on(action: Any, undoing: str) -> Non
     (world.finish if undoing == "works" else world.fail)("a#undo")
     assert world.record.compensated is (undoing == "works")
 
-    assert "was compensated; start a new one" in world.refusal(world.control(action, "a"))
+    assert "were compensated; start a new execution" in world.refusal(world.control(action, "a"))
 
 
 def test_what_had_nothing_to_compensate_is_driven_on_and_compensated_when_it_fails_again() -> None:
@@ -722,7 +722,7 @@ def test_what_has_ended_is_deleted_and_nothing_follows() -> None:
 
     assert decided.changes.deletes_execution
     assert decided.rejected == [
-        (n, "workflow 'w1#x1' cannot be told anything: it is deleted") for n in (1, 2, 3)
+        (n, "workflow 'w1#x1' cannot be controlled: it is deleted") for n in (1, 2, 3)
     ]
     assert decided.replies[0] == {"ok": True, "changed": True, "status": "deleted"}
     assert (decided.replies[4]["ok"], decided.replies[4]["status"]) == (False, "deleted")

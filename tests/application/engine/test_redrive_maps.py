@@ -74,7 +74,7 @@ def test_items_are_bounded_by_the_workers_too_and_a_commit_by_its_limit() -> Non
     decision = world.decide(world.control("retry"), limit=2)
 
     assert units(decision) == ["m#1", "m#2"]
-    assert world.last.more
+    assert world.last.has_more_ready
     assert units(world.advance()) == ["m#3"]
     assert units(world.finish("m#1")) == ["m#4"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coreworld import START_MS
-from orchestrator.application.engine.results import MAX_RETRY_DELAY_MS
+from orchestrator.application.engine.retries import MAX_RETRY_DELAY_MS
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.records.events import Moment
@@ -115,7 +115,7 @@ def test_every_process_computes_the_same_jitter() -> None:
     )
 
     assert one.changes.steps["a"].not_before_ms == other.changes.steps["a"].not_before_ms
-    assert one.changes.timers == other.changes.timers
+    assert one.changes.timers_to_arm == other.changes.timers_to_arm
 
 
 def test_a_delay_never_exceeds_ten_years() -> None:
@@ -322,7 +322,7 @@ def test_a_step_in_back_off_waits_for_its_timer() -> None:
     assert (seen.dispatched_at, seen.started_at, seen.deadline_ms) == (None, None, None)
     assert seen.error == {"kind": "exception", "message": "boom"}
     assert seen.output == {"ok": False, "error": "boom"}
-    assert world.last.timers == [Timer("retry", "a", "1", START_MS + 1000)]
+    assert world.last.timers_to_arm == [Timer("retry", "a", "1", START_MS + 1000)]
     assert world.record.status is WorkflowStatus.IN_PROGRESS
 
 
@@ -347,7 +347,7 @@ def test_a_timer_that_comes_early_is_armed_again_and_changes_nothing() -> None:
 
     assert world.ring(timer) == Pending()
 
-    assert world.last.timers == [timer]
+    assert world.last.timers_to_arm == [timer]
     assert world.last.is_empty
     assert world.counted == {}
     assert world.dispatched(world.pass_time(1000)) == ["a"]

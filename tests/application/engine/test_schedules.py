@@ -23,7 +23,7 @@ from orchestrator.application.engine.schedules import (
     upcoming_slots,
     wake_ms,
 )
-from orchestrator.application.spec.cron import slots
+from orchestrator.application.spec.cron import iter_slots
 from orchestrator.application.spec.model import ScheduleSpec
 from orchestrator.redis_rq.event_codec import EXECUTION_ID
 
@@ -259,7 +259,7 @@ moments = st.lists(
 
 
 def slots_until(schedule: Schedule, now_ms: int) -> list[int]:
-    coming = slots(schedule.cron, schedule.timezone, schedule.next_ms - 1)
+    coming = iter_slots(schedule.cron, schedule.timezone, schedule.next_ms - 1)
     return list(takewhile(lambda at_ms: at_ms <= now_ms, coming))
 
 

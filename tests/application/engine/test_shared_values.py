@@ -10,6 +10,7 @@ from itemworld import ItemWorld, map_step
 from orchestrator.application.records.changes import SharedChange, add_numbers
 from orchestrator.application.records.decisions import Complete, Failed
 from orchestrator.application.spec.model import KvScope, RetrySpec, StepSpec
+from orchestrator.application.values.json_types import describe_type
 from specworld import BROKEN, SpecWorld, branch, task, world_of
 
 ALL: tuple[KvScope, ...] = ("flow", "global", "flow_group")
@@ -203,7 +204,7 @@ def test_only_a_number_can_be_added(amount: Any) -> None:
     error = world["a"].error
     assert error is not None
     assert error["kind"] == "expression"
-    assert error["message"].endswith(f"what is added must be a number, not {type(amount).__name__}")
+    assert error["message"].endswith(f"the amount must be a number, not {describe_type(amount)}")
     assert "sum" not in world.state
 
 
@@ -217,7 +218,7 @@ def test_a_number_can_only_be_added_to_a_number(key: str, there: Any) -> None:
     decision = world.play(a={})
 
     assert isinstance(decision, Failed)
-    assert "the value there must be a number" in decision.error["message"]
+    assert "the present value must be a number" in decision.error["message"]
     assert (world.shared, world.state["sum"]) == ([], there)
 
 
@@ -229,7 +230,7 @@ def test_a_sum_beyond_all_numbers_is_a_failure(before: Any, amount: Any) -> None
     decision = world.play(a={"n": amount})
 
     assert isinstance(decision, Failed)
-    assert decision.error["message"] == "kv_add of 'sum': the sum is beyond all numbers"
+    assert decision.error["message"] == "kv_add of 'sum': the sum is out of range"
     assert world.state["sum"] == before
 
 

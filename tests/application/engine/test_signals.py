@@ -66,7 +66,7 @@ def test_no_more_signals_are_kept_than_a_record_can_hold() -> None:
     decided = decide(world.record, [world.said("other")], Moment(1, "n", "1-0"))
 
     assert [position for position, _ in decided.rejected] == [0]
-    assert "1,000 signals are kept for" in decided.rejected[0][1]
+    assert "already keeps 1,000 signals" in decided.rejected[0][1]
     world.signal("go")
     assert world["w"].status is StepStatus.COMPLETE, "what somebody waits for is not kept, but taken"
 
@@ -340,7 +340,7 @@ def test_a_signal_that_is_kept_arms_no_timer() -> None:
 
     world.finish("a", {})
 
-    assert world.last.timers == []
+    assert world.last.timers_to_arm == []
 
 
 def test_a_deferred_wait_begins_when_its_time_has_come() -> None:

@@ -193,7 +193,7 @@ def test_a_required_value_that_is_null_or_absent_fails_the_step(inputs: dict[str
 
     assert isinstance(decision, Failed)
     assert decision.error["kind"] == "expression"
-    assert decision.error["message"] == "step cannot be judged: required 'input.x' is not there"
+    assert decision.error["message"] == "step cannot be evaluated: required 'input.x' is missing"
     assert decision.error["step"] == "a"
     assert world.jobs == []
 

@@ -145,7 +145,7 @@ def test_a_key_that_is_no_text_and_no_number_fails_the_switch(value: Any) -> Non
 
     assert isinstance(decision, Failed)
     assert decision.error["kind"] == "expression"
-    assert "switch.on must give a text or a number" in decision.error["message"]
+    assert "switch.on must give a string or a number" in decision.error["message"]
 
 
 # ---- no_branch
@@ -159,7 +159,7 @@ def test_no_match_and_no_default_is_the_failure_no_branch() -> None:
     assert isinstance(decision, Failed)
     assert decision.error == {
         "kind": "no_branch",
-        "message": "no case for 'other', and no default; there is: a, b",
+        "message": "no case for 'other', and no default; the cases are: a, b",
         "step": "s",
     }
     assert world.statuses == {"s": "failed", "x": "skipped", "y": "skipped", "z": "skipped"}
@@ -171,7 +171,7 @@ def test_a_switch_without_cases_says_that_there_are_none() -> None:
     decision = world.advance()
 
     assert isinstance(decision, Failed)
-    assert decision.error["message"] == "no case for 'a', and no default; there is: none"
+    assert decision.error["message"] == "no case for 'a', and no default; the cases are: none"
 
 
 @pytest.mark.parametrize(

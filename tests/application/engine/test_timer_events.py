@@ -30,7 +30,7 @@ def test_a_deferred_step_is_dispatched_when_its_time_has_come() -> None:
     assert world.advance() == Pending()
     assert (world.statuses["a"], world["a"].wake_at_ms) == ("deferred", START_MS + 500)
     assert world.record.status is WorkflowStatus.IN_PROGRESS
-    assert world.last.timers == [Timer("wake", "a", "0", START_MS + 500)]
+    assert world.last.timers_to_arm == [Timer("wake", "a", "0", START_MS + 500)]
     assert world.pass_time(499) == Pending()
     assert world.dispatched(world.pass_time(1)) == ["a"]
     assert world["a"].wake_at_ms is None
@@ -79,7 +79,7 @@ def test_a_wake_that_comes_early_is_armed_again() -> None:
     [timer] = world.armed
 
     assert world.ring(timer) == Pending()
-    assert world.last.timers == [timer]
+    assert world.last.timers_to_arm == [timer]
     assert world.last.is_empty
     assert world.dispatched(world.pass_time(500)) == ["a"]
 
@@ -364,7 +364,7 @@ def test_the_clock_of_a_workflow_starts_with_its_first_step_of_whatever_kind() -
         world = world_of(first, timeout_s=60.0)
         world.advance()
 
-        assert Timer("timeout", "", "", START_MS + 60_000) in world.last.timers
+        assert Timer("timeout", "", "", START_MS + 60_000) in world.last.timers_to_arm
         assert isinstance(world.pass_time(60_000), Failed)
 
 
@@ -385,7 +385,7 @@ def test_a_workflow_timeout_that_comes_early_is_armed_again() -> None:
     [timer] = world.armed
 
     assert world.ring(timer) == Pending()
-    assert world.last.timers == [timer]
+    assert world.last.timers_to_arm == [timer]
     assert world.last.is_empty
 
 
@@ -547,7 +547,7 @@ def random_history(seed: int, make: type[SpecWorld] = SpecWorld) -> SpecWorld:
         if world.record.is_final:
             break
         kind = draw.random()
-        if world.last.more:
+        if world.last.has_more_ready:
             world.advance(limit=draw.choice([None, 1]))
         elif kind < 0.05:
             world.reload()
@@ -594,7 +594,7 @@ class StoredWorld(SpecWorld):
         super()._commit(changes)
         if not hasattr(self, "stored"):
             self.stored = {}
-        for timer in changes.timers:
+        for timer in changes.timers_to_arm:
             self.stored[timer.kind, timer.step_id, timer.token] = timer.due_ms
         for timer in changes.timers_to_disarm:
             self.stored.pop((timer.kind, timer.step_id, timer.token), None)

@@ -21,7 +21,7 @@ from orchestrator.application.records.events import (
     ResultEvent,
     StartedEvent,
     TimerEvent,
-    failure,
+    make_failure,
 )
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -135,12 +135,12 @@ def test_a_limit_cuts_the_claims_and_says_that_more_is_ready() -> None:
     world = World(document(*(step(name) for name in "abcde")))
 
     assert world.dispatched(world.advance(limit=2)) == ["a", "b"]
-    assert world.last.more
+    assert world.last.has_more_ready
     event = ContinueEvent(world.record.workflow_execution_id)
     assert world.dispatched(world.decide(event, limit=2)) == ["c", "d"]
-    assert world.last.more
+    assert world.last.has_more_ready
     assert world.dispatched(world.decide(event, limit=2)) == ["e"]
-    assert not world.last.more
+    assert not world.last.has_more_ready
     assert world.decide(event, limit=2) == Pending()
     assert world.apply(event) is None
 
@@ -150,7 +150,7 @@ def test_a_limit_that_is_just_enough_leaves_nothing_behind() -> None:
 
     world.advance(limit=2)
 
-    assert not world.last.more
+    assert not world.last.has_more_ready
 
 
 def test_what_a_limit_left_behind_is_claimed_by_a_process_that_loads_the_record() -> None:
@@ -160,7 +160,7 @@ def test_what_a_limit_left_behind_is_claimed_by_a_process_that_loads_the_record(
     changes, decision = advance(reloaded(world.record), Moment(9, "other"))
 
     assert world.dispatched(decision) == ["b", "c"]
-    assert not changes.more
+    assert not changes.has_more_ready
 
 
 def test_a_step_left_behind_by_a_limit_and_then_reset_is_dispatched_once() -> None:
@@ -429,14 +429,14 @@ def test_a_workflow_that_cannot_be_decided_upon_can_be_failed_from_outside() -> 
     world = World(DIAMOND)
     world.play(a={})
 
-    changes = fail_workflow(world.record, failure("corrupt", "a step has no status"), Moment(9, "n"))
+    changes = fail_workflow(world.record, make_failure("corrupt", "a step has no status"), Moment(9, "n"))
     world.record.apply(changes)
 
     assert world.record.status is WorkflowStatus.FAILED
     assert world.record.error == {"kind": "corrupt", "message": "a step has no status"}
     assert world.statuses == {"a": "complete", "b": "cancelled", "c": "cancelled", "d": "skipped"}
     assert sorted(step_id for step_id, _ in changes.revoked) == ["b", "c"]
-    assert fail_workflow(world.record, failure("corrupt", "again"), Moment(9, "n")).is_empty
+    assert fail_workflow(world.record, make_failure("corrupt", "again"), Moment(9, "n")).is_empty
 
 
 # ---- the fence
@@ -585,7 +585,7 @@ def test_a_started_event_notes_the_worker_and_starts_the_clock() -> None:
     assert (world["a"].worker, world["a"].started_at) == ("host-1", "2026-01-01T00:00:09Z")
     due = 1_767_225_600_000 + 2_000 + 60_000
     assert world["a"].deadline_ms == due
-    assert world.last.timers == [Timer("deadline", "a", "n1-0", due)]
+    assert world.last.timers_to_arm == [Timer("deadline", "a", "n1-0", due)]
     assert world.statuses["a"] == "in_progress"
 
 
@@ -604,7 +604,7 @@ def test_a_step_without_a_timeout_has_no_deadline() -> None:
 
     world.apply(world.started("a"))
     assert world["a"].deadline_ms is None
-    assert world.last.timers == []
+    assert world.last.timers_to_arm == []
 
     world.apply(TimerEvent("deadline", world.record.workflow_execution_id, "a", world.out["a"].token))
     assert world.last.is_empty
@@ -661,7 +661,7 @@ def test_a_deadline_that_comes_too_early_is_set_again() -> None:
     world.decide(TimerEvent("deadline", world.record.workflow_execution_id, "a", world.out["a"].token))
 
     assert world.statuses["a"] == "in_progress"
-    assert world.last.timers == [Timer("deadline", "a", "n1-0", world["a"].deadline_ms or 0)]
+    assert world.last.timers_to_arm == [Timer("deadline", "a", "n1-0", world["a"].deadline_ms or 0)]
 
 
 def test_a_deadline_of_another_dispatch_is_dropped() -> None:
@@ -1244,7 +1244,7 @@ def test_no_transition_writes_to_the_record_it_is_given() -> None:
     record = new_record(CHAIN)
     changes, _ = on_step_result(record, event, Moment(0, "n"))
     assert changes.is_empty  # nothing was claimed
-    assert changes.counted == {"stale": 1}
+    assert changes.counter_increments == {"stale": 1}
 
 
 @pytest.mark.parametrize("event_type", [LostEvent, StartedEvent])

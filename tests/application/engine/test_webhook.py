@@ -15,14 +15,21 @@ from orchestrator.application.engine.transitions import decide, fail_workflow
 from orchestrator.application.engine.webhook import effective_webhook, read_webhook
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.decisions import Cancelled, Complete, Decision, Dispatch, Failed, Halt
-from orchestrator.application.records.events import LostEvent, ResultEvent, StartEvent, TimerEvent, failure
+from orchestrator.application.records.events import (
+    LostEvent,
+    ResultEvent,
+    StartEvent,
+    TimerEvent,
+    make_failure,
+)
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.status import StepStatus, WorkflowStatus
+from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.records.timers import timers_for_step
 from orchestrator.application.redaction.by_key import REDACTED
-from orchestrator.application.spec.model import WEBHOOK_STEP, WEBHOOK_UNIT, Limits, WebhookSpec
+from orchestrator.application.spec.model import WEBHOOK_STEP, Limits, WebhookSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from specworld import SpecWorld, branch, child, record_of, task, undo, world_of
 
 URL = "https://hooks.example.org/ended"
@@ -140,7 +147,7 @@ def test_an_execution_that_cannot_be_decided_upon_is_told_too() -> None:
     world = world_of(task("a"), **told())
     world.advance()
 
-    world.give_up(failure("internal", "a defect"))
+    world.give_up(make_failure("internal", "a defect"))
 
     assert list(world.out) == [WEBHOOK_UNIT]
     assert body(world)["error"] == {"kind": "internal", "message": "a defect"}
@@ -265,14 +272,14 @@ def test_the_webhook_of_a_start_is_the_one_that_is_told() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("example.org", "webhook.url: must be the address of a web page: http:// or https:// [bad_type]"),
-        ("", "webhook.url: must be the address of a web page: http:// or https:// [bad_type]"),
+        ("example.org", "webhook.url: must be a URL that begins with http:// or https:// [bad_type]"),
+        ("", "webhook.url: must be a URL that begins with http:// or https:// [bad_type]"),
         (17, "webhook: must be a URL or a mapping with a url, not the number 17"),
         ([URL], "webhook: must be a URL or a mapping with a url, not a list"),
         ({}, "webhook needs the key 'url'"),
         ({"url": URL, "on": ["compleet"]}, "did you mean 'complete'?"),
         ({"url": URL, "header": {}}, "'header' is not a key of webhook"),
-        ({"url": URL, "headers": {"A": 1}}, "webhook.headers.A: must be a text, not the number 1"),
+        ({"url": URL, "headers": {"A": 1}}, "webhook.headers.A: must be a string, not the number 1"),
     ],
 )
 def test_a_webhook_that_makes_no_sense_is_refused_with_a_reason(given: Any, why: str) -> None:
@@ -352,7 +359,7 @@ def test_what_a_stranger_answers_is_noted_without_secrets() -> None:
 
 def test_one_that_its_worker_refuses_to_send_is_not_tried_again() -> None:
     world = ended()
-    error = failure("exception", "this worker posts to nobody", "Refused", traceback="line 1")
+    error = make_failure("exception", "this worker posts to nobody", "Refused", traceback="line 1")
 
     world.decide(replace(world.result(WEBHOOK_UNIT), error=error))
 
@@ -473,18 +480,17 @@ def test_another_process_goes_on_with_what_is_written() -> None:
 
 
 def reopened(world: SpecWorld) -> SpecWorld:
-    """As if an operator had asked for another run of what failed: the step is ready once more."""
-    world.record.status, world.record.ended_at, world.record.error = WorkflowStatus.IN_PROGRESS, None, None
-    world.record.steps["a"] = StepRecord(run_id=7)
+    """An operator retries the execution; the coordinator has not advanced it yet."""
+    world.apply(world.control("retry"))
     world.reload()
     return world
 
 
-def test_an_execution_that_runs_again_takes_its_word_back() -> None:
-    world = reopened(ended("failed", max_workers=1))
+def test_an_execution_that_runs_again_cancels_its_webhook() -> None:
+    world = ended("failed", max_workers=1)
     old = world.out[WEBHOOK_UNIT]
 
-    decision = world.advance()
+    decision = world.retry()
 
     assert isinstance(decision, Dispatch)
     assert (list(world.out), webhook(world).status) == (["a"], StepStatus.CANCELLED)
@@ -493,10 +499,10 @@ def test_an_execution_that_runs_again_takes_its_word_back() -> None:
     assert world.counted["stale"] == 1
 
 
-def test_its_next_end_is_told_as_the_next_round() -> None:
-    world = reopened(ended("failed"))
+def test_its_next_end_is_posted_in_the_next_round() -> None:
+    world = ended("failed")
     first = world.out[WEBHOOK_UNIT]
-    world.advance()
+    world.retry()
 
     world.finish("a", {"n": 2})
 
@@ -506,7 +512,7 @@ def test_its_next_end_is_told_as_the_next_round() -> None:
     assert (body(world)["status"], body(world)["outcome"]) == ("complete", {"n": 2})
 
 
-def test_one_that_waits_for_its_next_attempt_is_taken_back_with_its_timer() -> None:
+def test_a_webhook_that_waits_for_its_next_attempt_is_cancelled_with_its_timer() -> None:
     world = ended("failed")
     world.fail(WEBHOOK_UNIT)
     [timer] = world.armed
@@ -518,26 +524,26 @@ def test_one_that_waits_for_its_next_attempt_is_taken_back_with_its_timer() -> N
     assert world.counted["stale"] == 1
 
 
-def test_one_that_was_never_dispatched_is_passed_over() -> None:
-    world = world_of(task("a", branch=(branch(True, "halt"),)), **told())
+def test_a_webhook_that_was_never_dispatched_is_skipped() -> None:
+    world = world_of(task("a"), **told())
     world.advance()
-    world.apply(world.result("a", {}))
+    world.apply(world.error("a"))
 
     reopened(world).advance()
 
     assert webhook(world).status is StepStatus.SKIPPED
 
 
-def test_the_word_of_an_end_that_has_come_since_replaces_the_one_before() -> None:
+def test_the_webhook_of_a_later_end_replaces_the_one_before() -> None:
     world = reopened(ended("failed"))
 
-    world.give_up(failure("internal", "before anybody could advance"))
+    world.give_up(make_failure("internal", "before it could advance"))
 
     assert world.out[WEBHOOK_UNIT].idempotency_key == "x1#webhook#1"
     assert body(world)["error"]["kind"] == "internal"
 
 
-def test_an_end_that_nobody_wants_to_hear_of_leaves_the_last_word_alone() -> None:
+def test_an_end_that_the_webhook_does_not_cover_leaves_the_last_webhook_as_it_is() -> None:
     world = ended("failed", **told("failed"))
     world.finish(WEBHOOK_UNIT, {"status": 200})
 
@@ -611,7 +617,7 @@ def event_of(world: SpecWorld, what: str) -> Any:
         case "failed":
             return world.error(WEBHOOK_UNIT)
         case "refused":
-            return replace(world.result(WEBHOOK_UNIT), error=failure("exception", "no", "Refused"))
+            return replace(world.result(WEBHOOK_UNIT), error=make_failure("exception", "no", "Refused"))
         case "lost":
             return world.loss(WEBHOOK_UNIT)
     return world.started(WEBHOOK_UNIT)
@@ -638,7 +644,7 @@ def test_the_webhook_has_the_attempts_that_the_pages_promise() -> None:
 def test_a_workflow_that_has_ended_cannot_be_given_up_once_more() -> None:
     world = ended()
 
-    changes = fail_workflow(world.record, failure("internal", "late"), world.moment())
+    changes = fail_workflow(world.record, make_failure("internal", "late"), world.moment())
 
     assert changes.is_empty
     assert not decide(world.record, [], world.moment()).changes.jobs
@@ -662,9 +668,9 @@ def test_nobody_waits_for_the_webhook_of_what_is_deleted() -> None:
     due = TimerEvent("retry", out.record.workflow_execution_id, WEBHOOK_UNIT, timer.token)
     later = replace(waits.moment(), at_ms=timer.due_ms)
     gone = decide(waits.record, [due, waits.control("delete")], later).changes
-    assert (gone.revoked, gone.jobs, gone.deletes_execution, gone.timers) == ([], [], True, [])
+    assert (gone.revoked, gone.jobs, gone.deletes_execution, gone.timers_to_arm) == ([], [], True, [])
     gone = decide(waits.record, [waits.control("delete")], waits.moment()).changes
-    assert (gone.timers_to_disarm, gone.timers) == ([timer], [])
+    assert (gone.timers_to_disarm, gone.timers_to_arm) == ([timer], [])
 
 
 def test_labels_are_told() -> None:

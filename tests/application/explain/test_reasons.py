@@ -1,4 +1,4 @@
-"""Why an execution does not get on, as far as its record can tell."""
+"""Why an execution makes no progress, as far as its record shows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from orchestrator.application.explain.reasons import (
     OVERDUE_ADVICE,
     Reason,
     ReasonCode,
+    explain_execution,
     explain_unit,
-    reasons,
 )
 from orchestrator.application.explain.text import format_duration, join_names, summarize_error
 from orchestrator.application.records.events import StepEvent, iso
@@ -29,25 +29,25 @@ from specworld import BROKEN, SpecWorld, branch, child, delay, key, switch, task
 XS = {"var": "input.xs"}
 
 
-def of(world: SpecWorld, step: str = "", after_ms: int = 0) -> list[Reason]:
-    """What is said of a step, or of the execution, some time after now."""
-    found = reasons(world.record, world.now_ms + after_ms)
+def reasons_for(world: SpecWorld, step: str = "", after_ms: int = 0) -> list[Reason]:
+    """The reasons for a step, or for the execution, some time after now."""
+    found = explain_execution(world.record, world.now_ms + after_ms)
     return [reason for reason in found if reason.step == step]
 
 
-def about(world: SpecWorld, unit: str, after_ms: int = 0) -> Reason:
-    """What is said of one unit when somebody asks for it by its name; final ones too."""
+def explained(world: SpecWorld, unit: str, after_ms: int = 0) -> Reason:
+    """The reason for one unit that is named in the query; it may be final."""
     found = explain_unit(world.record, unit, world.now_ms + after_ms)
     return next(reason for reason in found if reason.step == unit)
 
 
-def begun(*steps: Any, **keys: Any) -> ItemWorld:
+def started(*steps: Any, **keys: Any) -> ItemWorld:
     world = ItemWorld(*steps, **keys)
     world.advance()
     return world
 
 
-def said(reason: Reason) -> tuple[str, str]:
+def code_and_words(reason: Reason) -> tuple[str, str]:
     return reason.code, reason.words
 
 
@@ -55,19 +55,19 @@ def said(reason: Reason) -> tuple[str, str]:
 
 
 def test_a_step_names_the_parents_that_have_not_ended() -> None:
-    world = begun(task("a"), task("b"), task("c"), task("d", after="a b c"), max_workers=2)
+    world = started(task("a"), task("b"), task("c"), task("d", after="a b c"), max_workers=2)
     world.finish("a")
 
-    [reason] = of(world, "d")
+    [reason] = reasons_for(world, "d")
 
-    assert said(reason) == ("parents", "step d waits for b (in progress) and c (in progress)")
+    assert code_and_words(reason) == ("parents", "step d waits for b (in progress) and c (in progress)")
 
 
 def test_many_parents_are_counted() -> None:
     names = [f"p{n}" for n in range(8)]
-    world = begun(*(task(name) for name in names), task("z", after=names))
+    world = started(*(task(name) for name in names), task("z", after=names))
 
-    [reason] = of(world, "z")
+    [reason] = reasons_for(world, "z")
 
     assert reason.words == (
         "step z waits for p0 (in progress), p1 (in progress), p2 (in progress), p3 (in progress),"
@@ -78,45 +78,45 @@ def test_many_parents_are_counted() -> None:
 @pytest.mark.parametrize(
     ("join", "words"),
     [
-        (2, "step z waits for b (in progress) and c (in progress) (its join is 2)"),
-        ("any", "step z waits for b (in progress) and c (in progress) (its join is any)"),
+        (2, "step z waits for b (in progress) and c (in progress) (join: 2)"),
+        ("any", "step z waits for b (in progress) and c (in progress) (join: any)"),
         (
             {"==": [{"var": "ctx.status.b"}, "complete"]},
-            "step z waits for b (in progress) and c (in progress) (its join is an expression)",
+            "step z waits for b (in progress) and c (in progress) (join: an expression)",
         ),
     ],
 )
 def test_a_join_that_is_not_of_all_parents_is_named(join: Any, words: str) -> None:
-    world = begun(task("a"), task("b"), task("c"), task("z", after="a b c", join=join))
+    world = started(task("a"), task("b"), task("c"), task("z", after="a b c", join=join))
     world.finish("a")
 
-    [reason] = of(world, "z")
+    [reason] = reasons_for(world, "z")
 
-    assert said(reason) == ("parents", words)
+    assert code_and_words(reason) == ("parents", words)
 
 
 def test_a_step_whose_join_is_met_does_not_wait_for_the_other_parents() -> None:
-    world = begun(task("a"), task("b"), task("z", after="a b", join=1), max_workers=2)
+    world = started(task("a"), task("b"), task("z", after="a b", join=1), max_workers=2)
     world.pause()
     world.finish("a")
 
-    [reason] = of(world, "z")
+    [reason] = reasons_for(world, "z")
 
-    assert said(reason) == ("paused", "step z could run, but the execution is paused")
+    assert code_and_words(reason) == ("paused", "step z is ready, but the execution is paused")
 
 
-def test_a_join_that_cannot_be_evaluated_is_left_to_whoever_decides_next() -> None:
-    world = begun(task("a"), task("b"), task("z", after="a b", join=BROKEN))
+def test_a_join_that_cannot_be_evaluated_is_left_to_the_next_decision() -> None:
+    world = started(task("a"), task("b"), task("z", after="a b", join=BROKEN))
     world.pause()
     world.finish("a")
 
-    [reason] = of(world, "z")
+    [reason] = reasons_for(world, "z")
 
     assert reason.code == "paused"
 
 
-def test_a_step_that_is_asked_for_brings_what_everything_above_it_waits_for() -> None:
-    world = begun(
+def test_a_step_is_explained_together_with_the_open_steps_it_depends_on() -> None:
+    world = started(
         task("a"),
         wait_step("b", "go"),
         task("c", after="a"),
@@ -131,7 +131,7 @@ def test_a_step_that_is_asked_for_brings_what_everything_above_it_waits_for() ->
 
 
 def test_a_unit_that_does_not_exist_is_a_lookup_error() -> None:
-    world = begun(task("a"))
+    world = started(task("a"))
 
     for unit in ("b", "a#0", "a#undo"):
         with pytest.raises(LookupError):
@@ -142,399 +142,402 @@ def test_a_unit_that_does_not_exist_is_a_lookup_error() -> None:
 
 
 def test_a_paused_execution_says_since_when_if_that_is_known() -> None:
-    world = begun(task("a"))
+    world = started(task("a"))
     world.pause()
 
-    [unknown] = of(world)
-    known = reasons(world.record, START_MS + 200_000, START_MS)[0]
+    [unknown] = reasons_for(world)
+    known = explain_execution(world.record, START_MS + 200_000, START_MS)[0]
 
-    assert unknown.words == (
-        "the execution has been paused: nothing new is dispatched, and what runs goes on"
-    )
+    assert unknown.words == ("the execution has been paused: no step is dispatched; running steps continue")
     assert known.words.startswith("the execution has been paused for 3 m 20 s: ")
-    assert known.advice == "orchestrator unpause x1 lets it go on"
+    assert known.advice == "resume it: orchestrator unpause x1"
 
 
-def test_an_execution_that_stands_in_line_says_so_and_so_do_its_steps() -> None:
-    world = begun(task("a"), **key("only", 3))
+def test_an_execution_without_a_slot_says_so_and_so_do_its_steps() -> None:
+    world = started(task("a"), **key("only", 3))
 
-    assert said(of(world)[0]) == (
+    assert code_and_words(reasons_for(world)[0]) == (
         "in_line",
-        "the execution stands in line for a place under the concurrency key 'only' (limit 3)",
+        "the execution waits for a slot of the concurrency key 'only' (limit 3)",
     )
-    assert said(of(world, "a")[0]) == (
+    assert code_and_words(reasons_for(world, "a")[0]) == (
         "in_line",
-        "step a could run, but the execution itself has to stand in line first",
+        "step a is ready, but the execution itself waits for a concurrency slot",
     )
 
     world.grant()
 
-    assert of(world) == []
+    assert reasons_for(world) == []
 
 
-def test_an_execution_that_undoes_what_was_done_says_why_and_what_is_left() -> None:
-    world = begun(task("a", **undo()), task("b", **undo()), task("z", after="a b"))
+def test_a_compensating_execution_says_why_and_which_steps_are_left() -> None:
+    world = started(task("a", **undo()), task("b", **undo()), task("z", after="a b"))
     world.finish("a")
     world.finish("b")
     world.fail("z", "no money")
 
-    execution, unit = reasons(world.record, world.now_ms + 5_000, world.now_ms)
+    execution, unit = explain_execution(world.record, world.now_ms + 5_000, world.now_ms)
 
-    assert said(execution) == (
+    assert code_and_words(execution) == (
         "compensating",
-        "the execution has been undoing what was done for 5 s; it will then be failed: step z: no money;"
-        " after this one it undoes a",
+        "the execution has been compensating for 5 s; it will end as failed (step z: no money);"
+        " still to compensate: a",
     )
     assert (unit.step, unit.code) == ("b#undo", "dispatched")
     assert unit.words.startswith("the compensation of step b was dispatched 5 s ago")
 
 
-def test_a_cancelled_execution_that_undoes_says_so() -> None:
-    world = begun(task("a", **undo()), task("b", after="a"))
+def test_a_compensating_execution_that_was_cancelled_says_so() -> None:
+    world = started(task("a", **undo()), task("b", after="a"))
     world.finish("a")
     world.cancel("not wanted")
 
-    assert of(world)[0].words == (
-        "the execution has been undoing what was done; it will then be cancelled: an operator said so"
+    assert reasons_for(world)[0].words == (
+        "the execution has been compensating; it will end as cancelled (requested by an operator)"
     )
 
 
 def test_a_compensation_that_was_lost_is_not_kept_back_by_max_workers() -> None:
-    world = begun(task("a", **undo(retry=RetrySpec(1))), task("b", after="a"), max_workers=1)
+    world = started(task("a", **undo(retry=RetrySpec(1))), task("b", after="a"), max_workers=1)
     world.finish("a")
     world.fail("b")
     world.apply(world.loss("a#undo"))
 
-    assert about(world, "a#undo").code == "lost"
+    assert explained(world, "a#undo").code == "lost"
 
 
 # ---- clocks
 
 
 def test_a_wait_names_its_signals_and_how_long_it_waits() -> None:
-    world = begun(wait_step("w", "approve", "reject", timeout_ms=90_000))
+    world = started(wait_step("w", "approve", "reject", timeout_ms=90_000))
 
-    [reason] = of(world, "w", 30_000)
+    [reason] = reasons_for(world, "w", 30_000)
 
-    assert said(reason) == (
+    assert code_and_words(reason) == (
         "signal",
-        "step w waits for the signal 'approve' or 'reject'; it fails in 1 m 0 s,"
-        f" at {iso(START_MS + 90_000)}",
+        "step w waits for the signal 'approve' or 'reject'; its timeout is due in 1 m 0 s,"
+        f" at {iso(START_MS + 90_000)}, then it fails",
     )
     assert reason.until_ms == START_MS + 90_000
-    assert reason.advice == "orchestrator signal x1 approve lets it go on"
+    assert reason.advice == "send it: orchestrator signal x1 approve"
 
 
 def test_a_wait_may_go_on_without_its_signal_or_wait_for_ever() -> None:
-    world = begun(
+    world = started(
         wait_step("w", "go", timeout_ms=1_000, on_timeout="continue"), wait_step("v", "go", after="")
     )
 
-    assert "it goes on without it in 1 s" in of(world, "w")[0].words
-    assert of(world, "v")[0].words == "step v waits for the signal 'go', for as long as it takes"
-    assert of(world, "v")[0].advice == "orchestrator signal x1 go lets it go on"
+    assert reasons_for(world, "w")[0].words.endswith(", then it continues without the signal")
+    assert reasons_for(world, "v")[0].words == "step v waits for the signal 'go', without a timeout"
+    assert reasons_for(world, "v")[0].advice == "send it: orchestrator signal x1 go"
 
 
-def test_a_time_that_is_over_says_that_nobody_has_acted() -> None:
-    world = begun(wait_step("w", "go", timeout_ms=1_000))
+def test_an_overdue_timeout_says_that_no_coordinator_has_acted() -> None:
+    world = started(wait_step("w", "go", timeout_ms=1_000))
 
-    [reason] = of(world, "w", 4_000)
+    [reason] = reasons_for(world, "w", 4_000)
 
-    assert f"it fails, overdue by 3 s (due at {iso(START_MS + 1_000)})" in reason.words
+    assert f"its timeout is overdue by 3 s (due at {iso(START_MS + 1_000)}), then it fails" in reason.words
     assert reason.advice == OVERDUE_ADVICE
 
 
 def test_a_deferred_step_a_delay_and_a_delay_that_is_deferred_are_told_apart() -> None:
-    world = begun(
+    world = started(
         task("a", defer_ms=2_000), delay("b", 3_000), delay("c", 60_000, defer_ms=1_000), task("z", after="c")
     )
 
-    assert said(of(world, "a")[0]) == (
+    assert code_and_words(reasons_for(world, "a")[0]) == (
         "deferred",
-        f"step a is deferred and may run in 2 s, at {iso(START_MS + 2_000)}",
+        f"step a is deferred, due in 2 s, at {iso(START_MS + 2_000)}",
     )
-    assert said(of(world, "b")[0]) == (
+    assert code_and_words(reasons_for(world, "b")[0]) == (
         "delay",
-        f"step b is a delay that ends in 3 s, at {iso(START_MS + 3_000)}",
+        f"step b is a delay, due in 3 s, at {iso(START_MS + 3_000)}",
     )
-    assert of(world, "c")[0].code == "deferred"
+    assert reasons_for(world, "c")[0].code == "deferred"
 
     world.pass_time(1_000)
 
-    assert of(world, "c")[0].code == "delay"
+    assert reasons_for(world, "c")[0].code == "delay"
 
 
 def test_a_deferred_step_that_is_due_may_still_be_kept_back() -> None:
-    world = begun(task("a"), task("b", defer_ms=1_000), max_workers=1)
+    world = started(task("a"), task("b", defer_ms=1_000), max_workers=1)
     world.pass_time(1_000)
 
-    assert said(of(world, "b")[0]) == (
+    assert code_and_words(reasons_for(world, "b")[0]) == (
         "no_room",
-        "step b was deferred, and is due, but runner.max_workers is 1, and so many are in flight: a",
+        "step b was deferred and is now ready, but runner.max_workers (1) is reached; in flight: a",
     )
 
 
 def test_a_retry_says_when_it_comes_and_why_it_is_needed() -> None:
-    world = begun(task("a", retry=RetrySpec(initial_delay_ms=5_000)))
+    world = started(task("a", retry=RetrySpec(initial_delay_ms=5_000)))
     world.fail("a", "no route\nto host")
 
-    [reason] = of(world, "a")
+    [reason] = reasons_for(world, "a")
 
-    assert said(reason) == (
+    assert code_and_words(reason) == (
         "retry",
-        f"step a is tried again in 5 s, at {iso(START_MS + 5_000)} (attempt 2);"
-        " the last one failed: no route",
+        f"attempt 2 of step a is due in 5 s, at {iso(START_MS + 5_000)}; the last attempt failed: no route",
     )
     assert reason.until_ms == START_MS + 5_000
 
 
 def test_a_retry_that_is_due_may_be_kept_back() -> None:
-    world = begun(task("a", max_attempts=2), task("b"))
+    world = started(task("a", max_attempts=2), task("b"))
     world.pause()
     world.fail("a")
 
-    assert of(world, "a")[0].words == (
-        "attempt 2 of step a is due; the last one failed: boom, but the execution is paused"
+    assert reasons_for(world, "a")[0].words == (
+        "attempt 2 of step a is ready, but the execution is paused; the last attempt failed: boom"
     )
 
 
-def test_a_success_that_is_repeated_has_no_failure_to_tell() -> None:
-    world = begun(task("a", max_attempts=2, attempts_on="any"))
+def test_a_success_that_is_repeated_shows_no_failure() -> None:
+    world = started(task("a", max_attempts=2, attempts_on="any"))
     world.pause()
     world.finish("a")
 
-    assert of(world, "a")[0].words == "attempt 2 of step a is due, but the execution is paused"
+    assert reasons_for(world, "a")[0].words == "attempt 2 of step a is ready, but the execution is paused"
 
 
 def test_a_held_step_says_what_it_was_and_how_it_is_released() -> None:
-    world = begun(task("a"), wait_step("w", "go"))
+    world = started(task("a"), wait_step("w", "go"))
     world.hold("w")
 
-    [reason] = of(world, "w")
+    [reason] = reasons_for(world, "w")
 
-    assert said(reason) == ("held", "step w is held (it was waiting)")
-    assert reason.advice == "orchestrator release x1 w lets it go on"
-
-
-# ---- room
+    assert code_and_words(reason) == ("held", "step w is held (previous status: waiting)")
+    assert reason.advice == "release it: orchestrator release-step x1 w"
 
 
-def test_a_step_in_line_names_its_key() -> None:
-    world = begun(task("a", **key("printer")))
+# ---- capacity
 
-    assert said(of(world, "a")[0]) == (
+
+def test_a_step_without_a_slot_names_its_key() -> None:
+    world = started(task("a", **key("printer")))
+
+    assert code_and_words(reasons_for(world, "a")[0]) == (
         "in_line",
-        "step a stands in line for a place under the concurrency key 'printer' (limit 1)",
+        "step a waits for a slot of the concurrency key 'printer' (limit 1)",
     )
 
 
-def test_a_step_without_room_names_who_is_in_flight() -> None:
-    world = begun(task("a"), task("b"), task("c"), max_workers=2)
+def test_a_step_held_up_by_max_workers_names_the_units_in_flight() -> None:
+    world = started(task("a"), task("b"), task("c"), max_workers=2)
 
-    assert said(of(world, "c")[0]) == (
+    assert code_and_words(reasons_for(world, "c")[0]) == (
         "no_room",
-        "step c could run, but runner.max_workers is 2, and so many are in flight: a and b",
+        "step c is ready, but runner.max_workers (2) is reached; in flight: a and b",
     )
 
 
-def test_a_step_that_nobody_has_got_to_yet_is_ready() -> None:
+def test_a_step_that_no_coordinator_has_dispatched_yet_is_ready() -> None:
     world = ItemWorld(task("a"))
 
-    [reason] = of(world, "a")
+    [reason] = reasons_for(world, "a")
 
-    assert said(reason) == ("ready", "step a could run at once; no coordinator has got to it yet")
+    assert code_and_words(reason) == ("ready", "step a is ready; no coordinator has dispatched it yet")
     assert "orchestrator doctor" in reason.advice
 
 
 def test_a_map_says_how_far_it_is_and_what_keeps_its_items_back() -> None:
-    world = begun(map_step("m", XS, max_parallel=2, on_error="continue"), inputs={"xs": [1, 2, 3, 4]})
+    world = started(map_step("m", XS, max_parallel=2, on_error="continue"), inputs={"xs": [1, 2, 3, 4]})
     world.fail("m#0")
 
-    counted, waiting, *items = [one for one in reasons(world.record, START_MS) if one.step.startswith("m")]
+    counted, waiting, *items = [
+        one for one in explain_execution(world.record, START_MS) if one.step.startswith("m")
+    ]
 
-    assert said(counted) == (
+    assert code_and_words(counted) == (
         "items",
-        "step m: 1 of 4 items have ended, 1 of them with an error; 2 are out",
+        "step m: 1 of 4 items ended, 1 with an error; 2 in flight",
     )
-    assert said(waiting) == (
+    assert code_and_words(waiting) == (
         "max_parallel",
-        "1 more item of step m could run, but map.max_parallel is 2, and 2 items are out",
+        "1 more item of step m is ready, but map.max_parallel (2) is reached; items in flight: 2",
     )
     assert [(one.step, one.code) for one in items] == [("m#1", "dispatched"), ("m#2", "dispatched")]
-    assert about(world, "m#3").code == "max_parallel"
+    assert explained(world, "m#3").code == "max_parallel"
 
 
 def test_items_wait_for_room_in_the_whole_execution_too() -> None:
-    world = begun(map_step("m", XS), inputs={"xs": [1, 2, 3]}, max_workers=1)
+    world = started(map_step("m", XS), inputs={"xs": [1, 2, 3]}, max_workers=1)
 
-    waiting = of(world, "m")[1]
+    waiting = reasons_for(world, "m")[1]
 
-    assert said(waiting) == (
+    assert code_and_words(waiting) == (
         "no_room",
-        "2 more items of step m could run, but runner.max_workers is 1, and so many are in flight: m#0",
+        "2 more items of step m are ready, but runner.max_workers (1) is reached; in flight: m#0",
     )
 
 
 def test_an_item_that_is_due_again_is_one_of_those_that_wait() -> None:
-    world = begun(map_step("m", XS, max_attempts=2), inputs={"xs": [1, 2]}, max_workers=2)
+    world = started(map_step("m", XS, max_attempts=2), inputs={"xs": [1, 2]}, max_workers=2)
     world.pause()
     world.fail("m#1")
 
-    assert said(of(world, "m")[1]) == (
+    assert code_and_words(reasons_for(world, "m")[1]) == (
         "paused",
-        "1 more item of step m could run, but the execution is paused",
+        "1 more item of step m is ready, but the execution is paused",
     )
 
 
-def test_after_a_fatal_item_no_other_is_said_to_wait() -> None:
-    world = begun(map_step("m", XS, max_parallel=2), inputs={"xs": [1, 2, 3]})
+def test_after_a_fatal_item_no_other_item_is_reported_as_waiting() -> None:
+    world = started(map_step("m", XS, max_parallel=2), inputs={"xs": [1, 2, 3]})
     world.fail("m#0")
 
-    [counted] = of(world, "m")
+    [counted] = reasons_for(world, "m")
 
     assert counted.words == (
-        "step m: 1 of 3 items have ended, 1 of them with an error; 1 are out, and after a failed one no"
-        " other is dispatched"
+        "step m: 1 of 3 items ended, 1 with an error; 1 in flight;"
+        " no more items are dispatched because one failed"
     )
 
 
-def test_of_a_large_map_only_the_first_items_are_told() -> None:
-    world = begun(map_step("m", XS), inputs={"xs": list(range(MAX_ITEMS_SHOWN + 5))})
+def test_of_a_large_map_only_the_first_items_are_explained() -> None:
+    world = started(map_step("m", XS), inputs={"xs": list(range(MAX_ITEMS_SHOWN + 5))})
 
-    found = reasons(world.record, START_MS)
+    found = explain_execution(world.record, START_MS)
 
     assert len([one for one in found if one.step.startswith("m#")]) == MAX_ITEMS_SHOWN
-    assert found[-1].words == "5 more items of step m are under way"
+    assert found[-1].words == "5 more items of step m are in progress"
 
 
-def test_an_item_that_is_tried_again_is_told() -> None:
-    world = begun(map_step("m", XS, retry=RetrySpec()), inputs={"xs": [1]})
+def test_an_item_that_is_retried_is_explained() -> None:
+    world = started(map_step("m", XS, retry=RetrySpec()), inputs={"xs": [1]})
     world.fail("m#0")
 
-    [reason] = of(world, "m#0")
+    [reason] = reasons_for(world, "m#0")
 
-    assert reason.words.startswith("item 0 of step m is tried again in 1 s")
+    assert reason.words.startswith("attempt 2 of item 0 of step m is due in 1 s")
 
 
-# ---- under way
+# ---- in progress
 
 
 def test_a_step_that_was_dispatched_says_how_long_ago() -> None:
-    world = begun(task("a"))
+    world = started(task("a"))
 
-    [reason] = of(world, "a", 7_000)
+    [reason] = reasons_for(world, "a", 7_000)
 
-    assert said(reason) == (
+    assert code_and_words(reason) == (
         "dispatched",
-        "step a was dispatched 7 s ago, and no worker has said that it began (they do after a second)",
+        "step a was dispatched 7 s ago; no worker has reported its start yet"
+        " (workers report it after one second)",
     )
 
 
 def test_a_step_that_runs_says_since_when_where_and_until_when() -> None:
-    world = begun(task("a", timeout_s=60, max_attempts=2))
+    world = started(task("a", timeout_s=60, max_attempts=2))
     world.fail("a")
     world.decide(world.started("a"))
 
-    [reason] = of(world, "a", 10_000)
+    [reason] = reasons_for(world, "a", 10_000)
 
-    assert said(reason) == (
+    assert code_and_words(reason) == (
         "running",
-        "step a began 1 s ago on host-1 (attempt 2) and has not ended; it times out in 50 s,"
+        "step a started 1 s ago on host-1 (attempt 2) and is still running; its timeout is due in 50 s,"
         f" at {iso(START_MS + 60_000)}",
     )
     assert reason.until_ms == START_MS + 60_000
-    assert of(world, "a", 70_000)[0].advice == OVERDUE_ADVICE
+    assert reasons_for(world, "a", 70_000)[0].advice == OVERDUE_ADVICE
 
 
 def test_a_step_that_runs_without_a_deadline_or_a_name_says_less() -> None:
-    world = begun(task("a", timeout_s=None))
+    world = started(task("a", timeout_s=None))
     world.decide(replace(world.started("a"), worker=None))
 
-    [reason] = of(world, "a", 10_000)
+    [reason] = reasons_for(world, "a", 10_000)
 
-    assert said(reason) == ("running", "step a began 1 s ago and has not ended")
+    assert code_and_words(reason) == ("running", "step a started 1 s ago and is still running")
 
 
 def test_a_step_whose_worker_was_lost_waits_to_be_dispatched_again() -> None:
-    world = begun(task("a"))
+    world = started(task("a"))
     world.apply(world.loss("a"))
 
-    [reason] = of(world, "a")
+    [reason] = reasons_for(world, "a")
 
-    assert said(reason) == (
+    assert code_and_words(reason) == (
         "lost",
-        "the worker of step a was lost (worker died); it could be dispatched again at once;"
-        " no coordinator has got to it yet",
+        "the worker of step a was lost (worker died); it is ready to be dispatched again;"
+        " no coordinator has dispatched it yet",
     )
 
 
 def test_a_lost_step_may_be_kept_back_too() -> None:
-    world = begun(task("a"))
+    world = started(task("a"))
     world.pause()
     world.lose("a")
 
-    assert said(of(world, "a")[0]) == (
+    assert code_and_words(reasons_for(world, "a")[0]) == (
         "paused",
-        "the worker of step a was lost (worker died); it could be dispatched again,"
+        "the worker of step a was lost (worker died); it is ready to be dispatched again,"
         " but the execution is paused",
     )
 
 
 def test_a_step_with_a_child_names_it() -> None:
-    world = begun(child("c", timeout_s=30))
+    world = started(child("c", timeout_s=30))
 
-    [reason] = of(world, "c", 2_000)
+    [reason] = reasons_for(world, "c", 2_000)
 
-    assert said(reason) == (
+    assert code_and_words(reason) == (
         "child",
-        "step c waits for its child x1:c:0, asked for 2 s ago; it times out in 28 s,"
+        "step c waits for its child x1:c:0, requested 2 s ago; its timeout is due in 28 s,"
         f" at {iso(START_MS + 30_000)}",
     )
 
 
-# ---- at an end
+# ---- ended
 
 
 def test_what_is_complete_says_so() -> None:
-    world = begun(task("a"))
+    world = started(task("a"))
     world.finish("a")
 
-    assert said(of(world, after_ms=3_000)[0]) == ("complete", "the execution completed 3 s ago")
-    assert said(about(world, "a", 3_000)) == ("complete", "step a completed 3 s ago")
+    assert code_and_words(reasons_for(world, after_ms=3_000)[0]) == (
+        "complete",
+        "the execution completed 3 s ago",
+    )
+    assert code_and_words(explained(world, "a", 3_000)) == ("complete", "step a completed 3 s ago")
 
 
 def test_a_failure_names_its_step_and_its_error() -> None:
-    world = begun(task("a", max_attempts=2), task("b", after="a"), task("c", after="b"), task("x"))
+    world = started(task("a", max_attempts=2), task("b", after="a"), task("c", after="b"), task("x"))
     world.fail("a")
     world.fail("a", "out of paper")
 
-    [execution] = of(world)
+    [execution] = reasons_for(world)
 
-    assert said(execution) == ("failed", "the execution failed 0 ms ago: step a: out of paper")
-    shown, again = "orchestrator show x1 --step a", "orchestrator retry x1"
-    assert execution.advice == f"{shown} shows all of the error; {again} runs it again"
-    assert about(world, "a").words == "step a failed for good 0 ms ago (attempt 2): out of paper"
-    assert about(world, "b").words.endswith("; it began with step a: out of paper")
-    assert about(world, "c").words.endswith("; it began with step a: out of paper")
-    assert said(about(world, "x")) == (
+    assert code_and_words(execution) == ("failed", "the execution failed 0 ms ago: step a: out of paper")
+    show, retry = "orchestrator show x1 --step a", "orchestrator retry x1"
+    assert execution.advice == f"see the full error: {show}; run it again: {retry}"
+    assert explained(world, "a").words == "step a failed 0 ms ago (attempt 2): out of paper"
+    assert explained(world, "b").words.endswith("; root cause: step a: out of paper")
+    assert explained(world, "c").words.endswith("; root cause: step a: out of paper")
+    assert code_and_words(explained(world, "x")) == (
         "cancelled",
-        "step x was cancelled 0 ms ago: step a failed; it began with step a: out of paper",
+        "step x was cancelled 0 ms ago: step a failed; root cause: step a: out of paper",
     )
 
 
 def test_a_chain_of_skipped_steps_leads_to_the_failure() -> None:
-    world = begun(task("a", on_error="skip"), task("b", after="a"), task("c", after="b"), task("x"))
+    world = started(task("a", on_error="skip"), task("b", after="a"), task("c", after="b"), task("x"))
     world.fail("a", "no money")
 
-    assert said(about(world, "a")) == ("skipped", "step a was skipped 0 ms ago: no money")
-    assert said(about(world, "c")) == (
+    assert code_and_words(explained(world, "a")) == ("skipped", "step a was skipped 0 ms ago: no money")
+    assert code_and_words(explained(world, "c")) == (
         "skipped",
-        "step c was skipped 0 ms ago: parent b skipped; it began with step a: no money",
+        "step c was skipped 0 ms ago: parent b skipped; root cause: step a: no money",
     )
 
 
-def test_a_step_that_a_branch_skipped_blames_nobody_else() -> None:
-    world = begun(
+def test_a_step_that_a_branch_skipped_has_no_other_root_cause() -> None:
+    world = started(
         task("a", on_error="skip"),
         task("b"),
         task("c", after="a b", join="any", branch=(branch(True, "skip"),)),
@@ -544,38 +547,46 @@ def test_a_step_that_a_branch_skipped_blames_nobody_else() -> None:
     world.finish("b")
     world.finish("c")
 
-    assert about(world, "c").words == "step c was skipped 0 ms ago: a branch skipped it"
+    assert explained(world, "c").words == "step c was skipped 0 ms ago: a branch skipped it"
 
 
 def test_a_path_that_was_not_taken_leads_to_its_condition() -> None:
-    world = begun(task("a", guards=(False,)), task("b", after="a"), task("c", after="b"), task("x"))
+    world = started(task("a", guards=(False,)), task("b", after="a"), task("c", after="b"), task("x"))
 
-    assert said(about(world, "a")) == ("filtered", "step a was filtered 0 ms ago: its condition is false")
-    assert said(about(world, "c")) == (
+    assert code_and_words(explained(world, "a")) == (
         "filtered",
-        "step c was filtered 0 ms ago: every parent was filtered;"
-        " it began with step a: its condition is false",
+        "step a was filtered 0 ms ago: its condition is false",
+    )
+    assert code_and_words(explained(world, "c")) == (
+        "filtered",
+        "step c was filtered 0 ms ago: every parent was filtered; root cause: step a: its condition is false",
     )
 
 
 def test_a_switch_is_the_reason_of_those_it_did_not_select() -> None:
-    world = begun(
+    world = started(
         switch("s", "left", {"left": "l", "right": "r"}), task("l", after="s"), task("r", after="s")
     )
 
-    assert about(world, "r").words == "step r was filtered 0 ms ago: not selected by switch s"
+    assert explained(world, "r").words == "step r was filtered 0 ms ago: not selected by switch s"
 
 
 def test_a_halt_names_its_step_and_leaves_others_unrun() -> None:
-    world = begun(task("a", branch=(branch(True, "halt"),)), task("b"), task("z", after="b"))
+    world = started(task("a", branch=(branch(True, "halt"),)), task("b"), task("z", after="b"))
     world.finish("a")
 
-    assert said(of(world)[0]) == ("halted", "the execution was halted 0 ms ago by a branch of step a")
-    assert said(about(world, "a")) == ("halted", "a branch of step a halted the execution 0 ms ago")
-    assert about(world, "b").words == (
-        "step b was cancelled 0 ms ago: workflow halted by step a; it began with step a: halted"
+    assert code_and_words(reasons_for(world)[0]) == (
+        "halted",
+        "the execution was halted 0 ms ago by a branch of step a",
     )
-    assert said(about(world, "z")) == ("never_ran", "step z was never run: the execution is halted")
+    assert code_and_words(explained(world, "a")) == (
+        "halted",
+        "a branch of step a halted the execution 0 ms ago",
+    )
+    assert explained(world, "b").words == (
+        "step b was cancelled 0 ms ago: workflow halted by step a; root cause: step a: halted"
+    )
+    assert code_and_words(explained(world, "z")) == ("never_ran", "step z never ran: the execution is halted")
 
 
 @pytest.mark.parametrize(
@@ -586,47 +597,55 @@ def test_a_halt_names_its_step_and_leaves_others_unrun() -> None:
         (None, None, "the execution was cancelled 0 ms ago"),
     ],
 )
-def test_a_cancelled_execution_names_who_cancelled_it(reason: str | None, by: str | None, words: str) -> None:
-    world = begun(task("a"), task("b", after="a"))
+def test_a_cancelled_execution_names_the_operator_and_the_reason(
+    reason: str | None, by: str | None, words: str
+) -> None:
+    world = started(task("a"), task("b", after="a"))
     world.decide(world.control("cancel", reason=reason, by=by))
 
-    assert said(of(world)[0]) == ("cancelled", words)
-    assert about(world, "b").code == "skipped"
-    assert "it began with" not in about(world, "b").words
+    assert code_and_words(reasons_for(world)[0]) == ("cancelled", words)
+    assert explained(world, "b").code == "skipped"
+    assert "root cause" not in explained(world, "b").words
 
 
 @pytest.mark.parametrize(
     ("fails", "words"),
-    [(False, "; what it had done was undone"), (True, "; what it had done could not be undone altogether")],
+    [
+        (False, "; its completed steps were compensated"),
+        (True, "; not all of its completed steps could be compensated"),
+    ],
 )
-def test_an_execution_that_undid_what_was_done_says_whether_it_could(fails: bool, words: str) -> None:
-    world = begun(task("a", **undo()), task("b", after="a"))
+def test_a_compensated_execution_says_whether_all_steps_were_compensated(fails: bool, words: str) -> None:
+    world = started(task("a", **undo()), task("b", after="a"))
     world.finish("a")
     world.fail("b")
     (world.fail if fails else world.finish)("a#undo")
 
-    assert of(world)[0].words.endswith(words)
-    assert about(world, "a#undo").code == ("failed" if fails else "complete")
+    assert reasons_for(world)[0].words.endswith(words)
+    assert explained(world, "a#undo").code == ("failed" if fails else "complete")
 
 
 def test_an_execution_without_a_time_of_its_end_says_none() -> None:
-    world = begun(task("a"))
+    world = started(task("a"))
     world.finish("a")
     world.record.ended_at = None
 
-    assert of(world)[0].words == "the execution completed"
+    assert reasons_for(world)[0].words == "the execution completed"
 
 
 def test_an_execution_that_timed_out_blames_no_step() -> None:
-    world = begun(task("a"), task("b", after="a"), timeout_s=1)
+    world = started(task("a"), task("b", after="a"), timeout_s=1)
     world.pass_time(1_000)
 
-    assert of(world)[0].words == "the execution failed 0 ms ago: the workflow exceeded its timeout (1 s)"
-    assert about(world, "b").words == "step b was skipped 0 ms ago: workflow timed out"
+    assert (
+        reasons_for(world)[0].words
+        == "the execution failed 0 ms ago: the workflow exceeded its timeout (1 s)"
+    )
+    assert explained(world, "b").words == "step b was skipped 0 ms ago: workflow timed out"
 
 
 def test_the_failure_of_a_child_leads_to_the_child() -> None:
-    world = begun(child("c"))
+    world = started(child("c"))
     world.decide(
         replace(
             world.child_end(world.awaited["c"], error="gone"),
@@ -634,37 +653,37 @@ def test_the_failure_of_a_child_leads_to_the_child() -> None:
         )
     )
 
-    assert about(world, "c").advice == "the child tells more: orchestrator why w2#x1:c:0"
+    assert explained(world, "c").advice == "explain the child: orchestrator explain w2#x1:c:0"
 
 
 def test_an_item_that_was_cancelled_says_why() -> None:
-    world = begun(map_step("m", XS, max_parallel=1), inputs={"xs": [1, 2]})
+    world = started(map_step("m", XS, max_parallel=1), inputs={"xs": [1, 2]})
     world.fail("m#0")
 
-    assert about(world, "m#1").words.startswith("item 1 of step m was skipped 0 ms ago: ")
-    assert about(world, "m#0").code == "failed"
+    assert explained(world, "m#1").words.startswith("item 1 of step m was skipped 0 ms ago: ")
+    assert explained(world, "m#0").code == "failed"
 
 
-def test_a_step_that_was_skipped_without_a_word_says_so() -> None:
-    world = begun(task("a"), task("x"))
+def test_a_step_that_was_skipped_without_a_reason_says_so() -> None:
+    world = started(task("a"), task("x"))
     world.record.steps["a"] = replace(world["a"], status=StepStatus.SKIPPED, token=None)
 
-    assert about(world, "a").words == "step a was skipped: no reason was given"
+    assert explained(world, "a").words == "step a was skipped: no reason given"
 
 
-def test_steps_that_blame_each_other_come_to_an_end() -> None:
-    world = begun(task("a"), task("b", after="a"))
+def test_a_cycle_of_causes_ends_the_search() -> None:
+    world = started(task("a"), task("b", after="a"))
     world.cancel()
     world.record.error = {"message": "made up", "step": "b"}
 
-    assert about(world, "b").code == "skipped"
+    assert explained(world, "b").code == "skipped"
 
 
-# ---- whatever happens
+# ---- any sequence of events
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_happens_every_open_step_says_what_it_waits_for_and_none_could_run_at_once(
+def test_after_any_event_every_open_step_has_a_reason_and_none_is_left_undispatched(
     seed: int,
 ) -> None:
     draw = Random(seed)
@@ -679,10 +698,10 @@ def test_whatever_happens_every_open_step_says_what_it_waits_for_and_none_could_
             seen.append(event)
             world.decide(event)
 
-        found = reasons(world.record, world.now_ms)
-        told_of = {reason.step.partition("#")[0] for reason in found}
+        found = explain_execution(world.record, world.now_ms)
+        explained_steps = {reason.step.partition("#")[0] for reason in found}
         open_steps = {one for one, step in world.record.steps.items() if not step.is_final}
-        assert told_of >= (set() if world.record.is_final else open_steps)
+        assert explained_steps >= (set() if world.record.is_final else open_steps)
         assert {reason.code for reason in found} <= set(ReasonCode)
         assert not [reason for reason in found if reason.code in (ReasonCode.READY, ReasonCode.LOST)]
         for unit, _ in world.record.units():
@@ -690,7 +709,7 @@ def test_whatever_happens_every_open_step_says_what_it_waits_for_and_none_could_
     assert world.record.status in WorkflowStatus
 
 
-# ---- words
+# ---- text
 
 
 @pytest.mark.parametrize(
@@ -707,7 +726,7 @@ def test_whatever_happens_every_open_step_says_what_it_waits_for_and_none_could_
         (273_600_000, "3 d 4 h"),
     ],
 )
-def test_spans_of_time_are_said_in_two_units(ms: int, words: str) -> None:
+def test_durations_have_two_units(ms: int, words: str) -> None:
     assert format_duration(ms) == words
 
 
@@ -720,7 +739,7 @@ def test_names_are_listed() -> None:
     ]
 
 
-def test_an_error_is_told_by_its_first_line() -> None:
+def test_an_error_is_summarized_by_its_first_line() -> None:
     assert summarize_error({"type": "ValueError", "message": "no\nway"}) == "ValueError: no"
     assert summarize_error({"kind": "timeout"}) == "timeout"
-    assert summarize_error({}) == "no reason was given"
+    assert summarize_error({}) == "no reason given"

@@ -1,4 +1,4 @@
-"""Expressions: the library's results, the corrections, the limits, and what must stay out of reach."""
+"""Expressions: the library's results, the corrections, the limits, and what an expression must not reach."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions import evaluation as expressions
+from orchestrator.application.expressions import json_logic as operator_table
 from orchestrator.application.expressions.evaluation import (
     MAX_DEPTH,
     MAX_NODES,
@@ -23,11 +23,11 @@ from orchestrator.application.expressions.evaluation import (
     check,
     check_condition,
     evaluate,
+    find_references,
     is_expression,
-    references,
     resolve,
 )
-from orchestrator.application.expressions.json_logic import _private_copy
+from orchestrator.application.expressions.json_logic import _load_private_copy
 from orchestrator.application.expressions.jsonpath import SupportsDescend
 
 ACCUMULATOR = {"var": "accumulator"}
@@ -39,7 +39,7 @@ def value_of(rule: Any, data: Any = None) -> str:
     return json.dumps(evaluate(rule, data))
 
 
-# What the published library computes, too
+# The same results as the published library
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def value_of(rule: Any, data: Any = None) -> str:
         ([1, {"var": "x"}, [{"var": "x"}]], {"x": 2}, [1, 2, [2]]),
     ],
 )
-@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # the library's word on `count`
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # the library deprecates `count`
 def test_an_operator_gives_what_the_library_gives(rule: Any, data: Any, expected: Any) -> None:
     assert value_of(rule, data) == json.dumps(expected)
     assert json.dumps(json_logic.jsonLogic(rule, data)) == json.dumps(expected)
@@ -116,13 +116,13 @@ JSON = st.recursive(
     operator=st.sampled_from(sorted(json_logic.operations.keys() - {"method", "count", "log"})),
     args=st.lists(JSON),
 )
-def test_wherever_the_library_has_an_answer_ours_is_the_same(operator: str, args: list[Any]) -> None:
+def test_wherever_the_library_has_a_result_ours_is_the_same(operator: str, args: list[Any]) -> None:
     rule = {operator: args}
     data = {"a": [3, 0.5], "b": {"c": "1"}, "1": 2}
     try:
         theirs = json_logic.jsonLogic(rule, data)
     except Exception:
-        return  # a defect of theirs, or an error of ours too: the corrections have tests of their own
+        return  # a defect of the library, or an error here too: the corrections have their own tests
 
     assert value_of(rule, data) == json.dumps(theirs)
 
@@ -171,7 +171,7 @@ def test_a_correction_holds(rule: Any, data: Any, expected: Any) -> None:
     assert value_of(rule, data) == json.dumps(expected)
 
 
-def test_nobody_elses_rules_change() -> None:
+def test_other_users_of_the_library_are_not_affected() -> None:
     assert "vars" not in json_logic.operations
     with pytest.raises(IndexError):
         json_logic.jsonLogic({"var": "1"}, [0])
@@ -203,7 +203,7 @@ def test_only_a_known_operator_makes_an_expression(value: Any, expected: Any) ->
     assert resolve(value, {"x": 7}) == expected
 
 
-def test_is_expression_knows_operators_only() -> None:
+def test_is_expression_is_true_for_operators_only() -> None:
     assert is_expression({"var": "x"})
     assert is_expression({"str.upper": "x"})
     assert not is_expression({"$literal": 1})
@@ -227,7 +227,7 @@ def test_is_expression_knows_operators_only() -> None:
         ({"map": [[1]]}, "map takes 2 arguments"),
         ({"any.default": []}, None),
         ({"vars": "a["}, "vars: expected an index"),
-        ({"vars": 5}, "vars: wants a text, got a number"),
+        ({"vars": 5}, "vars: expected a string, got a number"),
         ({"if": [{"map": [[1], {"/": [1, 0]}]}, 1]}, "/: division by zero"),
         ({"+": ["1.0e999"]}, r"\+: the result is not a finite number"),
         ({"merge": [float("nan")]}, "nan is not a JSON number"),
@@ -254,7 +254,7 @@ def nested(levels: int, wrap: Any) -> Any:
 
 BLOW_UPS = {
     "a text that doubles": {"reduce": [{"var": "n"}, {"cat": [ACCUMULATOR, ACCUMULATOR]}, "ab"]},
-    "a text told many times": {"cat": [{"var": "text"}] * 1_500},
+    "a text repeated many times": {"cat": [{"var": "text"}] * 1_500},
     "a list that doubles": {"reduce": [{"var": "n"}, {"merge": [ACCUMULATOR, ACCUMULATOR]}, [1]]},
     "a list told many times": {"merge": [{"var": "n"}] * 1_500},
     "a list that grows one by one": {"reduce": [{"var": "n"}, {"merge": [ACCUMULATOR, 1]}, []]},
@@ -283,7 +283,7 @@ BLOW_UPS = {
 
 @pytest.mark.parametrize("rule", BLOW_UPS.values(), ids=BLOW_UPS.keys())
 def test_a_blow_up_ends_as_an_error_in_bounded_time(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expressions, "MAX_WORK", 100_000)  # a fifth, to be done in a fifth of the time
+    monkeypatch.setattr(operator_table, "MAX_WORK", 100_000)  # a fifth, so that it takes a fifth of the time
     started = process_time()
 
     with pytest.raises(ExpressionError, match=r"the result is|units of work"):
@@ -310,12 +310,12 @@ def test_an_honest_rule_over_many_items_is_within_the_limits() -> None:
         {"cat": nested(5_000, lambda rule: [rule])},
     ],
 )
-def test_a_rule_without_a_bottom_is_an_error(rule: Any) -> None:
+def test_a_rule_that_contains_itself_is_an_error(rule: Any) -> None:
     with pytest.raises(ExpressionError, match="recursion"):
         evaluate(rule)
 
 
-# What must stay out of reach
+# What an expression must not reach
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_the_operators_are_those_of_the_language_and_no_more() -> None:
 
 
 class Lazy(Mapping[str, Any]):
-    """Keeps a note of what it was asked for."""
+    """Records the keys that were read."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.inner, self.asked = values, list[str]()
@@ -385,7 +385,7 @@ class Steps(Lazy):
         return None
 
 
-def test_a_path_asks_a_lazy_mapping_for_nothing_but_its_keys() -> None:
+def test_a_path_reads_nothing_of_a_lazy_mapping_but_its_keys() -> None:
     root = Lazy({"input": Lazy({"a": [{"b": 1}]}), "other": 2})
 
     assert evaluate({"var": "input.a.0.b"}, root) == 1
@@ -431,7 +431,7 @@ def test_a_result_shares_its_structure_with_the_data() -> None:
     assert evaluate({"if": [True, {"var": "a"}]}, data) is data["a"]
 
 
-def test_what_a_lazy_mapping_refuses_is_an_expression_error() -> None:
+def test_an_error_of_a_lazy_mapping_is_an_expression_error() -> None:
     class Broken(Lazy):
         def __getitem__(self, key: str) -> Any:
             raise TypeError("not today")
@@ -495,11 +495,11 @@ def test_a_rule_that_passes_the_check_at_its_greatest_depth_can_be_evaluated() -
 @pytest.mark.parametrize(
     "wrap", [lambda rule: [rule], lambda rule: {"a": rule, "b": 1}, lambda rule: {"!": rule}]
 )
-def test_a_value_without_a_bottom_is_one_problem(wrap: Any) -> None:
+def test_a_value_that_contains_itself_is_one_problem(wrap: Any) -> None:
     assert [problem.code for problem in check(nested(1_500, wrap), "x")] in (["too_deep"], ["too_big"])
 
 
-def test_an_unknown_operator_comes_with_what_was_likely_meant() -> None:
+def test_an_unknown_operator_comes_with_a_suggestion() -> None:
     [misspelt] = check({"if": [{"str.uper": "a"}, 1]}, "steps[0].when")
     [method] = check({"if": [{"method": []}, 1]}, "steps[0].when")
     [other] = check({"if": [{"zzzzzz": []}, 1]}, "steps[0].when")
@@ -527,7 +527,7 @@ def test_a_condition_may_be_an_expression_or_a_plain_value(value: Any) -> None:
         ({"merge": [1] * MAX_NODES}, "too_big", "when"),
     ],
 )
-def test_a_condition_that_would_never_change_is_refused(value: Any, code: str, path: str) -> None:
+def test_a_condition_that_would_never_change_is_rejected(value: Any, code: str, path: str) -> None:
     assert [(problem.path, problem.code) for problem in check_condition(value, "when")] == [(path, code)]
 
 
@@ -570,10 +570,10 @@ def test_a_condition_that_would_never_change_is_refused(value: Any, code: str, p
     ],
 )
 def test_references_into_steps_are_known_before_anything_runs(value: Any, expected: list[Reference]) -> None:
-    assert list(references(value)) == expected
+    assert list(find_references(value)) == expected
 
 
-# Anything at all
+# Any rule
 
 
 def rules() -> st.SearchStrategy[Any]:
@@ -611,7 +611,7 @@ def test_any_rule_can_be_checked_and_searched_for_references(rule: Any) -> None:
     known = {"unknown_operator", "bad_path", "bad_type", "too_deep", "too_big", "not_json"}
 
     assert {problem.code for problem in check(rule, "x")} <= known
-    assert all(reference.segments for reference in references(rule))
+    assert all(reference.segments for reference in find_references(rule))
 
 
 def test_a_pattern_that_is_used_again_is_not_compiled_again() -> None:
@@ -622,4 +622,4 @@ def test_a_pattern_that_is_used_again_is_not_compiled_again() -> None:
 
 def test_a_library_that_is_not_installed_is_named() -> None:
     with pytest.raises(ImportError, match="no_such_library is not installed"):
-        _private_copy("no_such_library")
+        _load_private_copy("no_such_library")

@@ -1,4 +1,4 @@
-"""The dotted operators, one by one; they are reached the way a rule reaches them."""
+"""The dotted operators, one by one, called as a rule calls them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions import functions as operators
 from orchestrator.application.expressions.evaluation import OPERATORS, evaluate
-from orchestrator.application.expressions.functions import MAX_RESULT_BYTES, MAX_SUBJECT_LENGTH, kind
+from orchestrator.application.expressions.functions import MAX_RESULT_BYTES, MAX_SUBJECT_LENGTH
 from orchestrator.application.expressions.safe_regex import BadPattern, compile_pattern
+from orchestrator.application.values.json_types import describe_type
 
 NOW = "2026-11-16T04:42:00.123Z"  # a Monday
 CONTEXT = {
@@ -108,37 +109,37 @@ def test_an_operator_gives_its_value(rule: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({"str.upper": None}, "str.upper: wants a text, got null"),
+        ({"str.upper": None}, "str.upper: expected a string, got null"),
         ({"str.upper": []}, "str.upper takes 1 arguments, got 0"),
         ({"str.replace": ["a", "b"]}, "str.replace takes 3 arguments, got 2"),
         ({"str.split": ["a", ""]}, "str.split: empty separator"),
-        ({"str.join": "abc"}, "str.join: wants a list, got a text"),
-        ({"str.join": [[None]]}, "str.join: wants a text or a number, got null"),
-        ({"str.contains": [["a"], "a"]}, "str.contains: wants a text, got a list"),
-        ({"str.matches": ["a", 1]}, "str.matches: wants a text, got a number"),
+        ({"str.join": "abc"}, "str.join: expected a list, got a string"),
+        ({"str.join": [[None]]}, "str.join: expected a string or a number, got null"),
+        ({"str.contains": [["a"], "a"]}, "str.contains: expected a string, got a list"),
+        ({"str.matches": ["a", 1]}, "str.matches: expected a string, got a number"),
         ({"str.matches": ["a", "("]}, r"str.matches: expected \)"),
         ({"str.matches": ["a" * (MAX_SUBJECT_LENGTH + 1), "a"]}, "str.matches: the text is longer"),
-        ({"list.length": None}, "list.length: wants a list or a text or an object, got null"),
+        ({"list.length": None}, "list.length: expected a list or a string or an object, got null"),
         ({"list.length": [1, 2, 3]}, "list.length takes 1 arguments, got 3"),
-        ({"list.sort": [[1, "a"]]}, "list.sort: wants all numbers or all texts"),
-        ({"list.sort": [[True, False]]}, "list.sort: wants all numbers or all texts"),
-        ({"list.first": "abc"}, "list.first: wants a list, got a text"),
-        ({"obj.keys": [[1]]}, "obj.keys: wants an object, got a list"),
-        ({"obj.get": ["a", "b"]}, "obj.get: wants an object, got a text"),
+        ({"list.sort": [[1, "a"]]}, "list.sort: expected all numbers or all strings"),
+        ({"list.sort": [[True, False]]}, "list.sort: expected all numbers or all strings"),
+        ({"list.first": "abc"}, "list.first: expected a list, got a string"),
+        ({"obj.keys": [[1]]}, "obj.keys: expected an object, got a list"),
+        ({"obj.get": ["a", "b"]}, "obj.get: expected an object, got a string"),
         ({"json.parse": "{"}, "json.parse: "),
         ({"json.parse": "NaN"}, "json.parse: NaN is not a JSON number"),
         ({"json.parse": "1e999"}, "json.parse: 1e999 is not a JSON number"),
         ({"json.parse": '"\\ud800"'}, "json.parse: "),
         ({"json.parse": "[" * 50_000}, "json.parse: "),
-        ({"num.round": "2.5"}, "num.round: wants a number, got a text"),
-        ({"num.round": [2.5, 99]}, "num.round: wants at most 15 digits"),
-        ({"num.abs": True}, "num.abs: wants a number, got a boolean"),
-        ({"time.hour": None}, "time.hour: wants a text or a number, got null"),
+        ({"num.round": "2.5"}, "num.round: expected a number, got a string"),
+        ({"num.round": [2.5, 99]}, "num.round: expected at most 15 digits"),
+        ({"num.abs": True}, "num.abs: expected a number, got a boolean"),
+        ({"time.hour": None}, "time.hour: expected a string or a number, got null"),
         ({"time.hour": "yesterday"}, "time.hour: Invalid isoformat string"),
         ({"time.add": ["2026-01-01", 1e20]}, "time.add: "),
-        ({"time.add": ["2026-01-01", "1"]}, "time.add: wants a number, got a text"),
+        ({"time.add": ["2026-01-01", "1"]}, "time.add: expected a number, got a string"),
         ({"time.iso": 1e300}, "time.iso: "),
-        ({"kv.get": 5}, "kv.get: wants a text, got a number"),
+        ({"kv.get": 5}, "kv.get: expected a string, got a number"),
     ],
 )
 def test_a_wrong_argument_is_an_error_that_names_the_operator(rule: Any, message: str) -> None:
@@ -161,7 +162,7 @@ def test_without_a_context_there_is_no_time_and_no_key() -> None:
     assert evaluate({"kv.get": "a"}, None) is None
 
 
-def test_time_and_keys_are_those_of_the_context_inside_of_a_scope_too() -> None:
+def test_time_and_keys_come_from_the_context_inside_a_scope_too() -> None:
     rule = {
         "map": [
             [0, {"$literal": {"ctx": {"now": "1999-01-01"}}}],
@@ -263,18 +264,18 @@ def test_a_pattern_finds_what_the_standard_library_finds(pattern: str, subject: 
         "((){99}){99}",
     ],
 )
-def test_a_pattern_outside_of_what_is_safe_is_refused(pattern: str) -> None:
+def test_an_unsafe_pattern_is_rejected(pattern: str) -> None:
     with pytest.raises(BadPattern):
         compile_pattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(a|aa)+$", "a*a*a*a*a*a*b", "(a?){50}a{50}b"])
-def test_a_pattern_that_would_backtrack_for_ever_answers_at_once(pattern: str) -> None:
+def test_a_pattern_that_would_backtrack_forever_returns_at_once(pattern: str) -> None:
     started = process_time()
 
     assert not compile_pattern(pattern).is_found_in("a" * (MAX_SUBJECT_LENGTH - 1) + "!")
     assert process_time() - started < 2
 
 
-def test_what_json_has_no_word_for_is_called_by_its_type() -> None:
-    assert kind({1, 2}) == "set"
+def test_a_value_that_is_not_json_is_described_by_its_class() -> None:
+    assert describe_type({1, 2}) == "a set"

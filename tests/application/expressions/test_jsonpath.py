@@ -1,4 +1,4 @@
-"""The JSONPath subset: what it finds, in which order, and what it refuses."""
+"""The JSONPath subset: what it finds, in which order, and what it rejects."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_path_finds_its_values_in_document_order(path: str, expected: list[Any
         "..nowhere",
     ],
 )
-def test_what_is_not_there_is_an_empty_list(path: str) -> None:
+def test_a_path_without_a_match_gives_an_empty_list(path: str) -> None:
     assert parse(path).find(STORE) == []
 
 
@@ -97,7 +97,7 @@ def test_a_filter_compares_only_values_of_one_kind() -> None:
     assert parse("[?(@.n != -1.5)]").find(items) == items[:-1], "a field that is absent is not different"
 
 
-def test_a_nested_name_is_found_outside_in() -> None:
+def test_a_nested_name_is_found_from_the_outside_in() -> None:
     data = {"a": {"a": 1, "b": {"a": 2}}, "c": [{"a": 3}]}
 
     assert parse("..a").find(data) == [{"a": 1, "b": {"a": 2}}, 1, 2, 3]
@@ -121,7 +121,7 @@ def test_a_nested_name_is_found_outside_in() -> None:
         ("a[9999999999999999]", 18, "expected a number"),
         ("a['b]", 5, "expected '"),
         ("a b", 1, "expected '.' or '['"),
-        ("a[?(@.x == y)]", 11, "expected a number, a quoted text"),
+        ("a[?(@.x == y)]", 11, "expected a number, a quoted string"),
         ("a[?(@.x == 1e999)]", 11, "expected a number"),
         ("a[?(@.x == nan)]", 11, "expected a number"),
         ("a[?(@.x == )]", 11, "expected a literal"),
@@ -133,7 +133,7 @@ def test_a_nested_name_is_found_outside_in() -> None:
         ("a[(@.length-1)]", 2, "expected an index"),
     ],
 )
-def test_a_path_outside_of_the_subset_is_refused_with_its_position(
+def test_a_path_outside_the_subset_is_rejected_with_its_position(
     path: str, position: int, reason: str
 ) -> None:
     with pytest.raises(BadPath) as refused:

@@ -1,4 +1,4 @@
-"""What an expression can do with a value that is kept by reference: pass it on, and ask if it is there."""
+"""What an expression can do with a value that is kept by reference: pass it on, and test if it is present."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_a_path_into_it_is_an_error_that_names_it(rest: str) -> None:
             evaluate(rule, DATA)
 
         assert str(raised.value) == (
-            "'steps.a.output.rows' is kept by reference (5,242,880 bytes), and an expression cannot look"
-            " inside: give the whole value to an executor, such as transform, or to a step of your own"
+            "'steps.a.output.rows' is kept by reference (5,242,880 bytes), and an expression cannot read"
+            " inside it: pass the whole value to an executor, such as transform, or to a step of your own"
         )
 
 
@@ -88,7 +88,7 @@ def test_a_path_of_vars_into_it_is_an_error(path: str) -> None:
 
 
 @pytest.mark.parametrize("operator", ["map", "filter", "all", "some", "none", "reduce"])
-def test_nobody_goes_through_its_items(operator: str) -> None:
+def test_no_operator_iterates_over_its_items(operator: str) -> None:
     with pytest.raises(ExpressionError, match=r"the list is kept by reference \(5,242,880 bytes\)"):
         evaluate({operator: [{"var": PATH}, {"var": "id"}]}, DATA)
 
@@ -111,14 +111,14 @@ def test_nobody_goes_through_its_items(operator: str) -> None:
         {"+": [{"var": PATH}, 1]},
     ],
 )
-def test_no_operator_looks_inside(rule: Any) -> None:
+def test_no_operator_reads_inside(rule: Any) -> None:
     with pytest.raises(
-        ExpressionError, match=r"an argument is kept by reference .* an expression cannot look"
+        ExpressionError, match=r"an argument is kept by reference .* an expression cannot read"
     ):
         evaluate(rule, DATA)
 
 
-def test_other_objects_are_read_as_ever() -> None:
+def test_other_objects_are_read_as_usual() -> None:
     data = {"a": {"$payload": "no id", "bytes": 1}, "b": {"bytes": 2}}
 
     assert evaluate({"var": "a.bytes"}, data) == 1

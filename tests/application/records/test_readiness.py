@@ -209,7 +209,9 @@ def test_results_limits_pauses_and_reloads_in_any_order_claim_what_the_definitio
             decision = world.advance(limit)
             claimed = world.dispatched(decision) if isinstance(decision, Dispatch) else []
             assert claimed == (candidates[:limit] if is_open else []), f"seed {seed}"
-            assert not claimed or world.last.more == (len(candidates) > len(claimed)), f"seed {seed}"
+            assert not claimed or world.last.has_more_ready == (len(candidates) > len(claimed)), (
+                f"seed {seed}"
+            )
             check(world, spec)
         assert world.record.is_final, f"seed {seed}: {world.statuses}"
 
@@ -273,7 +275,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> int:
         return counted
 
     with monkeypatch.context() as patched:
-        for name in ("step", "unit", "spec", "unmet", "move", "amend", "look_at"):
+        for name in ("step", "unit", "spec", "unmet", "move", "amend", "add_to_agenda"):
             patched.setattr(Draft, name, counting(getattr(Draft, name)))
         act()
     return count

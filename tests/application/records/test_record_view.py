@@ -18,7 +18,7 @@ from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli.commands.dead_letters import _redact_letter
 from orchestrator.cli.output import overview, report
 from orchestrator.cli.output.progress import PlainProgress
-from orchestrator.cli.output.step_details import details
+from orchestrator.cli.output.step_details import format_details
 from orchestrator.cli.output.values import redact_text, redact_value
 from orchestrator.local.what_if import what_if
 from orchestrator.redis_rq.dead_letters import DeadLetter
@@ -79,7 +79,7 @@ def test_no_view_has_it(record: WorkflowRecord) -> None:
         "\n".join(overview.format_result(record)),
         str(overview.step_rows(record, NOW_MS)),
         *(
-            "\n".join(details(record, unit, NOW_MS, {"again": PASSWORD}))
+            "\n".join(format_details(record, unit, NOW_MS, {"again": PASSWORD}))
             for unit in ("login", "next", "login#undo")
         ),
     ]

@@ -171,7 +171,7 @@ def test_a_step_stores_what_differs_from_one_that_never_ran_and_comes_back_the_s
     }
     assert StepRecord.from_dict(stored) == seen
     later = StepRecord.from_dict({**stored, "from_a_later_release": 1})
-    assert later == seen.changed(unknown={"from_a_later_release": 1})
+    assert later == seen.with_changes(unknown={"from_a_later_release": 1})
     assert StepRecord.from_dict({"status": "ready"}) == StepRecord()
 
 

@@ -23,7 +23,6 @@ from orchestrator.backend import (
     Backend,
     InMemoryStore,
     InProcessRunner,
-    InProcessWorker,
     SqliteRunner,
     SqliteStore,
 )
@@ -34,6 +33,7 @@ from orchestrator.cli.output.step_log import (
     merge_log_lines,
     to_history_entry,
 )
+from orchestrator.local import InProcessWorker
 from orchestrator.local.workflow import Workflow
 
 LINE = LogLine("a", 0, 1, "2026-01-01T00:00:01.000Z", "one")
@@ -43,18 +43,18 @@ LINE = LogLine("a", 0, 1, "2026-01-01T00:00:01.000Z", "one")
 
 
 def test_a_text_is_kept_line_by_line() -> None:
-    assert StepLogLimiter().lines("one") == ["one"]
-    assert StepLogLimiter().lines("one\ntwo\r\n\nfour\n") == ["one", "two", "", "four"]
-    assert StepLogLimiter().lines("") == [""]
+    assert StepLogLimiter().accept("one") == ["one"]
+    assert StepLogLimiter().accept("one\ntwo\r\n\nfour\n") == ["one", "two", "", "four"]
+    assert StepLogLimiter().accept("") == [""]
 
 
 def test_a_long_line_is_cut() -> None:
-    assert StepLogLimiter().lines("x" * MAX_LINE_LENGTH) == ["x" * MAX_LINE_LENGTH]
-    assert StepLogLimiter().lines("x" * MAX_LINE_LENGTH + "yz") == ["x" * MAX_LINE_LENGTH + "..."]
+    assert StepLogLimiter().accept("x" * MAX_LINE_LENGTH) == ["x" * MAX_LINE_LENGTH]
+    assert StepLogLimiter().accept("x" * MAX_LINE_LENGTH + "yz") == ["x" * MAX_LINE_LENGTH + "..."]
 
 
 def test_what_cannot_be_stored_is_replaced() -> None:
-    assert StepLogLimiter().lines("\ud83d!") == ["?!"]
+    assert StepLogLimiter().accept("\ud83d!") == ["?!"]
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 5_000])
@@ -62,7 +62,7 @@ def test_after_the_last_line_one_says_that_there_were_more(at_once: int) -> None
     allowance, kept = StepLogLimiter(), list[str]()
 
     for _ in range(0, 5_000, at_once):
-        kept += allowance.lines("\n".join(["x"] * at_once))
+        kept += allowance.accept("\n".join(["x"] * at_once))
 
     assert kept == ["x"] * MAX_LINES_PER_RUN + [LINES_OMITTED]
 
@@ -70,9 +70,9 @@ def test_after_the_last_line_one_says_that_there_were_more(at_once: int) -> None
 def test_whoever_says_no_more_than_that_is_kept_whole() -> None:
     allowance = StepLogLimiter()
 
-    assert allowance.lines("\n".join(["x"] * MAX_LINES_PER_RUN)) == ["x"] * MAX_LINES_PER_RUN
-    assert allowance.lines("y") == [LINES_OMITTED]
-    assert allowance.lines("z") == []
+    assert allowance.accept("\n".join(["x"] * MAX_LINES_PER_RUN)) == ["x"] * MAX_LINES_PER_RUN
+    assert allowance.accept("y") == [LINES_OMITTED]
+    assert allowance.accept("z") == []
 
 
 def test_the_lines_of_a_step_are_those_of_its_items_too() -> None:
@@ -118,12 +118,12 @@ def test_what_is_said_is_kept_with_its_run(makes: Makes, caplog: pytest.LogCaptu
     workflow.run()
 
     said = ["17", "0.5: half", "of it", "soon"]
-    assert [(one.step, one.run_id, one.attempt, one.text) for one in workflow.lines()] == [
+    assert [(one.step, one.run_id, one.attempt, one.text) for one in workflow.log_lines()] == [
         *(("a", 0, 1, text) for text in ("attempt 1", *said)),
         *(("a", 1, 2, text) for text in ("attempt 2", *said)),
         ("b", 0, 1, "b"),
     ]
-    assert [one.text for one in workflow.lines("b")] == ["b"]
+    assert [one.text for one in workflow.log_lines("b")] == ["b"]
     assert {"attempt 1", "17", "heartbeat: 0.5", "heartbeat: 0.5: half\nof it"} <= set(caplog.messages)
 
 
@@ -136,8 +136,8 @@ def test_a_worker_of_ones_own_keeps_lines_where_it_is_told(makes: Makes) -> None
     first.run(InProcessWorker(runner, execute, store=store))
     second.run(InProcessWorker(runner, execute))
 
-    assert [one.text for one in first.lines()] == ["hello"]
-    assert second.lines() == []
+    assert [one.text for one in first.log_lines()] == ["hello"]
+    assert second.log_lines() == []
 
 
 def test_a_store_that_cannot_keep_a_line_fails_no_step(caplog: pytest.LogCaptureFixture) -> None:
@@ -151,7 +151,7 @@ def test_a_store_that_cannot_keep_a_line_fails_no_step(caplog: pytest.LogCapture
     workflow.run()
 
     assert workflow.status == "complete"
-    assert "cannot keep what step a says: the disk is full" in caplog.messages
+    assert "cannot store the log lines of step a: the disk is full" in caplog.messages
 
 
 def test_a_store_that_knows_nothing_of_lines_keeps_none() -> None:
@@ -173,7 +173,7 @@ def test_a_store_that_knows_nothing_of_lines_keeps_none() -> None:
 
     workflow.run()
 
-    assert (workflow.status, workflow.lines()) == ("complete", [])
+    assert (workflow.status, workflow.log_lines()) == ("complete", [])
 
 
 # ---- shown
@@ -204,14 +204,14 @@ def test_the_last_words_are_those_of_steps_that_run_or_did_not_get_on() -> None:
     document = "steps: [{op: a}, {op: b, max_attempts: 2, on_error: continue}, {op: c, depends_on: [b]}]"
     workflow = Workflow(backend.create(document), backend)
     workflow.run()
-    record, lines = backend.load(workflow.id), workflow.lines()
+    record, lines = backend.load(workflow.id), workflow.log_lines()
 
     words = last_log_lines(record, lines)
 
     assert {unit: [one.text for one in said] for unit, said in words.items()} == {
         "a": ["attempt 1", "17", "0.5: half", "of it", "soon"]
     }
-    assert format_log_sections(words)[0] == "a says:"
+    assert format_log_sections(words)[0] == "log of a:"
     assert format_log_sections(words)[1] == f"  {lines[0].at[11:23]}  attempt 1"
 
 
@@ -220,7 +220,7 @@ def test_of_one_step_the_end_is_shown_and_how_to_see_all() -> None:
 
     told = format_unit_log("x1", "a#undo", lines)
 
-    assert told[:2] == ["says:", "  00:00:01.000  (attempt 2) 5"]
-    assert told[-1] == "  and 5 before; orchestrator history x1 --step a shows all"
+    assert told[:2] == ["log:", "  00:00:01.000  (attempt 2) 5"]
+    assert told[-1] == "  and 5 earlier; orchestrator history x1 --step a shows all"
     assert len(format_unit_log("x1", "a", lines[:20])) == 21
     assert format_unit_log("x1", "a", []) == []

@@ -1,4 +1,4 @@
-"""What stands under a key that names a secret is not shown, wherever it stands."""
+"""Values under keys that name a secret are redacted, at any depth."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ values: st.SearchStrategy[Any] = st.recursive(
         f"{'of_' * 100}password",
     ],
 )
-def test_a_usual_name_of_a_secret_is_one(key: str) -> None:
+def test_a_usual_name_of_a_secret_is_recognized(key: str) -> None:
     assert is_secret_key(key)
     assert redact_by_key({key: "s3cret"}) == {key: REDACTED}
 
@@ -63,11 +63,11 @@ def test_a_usual_name_of_a_secret_is_one(key: str) -> None:
 @pytest.mark.parametrize(
     "key", ["user", "key", "pwned", "passenger", "name", "author", "", "apikeeper", "of_" * 100]
 )
-def test_other_names_are_none(key: str) -> None:
+def test_other_names_are_not_secret(key: str) -> None:
     assert not is_secret_key(key)
 
 
-def test_a_document_may_name_others_which_are_meant_whole_and_in_any_case() -> None:
+def test_a_document_may_add_names_which_match_whole_keys_in_any_case() -> None:
     value = {"iban": 1, "IBAN": 2, "ibans": 3, "password": 4}
 
     assert redact_by_key(value, ["Iban"]) == {
@@ -78,7 +78,7 @@ def test_a_document_may_name_others_which_are_meant_whole_and_in_any_case() -> N
     }
 
 
-def test_it_is_found_at_any_depth_and_hides_all_that_is_below() -> None:
+def test_a_secret_key_is_found_at_any_depth_and_hides_everything_below_it() -> None:
     value = {"users": [{"name": "ada", "password": {"hash": "x"}}, ("a", {"token": [1, 2]})], "n": 1}
 
     assert redact_by_key(value) == {
@@ -87,13 +87,13 @@ def test_it_is_found_at_any_depth_and_hides_all_that_is_below() -> None:
     }
 
 
-def test_where_there_is_nothing_nothing_is_hidden() -> None:
+def test_null_is_not_hidden() -> None:
     assert redact_by_key({"password": None}) == {"password": None}
     assert redact_by_key("password") == "password"
     assert redact_by_key(None) is None
 
 
-def test_the_value_itself_stays_as_it_is() -> None:
+def test_the_original_value_stays_unchanged() -> None:
     value = {"password": "x", "below": [{"token": "y"}]}
 
     redact_by_key(value)
@@ -102,7 +102,7 @@ def test_the_value_itself_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: {"a": inner}, lambda inner: [inner]])
-def test_what_is_too_deep_to_be_looked_at_is_hidden(wrap: Any) -> None:
+def test_a_value_below_the_depth_limit_is_hidden(wrap: Any) -> None:
     value: Any = {"password": "s3cret"}
     for _ in range(5 * MAX_REDACTION_DEPTH):
         value = wrap(value)
@@ -122,7 +122,7 @@ def test_no_secret_is_left_and_nothing_else_is_touched(value: Any) -> None:
 
 
 def _pairs(value: Any, until: Any = None) -> list[tuple[str, Any]]:
-    """Every key and what is below it if that is a scalar, in order; not below a secret."""
+    """Every key with its value if that is a scalar, in order, except below a secret."""
     if isinstance(value, list):
         return [pair for one in value for pair in _pairs(one, until)]
     if not isinstance(value, dict):
@@ -154,14 +154,14 @@ def _pairs(value: Any, until: Any = None) -> list[tuple[str, Any]]:
         ("a password was wrong", "a password was wrong"),
     ],
 )
-def test_of_a_text_what_looks_like_a_secret_is_hidden(text: str, shown: str) -> None:
+def test_what_looks_like_a_secret_in_a_text_is_hidden(text: str, shown: str) -> None:
     assert redact_text(text, ["iban"]) == shown
 
 
 # ---- the history
 
 
-def test_what_an_expression_logs_is_noted_without_secrets() -> None:
+def test_a_logged_value_is_in_the_history_without_secrets() -> None:
     spec = document(step("a", input={"n": {"log": {"var": "input"}}}), redact=["iban"])
     world = World(spec, {"user": "ada", "password": "s3cret", "iban": "DE00"})
 
@@ -171,7 +171,7 @@ def test_what_an_expression_logs_is_noted_without_secrets() -> None:
     assert json.loads(line) == {"user": "ada", "password": REDACTED, "iban": REDACTED}
 
 
-def test_the_details_of_an_error_are_noted_without_secrets() -> None:
+def test_the_details_of_an_error_are_in_the_history_without_secrets() -> None:
     world = World(document(step("a")))
     world.advance()
     event = world.error("a")

@@ -1,4 +1,4 @@
-"""Secrets are found by value, in the forms in which they usually occur, and nothing else is touched."""
+"""Secrets are redacted by value, in their usual encodings, and nothing else is changed."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ texts = st.text(st.characters(codec="utf-8"), min_size=MIN_SECRET_LENGTH, max_si
         base64.b64encode(SECRET.encode()).decode(),
     ],
 )
-def test_a_secret_is_hidden_as_it_is_and_as_it_is_usually_quoted(written: str) -> None:
-    assert ValueRedactor([SECRET]).text(f"with {written}, it said") == f"with {REDACTED}, it said"
+def test_a_secret_is_hidden_as_it_is_and_in_its_usual_encodings(written: str) -> None:
+    assert ValueRedactor([SECRET]).redact_text(f"with {written}, it said") == f"with {REDACTED}, it said"
 
 
 @pytest.mark.parametrize("user", ["", "a", "ad", "ada", "adaa", "é"])
 @pytest.mark.parametrize("rest", ["", "!", "!!", "!!!"])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
-def test_in_base64_it_is_hidden_also_as_a_part_of_something_longer(user: str, rest: str, encode: Any) -> None:
+def test_in_base64_a_secret_is_hidden_also_as_a_part_of_a_longer_text(
+    user: str, rest: str, encode: Any
+) -> None:
     secret = "hunter2>>??~correct horse"
     basic = encode(f"{user}:{secret}{rest}".encode()).decode()
 
-    shown = ValueRedactor([secret]).text(f"Basic {basic}")
+    shown = ValueRedactor([secret]).redact_text(f"Basic {basic}")
 
     assert REDACTED in shown
     left = shown.removeprefix("Basic ").replace(REDACTED, "")
@@ -56,33 +58,33 @@ def test_the_lines_of_a_secret_are_secrets_if_they_are_long_enough() -> None:
 
     hiding = ValueRedactor([key])
 
-    assert hiding.text("it has MIIEpAIBAAKCAQEA in line 2, end") == f"it has {REDACTED} in line 2, end"
-    assert hiding.text(key.strip()) == REDACTED
+    assert hiding.redact_text("it has MIIEpAIBAAKCAQEA in line 2, end") == f"it has {REDACTED} in line 2, end"
+    assert hiding.redact_text(key.strip()) == REDACTED
 
 
-def test_what_is_too_short_is_in_too_many_words() -> None:
+def test_a_short_secret_is_not_hidden() -> None:
     hiding = ValueRedactor(["abc", ""])
 
     assert not hiding
-    assert hiding.text("abc, and an abcissa") == "abc, and an abcissa"
-    assert hiding.value(["abc"]) == ["abc"]
+    assert hiding.redact_text("abc, and an abcissa") == "abc, and an abcissa"
+    assert hiding.redact_value(["abc"]) == ["abc"]
 
 
-def test_the_longest_secret_counts_and_those_that_overlap_are_hidden_whole() -> None:
+def test_the_longest_secret_wins_and_overlapping_ones_are_hidden_together() -> None:
     hiding = ValueRedactor(["abcd", "abcdef", "efgh1234", "wxyz"])
 
-    assert hiding.text("abcdef abcd") == f"{REDACTED} {REDACTED}"
-    assert hiding.text("abcdefgh1234.") == f"{REDACTED}."
-    assert hiding.text("wxyzwxyz") == 2 * REDACTED
-    assert hiding.text("aabcd wxy ab") == f"a{REDACTED} wxy ab"
+    assert hiding.redact_text("abcdef abcd") == f"{REDACTED} {REDACTED}"
+    assert hiding.redact_text("abcdefgh1234.") == f"{REDACTED}."
+    assert hiding.redact_text("wxyzwxyz") == 2 * REDACTED
+    assert hiding.redact_text("aabcd wxy ab") == f"a{REDACTED} wxy ab"
 
 
-def test_a_value_is_hidden_in_texts_in_keys_and_as_a_number() -> None:
+def test_a_secret_is_hidden_in_strings_in_keys_and_as_a_number() -> None:
     hiding = ValueRedactor(["12345", "hunter2", "true", "1.25"])
 
     value = {"hunter2": [12345, 112345, 1.25, True, None, "is hunter2"], "deep": ({"a": "b"},)}
 
-    assert hiding.value(value) == {
+    assert hiding.redact_value(value) == {
         REDACTED: [REDACTED, 112345, REDACTED, True, None, f"is {REDACTED}"],
         "deep": [{"a": "b"}],
     }
@@ -90,12 +92,12 @@ def test_a_value_is_hidden_in_texts_in_keys_and_as_a_number() -> None:
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: {"a": inner}, lambda inner: [inner]])
-def test_what_is_too_deep_to_be_looked_at_is_hidden(wrap: Any) -> None:
+def test_a_value_below_the_depth_limit_is_hidden(wrap: Any) -> None:
     value: Any = "hunter2"
     for _ in range(2 * MAX_REDACTION_DEPTH):
         value = wrap(value)
 
-    shown = json.dumps(ValueRedactor(["hunter2"]).value(value))
+    shown = json.dumps(ValueRedactor(["hunter2"]).redact_value(value))
 
     assert REDACTED in shown
     assert "hunter2" not in shown
@@ -107,7 +109,7 @@ def test_no_secret_is_left_in_any_text(secrets: list[str], others: list[str], da
     parts = data.draw(st.lists(st.sampled_from([*secrets, *others]), max_size=8))
     text = "".join(parts)
 
-    shown = ValueRedactor(secrets).text(text)
+    shown = ValueRedactor(secrets).redact_text(text)
 
     assert not any(secret in part for secret in secrets for part in shown.split(REDACTED))
     if not any(form in text for secret in secrets for form in encoded_forms(secret)):
@@ -123,7 +125,7 @@ def test_many_secrets_take_hardly_longer_than_one() -> None:
 
     def took(hiding: ValueRedactor) -> float:
         began = time.process_time()
-        assert hiding.text(text) == text
+        assert hiding.redact_text(text) == text
         return time.process_time() - began
 
     once = min(took(few) for _ in range(3))
@@ -133,7 +135,7 @@ def test_many_secrets_take_hardly_longer_than_one() -> None:
 # ---- by the names of keys
 
 
-def test_every_text_under_a_key_that_names_a_secret_is_one() -> None:
+def test_every_string_under_a_key_that_names_a_secret_is_a_secret() -> None:
     value = {
         "user": "ada",
         "password": "one",
@@ -146,7 +148,7 @@ def test_every_text_under_a_key_that_names_a_secret_is_one() -> None:
     assert list(collect_secrets("password")) == []
 
 
-def test_what_is_too_deep_is_not_searched() -> None:
+def test_values_below_the_depth_limit_are_not_searched() -> None:
     value: Any = {"password": "x"}
     for _ in range(MAX_REDACTION_DEPTH):
         value = [value]

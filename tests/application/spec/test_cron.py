@@ -1,4 +1,4 @@
-"""Cron: what the fields mean, what is refused, and when it comes: as on a clock that somebody watches."""
+"""Cron: the fields, the rejected expressions, and the slots, compared with a simulated clock."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.application.spec.cron import MACROS, next_after, parse_cron, slots, zone_names
+from orchestrator.application.spec.cron import MACROS, iter_slots, next_after, parse_cron, zone_names
 
-BEFORE, WATCHED = 200, 1_200
-"""Minutes: somebody who begins to watch in an hour that comes twice would take the second for the first."""
+BEFORE, SIMULATED = 200, 1_200
+"""Minutes. The simulation starts earlier, so that it does not start inside a repeated hour."""
 
 
 def ms(text: str) -> int:
@@ -28,7 +28,7 @@ def local(at_ms: int, zone: str) -> str:
 
 
 def first(cron: str, zone: str, after: str, count: int) -> list[str]:
-    return [local(at_ms, zone) for at_ms in islice(slots(cron, zone, ms(after)), count)]
+    return [local(at_ms, zone) for at_ms in islice(iter_slots(cron, zone, ms(after)), count)]
 
 
 # ---- the fields
@@ -57,7 +57,7 @@ def first(cron: str, zone: str, after: str, count: int) -> list[str]:
         ("0 0 29 2 *", "2026-01-01T00:00Z", ["02-29 00:00", "02-29 00:00"]),
     ],
 )
-def test_a_cron_comes_when_its_fields_say(cron: str, after: str, expected: list[str]) -> None:
+def test_a_cron_fires_when_its_fields_match(cron: str, after: str, expected: list[str]) -> None:
     assert first(cron, "UTC", after, len(expected)) == [f"{at} +0000" for at in expected]
 
 
@@ -69,7 +69,7 @@ def test_a_day_or_a_weekday_is_enough_when_both_are_restricted() -> None:
 
 @pytest.mark.parametrize("cron", ["0 0 */10 * mon", "0 0 1,11,21,31 * */6"])
 def test_a_field_that_begins_with_a_star_restricts_together_with_the_other(cron: str) -> None:
-    for at_ms in islice(slots(cron, "UTC", ms("2026-01-01T00:00Z")), 10):
+    for at_ms in islice(iter_slots(cron, "UTC", ms("2026-01-01T00:00Z")), 10):
         day = datetime.fromtimestamp(at_ms / 1000, UTC)
         assert day.day in (1, 11, 21, 31)
         assert day.isoweekday() in ((1,) if "mon" in cron else (6, 7))
@@ -91,12 +91,12 @@ def test_a_macro_is_short_for_a_cron(macro: str, second: str) -> None:
     assert first(macro, "UTC", "2026-01-01T00:00Z", 1) == [second]
 
 
-def test_every_macro_can_be_read() -> None:
+def test_every_macro_can_be_parsed() -> None:
     assert {parse_cron(macro) == parse_cron(cron) for macro, cron in MACROS.items()} == {True}
 
 
 @pytest.mark.parametrize(
-    ("cron", "complaint"),
+    ("cron", "message"),
     [
         ("", "must have five fields: minute, hour, day, month, weekday"),
         ("* * * *", "must have five fields: minute, hour, day, month, weekday"),
@@ -127,22 +127,22 @@ def test_every_macro_can_be_read() -> None:
         ("* * ? * *", "day '?' is not a number, a range such as 1-5, *, or */n"),
         ("-1 * * * *", "minute '-1' is not a number, a range such as 1-5, *, or */n"),
         ("² * * * *", "minute '²' is not a number, a range such as 1-5, *, or */n"),
-        ("0 0 31 2 *", "never comes: no month of it has a day 31"),
-        ("0 0 30-31 feb *", "never comes: no month of it has a day 30"),
-        ("0 0 31 4,6,9,11 *", "never comes: no month of it has a day 31"),
+        ("0 0 31 2 *", "never fires: none of its months has a day 31"),
+        ("0 0 30-31 feb *", "never fires: none of its months has a day 30"),
+        ("0 0 31 4,6,9,11 *", "never fires: none of its months has a day 31"),
     ],
 )
-def test_what_is_no_cron_is_refused_with_a_reason(cron: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(complaint) + "$"):
+def test_an_invalid_cron_is_rejected_with_a_reason(cron: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message) + "$"):
         parse_cron(cron)
 
 
-def test_a_day_that_never_comes_is_none_of_a_cron_with_a_weekday() -> None:
+def test_a_day_that_never_occurs_is_ignored_if_a_weekday_is_given() -> None:
     assert first("0 0 31 2 mon", "UTC", "2026-01-01T00:00Z", 1) == ["02-02 00:00 +0000"]
 
 
 @given(st.text(max_size=40) | st.text("0123456789*/-, @LW?#", max_size=20))
-def test_any_text_is_a_cron_or_has_a_reason_not_to_be_one(text: str) -> None:
+def test_any_text_is_a_cron_or_is_rejected(text: str) -> None:
     try:
         parse_cron(text)
     except ValueError:
@@ -151,21 +151,21 @@ def test_any_text_is_a_cron_or_has_a_reason_not_to_be_one(text: str) -> None:
     assert next_after(text, "UTC", 0) > 0
 
 
-def test_a_zone_that_each_machine_reads_in_its_own_way_is_not_known() -> None:
+def test_a_zone_that_differs_between_machines_is_unknown() -> None:
     assert {"UTC", "Europe/Berlin", "Australia/Lord_Howe"} <= zone_names()
     assert zone_names().isdisjoint({"localtime", "Factory", "posixrules"})
 
 
-# ---- clocks that are put forward and back
+# ---- clocks that go forward and back
 
 
 def test_a_rare_cron_is_found() -> None:
-    sundays = list(islice(slots("0 0 29 2 */7", "UTC", ms("2026-01-01T00:00Z")), 3))
+    sundays = list(islice(iter_slots("0 0 29 2 */7", "UTC", ms("2026-01-01T00:00Z")), 3))
 
     assert [datetime.fromtimestamp(at / 1000, UTC).year for at in sundays] == [2032, 2060, 2088]
 
 
-def test_a_day_that_a_zone_leaves_out_comes_to_its_end() -> None:
+def test_the_slots_of_a_skipped_day_fire_at_its_end() -> None:
     """Samoa had no 30 December in 2011."""
     found = first("0 6 * * *", "Pacific/Apia", "2011-12-29T00:00Z", 4)
 
@@ -201,7 +201,7 @@ zones = st.sampled_from(
         "UTC",
         "Europe/Berlin",
         "America/New_York",
-        "America/Sao_Paulo",  # midnight was left out and came twice, until 2019
+        "America/Sao_Paulo",  # midnight was skipped and repeated, until 2019
         "America/Havana",
         "America/Nuuk",
         "Antarctica/Troll",  # two hours
@@ -214,7 +214,7 @@ zones = st.sampled_from(
 
 
 def transitions(zone: str, since: date, days: int) -> list[datetime]:
-    """The hours after which a clock was changed."""
+    """The hours after which the clock changed."""
     hours = [
         datetime(since.year, since.month, since.day, tzinfo=UTC) + timedelta(hours=n)
         for n in range(24 * days)
@@ -243,9 +243,9 @@ CHANGES = {
 }
 
 
-def watched(fields: tuple[Part, ...], zone: str, begin: datetime, minutes: int) -> list[int]:
-    """Watch a clock minute by minute, and note when the cron comes: every time it shows what an hourly cron
-    says, and else the first time that it shows it or leaps over it."""
+def simulate_slots(fields: tuple[Part, ...], zone: str, begin: datetime, minutes: int) -> list[int]:
+    """Simulate a clock minute by minute and return the slots: for an hourly cron every time that the clock
+    shows a matching time, otherwise the first time that it shows or skips one."""
     place = ZoneInfo(zone)
     instants = [begin + timedelta(minutes=n) for n in range(minutes)]
     shown = [one.astimezone(place).replace(tzinfo=None) for one in instants]
@@ -284,7 +284,7 @@ def at(instant: datetime) -> int:
 
 @settings(max_examples=150)
 @given(crons, zones, st.integers(0, 100), st.integers(-900, 300))
-def test_a_cron_comes_when_a_clock_that_is_watched_shows_it(
+def test_a_cron_fires_when_a_simulated_clock_shows_its_time(
     fields: tuple[Part, ...], zone: str, which: int, offset: int
 ) -> None:
     if zone in CHANGES:
@@ -294,10 +294,10 @@ def test_a_cron_comes_when_a_clock_that_is_watched_shows_it(
     begin = around + timedelta(minutes=offset)
     fields = (*fields[:3], Part(f"*,{fields[3].text}", frozenset(range(1, 13))), fields[4])
     cron = " ".join(field.text for field in fields)
-    end = at(begin + timedelta(minutes=BEFORE + WATCHED))
-    watching = watched(fields, zone, begin, BEFORE + WATCHED)
+    end = at(begin + timedelta(minutes=BEFORE + SIMULATED))
+    simulated = simulate_slots(fields, zone, begin, BEFORE + SIMULATED)
 
     after = at(begin + timedelta(minutes=BEFORE))
-    found = list(takewhile(lambda at_ms: at_ms < end, slots(cron, zone, after)))
+    found = list(takewhile(lambda at_ms: at_ms < end, iter_slots(cron, zone, after)))
 
-    assert found == [one for one in watching if one > after], cron
+    assert found == [one for one in simulated if one > after], cron

@@ -1,4 +1,4 @@
-"""Text to data: keys as written, JSON values only, limits, and where everything is."""
+"""Reading a document: keys as text, JSON values only, limits, and positions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_values_follow_the_safe_loader(value: str) -> None:
     assert read_document(value).data == yaml.safe_load(value)
 
 
-def test_a_lone_equals_sign_and_a_merge_sign_in_a_list_are_texts() -> None:
+def test_a_lone_equals_sign_and_a_merge_sign_in_a_list_are_strings() -> None:
     assert read_document("[=, <<]").data == ["=", "<<"]
 
 
@@ -66,7 +66,7 @@ def test_an_alias_may_be_a_key() -> None:
     assert read_document("a: &k name\nb: {*k : 1}").data == {"a": "name", "b": {"name": 1}}
 
 
-def test_an_empty_text_is_no_data() -> None:
+def test_an_empty_text_has_no_data() -> None:
     assert read_document("# nothing\n").data is None
 
 
@@ -96,9 +96,9 @@ def test_an_empty_text_is_no_data() -> None:
             4,
             "a value of type python/name:os.system is not JSON",
         ),
-        ("a: 0x" + "f" * 5_000, "not_json", "a", 1, 4, "a number this long is not JSON for most readers"),
-        ("? [a]\n: 1", "not_json", "", 1, 3, "a key must be a text, not a collection"),
-        ("x: &a [1]\n? *a\n: 1", "not_json", "", 2, 3, "a key must be a text, not a collection"),
+        ("a: 0x" + "f" * 5_000, "not_json", "a", 1, 4, "most JSON parsers cannot read a number this long"),
+        ("? [a]\n: 1", "not_json", "", 1, 3, "a key must be a string, not a collection"),
+        ("x: &a [1]\n? *a\n: 1", "not_json", "", 2, 3, "a key must be a string, not a collection"),
         (
             "a: [1\nb: 2",
             "bad_yaml",
@@ -111,7 +111,7 @@ def test_an_empty_text_is_no_data() -> None:
         ("a: 1\n---\nb: 1", "bad_yaml", "", 2, 1, "a second document begins here; only one is allowed"),
         ("a: 1\nb: \x01", "bad_yaml", "", 2, 4, "the text has a character that YAML does not allow"),
         ("<<: 3", "bad_yaml", "<<", 1, 5, "<< needs a mapping or a list of mappings"),
-        ("a: &a [*a]", "too_deep", "a[0]", 1, 8, "the alias 'a' is inside what it stands for"),
+        ("a: &a [*a]", "too_deep", "a[0]", 1, 8, "the alias 'a' is inside its own anchor"),
     ],
 )
 def test_a_problem_says_what_and_where(
@@ -126,7 +126,7 @@ def test_reading_goes_on_after_a_problem() -> None:
     assert codes == ["not_json", "duplicate_key", "not_json", "duplicate_key"]
 
 
-def test_endless_problems_end_after_a_thousand() -> None:
+def test_at_most_a_thousand_problems_are_reported() -> None:
     problems = problems_of("a: 1\n" * 5_000)
 
     assert [problem.line for problem in problems] == [*range(2, 1_002), None]
@@ -134,7 +134,7 @@ def test_endless_problems_end_after_a_thousand() -> None:
     assert len(check_data([float("nan")] * 5_000)) == 1_001
 
 
-def test_a_bomb_of_aliases_is_refused_before_it_expands() -> None:
+def test_an_alias_bomb_is_rejected_before_it_expands() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
 
@@ -159,7 +159,7 @@ def test_depth_counts_through_aliases() -> None:
 
 
 @pytest.mark.parametrize("opening", ["[", "- ", '{"a":'])
-def test_thousands_of_nested_collections_are_refused(opening: str) -> None:
+def test_thousands_of_nested_collections_are_rejected(opening: str) -> None:
     [problem] = problems_of(opening * 3_000)
 
     assert problem.code == "too_deep"
@@ -193,7 +193,9 @@ def test_size_is_counted_in_bytes() -> None:
         ('{"a": "\ud800"}', "not_json", ""),
     ],
 )
-def test_what_json_readers_take_but_json_is_not_is_refused(text: str, code: str, path: str) -> None:
+def test_values_that_json_parsers_accept_but_json_does_not_have_are_rejected(
+    text: str, code: str, path: str
+) -> None:
     assert [(problem.code, problem.path) for problem in problems_of(text)] == [(code, path)]
 
 
@@ -201,7 +203,7 @@ def test_text_in_braces_that_is_not_json_is_yaml() -> None:
     assert read_document("{a: 1, b: [x]}").data == {"a": 1, "b": ["x"]}
 
 
-def test_places_are_those_of_values_of_keys_and_of_the_nearest_ancestor() -> None:
+def test_positions_are_those_of_values_of_keys_and_of_the_nearest_ancestor() -> None:
     source_map = read_document("name: x\nsteps:\n  - op: a\n    input: {k.v: [1, 2]}\n").source_map
 
     assert source_map.find("") == (1, 1)
@@ -214,14 +216,14 @@ def test_places_are_those_of_values_of_keys_and_of_the_nearest_ancestor() -> Non
     assert source_map.find("steps[7].op") == (3, 3)
 
 
-def test_an_alias_is_where_it_is_used_and_its_inside_where_it_was_written() -> None:
+def test_the_position_of_an_alias_is_its_use_and_that_of_its_content_the_anchor() -> None:
     source_map = read_document("a: &a {x: 1}\nb: *a\nc:\n  <<: *a\n").source_map
 
     assert source_map.find("b") == (2, 4)
     assert source_map.find("b.x") == source_map.find("c.x") == (1, 11)
 
 
-def test_json_has_places_too() -> None:
+def test_json_has_positions_too() -> None:
     source_map = read_document('{"steps": [\n  {"op": "a"}]}').source_map
 
     assert source_map.find("steps[0].op") == (2, 10)
@@ -273,7 +275,7 @@ def test_what_yaml_writes_is_read_back(data: dict[str, object]) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("ab:-?&*!<>|[]{}\"'#%@,\n\t 01.~=_é"), max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     try:
         data = read_document(text).data
     except InvalidSpec:

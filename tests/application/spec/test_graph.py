@@ -1,4 +1,4 @@
-"""Who waits for whom: declared and implied edges, loops that are none, cycles by name."""
+"""The dependency graph: declared and implied edges, loops that are not cycles, cycles by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reads(step_id: str, *default: Any) -> dict[str, Any]:
     return {"var": [path, *default] if default else path}
 
 
-def test_edges_come_in_spec_order_whatever_was_declared() -> None:
+def test_edges_are_in_spec_order() -> None:
     graph = graph_of(step("c", "b", "a", "b"), step("a"), step("b", "a"), step("d", "c"))
 
     assert graph.order == ("c", "a", "b", "d")
@@ -72,11 +72,11 @@ def test_a_reference_is_a_dependency(value: Any) -> None:
         "steps.a.output.x",
     ],
 )
-def test_a_default_itself_everything_or_nothing_known_is_no_dependency(value: Any) -> None:
+def test_these_references_are_not_dependencies(value: Any) -> None:
     assert graph_of(step("a"), step("b", v=value)).parents["b"] == ()
 
 
-def test_a_nested_reference_to_a_descendant_reads_the_last_round() -> None:
+def test_a_nested_reference_to_a_descendant_reads_the_previous_round() -> None:
     graph = graph_of(step("a", v=[reads("c")]), step("b", "a"), step("c", "b"))
 
     assert graph.parents == {"a": (), "b": ("a",), "c": ("b",)}
@@ -125,13 +125,13 @@ def test_a_step_that_is_read_twice_is_one_parent() -> None:
     assert graph.parents["b"] == ("a",)
 
 
-def test_what_depends_on_a_step_in_two_ways_is_counted_once() -> None:
+def test_a_step_that_depends_on_another_in_two_ways_is_counted_once() -> None:
     graph = graph_of(step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c"))
 
     assert graph.descendants(["a"]) == ["b", "c", "d"]
 
 
-def test_only_a_join_by_number_or_expression_is_judged_before_all_parents_have_ended() -> None:
+def test_only_a_join_by_number_or_expression_is_evaluated_before_all_parents_have_ended() -> None:
     eager = StepSpec(id="n", fn="f", depends_on=("a", "b"), join=1)
     graph = graph_of(step("a"), step("b"), eager, step("all", "a", "b"))
 
@@ -156,7 +156,7 @@ def test_a_long_cycle_is_named_in_short() -> None:
     )
 
 
-def test_unknown_steps_are_named_where_they_were_written() -> None:
+def test_unknown_steps_are_reported_where_they_are_named() -> None:
     faults = faults_of(step("a", "b", "zz", v={"var": "steps.yy.output"}), step("b"))
 
     assert [(fault.where, fault.unknown) for fault in faults] == [
@@ -175,7 +175,7 @@ def test_the_longest_declared_id_wins() -> None:
     assert graph.find_step(("a", "b", "output", "x")) == ("a.b.output", ("x",))
     assert graph.find_step(("b",)) is None
     assert graph.find_step(()) is None
-    assert graph.find_step(("nobody",) * 100_000) is None
+    assert graph.find_step(("missing",) * 100_000) is None
     assert graph.parents["z"] == ("a.b",)
 
 
@@ -198,7 +198,7 @@ def test_a_target_is_an_id_or_the_status_of_a_step(target: str, found: str | Non
     assert graph.find_target(target) == found
 
 
-def test_a_chain_of_ten_thousand_steps_has_a_closure() -> None:
+def test_the_descendants_in_a_chain_of_ten_thousand_steps_are_found() -> None:
     n = 10_000
     graph = graph_of(*(step(f"s{i}", *[f"s{i - 1}"] * (i > 0)) for i in range(n)))
 
@@ -214,7 +214,7 @@ def test_ten_thousand_steps_may_meet_in_one() -> None:
     assert graph.descendants(["s5"]) == ["end"]
 
 
-def test_thousands_of_steps_may_read_the_last_round_of_a_descendant() -> None:
+def test_thousands_of_steps_may_read_the_previous_round_of_a_descendant() -> None:
     n, dice = 5_000, random.Random(1)
     later = [dice.randrange(i + 1, n) if i < n - 1 else 0 for i in range(n)]
     graph = graph_of(*(step(f"s{i}", *[f"s{i - 1}"] * (i > 0), v=[reads(f"s{later[i]}")]) for i in range(n)))
@@ -237,7 +237,7 @@ EDGES = st.integers(1, 12).flatmap(
 
 
 @given(EDGES, st.randoms(use_true_random=False), st.data())
-def test_a_closure_is_all_that_can_be_reached(
+def test_the_descendants_are_all_steps_that_can_be_reached(
     drawn: tuple[int, set[tuple[int, int]]], shuffler: random.Random, data: st.DataObject
 ) -> None:
     n, pairs = drawn

@@ -1,4 +1,4 @@
-"""The schema of the language, and the example of it that uses nearly every key."""
+"""The schema of the language, and an example that uses nearly every key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from orchestrator.application.spec.document import read_document
-from orchestrator.application.spec.json_schema import DIALECT, schema
+from orchestrator.application.spec.json_schema import DIALECT, build_schema
 from orchestrator.application.spec.model import RetrySpec, WaitSpec, WebhookSpec
 from orchestrator.application.spec.part_models import SpecModel
 from orchestrator.application.spec.step_models import StepModel, WorkflowModel
@@ -103,7 +103,7 @@ webhook: {url: "https://example.org/hook", on: [complete, halted, failed]}
 @pytest.fixture
 def everything() -> dict[str, Any]:
     """The schema of the whole language."""
-    return schema()
+    return build_schema()
 
 
 def validator(made: dict[str, Any]) -> Any:
@@ -193,7 +193,7 @@ def test_the_schema_has_every_key_of_every_model(everything: dict[str, Any]) -> 
         ({"limits": {"max_lost": 4}, "steps": []}, False),
     ],
 )
-def test_an_editor_is_told_of_the_shape(
+def test_the_schema_rejects_the_wrong_shape(
     everything: dict[str, Any], document: dict[str, Any], is_valid: bool
 ) -> None:
     assert validator(everything).is_valid(document) is is_valid

@@ -1,4 +1,4 @@
-"""What an editor needs of the schema: to have it, current; a word on every key; and what is usually wrong."""
+"""What editors need: a current schema, a description of every key, and errors for typical mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.expressions.evaluation import OPERATORS
 from orchestrator.application.spec.document import read_document
-from orchestrator.application.spec.json_schema import OPERATOR_DESCRIPTIONS, schema
+from orchestrator.application.spec.json_schema import OPERATOR_DESCRIPTIONS, build_schema
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli import main
 
@@ -29,7 +29,7 @@ ON_THE_PAGE = {
 }
 # As the YAML language server reads it.
 MODELINE = re.compile(r"^#\s+yaml-language-server\s*:\s*\$schema=(\S+)", re.MULTILINE)
-VALIDATOR = jsonschema.Draft202012Validator(schema())
+VALIDATOR = jsonschema.Draft202012Validator(build_schema())
 
 
 def orchestrator(*arguments: str) -> str:
@@ -39,7 +39,7 @@ def orchestrator(*arguments: str) -> str:
 
 
 def errors_of(document: Any) -> Iterator[Any]:
-    """Every error, also those inside of alternatives."""
+    """Every error, also those inside alternatives."""
     todo = list(VALIDATOR.iter_errors(document))
     while todo:
         error = todo.pop()
@@ -47,11 +47,11 @@ def errors_of(document: Any) -> Iterator[Any]:
         todo.extend(error.context)
 
 
-# ---- at hand
+# ---- the file
 
 
 def test_the_command_prints_the_schema() -> None:
-    assert json.loads(orchestrator("schema")) == schema()
+    assert json.loads(orchestrator("schema")) == build_schema()
 
 
 def test_the_command_writes_it_to_a_file(tmp_path: Path) -> None:
@@ -74,14 +74,14 @@ def test_the_copy_in_the_repository_is_current() -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_tells_the_editor_where_the_schema_is(path: Path) -> None:
+def test_an_example_names_the_schema_for_the_editor(path: Path) -> None:
     found = MODELINE.match(path.read_text(encoding="utf-8"))
 
     assert found, "its first line names the schema"
     assert (path.parent / found[1]).resolve() == COMMITTED
 
 
-def test_the_page_says_how_to_use_it_in_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_explains_its_use_in_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [example] = [text for text in ON_THE_PAGE.values() if MODELINE.match(text)]
     [(command, name)] = re.findall(r"`orchestrator (schema -o (\S+))`", PAGE)
     monkeypatch.chdir(tmp_path)
@@ -91,10 +91,10 @@ def test_the_page_says_how_to_use_it_in_an_editor(tmp_path: Path, monkeypatch: p
     found = MODELINE.match(example)
     assert found
     assert found[1] == name
-    assert json.loads((tmp_path / name).read_text(encoding="utf-8")) == schema()
+    assert json.loads((tmp_path / name).read_text(encoding="utf-8")) == build_schema()
 
 
-# ---- what is right
+# ---- valid documents
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -112,9 +112,9 @@ def test_there_are_examples() -> None:
     assert len(ON_THE_PAGE) >= 10
 
 
-# ---- what is wrong
+# ---- mistakes
 
-MISTAKES = [  # what is wrong with it, where, and how it is right; a step unless it has steps
+MISTAKES = [  # the mistake, where it is, and the correction; a step unless it has steps
     ("{op: a, depend_on: []}", "", "{op: a, depends_on: []}"),
     ("{op: a, depends_on: b}", "depends_on", "{op: a, depends_on: []}"),
     ("{op: a, timeout: 5 minutes}", "timeout", "{op: a, timeout: 5m}"),
@@ -200,17 +200,17 @@ def test_a_typical_mistake_is_found_where_it_is(wrong: str, where: str, right: s
     places = [[str(segment) for segment in error.absolute_path] for error in errors_of(document)]
 
     assert expected in places
-    with pytest.raises(InvalidSpec):  # the schema only says what validation says too
+    with pytest.raises(InvalidSpec):  # validation rejects it too
         check_spec(document)
     assert list(VALIDATOR.iter_errors(document_of(right))) == []
     check_spec(document_of(right))
 
 
-# ---- what is explained
+# ---- descriptions
 
 
 def keys_of(part: Any, where: str = "#") -> Iterator[tuple[str, Any]]:
-    """Every key that can be written, wherever the schema has one, with what is said of it."""
+    """Every key in the schema, with its description."""
     if isinstance(part, list):
         for item in part:
             yield from keys_of(item, where)
@@ -219,14 +219,14 @@ def keys_of(part: Any, where: str = "#") -> Iterator[tuple[str, Any]]:
             if value != {"not": {"type": "null"}}:
                 yield f"{where}/{key}", value
         for key, value in part.items():
-            if key not in ("if", "then", "not"):  # they ask, and explain nothing
+            if key not in ("if", "then", "not"):  # conditions have no descriptions
                 inner = value.values() if key in ("properties", "$defs") else [value]
                 for item in inner:
                     yield from keys_of(item, f"{where}/{key}")
 
 
 def test_every_key_is_explained() -> None:
-    keys = dict(keys_of(schema()))
+    keys = dict(keys_of(build_schema()))
 
     assert len(keys) > 100
     assert [where for where, said in keys.items() if not said.get("description")] == []

@@ -1,4 +1,4 @@
-"""Every key of the language: what it accepts, what it means when absent, what it says when it is wrong."""
+"""Every key of the language: what it accepts, its default, and its error messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.application.errors import InvalidSpec, Problem
 from orchestrator.application.spec.document import merge_documents, read_document
-from orchestrator.application.spec.json_schema import schema
+from orchestrator.application.spec.json_schema import build_schema
 from orchestrator.application.spec.model import (
     ID_RULE,
     ChildSpec,
@@ -55,7 +55,7 @@ def problems_of(text: str) -> tuple[Problem, ...]:
 # Steps ------------------------------------------------------------------------------------------------------
 
 
-def test_a_step_without_the_rarer_keys_has_their_defaults() -> None:
+def test_a_step_without_the_rare_keys_has_their_defaults() -> None:
     assert step(op="f", **{"x-note": 1}) == StepSpec(
         id="s",
         fn="f",
@@ -85,7 +85,7 @@ def test_a_step_without_the_rarer_keys_has_their_defaults() -> None:
     )
 
 
-def test_null_is_nothing_written() -> None:
+def test_null_counts_as_absent() -> None:
     optional = set(StepModel.key_names()) - {
         *("id", "op", "max_attempts", "attempts_on", "on_error", "queue", "timeout", "defer_ms", "priority"),
         "skip_output_mapping",
@@ -232,13 +232,13 @@ SETTLED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("keys", "expected"), SETTLED)
-def test_a_key_is_settled(keys: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_key_is_compiled_into_the_spec(keys: dict[str, Any], expected: dict[str, Any]) -> None:
     settled = step(**keys)
 
     assert {name: getattr(settled, name) for name in expected} == expected
 
 
-def test_defaults_hold_for_every_step_that_says_nothing_else() -> None:
+def test_defaults_apply_to_every_step_without_the_key() -> None:
     defaults = {"timeout": "1m", "retry": 2, "priority": 5, "skip_output_mapping": True}
     undo = {"fn": "undo"}
 
@@ -258,7 +258,7 @@ def test_defaults_hold_for_every_step_that_says_nothing_else() -> None:
     )
 
 
-def test_a_compensation_may_refuse_the_retry_of_the_defaults() -> None:
+def test_a_compensation_may_override_the_retry_of_the_defaults() -> None:
     settled = step({"retry": 2}, op="f", compensate={"fn": "undo", "retry": 0})
 
     assert settled.compensate == CompensateSpec("undo")
@@ -324,13 +324,15 @@ DOCUMENTS_SETTLED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("keys", "expected"), DOCUMENTS_SETTLED)
-def test_a_key_of_the_document_is_settled(keys: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_key_of_the_document_is_compiled_into_the_spec(
+    keys: dict[str, Any], expected: dict[str, Any]
+) -> None:
     spec = document(**keys)
 
     assert {name: getattr(spec, name) for name in expected} == expected
 
 
-def test_the_policy_of_the_runner_is_that_of_the_steps_but_not_written_there() -> None:
+def test_the_policy_of_the_runner_applies_to_the_steps_but_is_not_their_own() -> None:
     [only] = document(runner={"on_error": "continue"}).steps
 
     assert (only.on_error, only.has_own_on_error) == ("continue", False)
@@ -414,13 +416,13 @@ def test_children_nest_as_deep_as_the_limit_says() -> None:
         "steps[0].workflow.steps[0].workflow.steps[0].workflow",
         "too_deep",
     )
-    assert problem.message == "children may nest 2 deep at most"
+    assert problem.message == "child workflows may nest at most 2 levels deep"
 
 
-def test_a_child_may_lower_the_limit_for_what_is_below_it() -> None:
+def test_a_child_may_lower_the_limit_for_its_own_children() -> None:
     inner = nested(2, {"max_depth": 1})
 
-    with pytest.raises(InvalidSpec, match="children may nest 1 deep at most"):
+    with pytest.raises(InvalidSpec, match="child workflows may nest at most 1 levels deep"):
         check_spec({"steps": [{"id": "c", "workflow": inner}]})
 
 
@@ -432,7 +434,7 @@ def test_the_whole_depth_that_documents_allow_can_be_used() -> None:
     assert check_spec(nested(15))
 
 
-def test_the_problems_of_a_child_have_their_whole_path_and_place() -> None:
+def test_the_problems_of_a_child_have_the_full_path_and_position() -> None:
     text = """
 steps:
   - op: a
@@ -466,9 +468,9 @@ steps:
     assert all(rest.startswith(start) for (_, _, rest), start in zip(found, starts, strict=True))
 
 
-# What is wrong ----------------------------------------------------------------------------------------------
+# Errors ------------------------------------------------------------------------------------------------
 
-NO_DURATION = 'must be whole seconds, or a text such as "500ms", "30s", "5m", "24h", "7d"'
+NO_DURATION = 'must be whole seconds, or a string such as "500ms", "30s", "5m", "24h", "7d"'
 EXAMPLE = 'such as {"var": "steps.a.output.x"}'
 NEEDS = "needs either a signal or any: a list of events"
 CONVERT_HINT = "use orchestrator convert, or write an expression"
@@ -481,14 +483,14 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "many_kinds",
         "^op: f\n    wait: {signal: go}",
         "",
-        "a step is one thing: keep one of op and wait",
+        "a step can have only one of op and wait",
         None,
     ),
     (
         "many_kinds",
         "^source: {type: env}\n    fn: f\n    delay: 1",
         "",
-        "a step is one thing: keep one of fn, source and delay",
+        "a step can have only one of fn, source and delay",
         None,
     ),
     ("no_token", "^label: x", "", "a step needs an op or fn: the name of its executor", None),
@@ -496,28 +498,28 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "unknown_key",
         "wait: {signal: go}\n    ^timeout: 5m",
         ".timeout",
-        "'timeout' is not a key of a wait step: it has no job",
-        "write it inside of wait",
+        "'timeout' is not a key of a wait step, which runs no job",
+        "write it inside wait",
     ),
     (
         "unknown_key",
         "delay: 5\n    ^map: {over: []}",
         ".map",
-        "'map' is not a key of a delay step: it has no job",
+        "'map' is not a key of a delay step, which runs no job",
         None,
     ),
     (
         "unknown_key",
         "switch: {on: {var: a}, cases: {}}\n    ^heartbeat: 5",
         ".heartbeat",
-        "'heartbeat' is not a key of a switch step: it has no job",
+        "'heartbeat' is not a key of a switch step, which runs no job",
         None,
     ),
     (
         "unknown_key",
         "workflow: w\n    ^loop: {}",
         ".loop",
-        "'loop' is not a key of a workflow step: it has no job",
+        "'loop' is not a key of a workflow step, which runs no job",
         None,
     ),
     ("bad_policy", "op: f\n    join: ^al", ".join", NOT_ONE, "did you mean 'all'?"),
@@ -542,7 +544,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "op: f\n    when: ^len(x) > 0",
         ".when",
-        "a condition cannot be a text: it would never change",
+        "a condition cannot be a string: it would never change",
         CONDITION,
     ),
     (
@@ -571,7 +573,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "op: f\n    filters: ^{operator: AND, expression: true}",
         ".filters",
-        "has an operator, but no filters that it could join",
+        "has an operator, but no filters to combine",
         None,
     ),
     (
@@ -585,7 +587,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "op: f\n    filters: {filters: [{filters: [{expression: ^x > 1}]}]}",
         ".filters.filters[0].filters[0].expression",
-        "a condition cannot be a text: it would never change",
+        "a condition cannot be a string: it would never change",
         CONDITION,
     ),
     (
@@ -606,7 +608,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "op: f\n    required: ^input.x",
         ".required",
-        "must be a list, not a text",
+        "must be a list, not a string",
         "write [input.x]",
     ),
     ("bad_type", "op: f\n    required: [^'']", ".required[0]", "must not be empty", None),
@@ -617,7 +619,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "step 's' reads unknown step 'aa'",
         "did you mean 'a'?",
     ),
-    ("bad_type", "op: f\n    defer_ms: ^1s", ".defer_ms", "must be a whole number, not a text", None),
+    ("bad_type", "op: f\n    defer_ms: ^1s", ".defer_ms", "must be a whole number, not a string", None),
     ("bad_type", "op: f\n    defer_ms: ^-1", ".defer_ms", "must be at least 0", None),
     ("bad_type", "op: f\n    retry: ^often", ".retry", "must be a number of retries, or a mapping", None),
     ("bad_type", "op: f\n    retry: ^-1", ".retry.max_retries", "must be at least 0", None),
@@ -632,7 +634,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "op: f\n    retry: {backoff_multiplier: ^x}",
         ".retry.backoff_multiplier",
-        "must be a number, not a text",
+        "must be a number, not a string",
         None,
     ),
     (
@@ -646,21 +648,21 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "op: f\n    output: ^x",
         ".output",
-        "must be a mapping of expressions or a list, not a text",
+        "must be a mapping of expressions or a list, not a string",
         None,
     ),
     (
         "bad_type",
         "op: f\n    output: [^x]",
         ".output[0]",
-        "must be a mapping with a name, not a text",
+        "must be a mapping with a name, not a string",
         None,
     ),
     (
         "bad_type",
         "op: f\n    output: [^{type: raw}]",
         ".output[0].name",
-        "an output needs a name: a text",
+        "an output needs a name, which is a string",
         None,
     ),
     (
@@ -702,14 +704,14 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_path",
         "op: f\n    output: [{name: x, type: jmespath, value: ^length(y)}]",
         ".output[0].value",
-        "the path 'length(y)' is more than names, [0] and one [*]",
+        "the path 'length(y)' has more than names, [0] and one [*]",
         CONVERT_HINT,
     ),
     (
         "bad_path",
         "op: f\n    output: [{name: x, type: jmespath, value: ^'a[*].b[*].c'}]",
         ".output[0].value",
-        "the path 'a[*].b[*].c' is more than names, [0] and one [*]",
+        "the path 'a[*].b[*].c' has more than names, [0] and one [*]",
         CONVERT_HINT,
     ),
     ("unknown_operator", "op: f\n    output: {x: {if: [^{grater: 1}]}}", ".output.x.if[0]", "", None),
@@ -725,7 +727,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "op: f\n    map: {over: ^state.list}",
         ".map.over",
-        "must be a list, or an expression that gives one, not a text",
+        "must be a list, or an expression that gives one, not a string",
         EXAMPLE,
     ),
     (
@@ -739,14 +741,14 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_id",
         "op: f\n    map: {over: [], as: ^index}",
         ".map.as",
-        "must be a word of letters, digits and '_' that is no root of expressions",
+        "must be letters, digits and '_', and not a root of expressions such as input or state",
         None,
     ),
     (
         "bad_id",
         "op: f\n    map: {over: [], as: ^a.b}",
         ".map.as",
-        "must be a word of letters, digits and '_' that is no root of expressions",
+        "must be letters, digits and '_', and not a root of expressions such as input or state",
         None,
     ),
     (
@@ -777,7 +779,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "must be fail or exit_with_last",
         "did you mean 'fail'?",
     ),
-    ("bad_type", "wait: ^go", ".wait", "must be a mapping, not a text", None),
+    ("bad_type", "wait: ^go", ".wait", "must be a mapping, not a string", None),
     ("bad_type", "wait: ^{timeout: 5}", ".wait", NEEDS, None),
     ("bad_type", "wait: ^{signal: go, any: []}", ".wait", NEEDS, None),
     ("bad_id", "wait: {signal: ^a b}", ".wait.signal", ID_RULE, None),
@@ -823,7 +825,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "wait: {any: [^{signal: timeout}]}",
         ".wait.any[0]",
-        "a signal cannot be called timeout here: the output would not say which it was",
+        "a signal cannot be named timeout here: the output would not tell it from a timeout",
         None,
     ),
     (
@@ -841,14 +843,14 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "switch: {on: ^input.kind, cases: {}}",
         ".switch.on",
-        "must be an expression, not a text",
+        "must be an expression, not a string",
         EXAMPLE,
     ),
     (
         "bad_type",
         "switch: {on: {var: x}, cases: {k: ^a}}",
         ".switch.cases.k",
-        "must be a list, not a text",
+        "must be a list, not a string",
         "write [a]",
     ),
     (
@@ -903,7 +905,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
     ),
     ("bad_type", "op: f\n    priority: ^6", ".priority", "must be at most 5", None),
     ("bad_type", "op: f\n    priority: ^0", ".priority", "must be at least 1", None),
-    ("bad_type", "op: f\n    tags: ^gpu", ".tags", "must be a list, not a text", "write [gpu]"),
+    ("bad_type", "op: f\n    tags: ^gpu", ".tags", "must be a list, not a string", "write [gpu]"),
     ("bad_type", "op: f\n    tags: [^'']", ".tags[0]", "must not be empty", None),
     ("bad_type", "op: f\n    kv_add: ^[1]", ".kv_add", "must be a mapping, not a list", None),
     ("unknown_operator", "op: f\n    kv_add: {x: {+: [^{grater: 1}]}}", ".kv_add.x.+[0]", "", None),
@@ -919,7 +921,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "op: f\n    compensate: {fn: u, retry: {max_retries: ^x}}",
         ".compensate.retry.max_retries",
-        "must be a whole number, not a text",
+        "must be a whole number, not a string",
         None,
     ),
     (
@@ -954,7 +956,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "op: f\n    concurrency: {key: ^[x], limit: 1}",
         ".concurrency.key",
-        "must be a text, a number or an expression",
+        "must be a string, a number or an expression",
         None,
     ),
     (
@@ -982,7 +984,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
     ),
     ("bad_type", "source: ^3", ".source", "must be the name of a source, or a mapping", None),
     ("bad_type", "source: ^''", ".source", "must be the name of a source, or a mapping", None),
-    ("bad_type", "source: ^{}", ".source", "needs either a type, or a base to start from", None),
+    ("bad_type", "source: ^{}", ".source", "needs either a type or a base", None),
     (
         "bad_type",
         "source: ^{base: x, configuration: {}}",
@@ -994,7 +996,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "source: ^{type: x, override: {}}",
         ".source",
-        "has an override, but no base that it could change",
+        "has an override, but no base to change",
         None,
     ),
     (
@@ -1008,14 +1010,14 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "source: {base: x, override: ^{type: 1}}",
         ".source.override",
-        "its type must be a text",
+        "its type must be a string",
         None,
     ),
     (
         "bad_type",
         "source: {base: x, override: ^{configuration: {}, type: t, url: u}}",
         ".source.override",
-        "has keys beside type and configuration: put them into that",
+        "has keys besides type and configuration: put them into configuration",
         None,
     ),
     (
@@ -1055,7 +1057,7 @@ DOCUMENT_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_policy",
         "defaults: {on_error: skip}\nrunner: {on_error: ^fail}",
         "runner.on_error",
-        "says fail, but defaults.on_error says skip; keep one",
+        "is fail, but defaults.on_error is skip; keep one",
         None,
     ),
     (
@@ -1075,7 +1077,7 @@ DOCUMENT_CASES: list[tuple[str, str, str, str, str | None]] = [
     ),
     ("bad_type", "sources: ^[a]", "sources", "must be a mapping, not a list", None),
     ("bad_type", "sources: {x: ^{}}", "sources.x.type", "a source needs the key 'type'", None),
-    ("bad_type", "sources: {x: ^http}", "sources.x", "must be a mapping, not a text", None),
+    ("bad_type", "sources: {x: ^http}", "sources.x", "must be a mapping, not a string", None),
     ("bad_id", "sources: {a b: ^{type: x}}", 'sources["a b"]', ID_RULE, None),
     (
         "unknown_key",
@@ -1097,7 +1099,7 @@ DOCUMENT_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "concurrency: {key: x, limit: ^x}",
         "concurrency.limit",
-        "must be a whole number, not a text",
+        "must be a whole number, not a string",
         None,
     ),
     (
@@ -1107,13 +1109,13 @@ DOCUMENT_CASES: list[tuple[str, str, str, str, str | None]] = [
         "'vra' is not an operator",
         "did you mean 'var'?",
     ),
-    ("bad_type", "redact: ^password", "redact", "must be a list, not a text", "write [password]"),
+    ("bad_type", "redact: ^password", "redact", "must be a list, not a string", "write [password]"),
     ("bad_type", "webhook: ^{}", "webhook.url", "webhook needs the key 'url'", None),
     (
         "bad_type",
         "webhook: {url: ^example.org}",
         "webhook.url",
-        "must be the address of a web page: http:// or https://",
+        "must be a URL that begins with http:// or https://",
         None,
     ),
     (
@@ -1127,7 +1129,7 @@ DOCUMENT_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_type",
         "webhook: {url: 'http://e', headers: {a: ^1}}",
         "webhook.headers.a",
-        "must be a text, not the number 1",
+        "must be a string, not the number 1",
         "write it in quotes",
     ),
     (
@@ -1141,14 +1143,14 @@ DOCUMENT_CASES: list[tuple[str, str, str, str, str | None]] = [
         "bad_schedule",
         "schedule: {cron: ^0 0 31 2 *}",
         "schedule.cron",
-        "never comes: no month of it has a day 31",
+        "never fires: none of its months has a day 31",
         None,
     ),
     (
         "bad_schedule",
         "schedule: {cron: '* * * * *', timezone: ^Europe/Brelin}",
         "schedule.timezone",
-        "is no time zone that is known here, such as Europe/Berlin",
+        "is not a known time zone, such as Europe/Berlin",
         "did you mean 'Europe/Berlin'?",
     ),
     (
@@ -1165,7 +1167,7 @@ DOCUMENT_CASES: list[tuple[str, str, str, str, str | None]] = [
         "must be allow, skip or queue",
         "did you mean 'skip'?",
     ),
-    ("bad_type", "flow: ^[]", "flow", "is another word for steps, which is there too; keep one", None),
+    ("bad_type", "flow: ^[]", "flow", "is an alias of steps, which is present too; keep one", None),
 ]
 
 
@@ -1174,14 +1176,14 @@ def check_case(text: str, code: str, path: str, message: str, hint: str | None) 
     [problem] = problems_of(text.replace("^", "", 1))
 
     assert (problem.code, problem.path) == (code, path)
-    if message:  # otherwise the words are those of another module
+    if message:  # otherwise another module words the message
         assert (problem.message, problem.hint) == (message, hint)
     assert mark
     assert (problem.line, problem.column) == (before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
 @pytest.mark.parametrize(("code", "text", "path", "message", "hint"), STEP_CASES)
-def test_a_wrong_key_of_a_step_is_refused(
+def test_a_wrong_key_of_a_step_is_rejected(
     code: str, text: str, path: str, message: str, hint: str | None
 ) -> None:
     text = f"steps:\n  - op: a\n  - {text}\n    id: s"
@@ -1190,7 +1192,7 @@ def test_a_wrong_key_of_a_step_is_refused(
 
 
 @pytest.mark.parametrize(("code", "text", "path", "message", "hint"), DOCUMENT_CASES)
-def test_a_wrong_key_of_a_document_is_refused(
+def test_a_wrong_key_of_a_document_is_rejected(
     code: str, text: str, path: str, message: str, hint: str | None
 ) -> None:
     check_case(f"{text}\nsteps: []", code, path, message, hint)
@@ -1208,7 +1210,7 @@ def test_a_scope_must_be_declared_where_scopes_are() -> None:
 
     [problem] = refused.value.problems
     assert (problem.path, problem.code) == ("steps[1].kv_add.flow_group:n", "bad_type")
-    assert problem.message == "the scope flow_group is not among kv.scopes"
+    assert problem.message == "the scope flow_group is not in kv.scopes"
     assert document({"id": "s", **keys}).steps[1].kv_add == keys["kv_add"]
 
 
@@ -1240,7 +1242,7 @@ steps:
     ]
 
 
-# Who waits for whom -----------------------------------------------------------------------------------------
+# Dependencies ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -1373,7 +1375,7 @@ def test_a_template_in_a_flow_is_refused(text: str, path: str) -> None:
     check_case(text, "bad_type", path, "a template is not evaluated here", CONVERT_HINT)
 
 
-def test_outside_of_a_flow_two_braces_are_text() -> None:
+def test_outside_a_flow_two_braces_are_text() -> None:
     keys = {"template": "{{ x }}"}
 
     assert step(op="f", input=keys).input == keys
@@ -1385,7 +1387,7 @@ def test_a_child_may_be_a_flow() -> None:
         step(workflow={"flow": [{"name": "x", "fn": "f", "input": {"x": "{{ y }}"}}]})
 
 
-def test_duplicates_and_limits_name_the_key_that_was_written() -> None:
+def test_duplicates_and_limits_name_the_key_of_the_document() -> None:
     problems = problems_of("limits: {max_steps: 1}\nflow: [{name: a, fn: f}, {name: a, fn: f}]")
 
     assert [(problem.path, problem.code) for problem in problems] == [
@@ -1410,7 +1412,7 @@ steps:
   - {op: reader, input: {x: {+: [1, {var: [state.total, 0]}]}, y: {vars: "$.state['own'][*]"}}}
   - {op: above, input: {x: {var: state.late}}}
   - {op: late, depends_on: [above], output: {late: 1}}
-  - {op: other, input: {x: {var: state.nobody}, y: {$literal: {var: state.total}}, z: {var: ""}}}
+  - {op: other, input: {x: {var: state.unwritten}, y: {$literal: {var: state.total}}, z: {var: ""}}}
 """
 
     words = "step 'reader' reads state.{}, which step 'writer' writes, and neither waits for the other"
@@ -1428,7 +1430,7 @@ steps:
         "input: {x: {var: state.x}}, output: {x: 1}, id: w",
     ],
 )
-def test_what_is_not_written_or_ones_own_is_no_race(writer: str) -> None:
+def test_reading_ones_own_or_an_unwritten_key_is_not_a_race(writer: str) -> None:
     reader = "" if "id: w" in writer else ", {op: r, input: {x: {var: state.x}}}"
 
     assert find_warnings(f"steps: [{{op: f, {writer}}}{reader}]") == []
@@ -1441,7 +1443,7 @@ def test_races_of_very_many_steps_are_found_in_reasonable_time() -> None:
     assert len(check_spec({"steps": [*writers, *readers]}).warnings) == 100  # 100,000 pairs, and no more
 
 
-def test_a_source_that_nobody_uses_is_a_warning() -> None:
+def test_an_unused_source_is_a_warning() -> None:
     text = """
 sources:
   used: {type: http, configuration: {token: {var: sources.secrets.TOKEN}}}
@@ -1461,7 +1463,7 @@ steps:
     ]
 
 
-def test_the_warnings_of_a_child_have_their_whole_path() -> None:
+def test_the_warnings_of_a_child_have_the_full_path() -> None:
     text = """
 steps:
   - id: c
@@ -1502,7 +1504,7 @@ def test_documents_are_merged_left_to_right() -> None:
     assert merge_documents([]) == {}
 
 
-def test_what_is_merged_shares_nothing_that_a_later_document_changes() -> None:
+def test_merging_does_not_change_the_documents() -> None:
     shared = {"x": {"y": 1}}
 
     assert merge_documents([{"a": shared, "b": shared}, {"a": {"x": {"y": 2}}}]) == {
@@ -1521,17 +1523,17 @@ BEYOND_SHAPE = {
     "unknown_source",
     "unknown_target",
 }
-BEYOND_SHAPE_TOO = {  # keys that do not go together, and what is counted or looked up
-    "a signal cannot be called timeout here: the output would not say which it was",
+BEYOND_SHAPE_TOO = {  # keys that exclude each other, and values that are counted or looked up
+    "a signal cannot be named timeout here: the output would not tell it from a timeout",
     "an output of type jmespath needs a value: its path",
     "any has a twice",
     "any has timeout twice",
-    "has keys beside type and configuration: put them into that",
-    "is no time zone that is known here, such as Europe/Berlin",
+    "has keys besides type and configuration: put them into configuration",
+    "is not a known time zone, such as Europe/Berlin",
     "is required, and a schedule starts the workflow without inputs: give it a default",
     "must be between 0 and 3650d",
-    "never comes: no month of it has a day 31",
-    "says fail, but defaults.on_error says skip; keep one",
+    "never fires: none of its months has a day 31",
+    "is fail, but defaults.on_error is skip; keep one",
     "the child needs the input 'url'",
     "waits for 2 steps, but the step depends on 1",
     "'value' is not a key of an output of type raw",
@@ -1539,10 +1541,10 @@ BEYOND_SHAPE_TOO = {  # keys that do not go together, and what is counted or loo
 
 
 def validator() -> Any:
-    return jsonschema.Draft202012Validator(schema())
+    return jsonschema.Draft202012Validator(build_schema())
 
 
-def test_what_is_accepted_here_is_accepted_by_the_schema() -> None:
+def test_a_document_that_is_accepted_here_is_accepted_by_the_schema() -> None:
     accepts = validator()
     documents = [{"steps": [{"op": "a"}, {"id": "s", **keys}]} for keys, _ in SETTLED]
     documents += [{"steps": [], **keys} for keys, _ in DOCUMENTS_SETTLED]
@@ -1552,7 +1554,7 @@ def test_what_is_accepted_here_is_accepted_by_the_schema() -> None:
         assert list(accepts.iter_errors(accepted)) == []
 
 
-def test_what_has_the_wrong_shape_is_refused_by_the_schema() -> None:
+def test_a_document_of_the_wrong_shape_is_rejected_by_the_schema() -> None:
     refuses = validator()
     texts = [(case, f"steps:\n  - op: a\n  - {case[1]}\n    id: s") for case in STEP_CASES]
     texts += [(case, f"{case[1]}\nsteps: []") for case in DOCUMENT_CASES]
@@ -1562,7 +1564,7 @@ def test_what_has_the_wrong_shape_is_refused_by_the_schema() -> None:
             assert not refuses.is_valid(read_document(text.replace("^", "", 1)).data), text
 
 
-# Anything ---------------------------------------------------------------------------------------------------
+# Any data ---------------------------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(
     [
@@ -1690,7 +1692,7 @@ def spoilt(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(spoilt() | documents())
 @example({"steps": [{"id": "a", "source": "b"}], "sources": {"b": {"type": 3}}})
-def test_any_document_is_loaded_or_refused(data: dict[str, Any]) -> None:
+def test_any_document_is_loaded_or_rejected(data: dict[str, Any]) -> None:
     try:
         loaded = check_spec(data)
     except InvalidSpec as refused:
@@ -1702,7 +1704,7 @@ def test_any_document_is_loaded_or_refused(data: dict[str, Any]) -> None:
 
 
 @given(documents())
-def test_a_document_that_is_loaded_fits_the_schema_and_is_the_same_as_text(data: dict[str, Any]) -> None:
+def test_a_document_that_is_loaded_matches_the_schema_and_survives_as_text(data: dict[str, Any]) -> None:
     try:
         loaded = check_spec(data)
     except InvalidSpec as refused:

@@ -1,4 +1,4 @@
-"""Several files as one document: what they come to, and which file, line and column a problem has."""
+"""Several files as one document: the merged data, and the file, line and column of a problem."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def problems_of(*texts: str, limits: DocumentLimits | None = None) -> list[Probl
     return list(refused.value.problems)
 
 
-def places_of(*texts: str) -> list[tuple[str | None, int | None, int | None, str]]:
+def positions_of(*texts: str) -> list[tuple[str | None, int | None, int | None, str]]:
     return [(found.source, found.line, found.column, found.path) for found in problems_of(*texts)]
 
 
-# ---- what they come to
+# ---- merged data
 
 KEYS = st.sampled_from("abc")
 SCALARS = st.integers(0, 9) | st.lists(st.integers(0, 9), max_size=2)
@@ -54,7 +54,7 @@ SECTIONS = st.fixed_dictionaries(  # a key is a mapping in all of them, or in no
 
 
 @given(SECTIONS, SECTIONS, SECTIONS)
-def test_where_mappings_meet_mappings_it_is_all_the_same_which_are_merged_first(
+def test_merging_mappings_is_associative(
     left: dict[str, Any], middle: dict[str, Any], right: dict[str, Any]
 ) -> None:
     together = merge_documents([left, middle, right])
@@ -70,7 +70,7 @@ def test_files_are_merged_one_after_the_other_from_the_left(
     assert merge_documents([merge_documents([left, middle]), right]) == merge_documents([left, middle, right])
 
 
-def test_a_scalar_between_two_mappings_parts_them() -> None:
+def test_a_scalar_between_two_mappings_replaces_the_first() -> None:
     left, middle, right = {"a": {"x": 1}}, {"a": 0}, {"a": {"y": 2}}
 
     assert merge_documents([left, middle, right]) == {"a": {"y": 2}}
@@ -94,7 +94,7 @@ def test_the_workflow_is_that_of_the_merged_document() -> None:
     assert loaded.spec == check_spec(merged).spec
 
 
-def test_one_file_is_loaded_as_ever() -> None:
+def test_one_file_is_loaded_as_usual() -> None:
     wrong = "steps: [{op: a, depends_on: [b]}]"
     with pytest.raises(InvalidSpec) as alone:
         load_spec(wrong, "w.yaml")
@@ -108,7 +108,7 @@ def test_one_file_is_loaded_as_ever() -> None:
     assert load_specs([("steps: []", "w.yaml")]) == load_spec("steps: []", "w.yaml")
 
 
-# ---- where everything is
+# ---- positions
 
 
 def leaves(data: Any, path: DocumentPath = ()) -> Iterator[tuple[DocumentPath, Any]]:
@@ -127,7 +127,7 @@ def at(data: Any, path: DocumentPath) -> Any:
 
 @given(st.lists(MAPPINGS, min_size=1, max_size=4))
 @example([{"a": {"b": 1}}, {"a": 2}, {"a": {"c": 3}}])
-def test_each_value_has_the_place_it_has_in_the_file_it_comes_from(written: list[dict[str, Any]]) -> None:
+def test_each_value_has_its_position_in_the_file_it_comes_from(written: list[dict[str, Any]]) -> None:
     texts = [(yaml.safe_dump(data), str(n)) for n, data in enumerate(written)]
 
     merged, documents, _ = scan_documents(texts)
@@ -144,7 +144,7 @@ def test_a_problem_names_the_file_that_has_it_and_the_files_come_in_order() -> N
     base = "namme: w\ndefaults:\n  timeout: soon\n  retry: 3\nsteps:\n  - {op: a, on_error: ignore}\n"
     change = "defaults:\n  retry: often\n  priorty: 1\nsteps:\n  - {op: b, depends_on: [c]}\n"
 
-    assert places_of(base, change) == [
+    assert positions_of(base, change) == [
         ("a", 1, 1, "namme"),
         ("a", 3, 12, "defaults.timeout"),
         ("b", 2, 10, "defaults.retry"),
@@ -153,45 +153,45 @@ def test_a_problem_names_the_file_that_has_it_and_the_files_come_in_order() -> N
     ]
 
 
-def test_problems_as_text_begin_with_their_file() -> None:
+def test_the_text_of_a_problem_begins_with_its_file() -> None:
     with pytest.raises(InvalidSpec) as refused:
         load_specs([("steps: [{op: a}]", "a.yaml"), ("\nname: 3", "b.yaml")])
 
     assert str(refused.value) == (
-        "b.yaml:2:7: name: must be a text, not the number 3; write it in quotes [bad_type]"
+        "b.yaml:2:7: name: must be a string, not the number 3; write it in quotes [bad_type]"
     )
 
 
-def test_what_a_later_file_replaces_is_no_problem_any_more() -> None:
+def test_a_value_that_a_later_file_replaces_is_not_a_problem() -> None:
     loaded = load_specs([("name: 3\ntimeout: soon\nsteps: 5", "a"), ("name: w\ntimeout: 5s\nsteps: []", "b")])
 
     assert loaded.spec.name == "w"
 
 
-def test_a_mapping_of_several_files_is_where_the_first_began_it() -> None:
-    assert places_of("x-a: 1\nrunner:\n  on_error: skip", "runner: {max_workers: 3}") == [
+def test_the_position_of_a_mapping_from_several_files_is_in_the_first() -> None:
+    assert positions_of("x-a: 1\nrunner:\n  on_error: skip", "runner: {max_workers: 3}") == [
         ("a", 1, 1, "steps"),
     ]
-    assert places_of("steps: []", "\ninputs:\n  x: {type: 3}", "inputs: {x: {required: true}, y: 4}") == [
+    assert positions_of("steps: []", "\ninputs:\n  x: {type: 3}", "inputs: {x: {required: true}, y: 4}") == [
         ("b", 3, 13, "inputs.x.type"),
         ("c", 1, 34, "inputs.y"),
     ]
 
 
-def test_a_mapping_that_comes_after_a_scalar_is_its_own() -> None:
-    assert places_of("steps: []\nrunner: {on_error: 1}", "runner: 3", "\nrunner: {max_workers: 0}") == [
+def test_a_mapping_that_replaces_a_scalar_has_its_own_position() -> None:
+    assert positions_of("steps: []\nrunner: {on_error: 1}", "runner: 3", "\nrunner: {max_workers: 0}") == [
         ("c", 2, 23, "runner.max_workers")
     ]
 
 
-def test_a_file_of_json_has_places_too_if_it_is_yaml_as_well() -> None:
+def test_a_json_file_has_positions_too_if_it_is_also_yaml() -> None:
     readable = '{"name": 3}'
     unreadable = '{"name": 3, "description": "\\ud83d\\ude00"}'
 
-    assert places_of("steps: []", readable) == [("b", 1, 10, "name")]
-    assert places_of("steps: []", unreadable) == [("b", None, None, "name")]
+    assert positions_of("steps: []", readable) == [("b", 1, 10, "name")]
+    assert positions_of("steps: []", unreadable) == [("b", None, None, "name")]
     twice = '{"name": "\\ud83d\\ude00", "name": "w"}'
-    assert places_of(twice, "name: w\nsteps: []") == [("a", None, None, "name")]
+    assert positions_of(twice, "name: w\nsteps: []") == [("a", None, None, "name")]
 
 
 def test_a_warning_names_its_file() -> None:
@@ -202,14 +202,14 @@ def test_a_warning_names_its_file() -> None:
     assert (warning.source, warning.line, warning.code) == ("b", 2, "repeats_on_success")
 
 
-def test_the_same_file_twice_is_itself() -> None:
-    assert places_of("name: 3\nsteps: []", "name: 3\nsteps: []") == [("b", 1, 7, "name")]
+def test_merging_a_file_with_itself_changes_nothing() -> None:
+    assert positions_of("name: 3\nsteps: []", "name: 3\nsteps: []") == [("b", 1, 7, "name")]
 
 
-# ---- what cannot be read
+# ---- unreadable files
 
 
-def test_every_file_that_cannot_be_read_says_so() -> None:
+def test_every_unreadable_file_is_reported() -> None:
     found = problems_of("a: [1\nb: 2", "steps: []\nday: 2024-01-01", "a: *b")
 
     assert [(one.source, one.code, one.line) for one in found] == [
@@ -227,7 +227,7 @@ def test_only_mappings_can_be_merged(text: str) -> None:
     assert "must be a mapping" in problem.message
 
 
-def test_a_key_may_stand_in_every_file_but_once_in_each() -> None:
+def test_a_key_may_occur_in_every_file_but_once_in_each() -> None:
     found = problems_of("name: a\nname: b\nsteps: []", '{"name": "c",\n "name": "d"}')
 
     assert [(one.source, one.code) for one in found] == [("a", "duplicate_key"), ("b", "duplicate_key")]
@@ -235,18 +235,18 @@ def test_a_key_may_stand_in_every_file_but_once_in_each() -> None:
     assert load_specs([("name: a\nsteps: []", "a"), ("name: b", "b")]).spec.name == "b"
 
 
-def test_what_json_does_not_have_is_a_problem_even_if_it_is_replaced_and_hides_no_other() -> None:
+def test_a_value_that_is_not_json_is_a_problem_even_if_it_is_replaced_and_hides_no_other() -> None:
     date = "name: 2024-01-01\nsteps: []"
 
-    assert places_of(date, "x-a: 1") == [("a", 1, 7, "name")]
-    assert places_of(date, "name: w") == [("a", 1, 7, "name")]
-    assert places_of(date, "name: 3") == [("a", 1, 7, "name"), ("b", 1, 7, "name")]
+    assert positions_of(date, "x-a: 1") == [("a", 1, 7, "name")]
+    assert positions_of(date, "name: w") == [("a", 1, 7, "name")]
+    assert positions_of(date, "name: 3") == [("a", 1, 7, "name"), ("b", 1, 7, "name")]
 
 
 # ---- limits
 
 
-def test_limits_hold_for_each_file() -> None:
+def test_limits_apply_to_each_file() -> None:
     deep = "a: [[[1]]]"
 
     [problem] = problems_of("x: 1", deep, limits=DocumentLimits(max_depth=3))
@@ -256,7 +256,7 @@ def test_limits_hold_for_each_file() -> None:
     assert (problem.source, problem.code) == ("b", "too_big")
 
 
-def test_the_limit_of_bytes_holds_for_all_files_together() -> None:
+def test_the_limit_of_bytes_applies_to_all_files_together() -> None:
     texts = ["aaaa: 1", "bbbb: é", "cccc: 3"]
 
     assert len(scan_documents([(text, "f") for text in texts], DocumentLimits(max_bytes=22))[1]) == 3
@@ -265,7 +265,7 @@ def test_the_limit_of_bytes_holds_for_all_files_together() -> None:
     assert "those before it" in problem.message
 
 
-def test_the_limit_of_nodes_holds_for_all_files_together() -> None:
+def test_the_limit_of_nodes_applies_to_all_files_together() -> None:
     texts = [("a: &a [1, 2, 3]", "a"), ("b: &b [1, 2, 3]\nc: *b", "b")]  # the root, and three times 4
 
     assert len(scan_documents(texts, DocumentLimits(max_nodes=13))[0]) == 3
@@ -273,7 +273,7 @@ def test_the_limit_of_nodes_holds_for_all_files_together() -> None:
         scan_documents(texts, DocumentLimits(max_nodes=12))
 
 
-def test_the_problems_of_many_files_end_after_a_thousand() -> None:
+def test_at_most_a_thousand_problems_of_many_files_are_reported() -> None:
     twice = "a: 1\n" * 600
 
     found = problems_of(twice, twice)
@@ -308,7 +308,7 @@ def test_a_problem_of_merged_files_ends_a_command_before_it_starts(folder: Path,
     assert "\nbad.yaml:2:12: defaults.timeout: must be" in result.output
 
 
-def test_validate_takes_each_file_by_itself_unless_they_are_to_be_merged(folder: Path) -> None:
+def test_validate_checks_each_file_by_itself_unless_told_to_merge(folder: Path) -> None:
     apart = orchestrator("validate", "base.yaml", "good.yaml")
     assert apart.exit_code == 2
     assert "good.yaml:1:1: steps: a workflow needs a list of steps" in apart.output
@@ -322,7 +322,7 @@ def test_validate_takes_each_file_by_itself_unless_they_are_to_be_merged(folder:
     ]
 
 
-def test_validate_tells_the_problems_of_merged_files_with_their_files(folder: Path) -> None:
+def test_validate_shows_the_problems_of_merged_files_with_their_files(folder: Path) -> None:
     result = orchestrator("validate", "--merge", "--json", "base.yaml", "bad.yaml")
 
     assert result.exit_code == 2
@@ -335,17 +335,17 @@ def test_validate_tells_the_problems_of_merged_files_with_their_files(folder: Pa
 
 
 @pytest.mark.parametrize("words", [["order", "base.yaml"], ["base.yaml", "order"], ["order", "other"]])
-def test_the_name_of_a_registered_workflow_stands_alone(folder: Path, words: list[str]) -> None:
+def test_a_registered_name_cannot_be_combined_with_files(folder: Path, words: list[str]) -> None:
     result = orchestrator("start", *words, "--redis-url", NOWHERE)
 
     assert result.exit_code == 2
-    assert "'order' is no file" in result.output
+    assert "'order' is not a file" in result.output
 
 
 def test_merged_files_may_have_their_name_in_any_of_them(folder: Path) -> None:
     nameless = orchestrator("register", "base.yaml", "base.yaml", "--redis-url", NOWHERE)
     assert nameless.exit_code == 2
-    assert "base.yaml + base.yaml has no name of its own" in nameless.output
+    assert "base.yaml + base.yaml has no name" in nameless.output
 
     named = orchestrator("register", "base.yaml", "good.yaml", "--redis-url", NOWHERE)
     assert (named.exit_code, "cannot use Redis" in named.output) == (1, True)
@@ -360,4 +360,4 @@ def test_warnings_of_merged_files_name_them(folder: Path, capsys: pytest.Capture
 def test_one_of_the_files_may_be_the_standard_input(folder: Path) -> None:
     result = CliRunner().invoke(main, ["validate", "--merge", "base.yaml", "-"], input="name: 3")
 
-    assert result.output.startswith("-:1:7: name: must be a text")
+    assert result.output.startswith("-:1:7: name: must be a string")

@@ -1,4 +1,4 @@
-"""What a user writes, with every alias, default and case settled."""
+"""The spec that a document becomes, with every alias and default applied."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_identity_and_token_are_found_under_their_aliases(
     assert (step.id, step.fn) == (step_id, fn)
 
 
-def test_a_step_overrides_the_defaults_and_only_its_own_policy_counts_as_written() -> None:
+def test_a_step_overrides_the_defaults_and_has_its_own_policy_only_then() -> None:
     defaults = {"timeout": "2m", "on_error": "SKIP", "attempts_on": "any", "queue": "slow"}
 
     plain = only_step(defaults, op="a")
@@ -102,13 +102,13 @@ def test_a_step_overrides_the_defaults_and_only_its_own_policy_counts_as_written
     assert (plain.has_own_on_error, own.has_own_on_error) == (False, True)
 
 
-def test_null_is_nothing_written() -> None:
+def test_null_counts_as_absent() -> None:
     step = only_step(op="a", input=None, depends_on=None, branch=None, label=None)
 
     assert (step.input, step.depends_on, step.branch, step.label) == ({}, (), (), None)
 
 
-def test_branches_keep_what_was_written() -> None:
+def test_branches_keep_their_values_unchanged() -> None:
     step = only_step(
         op="a",
         branch=[
@@ -127,7 +127,7 @@ def test_branches_keep_what_was_written() -> None:
     )
 
 
-def test_a_document_is_settled_whole() -> None:
+def test_a_whole_document_is_compiled_into_the_spec() -> None:
     spec = check_spec(
         {
             "name": "n",
@@ -190,7 +190,7 @@ def test_a_duration_is_seconds_or_a_number_with_a_unit(written: Any, seconds: fl
         10**400,
     ],
 )
-def test_anything_else_is_no_duration(written: Any) -> None:
+def test_anything_else_is_not_a_duration(written: Any) -> None:
     with pytest.raises(ValueError, match="must be"):
         parse_duration(written)
 

@@ -1,4 +1,4 @@
-"""Tags lead to queues: which entry of the table is taken, and that nothing is left to wait for ever."""
+"""The queue of a step with tags: which entry of the table wins, and which tags are rejected."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def test_the_entry_with_the_fewest_tags_that_covers_a_step_is_taken(tags: list[s
     assert TABLE.queue_of(tags, "own") == queue
 
 
-def test_what_no_entry_covers_is_refused_with_what_to_do() -> None:
+def test_tags_that_no_entry_covers_are_rejected_with_advice() -> None:
     with pytest.raises(NoRoute) as refused:
         TABLE.queue_of(["gpu", "big"], "own", "train")
 
     assert str(refused.value) == (
         "step 'train' needs a worker with the tags big, gpu, and no entry of ORCHESTRATOR_TAGS covers them:"
-        " add one to the settings of the coordinators, such as big+gpu=QUEUE, or write the queue of the step"
-        " (known are: gpu=gpu-box, eu+gpu=eu-gpu, big+eu=eu-big, big=large, big=never)"
+        " add one to the settings of the coordinators, such as big+gpu=QUEUE, or set the queue of the step"
+        " (known entries: gpu=gpu-box, eu+gpu=eu-gpu, big+eu=eu-big, big=large, big=never)"
     )
 
 
-def test_without_a_table_every_tag_is_refused() -> None:
-    with pytest.raises(NoRoute, match="known are: none"):
+def test_without_a_table_every_tag_is_rejected() -> None:
+    with pytest.raises(NoRoute, match="known entries: none"):
         TagRoutes().queue_of(["gpu"], "own")
 
 
-def test_an_open_table_leaves_the_rest_where_it_is() -> None:
+def test_an_open_table_keeps_the_queue_of_other_steps() -> None:
     table = TagRoutes.parse("gpu=gpu-box, *")
 
     assert table == TagRoutes.parse("gpu=gpu-box").allow_unknown_tags()
@@ -51,12 +51,12 @@ def test_an_open_table_leaves_the_rest_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "*", "gpu=q", "a+b=q.1, c=q-2, *", "eu west=q"])
-def test_a_table_is_written_as_it_is_read(text: str) -> None:
+def test_a_table_is_formatted_as_it_is_parsed(text: str) -> None:
     assert str(TagRoutes.parse(text)) == text
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("gpu", "'gpu' is not an entry such as"),
         ("=q", "'=q' is not an entry"),
@@ -66,8 +66,8 @@ def test_a_table_is_written_as_it_is_read(text: str) -> None:
         ("gpu=q, eu", "'eu' is not an entry"),
     ],
 )
-def test_what_is_no_table_is_refused(text: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+def test_an_invalid_table_is_rejected(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         TagRoutes.parse(text)
 
 
@@ -79,7 +79,7 @@ def test_a_workflow_is_checked_step_by_step() -> None:
         TABLE.queues(spec(a={}, b={"tags": ["tpu"]}).spec)
 
 
-def test_a_step_that_names_its_queue_needs_no_table_but_a_default_is_no_name() -> None:
+def test_a_step_with_its_own_queue_needs_no_table_but_a_default_queue_does_not_count() -> None:
     loaded = spec(
         {"defaults": {"queue": "usual"}},
         named={"tags": ["gpu"], "queue": "mine"},

@@ -1,4 +1,4 @@
-"""The door: every problem of a document in one answer, each with its code, words and place."""
+"""Validation: every problem of a document at once, each with its code, message and position."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ steps:
       - {condition: true, action: complete}
 """
 
-NO_DURATION = 'must be whole seconds, or a text such as "500ms", "30s", "5m", "24h", "7d"; or none'
+NO_DURATION = 'must be whole seconds, or a string such as "500ms", "30s", "5m", "24h", "7d"; or none'
 
-# A ^ stands where the problem must be found; a message of None is in the words of another module.
+# A ^ stands where the problem must be found; if the message is None, another module words it.
 CASES = [
     ("bad_duration", "steps:\n  - op: a\n    timeout: ^5x", "steps[0].timeout", NO_DURATION, None),
     (
@@ -57,7 +57,7 @@ CASES = [
         "steps:\n  - name: ^a b\n    fn: a",
         "steps[0].name",
         ID_RULE,
-        "the name is the step's id: give it an id of its own",
+        "the name is the id of the step: add the key id",
     ),
     ("bad_id", "steps:\n  - {op: a, queue: ^'a b'}", "steps[0].queue", ID_RULE, None),
     (
@@ -85,12 +85,12 @@ CASES = [
     ("bad_type", "", "", "a workflow must be a mapping with steps, not nothing", None),
     ("bad_type", "^name: a", "steps", "a workflow needs a list of steps; it may be empty", None),
     ("bad_type", "steps: ^{op: a}", "steps", "must be a list, not a mapping", None),
-    ("bad_type", "steps:\n  - ^a", "steps[0]", "a step must be a mapping, not a text", None),
+    ("bad_type", "steps:\n  - ^a", "steps[0]", "a step must be a mapping, not a string", None),
     (
         "bad_type",
         "steps:\n  - {op: ^1}",
         "steps[0].op",
-        "must be a text, not the number 1",
+        "must be a string, not the number 1",
         "write it in quotes",
     ),
     ("bad_type", "steps:\n  - {op: ^''}", "steps[0].op", "must not be empty", None),
@@ -98,14 +98,14 @@ CASES = [
         "bad_type",
         "steps:\n  - {op: a, depends_on: ^b}\n  - op: b",
         "steps[0].depends_on",
-        "must be a list, not a text",
+        "must be a list, not a string",
         "write [b]",
     ),
     (
         "bad_type",
         "steps:\n  - {op: a, depends_on: [^true]}",
         "steps[0].depends_on[0]",
-        "must be a text, not true",
+        "must be a string, not true",
         "write it in quotes",
     ),
     ("bad_type", "steps:\n  - {op: a, input: ^[1]}", "steps[0].input", "must be a mapping, not a list", None),
@@ -127,7 +127,7 @@ CASES = [
         "bad_type",
         "steps:\n  - {op: a, branch: [^halt]}",
         "steps[0].branch[0]",
-        "must be a mapping, not a text",
+        "must be a mapping, not a string",
         None,
     ),
     (
@@ -176,7 +176,7 @@ CASES = [
         "bad_type",
         "inputs: {a: {type: integer, default: ^x}}\nsteps: []",
         "inputs.a.default",
-        "must be of type integer, not a text",
+        "must be of type integer, not a string",
         None,
     ),
     (
@@ -212,7 +212,7 @@ CASES = [
         "steps:\n  - op: a\n  - op: ^a",
         "steps[1].op",
         "the id 'a' is already taken by steps[0]",
-        "give one of them an id of its own",
+        "give one of them the key id",
     ),
     ("duplicate_key", "steps:\n  - op: a\n    ^op: b", "steps[0].op", "the key 'op' is written twice", None),
     (
@@ -317,7 +317,7 @@ CASES = [
         "unknown_key",
         LOOP.replace("action: %s", "^action: %s", 1) % "{set: a, valeu: ready}",
         "steps[0].branch[0].action",
-        "set knows no key 'valeu'",
+        "set has no key 'valeu'",
         None,
     ),
     (
@@ -345,7 +345,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("code", "text", "path", "message", "hint"), CASES)
-def test_a_problem_has_a_code_a_place_and_words_to_act_on(
+def test_a_problem_has_a_code_a_position_and_a_message_with_advice(
     code: str, text: str, path: str, message: str | None, hint: str | None
 ) -> None:
     before, mark, _ = text.partition("^")
@@ -366,13 +366,13 @@ def test_every_code_has_a_case() -> None:
     assert {code for code, *_ in CASES} == CODES - of_other_keys
 
 
-def test_all_problems_come_at_once_in_the_order_of_the_document() -> None:
+def test_all_problems_are_reported_at_once_in_the_order_of_the_document() -> None:
     problems = problems_of("""
 outputs: {o: {if: [{grater: [1]}, 1]}}
 steps:
   - op: a
     timeout: soon
-    depends_on: [nobody]
+    depends_on: [missing]
     day: 2024-01-01
     branch:
       - {condition: "x > 1", action: jump}
@@ -419,13 +419,13 @@ steps:
     ]
 
 
-def test_problems_of_json_have_places_too() -> None:
+def test_problems_of_json_have_positions_too() -> None:
     [problem] = problems_of('{"steps": [\n  {"op": "a", "timeout": "x"}]}')
 
     assert (problem.line, problem.column) == (2, 26)
 
 
-def test_a_fault_that_nobody_has_words_for_is_still_a_problem() -> None:
+def test_an_error_without_its_own_message_is_still_a_problem() -> None:
     class Odd(SpecModel):
         noun = "an odd thing"
         moment: datetime | None = None
@@ -433,7 +433,7 @@ def test_a_fault_that_nobody_has_words_for_is_still_a_problem() -> None:
     report = Report({})
 
     assert parse(Odd, {"moment": "soon"}, (), report) == Odd()
-    with pytest.raises(InvalidSpec, match="moment: does not fit here: a text"):
+    with pytest.raises(InvalidSpec, match="moment: is not valid here: a string"):
         report.raise_if_any()
 
 
@@ -455,11 +455,11 @@ def test_problems_of_plain_data_have_paths_only() -> None:
         {"steps": [{"op": "a", "input": {"x": 1e999}}]},
     ],
 )
-def test_data_that_is_not_json_is_refused(data: Any) -> None:
+def test_data_that_is_not_json_is_rejected(data: Any) -> None:
     assert {code for _, code in problems_of_data(data)} == {"not_json"}
 
 
-def test_a_list_in_python_that_holds_itself_is_too_deep() -> None:
+def test_a_list_that_contains_itself_is_too_deep() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
@@ -511,11 +511,11 @@ def test_a_spec_that_repeats_success_is_accepted_with_a_warning() -> None:
         "max_attempts: 3, attempts_on: any, branch: [{condition: {var: done}, action: complete}]",
     ],
 )
-def test_a_spec_that_does_not_repeat_success_for_nothing_has_no_warning(more: str) -> None:
+def test_a_spec_that_repeats_success_on_purpose_has_no_warning(more: str) -> None:
     assert load_spec(f"steps: [{{op: a, {more}}}]").warnings == ()
 
 
-def test_a_document_with_endless_problems_is_answered_with_the_first_thousand() -> None:
+def test_only_the_first_thousand_problems_of_a_document_are_reported() -> None:
     steps = [{"op": f"step_{n}", "depends_on": [f"stap_{n}"]} for n in range(5_000)]
 
     with pytest.raises(InvalidSpec) as refused:
@@ -525,7 +525,7 @@ def test_a_document_with_endless_problems_is_answered_with_the_first_thousand() 
     assert [problem.path for problem in problems] == [f"steps[{n}].depends_on[0]" for n in range(1_000)]
     assert last == Problem("", "too_big", "there are more than 1000 problems; these are the first")
     assert problems[0].hint == "did you mean 'step_0'?"
-    assert problems[-1].hint is None  # hints cost more than all the rest
+    assert problems[-1].hint is None  # hints are too expensive here
 
 
 def test_a_key_of_thousands_of_dots_in_an_expression_is_only_a_bad_name() -> None:
@@ -592,12 +592,12 @@ def test_problems_of_inputs_name_them() -> None:
     assert [str(problem) for problem in problems] == [
         "inputs.day: a value of type set is not JSON [not_json]",
         "inputs.url: the workflow needs the input 'url' [bad_type]",
-        "inputs.n: must be of type integer, not a text [bad_type]",
+        "inputs.n: must be of type integer, not a string [bad_type]",
     ]
     assert check_inputs(spec, [1])[1] == [Problem("inputs", "bad_type", "must be a mapping, not a list")]
 
 
-# Anything ---------------------------------------------------------------------------------------------------
+# Any data ---------------------------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(
     [
@@ -653,7 +653,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 @given(DOCUMENTS | VALUES)
 @example({"steps": [{"op": "a", "depends_on": [{}], "branch": [[], {"action": {"set": {}}}]}]})
-def test_any_data_is_loaded_or_refused(data: Any) -> None:
+def test_any_data_is_loaded_or_rejected(data: Any) -> None:
     try:
         loaded = check_spec(data)
     except InvalidSpec as refused:
@@ -663,7 +663,7 @@ def test_any_data_is_loaded_or_refused(data: Any) -> None:
 
 
 @given(DOCUMENTS)
-def test_any_text_that_holds_data_is_loaded_or_refused_with_the_same_codes(data: Any) -> None:
+def test_data_as_text_is_loaded_or_rejected_with_the_same_codes(data: Any) -> None:
     def outcome(load: Any, given: Any) -> Any:
         try:
             return load(given).spec

@@ -54,14 +54,14 @@ def again(document: dict[str, Any]) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """With the same kinds of numbers and the same order of keys."""
+    """Whether two values are equal, with the same types of numbers and the same order of keys."""
     return json.dumps(left) == json.dumps(right)
 
 
-# ---- how it looks
+# ---- style
 
 
-def test_a_document_in_the_style_of_the_house_is_rendered_as_it_was() -> None:
+def test_a_document_in_this_style_is_rendered_unchanged() -> None:
     assert render_yaml(read_document(HOUSE).data) == HOUSE
 
 
@@ -119,7 +119,7 @@ def test_the_examples_are_the_same_when_read_again(path: Path) -> None:
         ({"on": 1, "off": 2, "<<": 3, "null": 4, "a.b": 5}, '{on: 1, "off": 2, "<<": 3, "null": 4, a.b: 5}'),
     ],
 )
-def test_a_short_value_stands_behind_its_key(value: Any, text: str) -> None:
+def test_a_short_value_is_on_the_line_of_its_key(value: Any, text: str) -> None:
     assert render_yaml({"key": value}) == f"key: {text}\n"
     assert same(again({"key": value}), {"key": value})
 
@@ -134,13 +134,13 @@ def test_a_short_value_stands_behind_its_key(value: Any, text: str) -> None:
         ([{"a": "b\nc", "d": 1}], "key:\n  - a: |-\n      b\n      c\n    d: 1\n"),
     ],
 )
-def test_a_text_of_several_lines_is_written_in_lines(value: Any, text: str) -> None:
+def test_a_string_of_several_lines_is_a_block_scalar(value: Any, text: str) -> None:
     assert render_yaml({"key": value}) == text
     assert same(again({"key": value}), {"key": value})
 
 
 @pytest.mark.parametrize("text", ["a\n", "\na", " a\nb", "a \nb", "a\tb\nc", "a\nb\n\n", "\n\n", "a\r\nb"])
-def test_lines_that_somebody_might_misread_are_written_with_signs(text: str) -> None:
+def test_lines_that_could_be_misread_are_quoted_and_escaped(text: str) -> None:
     assert "\\n" in render_yaml({"key": text})
     assert again({"key": [text]}) == {"key": [text]}
 
@@ -182,14 +182,14 @@ def test_members_of_enumerations_are_their_values() -> None:
     ("document", "code"),
     [({"a": float("nan")}, "not_json"), ({1: "a"}, "not_json"), ({"a": {1, 2}}, "not_json")],
 )
-def test_what_is_not_json_is_refused(document: dict[str, Any], code: str) -> None:
+def test_a_document_that_is_not_json_is_rejected(document: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         render_yaml(document)
 
     assert [problem.code for problem in refused.value.problems] == [code]
 
 
-def test_what_is_too_deep_is_refused() -> None:
+def test_a_document_that_is_too_deep_is_rejected() -> None:
     deep: dict[str, Any] = {}
     for _ in range(10_000):
         deep = {"a": deep}
@@ -198,7 +198,7 @@ def test_what_is_too_deep_is_refused() -> None:
         render_yaml(deep)
 
 
-# ---- whatever it holds
+# ---- any content
 
 # fmt: off
 STRANGE = st.sampled_from([
@@ -226,10 +226,10 @@ def documents(texts: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]
 
 
 @given(documents(TEXTS))
-def test_reading_what_was_rendered_gives_the_same(document: dict[str, Any]) -> None:
+def test_a_rendered_document_is_read_back_unchanged(document: dict[str, Any]) -> None:
     assert same(again(document), document)
 
 
 @given(documents(TEXTS.filter(lambda text: text != "on")))
-def test_other_readers_of_yaml_see_the_same_but_for_the_key_on(document: dict[str, Any]) -> None:
+def test_other_yaml_readers_read_the_same_except_for_the_key_on(document: dict[str, Any]) -> None:
     assert same(yaml.safe_load(render_yaml(document)), document)

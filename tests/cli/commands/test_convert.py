@@ -40,7 +40,7 @@ def run(*arguments: str, text: str | None = None) -> Result:
     return CliRunner().invoke(main, ["convert", *arguments], input=text, prog_name="orchestrator")
 
 
-def test_what_was_converted_goes_to_the_standard_output() -> None:
+def test_the_converted_document_goes_to_the_standard_output() -> None:
     result = run("flow.yaml")
 
     assert (result.exit_code, result.stdout, result.stderr) == (0, CONVERTED, "")
@@ -53,18 +53,18 @@ def test_the_standard_input_is_read_for_a_dash() -> None:
     assert (result.exit_code, result.stdout) == (0, CONVERTED)
 
 
-def test_what_could_not_be_converted_is_told_and_has_its_own_exit_code() -> None:
+def test_what_could_not_be_converted_gets_a_note_and_has_its_own_exit_code() -> None:
     result = run("loop.yaml")
 
     assert result.exit_code == 6
     assert result.stderr == (
-        "loop.yaml: flow[0].input.text: this template cannot be converted: {% for %} has no equal; "
-        "left as the text it is\n"
+        "loop.yaml: flow[0].input.text: this template cannot be converted: {% for %} has no equivalent; "
+        "kept as plain text\n"
     )
     assert load_spec(result.stdout)
 
 
-def test_what_means_something_else_is_a_warning() -> None:
+def test_a_changed_meaning_is_a_warning() -> None:
     Path("fox.yaml").write_text("steps: [{op: a, max_attempts: 3, on_error: fail}]")
 
     result = run("fox.yaml")
@@ -78,13 +78,13 @@ def test_json_has_the_document_and_the_notes() -> None:
     result = run("loop.yaml", "--json")
 
     assert (result.exit_code, result.stderr) == (6, "")
-    told = json.loads(result.stdout)
-    assert told["document"]["steps"][0]["id"] == "a"
-    assert told["notes"] == [
+    printed = json.loads(result.stdout)
+    assert printed["document"]["steps"][0]["id"] == "a"
+    assert printed["notes"] == [
         {
             "path": "flow[0].input.text",
-            "message": "this template cannot be converted: {% for %} has no equal",
-            "instead": "left as the text it is",
+            "message": "this template cannot be converted: {% for %} has no equivalent",
+            "instead": "kept as plain text",
             "kind": "lost",
         }
     ]
@@ -96,7 +96,7 @@ def test_a_file_is_written_but_not_over_another() -> None:
 
     refused = run("loop.yaml", "-o", "out.yaml")
     assert refused.exit_code == 2
-    assert "out.yaml exists already: say --force" in refused.stderr
+    assert "out.yaml exists already: use --force" in refused.stderr
     assert Path("out.yaml").read_text() == CONVERTED
 
     forced = run("loop.yaml", "-o", "out.yaml", "--force")
@@ -104,7 +104,7 @@ def test_a_file_is_written_but_not_over_another() -> None:
     assert "$literal" in Path("out.yaml").read_text()
 
 
-def test_a_file_that_cannot_be_written_is_told() -> None:
+def test_a_file_that_cannot_be_written_is_an_error() -> None:
     result = run("flow.yaml", "-o", "nowhere/out.yaml")
 
     assert result.exit_code == 2
@@ -116,11 +116,11 @@ def test_a_file_that_cannot_be_written_is_told() -> None:
     [
         (["missing.yaml"], "cannot read 'missing.yaml'"),
         (["broken.yaml"], "broken.yaml:1:"),
-        (["strange.yaml"], "strange.yaml: nothing shows what this is written in"),
+        (["strange.yaml"], "strange.yaml: cannot detect the dialect of this document"),
         (["flow.yaml", "--from", "airflow"], "Invalid value for '--from'"),
     ],
 )
-def test_what_cannot_be_read_or_told_apart_is_wrong_usage(arguments: list[str], complaint: str) -> None:
+def test_what_cannot_be_read_or_detected_is_wrong_usage(arguments: list[str], complaint: str) -> None:
     Path("broken.yaml").write_text("flow: [}")
     Path("strange.yaml").write_text("colour: red")
 
@@ -141,6 +141,4 @@ def test_a_dialect_may_be_named() -> None:
 def test_the_help_names_the_exit_codes() -> None:
     result = run("--help")
 
-    assert "0 converted, 6 converted but for what the notes say, 2 cannot be read" in " ".join(
-        result.output.split()
-    )
+    assert "0 converted, 6 converted in part, 2 the file cannot be read" in " ".join(result.output.split())

@@ -1,4 +1,4 @@
-"""`orchestrator executors`, and what `validate` says of executors: what is printed, and the exit codes."""
+"""`orchestrator executors`, and the checks of executors in `validate`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def as_json(*arguments: str, **environment: str) -> dict[str, Any]:
 # ---- executors
 
 
-def test_all_are_listed_with_where_they_come_from_and_what_they_take() -> None:
+def test_executors_are_listed_with_their_origin_and_parameters() -> None:
     result = orchestrator("executors", "--executors", "shop")
 
     assert result.exit_code == 0
@@ -82,7 +82,7 @@ def test_the_modules_are_those_of_the_environment_unless_others_are_named(module
     assert [one["name"] for one in environment["executors"]] == ["charge", "ship", "pack", "webhook"]
 
 
-def test_as_json_nothing_is_cut_and_what_is_not_there_is_left_out() -> None:
+def test_json_output_is_not_cut_and_leaves_out_missing_fields() -> None:
     charge, _, webhook = as_json("executors", "--executors", "shop")["executors"]
 
     assert charge == {
@@ -96,7 +96,7 @@ def test_as_json_nothing_is_cut_and_what_is_not_there_is_left_out() -> None:
     assert webhook["settings"]["ORCHESTRATOR_WEBHOOK_SECRET"] is False
 
 
-def test_all_about_one_is_told() -> None:
+def test_everything_about_one_executor_is_shown() -> None:
     result = orchestrator("executors", "charge", "--executors", "shop")
 
     assert result.exit_code == 0
@@ -110,17 +110,17 @@ def test_all_about_one_is_told() -> None:
         "\n"
         "INPUT   REQUIRED  TYPE\n"
         "amount  yes       a number\n"
-        "note    no        a text\n"
+        "note    no        a string\n"
     )
     [charge] = as_json("executors", "charge", "--executors", "shop")["executors"]
     assert charge["doc"] == "Take the money.\n\nOnce."
     assert charge["inputs"] == [
         {"name": "amount", "required": True, "type": "a number"},
-        {"name": "note", "required": False, "type": "a text"},
+        {"name": "note", "required": False, "type": "a string"},
     ]
 
 
-def test_a_built_in_tells_its_variables_and_never_what_they_hold() -> None:
+def test_a_built_in_shows_its_variables_and_never_their_values() -> None:
     said = orchestrator("executors", "webhook", ORCHESTRATOR_WEBHOOK_SECRET="abc123").stdout
 
     assert "webhook, from built-in" in said
@@ -129,7 +129,7 @@ def test_a_built_in_tells_its_variables_and_never_what_they_hold() -> None:
     assert "abc123" not in said
 
 
-def test_what_is_hidden_says_by_whom(modules: Modules) -> None:
+def test_a_hidden_executor_names_the_one_that_hides_it(modules: Modules) -> None:
     modules.write("mine", "def webhook(inputs): ...")
 
     listed = orchestrator("executors", "--executors", "mine").stdout
@@ -138,13 +138,13 @@ def test_what_is_hidden_says_by_whom(modules: Modules) -> None:
 
     assert listed.splitlines()[2].endswith("hidden by mine")
     assert told.startswith(
-        "webhook, from mine\ntakes inputs\n\nwebhook, from built-in\nhidden by mine: that one"
+        "webhook, from mine\ntakes inputs\n\nwebhook, from built-in\nhidden by mine, which is called"
     )
     assert "hidden_by" not in mine
     assert ours["hidden_by"] == "mine"
 
 
-def test_a_catch_all_answers_for_a_name_that_nobody_has(modules: Modules) -> None:
+def test_a_catch_all_is_shown_for_an_unknown_name(modules: Modules) -> None:
     modules.write("any", "def execute(fn, inputs, context): ...")
 
     assert orchestrator("executors", "whatever", "--executors", "any").stdout == (
@@ -152,18 +152,18 @@ def test_a_catch_all_answers_for_a_name_that_nobody_has(modules: Modules) -> Non
     )
 
 
-def test_a_name_that_nobody_has_is_refused_and_what_could_not_be_read_is_told_too() -> None:
+def test_an_unknown_name_is_rejected_and_broken_modules_are_listed_too() -> None:
     result = orchestrator("executors", "chrage", "--executors", "shop", "--executors", "no_such_module")
 
     assert result.exit_code == 2
-    assert "no executor is called 'chrage'; this worker knows: charge, ship, webhook; did you mean" in (
+    assert "no executor is called 'chrage'; this worker has: charge, ship, webhook; did you mean" in (
         result.stderr
     )
     assert "'no_such_module' cannot be imported" in result.stderr
     assert "did you mean" not in orchestrator("executors", "zzz", "--executors", "shop").stderr
 
 
-def test_what_is_broken_is_a_problem_and_the_rest_is_listed(
+def test_a_broken_executor_is_a_problem_and_the_others_are_listed(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, EntryPoint("shout", "nowhere.to_be_found:f", ENTRY_POINTS))
@@ -194,7 +194,7 @@ def test_a_built_in_that_was_left_out_is_no_problem(monkeypatch: pytest.MonkeyPa
     assert "left_out  built-in         the built-in executor 'left_out' cannot be loaded" in result.stdout
 
 
-def test_a_function_that_is_no_executor_is_listed_as_what_it_is(modules: Modules) -> None:
+def test_a_function_that_cannot_be_called_is_listed_with_the_problem(modules: Modules) -> None:
     modules.write("more", "def connect(host, port): ...")
 
     listed = orchestrator("executors", "--executors", "more")
@@ -209,7 +209,7 @@ def test_a_function_that_is_no_executor_is_listed_as_what_it_is(modules: Modules
 # ---- validate
 
 
-def test_executors_are_checked_only_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_executors_are_checked_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "order.yaml").write_text("steps: [{op: chrge}]")
 
     assert orchestrator("validate", "order.yaml", ORCHESTRATOR_EXECUTORS="shop").exit_code == 0
@@ -243,7 +243,7 @@ def test_every_file_is_checked_and_json_has_the_same_problems(tmp_path: Path) ->
         {
             "path": "steps[0].input.amount",
             "code": "bad_input",
-            "message": "the executor 'charge' wants a number here, not a text",
+            "message": "the executor 'charge' expects a number here, not a string",
             "line": 1,
             "column": 38,
         }
@@ -251,7 +251,7 @@ def test_every_file_is_checked_and_json_has_the_same_problems(tmp_path: Path) ->
     assert merged.stdout.startswith("bad.yaml:1:38: steps[0].input.amount: ")
 
 
-def test_a_module_that_is_broken_can_judge_nobody(tmp_path: Path) -> None:
+def test_a_broken_module_ends_the_validation(tmp_path: Path) -> None:
     (tmp_path / "order.yaml").write_text("steps: [{op: charge}]")
 
     result = orchestrator("validate", "order.yaml", "--executors", "no_such_module")

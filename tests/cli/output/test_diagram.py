@@ -1,12 +1,13 @@
-"""Graphs of workflows and executions: what is an edge, what stands in the list, what Mermaid gets."""
+"""Graphs of workflows and executions: their edges, as a table of text, and in Mermaid."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import random
 from typing import Any
 
-import click
 import pytest
 
 from builders import document, record, spec
@@ -15,9 +16,9 @@ from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_spec
-from orchestrator.cli.commands.graph import text
 from orchestrator.cli.output.diagram import Diagram, Edge, Node, diagram_from_record, diagram_from_spec
-from orchestrator.cli.output.mermaid import COLOURS, escape_label, mermaid
+from orchestrator.cli.output.diagram_text import print_diagram
+from orchestrator.cli.output.mermaid import COLOURS, escape_label, render_mermaid
 
 END = {"condition": True, "action": "complete"}
 EVERYTHING = spec(
@@ -48,8 +49,21 @@ EVERYTHING = spec(
 )
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def text(diagram: Diagram, stream: io.StringIO | None = None) -> str:
+    """The diagram as it is printed to a stream; a pipe unless given."""
+    stream = stream or io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        print_diagram(diagram)
+    return stream.getvalue().removesuffix("\n")
+
+
 def chain(count: int) -> LoadedSpec:
-    """A thousand steps of which each waits for some before it."""
+    """Steps that each depend on some of the steps before them."""
     luck = random.Random(7)
     steps: dict[str, dict[str, Any]] = {}
     for n in range(count):
@@ -58,10 +72,10 @@ def chain(count: int) -> LoadedSpec:
     return check_spec(document(steps))
 
 
-# ---- what is an edge
+# ---- edges
 
 
-def test_an_edge_says_how_it_was_written() -> None:
+def test_the_kind_of_an_edge_is_how_it_was_written() -> None:
     assert diagram_from_spec(EVERYTHING).edges == (
         Edge("check", "route", "depends_on"),
         Edge("route", "truck", "switch", "big, huge"),
@@ -80,13 +94,13 @@ def test_an_edge_says_how_it_was_written() -> None:
     )
 
 
-def test_a_child_written_in_its_place_is_named_by_what_it_is() -> None:
+def test_an_inline_child_is_named_by_its_name_or_its_size() -> None:
     own = {"steps": [{"op": "a"}, {"op": "b"}]}
 
     (edge,) = diagram_from_spec(spec(a={"fn": None, "workflow": own})).edges
     (named,) = diagram_from_spec(spec(a={"fn": None, "workflow": {"name": "kid", **own}})).edges
 
-    assert (edge.target, named.target) == ("2 steps of its own", "kid")
+    assert (edge.target, named.target) == ("2 inline steps", "kid")
 
 
 def test_a_set_whose_target_is_computed_is_a_mark() -> None:
@@ -95,10 +109,10 @@ def test_a_set_whose_target_is_computed_is_a_mark() -> None:
     drawn = diagram_from_spec(spec(a={"branch": [branch, END], "join": {"==": [1, 1]}}))
 
     assert drawn.edges == ()
-    assert drawn.nodes[0].marks == ("join by an expression", "sets what an expression names")
+    assert drawn.nodes[0].marks == ("join by an expression", "sets computed targets")
 
 
-def test_a_layer_is_the_longest_way_whatever_the_order_of_the_spec() -> None:
+def test_a_layer_is_the_longest_path_in_any_order_of_the_spec() -> None:
     loaded = spec(d={"depends_on": ["c", "a"]}, c={"depends_on": ["b"]}, b={"depends_on": ["a"]}, a={})
 
     assert [(node.id, node.layer) for node in diagram_from_spec(loaded).nodes] == [
@@ -124,26 +138,26 @@ def test_the_diagram_is_json() -> None:
     assert (told["name"], told["execution_id"]) == ("order", None)
 
 
-# ---- as a list
+# ---- as text
 
 
-def test_the_list_shows_layers_and_whom_each_step_waits_for() -> None:
+def test_the_table_shows_layers_and_the_dependencies_of_each_step() -> None:
     assert text(diagram_from_spec(EVERYTHING)).splitlines() == [
         "order: 8 steps in 6 layers",
         "LAYER  STEP                  HOW",
         "    1  check (Is it there?)",
         "    2  route                 after check; switch",
-        "    3  truck                 case big, huge of route; conditional; undone by call_back",
+        "    3  truck                 case big, huge of route; conditional; compensated by call_back",
         "       post                  case default of route; reads check; map, 2 at once; may halt;"
         " sets check, post",
         "    4  confirm               after truck, post; waits for manager; join any",
         "       bill                  reads post; starts billing",
         "    5  rest                  after confirm; delay 1 m 30 s",
-        "    6  poll                  after rest, bill; loop, 4 times at most; join 1",
+        "    6  poll                  after rest, bill; loop, at most 4 times; join 1",
     ]
 
 
-def test_the_list_of_an_execution_has_the_status_of_each_step() -> None:
+def test_the_table_of_an_execution_has_the_status_of_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     made = record(
         spec({"name": "order"}, a={"map": {"over": [1]}}, b={"depends_on": ["a"]}),
         a=StepRecord(StepStatus.IN_PROGRESS, items=ItemCounts(100, settled=12, errors=1)),
@@ -155,18 +169,22 @@ def test_the_list_of_an_execution_has_the_status_of_each_step() -> None:
         "    1  a     in progress  map; 12/100 items, 1 failed",
         "    2  b     ready        after a",
     ]
-    coloured = text(diagram_from_record(made), is_coloured=True)
-    assert click.style("in progress", fg="cyan") in coloured
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    on_terminal = text(diagram_from_record(made), Terminal())
+    assert "\x1b[36min progress" in on_terminal
+    assert "…" not in on_terminal, "a long text is wrapped, and not cut"
 
 
 def test_a_workflow_without_steps_is_drawn_too() -> None:
     drawn = diagram_from_spec(spec())
 
     assert text(drawn) == "workflow: 0 steps in 0 layers"
-    assert mermaid(drawn) == "flowchart TD"
+    assert render_mermaid(drawn) == "flowchart TD"
 
 
-def test_a_thousand_steps_are_each_in_the_list_with_all_their_parents() -> None:
+def test_a_thousand_steps_are_in_the_table_with_all_their_parents() -> None:
     loaded = chain(1_000)
 
     lines = text(diagram_from_spec(loaded)).splitlines()[2:]
@@ -199,7 +217,7 @@ def test_the_whole_diagram_in_mermaid() -> None:
     )
     made = record(loaded, a=StepStatus.COMPLETE, b=StepStatus.IN_PROGRESS)
 
-    assert mermaid(diagram_from_record(made)).splitlines() == [
+    assert render_mermaid(diagram_from_record(made)).splitlines() == [
         "flowchart TD",
         '    s0["a<br/>complete"]',
         '    s1["b<br/>in progress"]',
@@ -207,7 +225,7 @@ def test_the_whole_diagram_in_mermaid() -> None:
         '    s3[["d<br/>ready"]]',
         '    s4(["e<br/>waits for go<br/>ready"])',
         '    x0>"undo"]',
-        '    s0 -.->|"undone by"| x0',
+        '    s0 -.->|"compensated by"| x0',
         '    s0 -.->|"reads"| s1',
         '    s1 -.->|"sets"| s0',
         "    s1 --> s2",
@@ -239,8 +257,10 @@ def test_the_whole_diagram_in_mermaid() -> None:
         "back\\slash & co #quot;",
     ],
 )
-def test_what_people_call_a_step_is_shown_and_not_read(title: str) -> None:
-    read = read_mermaid(mermaid(diagram_from_spec(spec(end={"label": title}, graph={"depends_on": ["end"]}))))
+def test_a_label_is_shown_and_not_interpreted(title: str) -> None:
+    read = read_mermaid(
+        render_mermaid(diagram_from_spec(spec(end={"label": title}, graph={"depends_on": ["end"]})))
+    )
 
     assert read.nodes == {"s0": f"end\n{title}", "s1": "graph"}
     assert read.edges == [("s0", "-->", "", "s1")]
@@ -253,7 +273,7 @@ def test_line_breaks_in_a_title_are_spaces() -> None:
 def test_the_case_of_a_switch_is_quoted_too() -> None:
     switch = {"on": {"var": "input.x"}, "cases": {'"|x|"': ["b"]}}
 
-    read = read_mermaid(mermaid(diagram_from_spec(spec(a={"fn": None, "switch": switch}, b={}))))
+    read = read_mermaid(render_mermaid(diagram_from_spec(spec(a={"fn": None, "switch": switch}, b={}))))
 
     assert read.edges == [("s0", "-->", 'case "|x|"', "s1")]
 
@@ -263,7 +283,7 @@ def test_a_thousand_steps_are_the_same_graph_in_mermaid() -> None:
     half: dict[str, Any] = {f"s{n}": StepStatus.COMPLETE for n in range(500)}
     made = record(loaded, **half)
 
-    read = read_mermaid(mermaid(diagram_from_record(made)))
+    read = read_mermaid(render_mermaid(diagram_from_record(made)))
 
     names = {name: shown.split("\n")[0] for name, shown in read.nodes.items()}
     edges = {(names[source], names[target]) for source, _, _, target in read.edges}
@@ -279,10 +299,10 @@ def test_every_status_has_its_colour_and_the_result_is_the_same_every_time() -> 
     drawn = Diagram(None, nodes, ())
 
     assert sorted(COLOURS) == sorted(statuses)
-    assert sorted(read_mermaid(mermaid(drawn)).classes.values()) == sorted(statuses)
-    assert mermaid(drawn) == mermaid(drawn)
+    assert sorted(read_mermaid(render_mermaid(drawn)).classes.values()) == sorted(statuses)
+    assert render_mermaid(drawn) == render_mermaid(drawn)
     again = check_spec(json.loads(json.dumps(EVERYTHING.document)))
-    assert mermaid(diagram_from_spec(again)) == mermaid(diagram_from_spec(EVERYTHING))
+    assert render_mermaid(diagram_from_spec(again)) == render_mermaid(diagram_from_spec(EVERYTHING))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +314,7 @@ def test_every_status_has_its_colour_and_the_result_is_the_same_every_time() -> 
         '    s0["a;b"]',
         "    s0 --> s9",
         '    end["x"]',
-        "    class s0 nobody",
+        "    class s0 missing",
         "    classDef default fill:#ffffff",
         "    %% a comment",
         '    s0["a"] --> s1',

@@ -1,4 +1,4 @@
-"""What `show`, `history` and `watch` draw, as exact texts: from records and entries, without any Redis."""
+"""The output of `show`, `history` and `watch`, as exact text: from records and entries, without Redis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from datetime import datetime
 from typing import Any
 
-import click
 import pytest
 
 from builders import NOW, NOW_MS, record, spec
@@ -15,11 +14,10 @@ from orchestrator.application.records.events import iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
-from orchestrator.cli.commands import history, watch
-from orchestrator.cli.output import live, overview, report, values
-from orchestrator.cli.output import step_details as details
-from orchestrator.cli.output.tables import table
-from rich_package import require_rich
+from orchestrator.cli.output import formatting, history_lines, live, overview, values
+from orchestrator.cli.output.console import open_console
+from orchestrator.cli.output.step_details import format_details
+from orchestrator.cli.output.tables import format_table
 
 S = StepStatus
 AFTER_MS = NOW_MS + 12_000
@@ -27,7 +25,11 @@ AFTER_MS = NOW_MS + 12_000
 
 def drawn(made: WorkflowRecord, now_ms: int = AFTER_MS) -> list[str]:
     rows, others = overview.step_rows(made, now_ms)
-    lines = [*overview.format_header(made, now_ms), *table(overview.COLUMNS, rows).splitlines(), others]
+    lines = [
+        *overview.format_header(made, now_ms),
+        *format_table(overview.COLUMNS, rows).splitlines(),
+        others,
+    ]
     return [line for line in [*lines, *overview.format_result(made)] if line]
 
 
@@ -77,11 +79,11 @@ def test_an_execution_that_runs_shows_its_steps_and_what_they_wait_for() -> None
         "STEP   STATUS    ATTEMPT  RUN   TOOK  WORKER  NOTE",
         "check  complete        1    0  1.5 s  host:7",
         "ship   retry           2    1         host:7  retry in 12.0 s; ValueError: no such address",
-        "tell   waiting                                waits for manager; its time is over in 1 h 0 m",
+        "tell   waiting                                waits for manager; times out in 1 h 0 m",
     ]
 
 
-def test_an_execution_that_was_cancelled_says_by_whom_and_what_was_undone() -> None:
+def test_a_cancelled_execution_shows_the_requester_and_its_compensations() -> None:
     loaded = spec(a={"compensate": {"fn": "give_back"}}, b={})
     made = record(loaded, a=ran(), b=StepRecord(S.CANCELLED, reason="workflow cancelled: a duplicate"))
     made.items["a#undo"] = ran(took_ms=20)
@@ -92,12 +94,12 @@ def test_an_execution_that_was_cancelled_says_by_whom_and_what_was_undone() -> N
 
     assert drawn(made, NOW_MS + 3_600_000 * 30) == [
         "workflow e1: cancelled in 1 m 5 s",
-        f"  id         {loaded.workflow_id}#e1",
-        "  created    2026-01-01 00:00:00 UTC, 1 d 6 h ago",
-        "  ended      2026-01-01 00:01:05 UTC, 1 d 5 h ago",
-        "  parent     step pack of spec#top",
-        "  cancelled  2026-01-01 00:00:02 UTC, 1 d 5 h ago, by ada: a duplicate",
-        "  undone     all of it",
+        f"  id           {loaded.workflow_id}#e1",
+        "  created      2026-01-01 00:00:00 UTC, 1 d 6 h ago",
+        "  ended        2026-01-01 00:01:05 UTC, 1 d 5 h ago",
+        "  parent       step pack of spec#top",
+        "  cancelled    2026-01-01 00:00:02 UTC, 1 d 5 h ago, by ada: a duplicate",
+        "  compensated  all steps",
         "STEP    STATUS     ATTEMPT  RUN   TOOK  WORKER  NOTE",
         "a       complete         1    0  1.5 s  host:7",
         "b       cancelled                               workflow cancelled: a duplicate",
@@ -106,35 +108,35 @@ def test_an_execution_that_was_cancelled_says_by_whom_and_what_was_undone() -> N
     ]
 
 
-def test_an_execution_that_failed_says_why_and_what_could_not_be_undone() -> None:
+def test_a_failed_execution_shows_its_error_and_failed_compensations() -> None:
     made = record(spec(a={"compensate": {"fn": "undo"}}), a=ran())
     made.status, made.ended_at, made.compensated = WorkflowStatus.FAILED, iso(NOW_MS + 1), False
     undone = [{"step": "a", "kind": "exception", "message": "closed"}]
     made.error = {"kind": "exception", "type": "OSError", "message": "gone", "compensation_errors": undone}
 
-    assert drawn(made)[-2:] == ["error: OSError: gone", "not undone: a: closed"]
-    assert "  undone   not all of it" in drawn(made)
+    assert drawn(made)[-2:] == ["error: OSError: gone", "not compensated: a: closed"]
+    assert "  compensated  not all steps" in drawn(made)
 
 
-def test_an_execution_that_compensates_says_what_it_will_end_as() -> None:
+def test_a_compensating_execution_shows_its_final_status() -> None:
     made = record(spec(a={}))
     made.status, made.ending = WorkflowStatus.COMPENSATING, {"status": "failed"}
 
     assert overview.format_title(made, AFTER_MS) == "workflow e1: compensating, then failed for 12.0 s"
 
 
-def test_a_place_kept_signals_and_a_timeout_of_the_workflow_are_told() -> None:
+def test_a_slot_kept_signals_and_a_timeout_of_the_workflow_are_shown() -> None:
     made = record(spec(a={}))
     made.slot = {"key": "shop", "limit": 3, "token": "t", "is_held": False}
     made.signals, made.deadline_ms = [{"name": "go", "payload": 1}], AFTER_MS + 90_000
 
     assert overview.format_header(made, AFTER_MS)[3:] == [
         "  timeout  in 1 m 30 s",
-        "  place    waits for one of 3 under shop",
+        "  slot     waits for one of 3 of shop",
         "  signals  go",
     ]
     made.slot = {**made.slot, "is_held": True}
-    assert "  place    has one of 3 under shop" in overview.format_header(made, AFTER_MS)
+    assert "  slot     holds one of 3 of shop" in overview.format_header(made, AFTER_MS)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +154,9 @@ def test_labels_are_shown_where_there_are_any(labels: dict[str, str] | None, sho
     ("step", "changes", "status", "told"),
     [
         ({}, {"not_before_ms": AFTER_MS - 1}, S.RETRY, "retry now"),
-        ({"defer_ms": 9}, {"wake_at_ms": AFTER_MS + 5_000}, S.DEFERRED, "goes on in 5.0 s"),
-        ({}, {"held": "retry"}, S.ON_HOLD, "held while retry"),
-        ({}, {"slot": Slot("shop", 2, "t")}, S.READY, "waits for a place under shop (limit 2)"),
+        ({"defer_ms": 9}, {"wake_at_ms": AFTER_MS + 5_000}, S.DEFERRED, "resumes in 5.0 s"),
+        ({}, {"held": "retry"}, S.ON_HOLD, "held, was retry"),
+        ({}, {"slot": Slot("shop", 2, "t")}, S.READY, "waits for a slot of shop (limit 2)"),
         ({}, {"slot": Slot("shop", 2, "t", is_held=True)}, S.IN_PROGRESS, ""),
         ({"loop": {}}, {"iteration": 2}, S.IN_PROGRESS, "iteration 3"),
         ({}, {"lost": 1}, S.IN_PROGRESS, "1 worker lost"),
@@ -172,17 +174,17 @@ def test_labels_are_shown_where_there_are_any(labels: dict[str, str] | None, sho
             {"map": {"over": [1]}},
             {"items": ItemCounts(100, next=20, out=4, settled=12, errors=1)},
             S.IN_PROGRESS,
-            "12/100 items, 1 failed, 4 out",
+            "12/100 items, 1 failed, 4 in progress",
         ),
     ],
 )
-def test_a_step_says_what_there_is_to_say_of_it(
+def test_a_step_has_notes(
     step: dict[str, Any], changes: dict[str, Any], status: StepStatus, told: str
 ) -> None:
     assert note(changes, status, **step) == told
 
 
-def test_a_switch_says_which_case_it_took() -> None:
+def test_a_switch_shows_the_case_that_it_took() -> None:
     loaded = spec(
         a={"fn": None, "switch": {"on": {"var": "input.x"}, "cases": {"big": ["b"]}, "default": []}}, b={}
     )
@@ -191,13 +193,13 @@ def test_a_switch_says_which_case_it_took() -> None:
     assert overview.step_row(made, "a", made.steps["a"], AFTER_MS)[-1] == "case big"
 
 
-def test_a_step_that_is_out_shows_how_long_it_has_been_and_one_that_waits_does_not() -> None:
+def test_a_step_in_progress_shows_its_duration_so_far_and_a_waiting_one_shows_none() -> None:
     assert overview.format_step_duration(ran(S.IN_PROGRESS), AFTER_MS) == "12.0 s"
     assert overview.format_step_duration(ran(S.RETRY), AFTER_MS) == ""
     assert overview.format_step_duration(StepRecord(), AFTER_MS) == ""
 
 
-def test_of_many_steps_those_are_shown_of_which_there_is_something_to_say() -> None:
+def test_of_many_steps_the_ready_and_complete_ones_are_hidden() -> None:
     loaded = spec(**{f"s{n:03}": {} for n in range(300)})
     steps: dict[str, Any] = {f"s{n:03}": StepRecord(S.COMPLETE) for n in range(200)}
     made = record(loaded, **{**steps, "s150": StepRecord(S.FAILED), "s299": StepRecord(S.IN_PROGRESS)})
@@ -208,7 +210,7 @@ def test_of_many_steps_those_are_shown_of_which_there_is_something_to_say() -> N
     assert others == "and 250 more: 151 complete, 99 ready; --json shows all"
 
 
-def test_the_lines_of_a_failure_everywhere_end_too() -> None:
+def test_many_failed_steps_are_limited_too() -> None:
     loaded = spec(**{f"s{n:03}": {} for n in range(900)})
     steps: dict[str, Any] = {f"s{n:03}": StepRecord(S.FAILED) for n in range(900)}
     made = record(loaded, **steps)
@@ -218,10 +220,10 @@ def test_the_lines_of_a_failure_everywhere_end_too() -> None:
     assert (len(rows), others) == (500, "and 400 more: 400 failed; --json shows all")
 
 
-# ---- everything of one step
+# ---- everything about one step
 
 
-def test_all_of_a_step_that_failed() -> None:
+def test_the_details_of_a_failed_step() -> None:
     loaded = spec(
         first={},
         a={"depends_on": ["first"], "input": {"n": {"var": "input.n"}}, "max_attempts": 3},
@@ -240,7 +242,7 @@ def test_all_of_a_step_that_failed() -> None:
         ),
     )
 
-    assert details.details(made, "a", AFTER_MS, None) == [
+    assert format_details(made, "a", AFTER_MS, None) == [
         "step a of e1: failed",
         "  executor    a",
         "  queue       default, priority 3",
@@ -275,7 +277,7 @@ def test_all_of_a_step_that_failed() -> None:
     ]
 
 
-def test_all_of_a_step_whose_job_is_out_has_the_inputs_of_the_job() -> None:
+def test_the_details_of_a_step_in_progress_have_the_inputs_of_its_job() -> None:
     loaded = spec(
         a={
             "input": {"n": {"var": "input.n"}},
@@ -286,20 +288,20 @@ def test_all_of_a_step_whose_job_is_out_has_the_inputs_of_the_job() -> None:
     step = ran(S.IN_PROGRESS, deadline_ms=AFTER_MS + 60_000, round=1, slot=Slot("shop", 2, "t", is_held=True))
     made = record(loaded, a=step)
 
-    assert details.details(made, "a", AFTER_MS, {"n": 7}) == [
+    assert format_details(made, "a", AFTER_MS, {"n": 7}) == [
         "step a of e1: in progress",
-        "  executor    a",
-        "  queue       default, priority 3",
-        "  attempt     1 of 1",
-        "  run         0",
-        "  round       1",
-        "  dispatches  1",
-        "  worker      host:7",
-        "  started     2026-01-01 00:00:00 UTC, 12.0 s ago",
-        "  took        12.0 s",
-        "  timeout     in 1 m 0 s",
-        "  place       under shop (limit 2)",
-        "  undone by   undo",
+        "  executor      a",
+        "  queue         default, priority 3",
+        "  attempt       1 of 1",
+        "  run           0",
+        "  round         1",
+        "  dispatches    1",
+        "  worker        host:7",
+        "  started       2026-01-01 00:00:00 UTC, 12.0 s ago",
+        "  took          12.0 s",
+        "  timeout       in 1 m 0 s",
+        "  slot          holds one of 2 of shop",
+        "  compensation  undo",
         "input:",
         "  {",
         '    "n": 7',
@@ -307,7 +309,7 @@ def test_all_of_a_step_whose_job_is_out_has_the_inputs_of_the_job() -> None:
     ]
 
 
-def test_all_of_a_map_has_its_items_in_their_order() -> None:
+def test_the_details_of_a_map_have_its_items_in_order() -> None:
     made = record(
         spec(a={"map": {"over": list(range(12))}}),
         a=StepRecord(S.IN_PROGRESS, items=ItemCounts(12, next=12, settled=11, errors=1, out=1)),
@@ -316,9 +318,9 @@ def test_all_of_a_map_has_its_items_in_their_order() -> None:
     made.items["a#2"] = ran(S.FAILED, error={"type": "E", "message": "two"})
     made.items["a#11"] = StepRecord(S.RETRY, not_before_ms=AFTER_MS + 1_000)
 
-    lines = details.details(made, "a", AFTER_MS, None)
+    lines = format_details(made, "a", AFTER_MS, None)
 
-    assert "  note      11/12 items, 1 failed, 1 out" in lines
+    assert "  note      11/12 items, 1 failed, 1 in progress" in lines
     items = lines[lines.index("items:") + 1 :]
     assert items[:4] == [
         "  a#0   complete     1.5 s",
@@ -327,32 +329,32 @@ def test_all_of_a_map_has_its_items_in_their_order() -> None:
         "  a#3   complete     1.5 s",
     ]
     assert items[-1] == "  a#11  retry        retry in 1.0 s"
-    one = details.details(made, "a#10", AFTER_MS, None)
+    one = format_details(made, "a#10", AFTER_MS, None)
     assert one[0] == "step a#10 of e1: complete"
     assert one[-2:] == ["item:", "  10"]
 
 
-def test_all_of_a_large_map_ends() -> None:
+def test_the_details_of_a_large_map_are_limited() -> None:
     made = record(spec(a={"map": {"over": []}}), a=StepRecord(S.IN_PROGRESS, items=ItemCounts(100)))
     made.items = {f"a#{n}": ran() for n in range(100)}
 
-    assert details.details(made, "a", AFTER_MS, None)[-1] == "  and 80 more: 80 complete; --json shows all"
+    assert format_details(made, "a", AFTER_MS, None)[-1] == "  and 80 more: 80 complete; --json shows all"
 
 
-def test_all_of_a_compensation_is_of_its_own_executor() -> None:
+def test_the_details_of_a_compensation_have_its_executor() -> None:
     made = record(spec(a={"compensate": {"fn": "give_back", "input": {"n": 1}}}), a=ran())
     made.items["a#undo"] = ran()
 
-    lines = details.details(made, "a#undo", AFTER_MS, None)
+    lines = format_details(made, "a#undo", AFTER_MS, None)
 
     assert lines[:2] == ["step a#undo of e1: complete", "  executor    give_back"]
     assert "input, as written:" in lines
 
 
-def test_a_child_is_told_as_what_it_is() -> None:
+def test_the_details_of_a_child_have_its_execution_id() -> None:
     made = record(spec(a={"fn": None, "workflow": "kid"}), a=StepRecord(S.IN_PROGRESS, child="e1:a:0"))
 
-    assert details.details(made, "a", AFTER_MS, None) == [
+    assert format_details(made, "a", AFTER_MS, None) == [
         "step a of e1: in progress",
         "  kind     workflow",
         "  attempt  1 of 1",
@@ -385,7 +387,7 @@ def test_a_text_is_shown_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "told"),
+    ("duration_s", "text"),
     [
         (0.9996, "1.0 s"),
         (59.96, "1 m 0 s"),
@@ -396,8 +398,8 @@ def test_a_text_is_shown_as_it_is() -> None:
         (200_000.0, "2 d 7 h"),
     ],
 )
-def test_a_long_time_is_told_by_its_two_largest_units(taken: float, told: str) -> None:
-    assert report.format_duration(taken) == told
+def test_a_duration_has_its_two_largest_units(duration_s: float, text: str) -> None:
+    assert formatting.format_duration(duration_s) == text
 
 
 # ---- the history
@@ -409,9 +411,9 @@ def entry(**keys: Any) -> dict[str, Any]:
 
 def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_was() -> None:
     moved = entry(step="ship", **{"from": "ready", "to": "in_progress"}, run_id=0, attempt=1)
-    lines = history.HistoryFormatter(NOW, ["ship", "a-longer-step"])
+    lines = history_lines.HistoryFormatter(NOW, ["ship", "a-longer-step"])
 
-    assert [lines.heading, lines.line(moved)] == [
+    assert [lines.heading, lines.format(moved)] == [
         "TIME (UTC)                    AFTER  STEP           RUN  ATTEMPT  CAUSE              WHAT",
         "2026-01-01 00:00:01.250     +1.250s  ship             0        1  1767225601250-0    dispatched",
     ]
@@ -425,7 +427,7 @@ def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_wa
         ({"step": "a", "from": "in_progress", "to": "complete"}, "complete"),
         ({"step": "a", "from": "complete", "to": "ready"}, "reset"),
         ({"step": "a", "from": "in_progress", "to": "in_progress"}, "dispatched again"),
-        ({"step": "a", "from": "on_hold", "to": "retry"}, "released, is retry"),
+        ({"step": "a", "from": "on_hold", "to": "retry"}, "released, now retry"),
         (
             {"step": "a", "from": "ready", "to": "skipped", "reason": "parent b failed"},
             "skipped: parent b failed",
@@ -439,46 +441,61 @@ def test_an_entry_is_a_line_with_its_time_and_how_long_after_the_beginning_it_wa
             },
             "failed: x; gone",
         ),
-        ({"step": "a", "state_changed": ["n", "m"]}, "state has changed: n, m"),
+        ({"step": "a", "state_changed": ["n", "m"]}, "state changed: n, m"),
         ({"step": "a", "shared": "global:total"}, "shared global:total"),
-        ({"signal": "go"}, "the signal go is kept until somebody waits for it"),
+        ({"signal": "go"}, "signal go kept until a step waits for it"),
         ({"step": "a", "log": '"hello"'}, '"hello"'),
         ({"webhook_sent": {"code": 200}}, 'webhook sent {"code": 200}'),
         ({"step": "a", "to": "somewhere_new"}, "somewhere new"),
-        ({"control": "cancel", "by": "ada", "reason": "a duplicate"}, "told to cancel by ada: a duplicate"),
-        ({"control": "hold", "step": "a"}, "told to hold"),
+        ({"control": "cancel", "by": "ada", "reason": "a duplicate"}, "cancel requested by ada: a duplicate"),
+        ({"control": "hold", "step": "a"}, "hold requested"),
     ],
 )
-def test_an_entry_says_in_words_what_happened(keys: dict[str, Any], told: str) -> None:
-    assert history.describe_entry(entry(**keys)) == told
+def test_an_entry_is_described_in_words(keys: dict[str, Any], told: str) -> None:
+    assert history_lines.describe_entry(entry(**keys)) == told
 
 
-def test_every_status_of_a_step_has_its_word() -> None:
-    assert list(history.VERBS) == [status.value for status in StepStatus]
+def test_every_status_of_a_step_has_a_verb() -> None:
+    assert list(history_lines.VERBS) == [status.value for status in StepStatus]
 
 
 def test_a_step_has_the_entries_of_its_items_too() -> None:
-    assert [history.is_about({"step": name}, "a") for name in ("a", "a#0", "a#undo", "ab", "b")] == [
+    assert [history_lines.is_about({"step": name}, "a") for name in ("a", "a#0", "a#undo", "ab", "b")] == [
         True,
         True,
         True,
         False,
         False,
     ]
-    assert not history.is_about({"workflow": "failed"}, "a")
+    assert not history_lines.is_about({"workflow": "failed"}, "a")
 
 
 def test_a_change_in_a_pipe_is_a_line() -> None:
     began = datetime.fromisoformat(NOW)
     retried = entry(step="a", to="retry", attempt=2, error={"message": "busy"})
 
-    assert watch.describe_change(retried, began) == "   1.250 s  a: to be retried: busy (attempt 2)"
-    assert watch.describe_change(entry(workflow="complete"), began) == "   1.250 s  workflow: is complete"
-    assert watch.describe_change(entry(control="pause"), began) == "   1.250 s  workflow: told to pause"
-    assert watch.describe_change(entry(step="a", state_changed=["n"]), began) is None
+    assert history_lines.describe_change(retried, began) == "   1.250 s  a: retry scheduled: busy (attempt 2)"
+    assert (
+        history_lines.describe_change(entry(workflow="complete"), began)
+        == "   1.250 s  workflow: is complete"
+    )
+    assert (
+        history_lines.describe_change(entry(control="pause"), began)
+        == "   1.250 s  workflow: pause requested"
+    )
+    assert history_lines.describe_change(entry(step="a", state_changed=["n"]), began) is None
 
 
 # ---- live
+
+
+def frame(made: WorkflowRecord, max_lines: int = 24, width: int = 80) -> list[str]:
+    """The lines of a drawing, as plain text."""
+    stream = io.StringIO()
+    console = open_console(stream)
+    console.width = width
+    console.print(live.build_frame(made, AFTER_MS, max_lines))
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
 def test_a_frame_has_a_bar_and_a_line_for_each_step() -> None:
@@ -487,7 +504,7 @@ def test_a_frame_has_a_bar_and_a_line_for_each_step() -> None:
     )
     made.status = WorkflowStatus.IN_PROGRESS
 
-    assert live.render_frame(made, AFTER_MS, 80, 24) == [
+    assert frame(made) == [
         "workflow e1: in progress for 12.0 s",
         "████████████░░░░░░░░░░░░ 2 of 4 steps, 1 failed, 1 in progress",
         "STEP  STATUS       ATTEMPT  RUN    TOOK  WORKER  NOTE",
@@ -498,26 +515,25 @@ def test_a_frame_has_a_bar_and_a_line_for_each_step() -> None:
     ]
 
 
-def test_a_frame_fits_the_terminal_and_shows_what_moves() -> None:
+def test_a_frame_fits_the_terminal_and_shows_active_and_failed_steps() -> None:
     loaded = spec(**{f"step-{n:03}": {} for n in range(100)})
     steps: dict[str, Any] = {
         "step-000": ran(),
         "step-077": ran(S.IN_PROGRESS, error={"message": "x" * 200}),
         "step-090": ran(S.FAILED, error={"message": "no"}),
     }
-    made = record(loaded, **steps)
+    made = record(loaded, _execution_id="e" * 100, **steps)
 
-    lines = live.render_frame(made, AFTER_MS, 60, 9, is_coloured=True)
+    lines = frame(made, max_lines=9, width=60)
 
-    plain = [click.unstyle(line) for line in lines]
     assert len(lines) < 9
-    assert max(map(len, plain)) <= 60
-    assert [line.split()[0] for line in plain[3:-1]] == ["step-000", "step-077", "step-090"]
-    assert plain[-1] == "and 97 more"
+    assert max(map(len, lines)) <= 60
+    assert [line.split()[0] for line in lines[3:-1]] == ["step-000", "step-077", "step-090"]
+    assert lines[-1] == "and 97 more"
 
 
 def test_a_workflow_without_steps_has_a_full_bar() -> None:
-    assert live.render_bar(record(spec())) == "████████████████████████ 0 of 0 steps"
+    assert live.format_bar(record(spec())) == "████████████████████████ 0 of 0 steps"
 
 
 class Terminal(io.StringIO):
@@ -533,19 +549,19 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def draw_all(terminal: Terminal) -> tuple[list[str], list[str]]:
-    """Two frames and a remark on a screen; what is to be seen in the end, and the last frame."""
+def draw_twice(terminal: Terminal, *, is_transient: bool = False) -> list[str]:
+    """Draw two frames, print lines between them; returns the last frame."""
     made = record(spec(a={}, b={}), a=ran(S.IN_PROGRESS))
-    with live.open_screen(terminal) as screen:
-        screen.draw(made, AFTER_MS)
-        screen.print_text("Redis is away")
+    with live.LiveDisplay(terminal, is_transient=is_transient) as display:
+        display.draw(made, AFTER_MS)
+        display.print_text("[red]Redis\x1b[2J[/] is unavailable")
         made.steps["a"] = ran()
-        screen.draw(made, AFTER_MS)
-    return seen(terminal.getvalue()), live.render_frame(made, AFTER_MS, 79, 24)
+        display.draw(made, AFTER_MS)
+    return frame(made)
 
 
-def seen(written: str) -> list[str]:
-    """What a terminal shows after all that was written to it, without colours."""
+def visible(written: str) -> list[str]:
+    """The lines on a terminal after all that was written to it, without colours."""
     lines, row = [""], 0
     for code, text in re.findall(r"\x1b\[([?0-9;]*[A-Za-z])|([^\x1b])", written):
         if code.endswith("A"):
@@ -560,30 +576,22 @@ def seen(written: str) -> list[str]:
     return [line.rstrip() for line in lines if line]
 
 
-def test_a_screen_draws_over_what_it_drew_below_what_it_was_told(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "has_rich", lambda: False)
+def test_a_live_display_redraws_in_place_below_the_printed_lines(terminal: Terminal) -> None:
+    last = draw_twice(terminal)
 
-    shown, last = draw_all(terminal)
-
-    assert shown == ["Redis is away", *last]
-    assert click.style("complete", fg="green") in terminal.getvalue()
-
-
-def test_a_screen_of_rich_shows_the_same(terminal: Terminal) -> None:
-    require_rich()
-
-    shown, last = draw_all(terminal)
-
-    assert shown == ["Redis is away", *last]
+    assert visible(terminal.getvalue()) == [r"[red]Redis\x1b[2J[/] is unavailable", *last]
     assert "\x1b[32mcomplete" in terminal.getvalue()
 
 
-def test_a_screen_without_colours_has_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(live, "has_rich", lambda: False)
+def test_nothing_remains_of_a_transient_display_but_the_printed_lines(terminal: Terminal) -> None:
+    draw_twice(terminal, is_transient=True)
 
-    draw_all(terminal)
+    assert visible(terminal.getvalue()) == [r"[red]Redis\x1b[2J[/] is unavailable"]
+
+
+def test_a_live_display_without_colours_has_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    draw_twice(terminal)
 
     assert "\x1b[32m" not in terminal.getvalue()

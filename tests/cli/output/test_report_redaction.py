@@ -1,4 +1,4 @@
-"""What the command line shows of an execution: no secret, in whatever form, and its webhook as a line."""
+"""The output for an execution contains no secret, in any format, and has a line for its webhook."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.redaction.by_key import REDACTED
-from orchestrator.application.spec.model import WEBHOOK_UNIT
 from orchestrator.application.spec.validation import check_spec
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.cli.output import report
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.store import RedisStore
@@ -66,7 +66,7 @@ def test_as_json_no_secret_is_shown(record: WorkflowRecord) -> None:
     assert shown["steps"]["check"]["error"] == {**ERROR, "request": SHOWN}
 
 
-def test_what_is_ours_is_shown_whatever_it_is_called(record: WorkflowRecord) -> None:
+def test_our_own_fields_are_shown_even_if_they_look_secret(record: WorkflowRecord) -> None:
     shown: Any = report.as_dict(record)
 
     assert shown["parent"]["token"] == "n-0"
@@ -80,7 +80,7 @@ def test_a_summary_has_no_secret_and_a_line_for_the_webhook(record: WorkflowReco
     assert "  #webhook    retry                  attempt 3  500" in told.splitlines()
 
 
-def test_what_redis_holds_is_shown_without_secrets_and_otherwise_as_it_is(record: WorkflowRecord) -> None:
+def test_the_dump_of_redis_has_no_secrets_and_is_otherwise_unchanged(record: WorkflowRecord) -> None:
     redis = FakeRedis(server=FakeServer(), protocol=2, decode_responses=True)
     RedisStore(redis).write(record)
     key = Keys().workflow(record.workflow_execution_id)

@@ -1,4 +1,4 @@
-"""The catalogue lists what a worker would find, in its order, and what it would not find, with the reason."""
+"""The catalogue lists the executors that a worker would find, in lookup order, and the broken ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Modules:
 
 @pytest.fixture(autouse=True)
 def _webhook_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the built-in executors one is enough here."""
+    """Use only one built-in executor."""
     install(monkeypatch)
     monkeypatch.setattr(module, "BUILT_IN", frozenset({"webhook"}))
 
@@ -37,10 +37,10 @@ def entry(catalogue: Catalogue, name: str) -> CatalogueEntry:
     return found
 
 
-# ---- what is there, and in which order
+# ---- which executors, and in which order
 
 
-def test_modules_come_first_then_what_every_worker_has_then_what_is_installed_then_the_catch_all(
+def test_modules_come_first_then_built_ins_then_installed_ones_then_the_catch_all(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, EntryPoint("size", "builtins:len", ENTRY_POINTS))
@@ -54,7 +54,7 @@ def test_modules_come_first_then_what_every_worker_has_then_what_is_installed_th
     ]
 
 
-def test_whoever_has_the_same_name_as_one_before_is_hidden_by_it(
+def test_an_executor_with_the_name_of_an_earlier_one_is_hidden_by_it(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, EntryPoint("price", "builtins:len", ENTRY_POINTS))
@@ -97,7 +97,7 @@ def test_it_finds_what_a_worker_finds(modules: Modules, monkeypatch: pytest.Monk
         assert found.executor is called.func
 
 
-def test_a_name_that_nobody_has_is_not_found(modules: Modules) -> None:
+def test_an_unknown_name_is_not_found(modules: Modules) -> None:
     shop = modules.write("shop", "def price(inputs): ...")
 
     assert Catalogue.load([shop]).find("prise") is None
@@ -110,7 +110,7 @@ def test_a_module_that_is_named_twice_hides_nothing_of_its_own(modules: Modules)
     assert shown(Catalogue.load([shop, shop])) == [("price", "shop", None), ("webhook", "built-in", None)]
 
 
-# ---- what is broken
+# ---- broken modules and executors
 
 
 def test_a_module_that_cannot_be_imported_is_a_problem_and_the_others_are_listed(modules: Modules) -> None:
@@ -121,7 +121,7 @@ def test_a_module_that_cannot_be_imported_is_a_problem_and_the_others_are_listed
     assert catalogue.names == ["price", "webhook"]
     [problem] = catalogue.problems
     assert "'no_such_module' cannot be imported: No module named" in problem
-    assert list(catalogue.broken) == ["no_such_module"]
+    assert list(catalogue.broken_modules) == ["no_such_module"]
 
 
 def test_an_installed_executor_that_cannot_be_loaded_is_listed_with_the_reason(
@@ -142,7 +142,7 @@ def test_an_installed_executor_that_cannot_be_loaded_is_listed_with_the_reason(
     assert entry(catalogue, "size").problem is None
 
 
-def test_a_built_in_that_was_left_out_is_listed_with_the_reason_and_nobodys_fault(
+def test_a_built_in_that_was_left_out_is_listed_with_the_reason_and_is_no_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "BUILT_IN", frozenset({"left_out", "webhook"}))
@@ -155,7 +155,7 @@ def test_a_built_in_that_was_left_out_is_listed_with_the_reason_and_nobodys_faul
     assert catalogue.problems == []
 
 
-# ---- what is said about one
+# ---- details of one executor
 
 
 def test_the_variables_of_a_built_in_are_those_that_its_module_names_and_their_values_are_not_shown() -> None:
@@ -168,13 +168,13 @@ def test_the_variables_of_a_built_in_are_those_that_its_module_names_and_their_v
     assert "ORCHESTRATOR_WEBHOOK_HOSTS" in webhook.module_doc
 
 
-def test_a_pattern_of_names_is_no_variable() -> None:
+def test_a_pattern_of_names_is_not_a_variable() -> None:
     text = "ORCHESTRATOR_FILE_ROOT, ORCHESTRATOR_SECRET_<NAME>, ORCHESTRATOR_SECRETS_*; ORCHESTRATOR_A1."
 
     assert module._VARIABLE.findall(text) == ["ORCHESTRATOR_FILE_ROOT", "ORCHESTRATOR_A1"]
 
 
-def test_an_executor_of_yours_has_no_settings_of_ours(modules: Modules) -> None:
+def test_the_executor_of_a_module_has_no_settings(modules: Modules) -> None:
     shop = modules.write("shop", '"""ORCHESTRATOR_HTTP_HOSTS"""\ndef price(inputs): ...')
 
     price = entry(Catalogue.load([shop]), "price")
@@ -209,7 +209,7 @@ def two_more(fn: str, inputs: Price, evaluate: Any) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("signature", "named", "is_async", "keys"),
+    ("signature", "requested", "is_async", "keys"),
     [
         (Signature(plain), set(), False, ["sku"]),
         (Signature(waiting), {"context", "log"}, True, None),
@@ -223,12 +223,12 @@ def two_more(fn: str, inputs: Price, evaluate: Any) -> None: ...
         (Signature(dict), set(), False, None),
     ],
 )
-def test_an_executor_says_what_it_takes(
-    signature: Signature, named: set[str], is_async: bool, keys: list[str] | None
+def test_a_signature_has_the_parameters_and_input_keys_of_an_executor(
+    signature: Signature, requested: set[str], is_async: bool, keys: list[str] | None
 ) -> None:
     found = signature.keys
 
-    assert signature.named == named
+    assert signature.requested_parameters == requested
     assert signature.is_async is is_async
     assert (None if found is None else [key.name for key in found]) == keys
     assert signature.call_problem is None
@@ -247,7 +247,7 @@ def test_the_first_line_of_a_docstring_stands_for_it() -> None:
     assert Signature(waiting).doc == ""
 
 
-def test_a_function_that_wants_something_else_is_told_from_an_executor() -> None:
+def test_a_function_with_other_parameters_is_not_callable_as_an_executor() -> None:
     def nothing() -> None: ...
     def more(inputs: Any, connection: Any) -> None: ...
     def enough(inputs: Any, connection: Any = None, *, context: Any) -> None: ...

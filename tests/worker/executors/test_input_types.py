@@ -1,4 +1,4 @@
-"""What a TypedDict says of the inputs of an executor, held against what a document gives."""
+"""The inputs in a document, checked against the TypedDict of an executor."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def found(annotation: Any) -> dict[str, bool] | None:
 # ---- which keys
 
 
-def test_a_key_is_required_unless_it_says_that_it_is_not() -> None:
+def test_a_key_is_required_unless_it_is_marked_as_not_required() -> None:
     assert found(Customer) == {"name": True, "age": False}
 
 
-def test_keys_are_optional_where_not_all_are_demanded_and_those_of_a_base_are_as_it_says() -> None:
+def test_keys_are_optional_with_total_false_and_those_of_a_base_keep_their_rule() -> None:
     assert found(Order) == {"customer": True, "note": False}
     assert found(Urgent) == {"customer": True, "note": False, "until": True}
 
@@ -60,22 +60,22 @@ def test_the_typed_dict_of_the_extensions_is_one_too() -> None:
     assert found(Elsewhere) == {"name": True}
 
 
-def test_what_is_said_about_the_whole_is_passed_over() -> None:
+def test_annotated_around_the_typed_dict_is_ignored() -> None:
     assert found(Annotated[Customer, "ours"]) == {"name": True, "age": False}
 
 
 @pytest.mark.parametrize("annotation", [dict, dict[str, int], Any, str, "Customer", None, ForCheckers])
-def test_anything_else_says_nothing_of_its_keys(annotation: Any) -> None:
+def test_any_other_annotation_has_no_keys(annotation: Any) -> None:
     assert found(annotation) is None
 
 
-# ---- in words
+# ---- in plain English
 
 
 @pytest.mark.parametrize(
-    ("annotation", "words"),
+    ("annotation", "text"),
     [
-        (str, "a text"),
+        (str, "a string"),
         (int, "a whole number"),
         (float, "a number"),
         (bool, "true or false"),
@@ -83,21 +83,21 @@ def test_anything_else_says_nothing_of_its_keys(annotation: Any) -> None:
         (Any, "anything"),
         (object, "anything"),
         (list, "a list"),
-        (list[str], "a list (each a text)"),
+        (list[str], "a list (each a string)"),
         (Sequence[int], "a list (each a whole number)"),
         (dict, "a mapping"),
         (dict[str, int], "a mapping"),
         (Customer, "a mapping"),
         (Literal["a", 1], "'a' or 1"),
-        (Optional[str], "a text or nothing"),  # noqa: UP045
+        (Optional[str], "a string or nothing"),  # noqa: UP045
         (int | None, "a whole number or nothing"),
         (Annotated[NotRequired[bool], "x"], "true or false"),
         (bytes, "bytes"),
         ("Order", "Order"),
     ],
 )
-def test_a_type_is_said_in_words(annotation: Any, words: str) -> None:
-    assert describe_type(annotation) == words
+def test_a_type_is_described_in_plain_english(annotation: Any, text: str) -> None:
+    assert describe_type(annotation) == text
 
 
 # ---- what fits
@@ -133,59 +133,59 @@ def test_a_type_is_said_in_words(annotation: Any, words: str) -> None:
         ({"secret": 3}, dict[str, int]),
     ],
 )
-def test_what_fits_passes(value: Any, annotation: Any) -> None:
+def test_a_value_that_fits_has_no_problem(value: Any, annotation: Any) -> None:
     assert [*find_problems(value, annotation)] == []
 
 
 @pytest.mark.parametrize(
     ("value", "annotation", "path", "message"),
     [
-        (1, str, (), "wants a text here, not the number 1"),
-        ("1", int, (), "wants a whole number here, not a text"),
-        (1.5, int, (), "wants a whole number here, not the number 1.5"),
-        (True, int, (), "wants a whole number here, not true"),
-        (False, float, (), "wants a number here, not false"),
-        (1, bool, (), "wants true or false here, not the number 1"),
-        (0, None, (), "wants nothing here, not the number 0"),
-        (None, str, (), "wants a text here, not nothing"),
-        ("a", list[str], (), "wants a list (each a text) here, not a text"),
-        (["a", 2], list[str], (1,), "wants a text here, not the number 2"),
-        ({"a": "x"}, dict[str, int], ("a",), "wants a whole number here, not a text"),
-        ([], Customer, (), "wants a mapping here, not a list"),
-        ({"name": 3}, Customer, ("name",), "wants a text here, not the number 3"),
-        ({"name": 3}, Customer | None, ("name",), "wants a text here, not the number 3"),
-        (3, Customer | None, (), "wants a mapping or nothing here, not the number 3"),
-        ({"a": 1}, dict[str, str] | Customer, (), "wants a mapping here, not a mapping"),
-        ("c", Literal["a", "b"], (), "wants 'a' or 'b' here, not 'c'"),
-        (1, Literal[True], (), "wants True here, not the number 1"),
-        ("c" * 99, Literal["a"], (), "wants 'a' here, not a text"),
-        ({"$literal": 1}, str, ("$literal",), "wants a text here, not the number 1"),
-        ({"secret": "token"}, int, (), "wants a whole number here, not a secret, which is a text"),
-        ({"secret": "token"}, Customer, (), "wants a mapping here, not a secret, which is a text"),
-        ({"secret": "token"}, Literal[1, 2], (), "wants 1 or 2 here, not a secret, which is a text"),
+        (1, str, (), "expects a string here, not the number 1"),
+        ("1", int, (), "expects a whole number here, not a string"),
+        (1.5, int, (), "expects a whole number here, not the number 1.5"),
+        (True, int, (), "expects a whole number here, not true"),
+        (False, float, (), "expects a number here, not false"),
+        (1, bool, (), "expects true or false here, not the number 1"),
+        (0, None, (), "expects nothing here, not the number 0"),
+        (None, str, (), "expects a string here, not nothing"),
+        ("a", list[str], (), "expects a list (each a string) here, not a string"),
+        (["a", 2], list[str], (1,), "expects a string here, not the number 2"),
+        ({"a": "x"}, dict[str, int], ("a",), "expects a whole number here, not a string"),
+        ([], Customer, (), "expects a mapping here, not a list"),
+        ({"name": 3}, Customer, ("name",), "expects a string here, not the number 3"),
+        ({"name": 3}, Customer | None, ("name",), "expects a string here, not the number 3"),
+        (3, Customer | None, (), "expects a mapping or nothing here, not the number 3"),
+        ({"a": 1}, dict[str, str] | Customer, (), "expects a mapping here, not a mapping"),
+        ("c", Literal["a", "b"], (), "expects 'a' or 'b' here, not 'c'"),
+        (1, Literal[True], (), "expects True here, not the number 1"),
+        ("c" * 99, Literal["a"], (), "expects 'a' here, not a string"),
+        ({"$literal": 1}, str, ("$literal",), "expects a string here, not the number 1"),
+        ({"secret": "token"}, int, (), "expects a whole number here, not a secret, which is a string"),
+        ({"secret": "token"}, Customer, (), "expects a mapping here, not a secret, which is a string"),
+        ({"secret": "token"}, Literal[1, 2], (), "expects 1 or 2 here, not a secret, which is a string"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(
+def test_a_value_that_does_not_fit_is_reported_with_its_path(
     value: Any, annotation: Any, path: tuple[str | int, ...], message: str
 ) -> None:
     assert [*find_problems(value, annotation)] == [InputProblem(path, message)]
 
 
-def test_unknown_and_missing_keys_are_told_wherever_they_are() -> None:
+def test_unknown_and_missing_keys_are_reported_at_every_depth() -> None:
     keys = read_input_keys(Order)
     assert keys is not None
 
-    told = [*find_key_problems({"custmer": {}, "customer": {"nam": "x"}, "y": 1}, keys, ("input",))]
+    problems = [*find_key_problems({"custmer": {}, "customer": {"nam": "x"}, "y": 1}, keys, ("input",))]
 
-    assert told == [
-        InputProblem(("input", "custmer"), "knows no key 'custmer' here", "did you mean 'customer'?"),
-        InputProblem(("input", "customer", "nam"), "knows no key 'nam' here", "did you mean 'name'?"),
-        InputProblem(("input", "customer"), "needs the key 'name' here, a text"),
-        InputProblem(("input", "y"), "knows no key 'y' here", "it knows: customer, note"),
+    assert problems == [
+        InputProblem(("input", "custmer"), "accepts no key 'custmer' here", "did you mean 'customer'?"),
+        InputProblem(("input", "customer", "nam"), "accepts no key 'nam' here", "did you mean 'name'?"),
+        InputProblem(("input", "customer"), "requires the key 'name' here, a string"),
+        InputProblem(("input", "y"), "accepts no key 'y' here", "it accepts: customer, note"),
     ]
 
 
-def test_who_wants_no_keys_says_so() -> None:
+def test_a_typed_dict_without_keys_accepts_none() -> None:
     class Nothing(TypedDict):
         pass
 
@@ -193,5 +193,5 @@ def test_who_wants_no_keys_says_so() -> None:
 
     assert keys == ()
     assert [*find_key_problems({"a": 1}, keys)] == [
-        InputProblem(("a",), "knows no key 'a' here", "it knows: none")
+        InputProblem(("a",), "accepts no key 'a' here", "it accepts: none")
     ]

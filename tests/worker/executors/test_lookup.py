@@ -1,4 +1,4 @@
-"""Executors are found by their names, and what a worker does not know it says."""
+"""Executors are found by name, and an unknown name is an error that lists the known ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_function_of_a_module_is_an_executor(modules: Modules) -> None:
     assert Executors([name]).find("price")({"n": 3}) == {"price": 6}
 
 
-def test_what_a_module_imports_or_hides_is_no_executor(modules: Modules) -> None:
+def test_an_imported_or_private_function_is_not_an_executor(modules: Modules) -> None:
     name = modules.write(
         "shop", "from os.path import join\ndef _help(inputs): ...\nTABLE = {}\nclass Price: ..."
     )
@@ -49,7 +49,7 @@ def test_what_a_module_imports_or_hides_is_no_executor(modules: Modules) -> None
     assert Executors([name]).names == []
 
 
-def test_a_module_may_list_what_it_offers(modules: Modules) -> None:
+def test_a_module_may_list_its_executors_in_all(modules: Modules) -> None:
     name = modules.write(
         "shop", "from os.path import join\n__all__ = ['join', 'TABLE']\nTABLE = {}\ndef other(i): ..."
     )
@@ -75,7 +75,7 @@ def test_an_installed_executor_is_loaded_when_it_is_needed(monkeypatch: pytest.M
 
     found = Executors()
 
-    assert found.names == ["length", "shout"]  # a broken one does not stand in the way of the others
+    assert found.names == ["length", "shout"]  # a broken one does not affect the others
     assert found.find("length")({"a": 1}) == 1
 
 
@@ -87,7 +87,7 @@ def test_a_module_wins_over_what_is_installed(modules: Modules, monkeypatch: pyt
     assert Executors([name]).find("price")({}) == "the module"
 
 
-def test_execute_takes_every_name_that_nobody_else_has(modules: Modules) -> None:
+def test_execute_takes_every_other_name(modules: Modules) -> None:
     name = modules.write(
         "shop", "def execute(fn, inputs): return [fn, inputs]\ndef price(inputs): return 'price'"
     )
@@ -100,21 +100,19 @@ def test_execute_takes_every_name_that_nobody_else_has(modules: Modules) -> None
     assert found.names == ["price"]
 
 
-def test_an_unknown_name_is_answered_with_those_that_are_known(modules: Modules) -> None:
+def test_the_error_of_an_unknown_name_lists_the_known_ones(modules: Modules) -> None:
     name = modules.write("shop", "def price(inputs): ...\ndef ship(inputs): ...")
 
-    with pytest.raises(
-        ExecutorNotFound, match="'prise'; this worker knows: price, ship; did you mean 'price'"
-    ):
+    with pytest.raises(ExecutorNotFound, match="'prise'; this worker has: price, ship; did you mean 'price'"):
         Executors([name]).find("prise")
 
 
-def test_a_slip_in_the_name_of_what_every_worker_has_is_told() -> None:
+def test_a_misspelt_built_in_name_gets_a_suggestion() -> None:
     with pytest.raises(ExecutorNotFound, match="did you mean 'http'"):
         Executors().find("htpp")
 
 
-def test_what_every_worker_has_can_be_loaded_before_it_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_built_ins_can_be_loaded_before_the_worker_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORCHESTRATOR_HTTP_HOSTS", "*")
     monkeypatch.setenv("ORCHESTRATOR_WEBHOOK_HOSTS", "*")
 
@@ -124,8 +122,8 @@ def test_what_every_worker_has_can_be_loaded_before_it_forks(monkeypatch: pytest
     assert "httpx" in sys.modules
 
 
-def test_a_worker_without_executors_says_so() -> None:
-    with pytest.raises(ExecutorNotFound, match=r"this worker knows: none$"):
+def test_the_error_of_a_worker_without_executors_lists_none() -> None:
+    with pytest.raises(ExecutorNotFound, match=r"this worker has: none$"):
         Executors().find("price")
 
 
@@ -138,17 +136,17 @@ def test_a_module_that_cannot_be_imported_is_named(modules: Modules) -> None:
         Executors([broken])
 
 
-# ---- what every worker has
+# ---- built-in executors
 
 
-def test_every_worker_knows_webhook(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_worker_has_webhook(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Executors().find("webhook")
 
     assert found.__name__ == "webhook"
     assert found is not one
 
 
-def test_ours_is_found_where_somebody_elses_package_is_called_executors_too(
+def test_a_module_named_executors_does_not_hide_the_built_ins(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "executors", raising=False)
@@ -160,7 +158,7 @@ def test_ours_is_found_where_somebody_elses_package_is_called_executors_too(
     assert known.find("webhook").__module__ == "orchestrator_executors.webhook"
 
 
-def test_one_of_your_own_comes_before_it_and_a_function_for_everything_after_it(modules: Modules) -> None:
+def test_a_mapping_comes_before_a_built_in_and_a_catch_all_after_it(modules: Modules) -> None:
     name = modules.write("shop", "def execute(fn, inputs): return {'fn': fn}")
 
     assert Executors(mapping={"webhook": one}).find("webhook") is one
@@ -168,7 +166,7 @@ def test_one_of_your_own_comes_before_it_and_a_function_for_everything_after_it(
     assert Executors([name]).find("other")({}) == {"fn": "other"}
 
 
-# ---- what cannot be used
+# ---- broken executors
 
 
 def test_an_installed_executor_that_cannot_be_loaded_is_named_when_it_is_needed(
@@ -180,10 +178,10 @@ def test_an_installed_executor_that_cannot_be_loaded_is_named_when_it_is_needed(
         Executors().find("shout")
 
 
-def test_an_installed_executor_that_is_no_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_executor_that_is_not_a_function_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, EntryPoint("shout", "string:ascii_letters", ENTRY_POINTS))
 
-    with pytest.raises(BadExecutors, match="is no function: 'string:ascii_letters' is of type str; write"):
+    with pytest.raises(BadExecutors, match="is not a function: 'string:ascii_letters' is of type str; write"):
         Executors().find("shout")
 
 
@@ -209,7 +207,7 @@ def test_a_built_in_that_is_not_in_this_installation_is_named(monkeypatch: pytes
         ("__all__ = ['price']", "AttributeError: module 'shop' has no attribute 'price'"),
     ],
 )
-def test_a_module_that_fails_says_why_and_does_not_end_the_process(
+def test_a_module_that_fails_to_import_gives_the_reason_and_does_not_end_the_process(
     modules: Modules, text: str, reason: str
 ) -> None:
     name = modules.write("shop", text)

@@ -1,4 +1,4 @@
-"""A document and the executors that are here: where they do not fit is told before anything is started."""
+"""A document is checked against the executors that are installed here, before anything is started."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def helper(connection, table): ...
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalogue:
-    """Two built-ins, of which one cannot be loaded, and a package that cannot either."""
+    """Two built-ins, one of which cannot be loaded, and an entry point that cannot be loaded either."""
     monkeypatch.setattr(module, "BUILT_IN", frozenset({"webhook", "left_out"}))
     install(monkeypatch, EntryPoint("broken", "nowhere.to_be_found:f", ENTRY_POINTS))
     return Catalogue.load([Modules(tmp_path, monkeypatch).write("shop", SHOP)])
 
 
 def problems(catalogue: Catalogue, *texts: str) -> list[str]:
-    """Each as `validate` writes it, after the name of the file."""
+    """The problems as `validate` prints them."""
     named = [(text, f"{n}.yaml") for n, text in enumerate(texts)]
     loaded = load_specs(named)
     try:
@@ -66,7 +66,7 @@ def test_a_document_that_fits_passes(shop: Catalogue) -> None:
             compensate: {fn: refund, input: {amount: 1}}
           - {id: go, source: van, heartbeat: 5s, depends_on: [pay]}
           - {id: rest, delay: 1s}
-          - {id: later, workflow: somebody_elses}
+          - {id: later, workflow: another_one}
     """
 
     assert problems(shop, document) == []
@@ -85,16 +85,16 @@ def test_a_document_that_fits_passes(shop: Catalogue) -> None:
         ("{id: s, workflow: {flow: [{op: chrge}]}}", "steps[0].workflow.flow[0].op"),
     ],
 )
-def test_a_name_that_nobody_has_is_told_where_it_stands(shop: Catalogue, step: str, place: str) -> None:
+def test_an_unknown_executor_is_reported_at_its_place(shop: Catalogue, step: str, place: str) -> None:
     line = f"- {step}"
 
     found = problems(shop, f"steps:\n{line}")
 
-    said = "no executor is called 'chrge'; did you mean 'charge'? [unknown_executor]"
-    assert found == [f"0.yaml:2:{line.index('chrge') + 1}: {place}: {said}"]
+    message = "no executor is called 'chrge'; did you mean 'charge'? [unknown_executor]"
+    assert found == [f"0.yaml:2:{line.index('chrge') + 1}: {place}: {message}"]
 
 
-def test_the_type_of_a_source_is_told_once_however_many_steps_start_from_it(shop: Catalogue) -> None:
+def test_the_type_of_a_source_is_reported_once_however_many_steps_use_it(shop: Catalogue) -> None:
     document = """
 sources:
   van: {type: shp, configuration: {colour: blue}}
@@ -108,9 +108,11 @@ steps:
     assert problems(shop, document) == [
         "0.yaml:3:15: sources.van.type: no executor is called 'shp'; did you mean 'ship'? [unknown_executor]",
         "0.yaml:4:18: sources.unused.type: no executor is called 'nobody';"
-        " `orchestrator executors` lists those that are here; --executors MODULE adds one [unknown_executor]",
+        " `orchestrator executors` lists the executors found here; --executors MODULE adds a module"
+        " [unknown_executor]",
         "0.yaml:8:54: steps[2].source.override.type: no executor is called 'wagon';"
-        " `orchestrator executors` lists those that are here; --executors MODULE adds one [unknown_executor]",
+        " `orchestrator executors` lists the executors found here; --executors MODULE adds a module"
+        " [unknown_executor]",
     ]
 
 
@@ -123,7 +125,7 @@ def test_a_source_of_type_env_needs_an_executor_only_where_a_step_calls_it(shop:
     assert "sources.variables.type: no executor is called 'env'" in called
 
 
-def test_what_is_there_and_cannot_be_called_is_told_with_the_reason(shop: Catalogue) -> None:
+def test_an_executor_that_cannot_be_called_is_reported_with_the_reason(shop: Catalogue) -> None:
     document = """
 webhook: {url: https://example.org}
 steps:
@@ -151,7 +153,7 @@ def test_a_webhook_needs_its_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing.startswith("0.yaml:1:10: webhook: no executor is called 'webhook'")
 
 
-def test_an_executor_must_take_part_in_a_heartbeat_and_a_configuration(shop: Catalogue) -> None:
+def test_an_executor_must_request_the_heartbeat_and_the_configuration_of_its_step(shop: Catalogue) -> None:
     document = """
 steps:
   - id: a
@@ -171,7 +173,7 @@ steps:
     assert configuration.endswith("[bad_executor]")
 
 
-def test_inputs_are_held_against_what_the_executor_says_of_them(shop: Catalogue) -> None:
+def test_inputs_are_checked_against_the_typed_dict_of_the_executor(shop: Catalogue) -> None:
     document = """
 steps:
   - {id: a, fn: charge, input: {amuont: 3, currency: CHF}}
@@ -184,18 +186,18 @@ steps:
 
     assert all(line.endswith(" [bad_input]") for line in found)
     assert [line.removeprefix("0.yaml:").removesuffix(" [bad_input]") for line in found] == [
-        "3:32: steps[0].input: the executor 'charge' needs the key 'amount' here, a number",
-        "3:41: steps[0].input.amuont: the executor 'charge' knows no key 'amuont' here;"
+        "3:32: steps[0].input: the executor 'charge' requires the key 'amount' here, a number",
+        "3:41: steps[0].input.amuont: the executor 'charge' accepts no key 'amuont' here;"
         " did you mean 'amount'?",
-        "3:54: steps[0].input.currency: the executor 'charge' wants 'EUR' or 'USD' here, not 'CHF'",
-        "4:5: steps[1].input: the executor 'charge' needs the key 'amount' here, a number",
-        "5:41: steps[2].input.amount: the executor 'charge' wants a number here, not a text",
-        "5:88: steps[2].compensate.input.amount: the executor 'refund' wants a number here,"
-        " not a secret, which is a text",
+        "3:54: steps[0].input.currency: the executor 'charge' expects 'EUR' or 'USD' here, not 'CHF'",
+        "4:5: steps[1].input: the executor 'charge' requires the key 'amount' here, a number",
+        "5:41: steps[2].input.amount: the executor 'charge' expects a number here, not a string",
+        "5:88: steps[2].compensate.input.amount: the executor 'refund' expects a number here,"
+        " not a secret, which is a string",
     ]
 
 
-def test_a_catch_all_takes_every_name_and_is_held_to_the_same(
+def test_a_catch_all_takes_every_name_and_is_checked_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch)
@@ -206,13 +208,13 @@ def test_a_catch_all_takes_every_name_and_is_held_to_the_same(
     assert "steps[1].heartbeat: step 'b' has a heartbeat" in found
 
 
-def test_of_files_that_are_merged_the_one_is_named_that_has_the_problem(shop: Catalogue) -> None:
+def test_a_problem_names_its_file_among_merged_files(shop: Catalogue) -> None:
     one, two = "x-a: 1\nsteps: [{op: charge, input: {amount: 1}}]", "\nsteps: [{op: chrge}]"
 
     assert [line.partition(" steps")[0] for line in problems(shop, one, two)] == ["1.yaml:2:14:"]
 
 
-def test_of_a_great_many_problems_the_first_are_told(shop: Catalogue) -> None:
+def test_only_the_first_of_many_problems_are_reported(shop: Catalogue) -> None:
     document = json.dumps({"steps": [{"id": f"s{n}", "fn": "nobody"} for n in range(MAX_PROBLEMS + 5)]})
 
     found = [(document, "many.json")]

@@ -1,0 +1,56 @@
+"""The command `coordinator`."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+
+import click
+
+from orchestrator.cli.log_options import LogOptions, log_options
+from orchestrator.cli.options import Target, connection_options, pass_target
+from orchestrator.cli.startup import configure_logging, durability_warnings, logger, wait_for_redis
+
+COLLECT_AFTER = 50_000
+"""Objects that the coordinator allocates between two runs of the garbage collector. Few of its objects form
+cycles, and with Python's default the collector would scan the cached records for an eighth of the time."""
+
+lifeline_option = click.option("--lifeline", type=int, hidden=True)
+"""The file descriptor of a pipe from `orchestrator run`; when it closes, this process exits at once."""
+
+
+@click.command()
+@log_options("info")
+@lifeline_option
+@connection_options
+@pass_target
+def coordinator(target: Target, log: LogOptions, lifeline: int | None) -> None:
+    """Run a coordinator until SIGTERM.
+
+    A coordinator reads events, starts workflows and dispatches their steps. Several coordinators may run on
+    one Redis; they share the work and take over from each other.
+    """
+    from orchestrator.processes import exit_with_parent, make_process_name
+    from orchestrator.redis_rq.pinned_connection import PinnedConnection
+    from orchestrator.wiring import make_coordinator
+
+    name = make_process_name()
+    configure_logging(log, name)
+    settings, client = target.connect()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if lifeline is not None:
+        exit_with_parent(lifeline)
+    if not wait_for_redis(client, settings, stop.wait):
+        return
+    if lifeline is None:
+        for warning in durability_warnings(client):
+            logger.warning(warning)
+    logger.info("coordinator %s serves %r", name, settings.prefix)
+    service = make_coordinator(PinnedConnection(client), name, settings)
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
+    service.run(stop)
+    logger.info("coordinator %s has stopped", name)

@@ -1,0 +1,26 @@
+"""The command `schema`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from orchestrator.cli.options import write_text
+
+
+@click.command()
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of the standard output.")
+def schema(output: str | None) -> None:
+    """Print the JSON Schema of workflow files, for editors.
+
+    An editor then checks and completes a workflow file whose first line is
+    "# yaml-language-server: $schema=FILE".
+    """
+    from orchestrator.application.spec.json_schema import build_schema
+
+    text = json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(output, text)

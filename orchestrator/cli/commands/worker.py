@@ -1,0 +1,167 @@
+"""The command `worker`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.commands.coordinator import lifeline_option
+from orchestrator.cli.log_options import LogOptions, log_options
+from orchestrator.cli.options import Target, check_url, connection_options, executors_option, pass_target
+from orchestrator.cli.startup import (
+    configure_logging,
+    load_executors,
+    logger,
+    prepare_payloads,
+    wait_for_redis,
+)
+from orchestrator.logs import set_process_name
+
+if TYPE_CHECKING:
+    from orchestrator.settings import Settings
+    from orchestrator.worker.processes.recycling import RecyclingLimits
+
+
+@click.command()
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@executors_option
+@click.option("--burst", is_flag=True, help="Exit when the queues are empty.")
+@click.option(
+    "--concurrency",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    help="Run up to N steps at once in one process, for async or mostly waiting executors.",
+)
+@click.option(
+    "--processes",
+    metavar="P",
+    type=click.IntRange(1, 1_000),
+    default=1,
+    show_default=True,
+    help="Number of worker processes; one that dies is replaced.",
+)
+@click.option(
+    "--recycle-after",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1_000,
+    show_default=True,
+    help="Replace the work-horse after N steps; 1 gives each step its own process.",
+)
+@click.option(
+    "--recycle-above",
+    metavar="MB",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    help="Replace the work-horse when it has grown by this many megabytes.",
+)
+@log_options("info")
+@lifeline_option
+@connection_options
+@pass_target
+def worker(
+    target: Target,
+    queues: tuple[str, ...],
+    executors: tuple[str, ...],
+    burst: bool,
+    concurrency: int | None,
+    processes: int,
+    recycle_after: int,
+    recycle_above: int,
+    log: LogOptions,
+    lifeline: int | None,
+) -> None:
+    """Run a worker until SIGTERM.
+
+    It runs steps from the given QUEUEs, or from "default". On SIGTERM it finishes the running step first. It
+    is an RQ worker that `rq info` shows; the queue "default" is RQ's queue "orchestrator.default".
+
+    Steps run one after another in a child process, the work-horse. If a step must be stopped, the work-horse
+    is killed and replaced. With --concurrency, several steps run at once in the child process.
+    """
+    from orchestrator.processes import exit_with_parent, make_process_name
+    from orchestrator.wiring import make_keys
+    from orchestrator.worker.processes.recycling import RecyclingLimits
+
+    name = make_process_name()
+    configure_logging(log, name)
+    settings = target.settings()
+    check_url(settings.redis_url)
+    if lifeline is not None:
+        exit_with_parent(lifeline)
+    recycling = RecyclingLimits(recycle_after, recycle_above << 20)
+    if executors:
+        settings = replace(settings, executors=executors)
+    load_executors(settings)
+    prepare_payloads(settings)
+    keys = make_keys(settings)
+    queue_names = [
+        queue
+        for short in queues or ("default",)
+        for queue in keys.queues(_check_queue(short, settings.prefix))
+    ]
+
+    def work() -> None:
+        own_name = name if processes == 1 else make_process_name()
+        set_process_name(own_name)
+        _run_worker(settings, queue_names, burst, own_name, concurrency, recycling)
+
+    if processes == 1:
+        work()
+    else:
+        from orchestrator.worker.processes.pool import Pool
+
+        raise SystemExit(Pool(work, processes, burst).serve())
+
+
+def _run_worker(
+    settings: Settings,
+    queues: list[str],
+    burst: bool,
+    name: str,
+    concurrency: int | None,
+    recycling: RecyclingLimits,
+) -> None:
+    """Run one worker; this process becomes its supervisor."""
+    from redis.exceptions import RedisError
+
+    from orchestrator.redis_rq.connection import connect
+    from orchestrator.wiring import make_supervisor
+    from orchestrator.worker.processes.rq_registration import connect_for_rq, make_worker
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _exit)
+    url, rq_worker = settings.redis_url, None
+    client = connect(url)
+    while rq_worker is None:
+        wait_for_redis(client, settings, threading.Event().wait)
+        with suppress(RedisError):  # Redis is unavailable again; a running worker waits for it itself
+            rq_worker = make_worker(connect_for_rq(url), queues, name)
+    at_once = "" if concurrency is None else f", {concurrency} steps at once"
+    logger.info("worker %s serves %s%s", name, ", ".join(queues), at_once)
+    supervisor = make_supervisor(
+        settings, rq_worker, queues, concurrency=concurrency, burst=burst, recycling=recycling
+    )
+    supervisor.serve()
+    logger.info("worker %s has stopped", name)
+
+
+def _exit(*_: object) -> None:
+    raise SystemExit(0)
+
+
+def _check_queue(name: str, prefix: str) -> str:
+    from orchestrator.application.spec.model import ID_RULE, is_id
+
+    if not is_id(name):
+        raise click.UsageError(f"the queue {name!r}: a queue {ID_RULE}")
+    if name.startswith(f"{prefix}."):
+        short = name.removeprefix(f"{prefix}.")
+        raise click.UsageError(f"the queue {name!r}: write {short!r}; the prefix is added automatically")
+    return name

@@ -1,0 +1,151 @@
+"""StepCall: the call of one executor by the harness, with its lease, payloads, step log and watchdog.
+
+The work-horse of every step imports this: it must load nothing heavy.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from rq.timeouts import JobTimeoutException
+
+from orchestrator.application.records.events import iso
+from orchestrator.application.redaction.by_value import ValueRedactor
+from orchestrator.invocation.invoke import Call, Failure, Result
+from orchestrator.invocation.parameters import Heartbeat, build_context
+from orchestrator.settings import Settings
+from orchestrator.worker.executors.lookup import Executor
+from orchestrator.worker.fork_guard import exit_if_forked
+from orchestrator.worker.heartbeat_watchdog import HeartbeatWatchdog
+from orchestrator.worker.lease import Lease
+from orchestrator.worker.log_scrubbing import scrub_logs
+from orchestrator.worker.payloads import JobPayloads
+from orchestrator.worker.step_log import StepLogWriter
+
+logger = logging.getLogger("orchestrator.worker.harness")  # one logger name for all lines of a run
+
+
+class CallHost(Protocol):
+    """The part of a harness that a call uses."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def executors(self) -> ExecutorLookup: ...
+
+    @property
+    def await_result(self) -> Callable[[Any], Any]: ...
+
+    @property
+    def stop(self) -> Callable[[str], object] | None: ...
+
+    @property
+    def is_stopped(self) -> Callable[[], bool]: ...
+
+    def on_silence(self, payload: Mapping[str, Any], lease: Lease) -> None:
+        """Called when the executor sends no heartbeat in time."""
+        ...
+
+
+class ExecutorLookup(Protocol):
+    """Finds an executor by its name."""
+
+    def find(self, fn: str) -> Executor: ...
+
+
+class StepCall(Call):
+    timeout_errors = (JobTimeoutException,)
+
+    def __init__(
+        self,
+        host: CallHost,
+        payload: Mapping[str, Any],
+        payloads: JobPayloads,
+        lease: Lease,
+        step_log: StepLogWriter,
+    ) -> None:
+        self.step_id, self.fn = payload["step"], payload["fn"]
+        self.source, self.heartbeat_s = payload.get("source"), payload.get("heartbeat_s")
+        self.secrets, self.redact = payload.get("secrets", ()), payload.get("redact", ())
+        self.max_output_bytes = payload["max_output_bytes"]
+        self.settings = host.settings
+        self._host, self._payload, self._payloads = host, payload, payloads
+        self._lease, self._step_log = lease, step_log
+        self._process = os.getpid()
+
+    def find_executor(self) -> tuple[Executor, tuple[Any, ...]]:
+        return self._host.executors.find(self.fn), ()
+
+    def load_inputs(self) -> tuple[dict[str, Any], Failure | None]:
+        return self._payloads.load()
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def build_context(self) -> dict[str, Any]:
+        """The `context` parameter for a call that starts now; its deadline counts from now."""
+        payload, timeout_s = self._payload, self._payload["timeout_s"]
+        now_ms = round(time.time() * 1000)
+        return build_context(
+            payload["execution"],
+            payload["step"],
+            run_id=payload["run_id"],
+            attempt=payload["attempt"],
+            round=payload["round"],
+            iteration=payload["iteration"],
+            idempotency_key=payload["key"],
+            deadline=None if timeout_s is None else iso(now_ms + round(timeout_s * 1000)),
+        )
+
+    def log(self, text: str) -> None:
+        logger.info("%s", text, extra=log_fields(self._payload))
+        self._step_log.append(text)
+
+    def log_heartbeat(self, text: str) -> None:
+        logger.debug("heartbeat: %s", text, extra=log_fields(self._payload))
+
+    def keep_note(self, text: str) -> None:
+        self._step_log.append(text)
+
+    def is_cancelled(self) -> bool:
+        return self._lease.is_superseded or self._host.is_stopped()
+
+    def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any]:
+        """Watch the executor's heartbeats, if the step requires them."""
+        if self.heartbeat_s is None or heartbeat is None:
+            return super().watch(heartbeat)
+        return HeartbeatWatchdog(
+            heartbeat, self.heartbeat_s, lambda: self._host.on_silence(self._payload, self._lease)
+        )
+
+    def scrub_logs(self, redactor: ValueRedactor) -> AbstractContextManager[Any]:
+        return scrub_logs(redactor)
+
+    def await_result(self, returned: Any) -> Any:
+        return self._host.await_result(returned)
+
+    def is_fatal(self, error: BaseException) -> bool:
+        # A process whose runs cannot be stopped may have a terminal, and the user pressed Ctrl-C.
+        return isinstance(error, KeyboardInterrupt) and self._host.stop is None
+
+    def after_call(self) -> None:
+        exit_if_forked(self._process)
+
+    def offload(self, text: str) -> Result:
+        return self._payloads.offload(text)
+
+
+def log_fields(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The structured log fields of a run."""
+    return {
+        "execution": payload["execution"],
+        "step": payload["step"],
+        "run_id": payload["run_id"],
+        "attempt": payload["attempt"],
+    }
