@@ -309,7 +309,7 @@ class SpecWorld(World):
     def is_held(self, slot: Slot) -> bool:
         kept = [step.slot for step in self.record.steps.values() if step.slot is not None]
         if self.record.slot is not None:
-            kept.append(Slot(**self.record.slot))
+            kept.append(self.record.slot)
         return any(one.token == slot.token and one.is_held for one in kept)
 
 
@@ -345,7 +345,7 @@ def check_places(world: SpecWorld) -> None:
     record = world.record
     kept = {step.slot.token: step_id for step_id, step in record.steps.items() if step.slot is not None}
     if record.slot is not None:
-        kept[record.slot["token"]] = ""
+        kept[record.slot.token] = ""
     assert kept == {token: owner for token, (owner, _) in world.places.items()}
     for step_id, step in record.steps.items():
         if step.slot is not None and not step.slot.is_held:

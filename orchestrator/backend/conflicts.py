@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from orchestrator.application.engine.transitions import on_step_result
 from orchestrator.application.errors import InvalidEvent, RecordExists, RecordNotFound
-from orchestrator.application.records.events import ConflictPolicy, ControlEvent, Moment
+from orchestrator.application.records.events import ConflictPolicy, ControlEvent, Moment, Parent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.backend.ports import Commit, Committed
@@ -79,26 +79,26 @@ def _check_same_workflow(existing: WorkflowRecord, commit: Commit) -> WorkflowRe
     return existing
 
 
-def _is_same_child(existing: WorkflowRecord, parent: dict[str, Any]) -> bool:
+def _is_same_child(existing: WorkflowRecord, parent: Parent) -> bool:
     """Whether the existing execution is the child of the same dispatch."""
     former = existing.parent
-    return former is not None and all(
-        former[name] == parent[name] for name in ("execution", "step_id", "token")
+    return former is not None and (
+        (former.execution, former.step_id, former.token) == (parent.execution, parent.step_id, parent.token)
     )
 
 
-def _is_left_over(existing: WorkflowRecord, parent: dict[str, Any]) -> bool:
+def _is_left_over(existing: WorkflowRecord, parent: Parent) -> bool:
     """Whether the existing execution is the child of an earlier execution with the parent's id, which was
     deleted or replaced. No parent waits for that child any more."""
     former = existing.parent
-    if former is None or former["token"] == parent["token"]:
+    if former is None or former.token == parent.token:
         return False
     return _parent_step(former) == _parent_step(parent)
 
 
-def _parent_step(parent: dict[str, Any]) -> tuple[str, str]:
+def _parent_step(parent: Parent) -> tuple[str, str]:
     """The execution id and the step of a parent."""
-    return parent["execution"].partition("#")[2], parent["step_id"]
+    return parent.execution.partition("#")[2], parent.step_id
 
 
 def _end_existing(records: RecordAccess, existing: WorkflowRecord, moment: Moment) -> WorkflowRecord:

@@ -56,7 +56,7 @@ def isolate_record(record: WorkflowRecord, copy: CopyValue = copy_json) -> Workf
     return replace(record, steps=steps, items=items, **values)
 
 
-_SHARED = ("loaded", "steps", "items", "status")
+_SHARED = ("loaded", "steps", "items", "status", "parent", "slot")
 _VALUES = tuple(f.name for f in fields(WorkflowRecord) if f.init and f.name not in _SHARED)
 
 

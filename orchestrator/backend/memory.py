@@ -121,8 +121,8 @@ class InMemoryStore:
             return rejection
         record = commit.record
         if record.parent is not None:
-            parent = self._executions.get(record.parent["execution"])
-            if parent is None or parent.steps[record.parent["step_id"]].token != record.parent["token"]:
+            parent = self._executions.get(record.parent.execution)
+            if parent is None or parent.steps[record.parent.step_id].token != record.parent.token:
                 return Committed.ORPHAN
         existing = self._full_ids.get(record.execution_id)
         if existing is None:

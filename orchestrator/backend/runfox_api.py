@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from orchestrator.application.errors import StoreError
 from orchestrator.application.records.decisions import DispatchJob, StateChangeEvent
-from orchestrator.application.records.events import iso
+from orchestrator.application.records.events import Parent, iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
@@ -145,11 +145,11 @@ class SharedStateAdapter:
             self.shared_state.apply(commit)
         return result
 
-    def _is_awaited(self, parent: dict[str, Any] | None) -> bool:
+    def _is_awaited(self, parent: Parent | None) -> bool:
         if parent is None:
             return True
-        step = self._store.load(parent["execution"]).steps[parent["step_id"]]
-        return step.token == str(parent["token"])
+        step = self._store.load(parent.execution).steps[parent.step_id]
+        return step.token == parent.token
 
 
 class LoadWriteStore:

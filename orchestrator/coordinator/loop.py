@@ -169,11 +169,10 @@ class Coordinator:
         creations = self._starts.build_all(starts) if starts else []
         if creations and any(isinstance(one.event, SignalEvent | ControlEvent) for one in others):
             # A signal or control may be for an execution that is created by this very batch.
-            self._commit_until_settled(creations)
+            self._commit_with_retries(creations)
             creations = []
-        return self._commit_until_settled(
-            creations + self._decider.decide_all(self._group_by_execution(others))
-        )
+        decided = self._decider.decide_all(self._group_by_execution(others))
+        return self._commit_with_retries(creations + decided)
 
     def _classify(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         """Starts, and all other events. Unreadable and undeliverable events are rejected, and schedule events
@@ -221,7 +220,7 @@ class Coordinator:
 
     # ---- committing
 
-    def _commit_until_settled(self, pending: Sequence[PendingCommit]) -> list[Delivery]:
+    def _commit_with_retries(self, pending: Sequence[PendingCommit]) -> list[Delivery]:
         """Commit, and retry what was not written, at most `max_conflicts` times. Returns the events to be
         handled alone."""
         separate: list[Delivery] = []

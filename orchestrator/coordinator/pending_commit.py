@@ -82,9 +82,9 @@ class PendingCommit:
 class Retries:
     """What a round of commits did not write.
 
-    `conflicts` are events to decide again on the changed record, by execution. `creations` were refused with
-    a result that asks for another try. `separate` are events to handle one by one, because another
-    coordinator has already handled one of the events that they shared a commit with.
+    `conflicts` are events to decide again on the changed record, by execution. `creations` were not written,
+    with a result after which they are tried again. `separate` are events to handle one by one, because
+    another coordinator has already handled one of the events that they shared a commit with.
     """
 
     conflicts: dict[str, list[Delivery]] = field(default_factory=dict)

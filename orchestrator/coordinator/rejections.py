@@ -32,7 +32,8 @@ class Rejections:
 
     def reply_or_reject(self, delivery: Delivery, reason: str) -> None:
         """Reject an event: its sender gets a reply if it waits for one, else the event becomes a dead letter.
-        A parent that cancels its child does not need to know whether that was possible."""
+        A parent that cancels its child does not need to know whether that was possible: a child that does not
+        exist yet will not be created, because its parent no longer waits for it."""
         if isinstance(delivery.event, ControlEvent) and delivery.event.is_from_parent:
             self._log.drop(delivery)
         elif delivery.reply_to is not None:

@@ -14,7 +14,6 @@ from orchestrator.application.explain.reasons import Reason, ReasonCode, explain
 from orchestrator.application.records.events import parse_iso_ms
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.record_view import make_record_view
-from orchestrator.application.records.step_record import Slot
 from orchestrator.diagnosis.concurrency import explain_slot
 from orchestrator.diagnosis.dispatches import explain_dispatch
 from orchestrator.diagnosis.not_started import execution_of_start, explain_missing_execution
@@ -152,7 +151,7 @@ class _Explainer:
         unit = record.steps.get(reason.step) or record.items.get(reason.step)
         match reason.code:
             case ReasonCode.WAITING_FOR_SLOT:
-                slot = unit.slot if unit is not None else Slot(**record.slot or {})
+                slot = unit.slot if unit is not None else record.slot
                 if slot is None:
                     return []
                 return explain_slot(self._snapshot, record, reason.step, slot, list(self._ancestors(record)))
@@ -168,9 +167,9 @@ class _Explainer:
         for _ in range(record.spec.limits.max_depth):
             if parent is None:
                 return
-            yield parent["execution"], parent["step_id"]
+            yield parent.execution, parent.step_id
             try:
-                parent = self._store.load(parent["execution"]).parent
+                parent = self._store.load(parent.execution).parent
             except RecordNotFound:
                 return
 

@@ -138,7 +138,7 @@ class ExecutionDriver:
     def _add_descendant(self, record: WorkflowRecord) -> None:
         """Drive an execution to its end if its parent is driven here, even if it was started elsewhere."""
         weid, parent = record.workflow_execution_id, record.parent
-        if parent is not None and parent["execution"] in self._members:
+        if parent is not None and parent.execution in self._members:
             # Under both ids: a user's own store may find an execution only by its full id.
             self._members[weid] = self._members[record.execution_id] = weid
             if not record.is_final:

@@ -155,7 +155,8 @@ class _JobCall(Call):
             logger.warning("cannot store the log lines of step %s: %s", job.step_id, error)
 
     def is_fatal(self, error: BaseException) -> bool:
-        return not isinstance(error, Exception | SystemExit)
+        # Not isinstance(): it reads __class__, which an exception may define.
+        return not issubclass(type(error), Exception | SystemExit)
 
     def offload(self, text: str) -> Result:
         max_bytes = self.settings.payload_max_bytes

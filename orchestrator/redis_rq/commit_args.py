@@ -150,8 +150,8 @@ class CommitArgs:
         keys, parent, root = self._keys, commit.record.parent, commit.idempotency_root
         args: Command = [0]
         if parent is not None:
-            args = [1, keys.workflow(parent["execution"]), f"step:{parent['step_id']}"]
-            args += [parent["token"], commit.record.execution_id]
+            args = [1, keys.workflow(parent.execution), f"step:{parent.step_id}"]
+            args += [parent.token, commit.record.execution_id]
         if root is None:
             return [*args, 0]
         name, window_s = root

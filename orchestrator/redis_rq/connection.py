@@ -1,4 +1,4 @@
-"""The one place that makes Redis clients.
+"""Creates every Redis client of the project.
 
 A client must never repeat a command on its own: when a reply is lost, the command may have run. So there are
 no retries here; the caller decides what to do about an unknown result.

@@ -253,8 +253,7 @@ class RedisEventLog:
         self._acknowledge(delivery, [])
 
     def _reply_commands(self, delivery: Delivery, reply: dict[str, Any]) -> list[Command]:
-        """Write a reply: to a start under its entry id, to another event under the name it asks for, if
-        any."""
+        """Write a reply: to a start under its entry id, to another event under its `reply` field, if any."""
         is_start = delivery.ref.stream == self._keys.starts
         name = delivery.ref.entry_id if is_start else reply_of(delivery.fields)
         if name is None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from orchestrator.application.records.changes import Changes
-from orchestrator.application.records.record import RECORD_SCHEMA_VERSION, WorkflowRecord
+from orchestrator.application.records.record import (
+    RECORD_PARTS,
+    RECORD_SCHEMA_VERSION,
+    WorkflowRecord,
+    read_parts,
+)
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import LoadedSpec
@@ -33,7 +39,7 @@ def created_fields(record: WorkflowRecord) -> dict[str, str]:
     for name in _JSON_FIELDS:
         value = getattr(record, name)
         if value is not None and not (name in ("signals", "completions", "labels") and not value):
-            stored[name] = dumps(value)
+            stored[name] = dumps(asdict(value) if name in RECORD_PARTS else value)
     for name in ("group", "schedule", "ended_at", "idempotency_root"):
         if getattr(record, name) is not None:
             stored[name] = getattr(record, name)
@@ -65,7 +71,9 @@ def changed_fields(changes: Changes) -> dict[str, str]:
             stored[item_field(unit)] = dumps(item.as_dict())
     stored.update((f"state:{key}", dumps(value)) for key, value in changes.state.items())
     for name, value in changes.fields.items():
-        if name not in _PLAIN_FIELDS:
+        if name in RECORD_PARTS and value is not None:
+            stored[name] = dumps(asdict(value))
+        elif name not in _PLAIN_FIELDS:
             stored[name] = dumps(value)
         elif value is not None:
             stored[name] = value
@@ -120,5 +128,5 @@ def read_record(stored: Mapping[str, str], loaded: LoadedSpec) -> WorkflowRecord
         schedule=stored.get("schedule"),
         start_event=stored.get("start_event"),
         version=stored["version"],
-        **{name: loads(stored[name]) for name in _JSON_FIELDS if name in stored},
+        **read_parts({name: loads(stored[name]) for name in _JSON_FIELDS if name in stored}),
     )

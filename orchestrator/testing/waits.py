@@ -34,8 +34,8 @@ def find_waits(record: WorkflowRecord, result_due_ms: Mapping[str, int]) -> Iter
         return
     if record.status is WorkflowStatus.PAUSED:
         yield Wait("", "unpause")
-    if record.slot is not None and not record.slot["is_held"]:
-        yield Wait("", _describe_slot(record.slot["key"]))
+    if record.slot is not None and not record.slot.is_held:
+        yield Wait("", _describe_slot(record.slot.key))
     for unit, step in record.units():
         spec = record.spec.steps[record.graph.index[step_of(unit)]]
         what, until_ms = _wait_of(spec, step, result_due_ms)

@@ -132,7 +132,8 @@ class StepCall(Call):
 
     def is_fatal(self, error: BaseException) -> bool:
         # A process whose runs cannot be stopped may have a terminal, and the user pressed Ctrl-C.
-        return isinstance(error, KeyboardInterrupt) and self._host.stop is None
+        # By type(error): isinstance would read __class__, and an exception may raise at every access.
+        return issubclass(type(error), KeyboardInterrupt) and self._host.stop is None
 
     def after_call(self) -> None:
         exit_if_forked(self._process)

@@ -168,7 +168,7 @@ def test_the_child_of_a_new_parent_replaces_one_that_is_left_over(backend: Backe
     child = backend.load("x:kid:0")
     assert child.parent is not None
     assert former.parent is not None
-    assert child.parent["token"] != former.parent["token"]
+    assert child.parent.token != former.parent.token
 
 
 def test_a_child_of_the_replaced_execution_that_has_not_started_never_starts(backend: Backend) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -525,7 +525,7 @@ def awaited(store: KeepingStore, token: str = "t-1", name: str = "p:a:0") -> tup
     waiting = StepRecord(StepStatus.IN_PROGRESS, token="t-1", child=name, dispatches=1)
     parent = created(store, record(spec(a={}, b={}), _execution_id="p"), steps={"a": waiting})
     child = record(_execution_id=name)
-    child.parent = asdict(replace(PARENT, execution=parent.workflow_execution_id, step_id="a", token=token))
+    child.parent = replace(PARENT, execution=parent.workflow_execution_id, step_id="a", token=token)
     return (child,)
 
 
@@ -542,7 +542,7 @@ def test_a_child_begins_while_its_parent_waits_for_it(store: KeepingStore) -> No
 def test_a_child_that_its_parent_does_not_wait_for_is_an_orphan(store: KeepingStore, step_id: str) -> None:
     [child] = awaited(store, token="t-2")
     assert child.parent is not None
-    child.parent["step_id"] = step_id
+    child.parent = replace(child.parent, step_id=step_id)
 
     commit = Commit(child, Changes(outgoing_events=EVENTS[:1]), creates=True)
     assert store.commit([commit]) == [Committed.ORPHAN]
@@ -555,7 +555,7 @@ def test_a_child_that_its_parent_does_not_wait_for_is_an_orphan(store: KeepingSt
 def test_a_child_whose_parent_is_not_there_is_an_orphan(store: KeepingStore) -> None:
     [child] = awaited(store)
     assert child.parent is not None
-    child.parent["execution"] = "unknown#1"
+    child.parent = replace(child.parent, execution="unknown#1")
 
     assert store.commit([Commit(child, Changes(), creates=True)]) == [Committed.ORPHAN]
 
@@ -617,7 +617,7 @@ def test_what_a_record_knows_of_others_comes_back(store: KeepingStore) -> None:
     slot = Slot("k", 2, "t1", is_held=True)
     fields = {
         "status": WorkflowStatus.COMPENSATING,
-        "slot": asdict(slot),
+        "slot": slot,
         "cancelled": {"at": "now", "by": "ann"},
         "ending": {"status": "failed", "fields": {"error": {"kind": "x"}}, "errors": [], "undoing": "a#undo"},
         "compensated": False,
@@ -636,7 +636,7 @@ def test_what_a_record_knows_of_others_comes_back(store: KeepingStore) -> None:
 
 
 def test_what_a_record_knows_no_more_is_gone(store: KeepingStore) -> None:
-    one = created(store, record(), fields={"slot": asdict(Slot("k", 2, "t1")), "ending": {"errors": []}})
+    one = created(store, record(), fields={"slot": Slot("k", 2, "t1"), "ending": {"errors": []}})
 
     store.commit([Commit(one, Changes(fields={"slot": None, "ending": None, "compensated": True}))])
 

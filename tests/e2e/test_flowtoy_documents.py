@@ -225,7 +225,7 @@ def test_a_document_of_keys_that_stay_with_the_worker(office: Office) -> None:
     }
     output = office.everything_printed_about(printed["execution_id"])
     written = office.everything_written()
-    assert "runs python3 -c" in output
+    assert "running python3 -c" in output
     assert b"sealed t-1 with <redacted>" in written
     for value in (TOKEN, REGION):
         assert value not in output

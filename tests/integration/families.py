@@ -1,9 +1,9 @@
-"""Executions that concern each other, in a World: parents and children, places, values that they share.
+"""Related executions in a World: parents and children, concurrency slots, shared values.
 
 one, two = serving(world, "one", "two")
 weid = world.begin(one, parent_of(CHILD), inputs={"n": 1}, execution_id="p")
 world.settle(one, two)
-assert left(world) == {}                 # no place, lease, timer, job or event is left of anybody
+assert left(world) == {}                 # no slot, lease, timer, job or event is left
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def control(
 
 
 def taken(world: World, reader: str = "reader") -> list[Delivery]:
-    """Everything that nobody has read yet, to be handled by whomever."""
+    """All unread events, read by `reader`; any coordinator may handle them."""
     log, found = world.log(reader), list[Delivery]()
     while more := log.read(1_000, 0):
         found += more
@@ -92,7 +92,7 @@ def records(world: World) -> list[WorkflowRecord]:
 
 
 def members(world: World, kind: str) -> dict[str, list[str]]:
-    """Who has a place (`held`) or stands in line for one (`line`), by concurrency key."""
+    """The slot holders (`held`) or waiters (`line`), by concurrency key."""
     prefix = f"{world.keys.prefix}:concurrency:{kind}:"
     return {
         str(key).removeprefix(prefix): world.client.zrange(key, 0, -1)  # type: ignore[misc]
@@ -109,7 +109,7 @@ def left(world: World) -> dict[str, Any]:
         "groups": world.client.hgetall(world.keys.groups),
         "leases": world.leases(),
         "timers": world.timers(),
-        "jobs": world.payloads(),  # a token whose job is gone is passed over by RQ
+        "jobs": world.payloads(),  # RQ skips a token without a job
         "pending": world.pending(),
         "unread": unread,
         "dead": [letter["reason"] for letter in world.dead()],
@@ -145,7 +145,7 @@ def storm(
         while bag:
             batch = [bag.pop() for _ in range(min(len(bag), chance.randint(1, 6)))]
             if chance.random() < 0.15:
-                again += batch  # read by somebody who sleeps for a while
+                again += batch  # read by a coordinator that pauses for a while
                 continue
             chance.choice(coordinators).handle(batch)
             again += [one for one in batch if chance.random() < 0.25]

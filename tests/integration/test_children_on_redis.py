@@ -65,7 +65,7 @@ def test_the_outcome_of_a_child_is_the_output_of_its_step(world: World) -> None:
     child = world.record(child_of(weid))
     assert (child.status, child.outcome, child.inputs) == ("complete", {"n": 1}, {"n": 1})
     assert child.parent is not None
-    assert (child.parent["execution"], child.parent["root"], child.parent["depth"]) == (weid, "p", 1)
+    assert (child.parent.execution, child.parent.root, child.parent.depth) == (weid, "p", 1)
     assert executions(world) == ["p", child_of(weid)]
     assert left(world) == {}
 

@@ -198,7 +198,7 @@ def test_a_dispatch_is_a_job_hash_a_place_in_the_queue_and_a_lease(world: World)
     assert world.client.lrange("rq:queue:orchestrator.slow", 0, -1) == [token]
     assert world.client.smembers("rq:queues") == {"rq:queue:orchestrator.slow"}
     member = f"{record.workflow_execution_id}|a|0|1|{token}"
-    assert world.leases() == {member: math.inf}, "nobody has taken it, so it is never due"
+    assert world.leases() == {member: math.inf}, "no worker has taken it, so it is never due"
     assert world.dispatched("slow") == {member: 1}
     job: Any = world.client.hgetall(f"rq:job:{token}")
     assert (job["origin"], job["status"], job["timeout"]) == ("orchestrator.slow", "queued", "35")
@@ -346,7 +346,7 @@ def test_a_stock_rq_worker_passes_over_revoked_jobs(
     world = real_world
     monkeypatch.setenv("ORCHESTRATOR_EXECUTORS", "step_functions")
     written(world.store, failing_pair(world))
-    written(world.store, creation(document(step("next", fn="nobody")), "x2"))
+    written(world.store, creation(document(step("next", fn="missing")), "x2"))
     assert len(world.waiting()) == 3
 
     with redis_server.client() as raw:
@@ -384,7 +384,7 @@ def test_an_execution_that_ends_is_listed_to_be_dropped_and_its_spec_gets_a_term
     written(world.store, decision(record, result(record, "a")))
 
     assert world.is_leaving(weid)
-    assert [world.client.ttl(key) for key in own] == [-1, -1, -1], "coordinators drop it, nobody else"
+    assert [world.client.ttl(key) for key in own] == [-1, -1, -1], "only coordinators delete it"
     spare = int(world.client.ttl(world.keys.spec(record.workflow_id))) - world.retention_s
     assert RETENTION_MARGIN_S - 5 <= spare <= RETENTION_MARGIN_S
 

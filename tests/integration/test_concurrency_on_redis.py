@@ -119,7 +119,7 @@ def test_a_larger_limit_further_back_in_line_does_not_overtake(world: World) -> 
 
 @pytest.mark.parametrize("spec", [limited(1), whole(1)], ids=["step", "workflow"])
 def test_a_place_that_redis_has_forgotten_to_give_is_not_taken(world: World, spec: Json) -> None:
-    """A coordinator has read that somebody has the place; Redis is put back to when another one had it."""
+    """A coordinator has read a grant; then Redis is rolled back to when another execution had the slot."""
     [one] = serving(world)
     begin(world, one, spec, "x0", "x1")
     [_, _, waiting, step_id, token] = members(world, "line")["k"][0].split("|")
@@ -180,7 +180,7 @@ def test_a_document_whose_key_has_ten_megabytes_is_refused(world: World) -> None
     assert list(left(world)) == ["dead"]
 
 
-def test_half_a_character_in_a_key_harms_nobody_else(world: World) -> None:
+def test_half_a_character_in_a_key_harms_no_other_execution(world: World) -> None:
     """An expression can make of a text what no text may be."""
     [one] = serving(world)
     key = {"json.parse": [{"var": "input.key"}]}
@@ -303,7 +303,7 @@ def test_places_of_a_workflow_are_kept_while_it_compensates(world: World) -> Non
 # ---- out of order
 
 
-def test_a_place_that_is_granted_to_somebody_who_was_cancelled_goes_to_the_next(world: World) -> None:
+def test_a_slot_that_is_granted_to_a_cancelled_execution_goes_to_the_next(world: World) -> None:
     one, two = serving(world, "one", "two")
     begin(world, one, limited(1), "x0", "x1", "x2")
     world.work(most=1)
@@ -324,7 +324,7 @@ def test_a_place_that_is_granted_to_somebody_who_was_cancelled_goes_to_the_next(
     assert left(world) == {}
 
 
-def test_whoever_is_cancelled_in_line_leaves_it(world: World) -> None:
+def test_a_waiter_that_is_cancelled_no_longer_waits(world: World) -> None:
     [one] = serving(world)
     begin(world, one, whole(1), "x0", "x1", "x2")
     control(world, "x1", "cancel")
@@ -418,14 +418,14 @@ def test_a_grant_that_kills_its_coordinators_fails_its_execution_and_the_place_g
     "fields",
     [
         {"step": "a", "token": "guess-0"},
-        {"step": "nobody", "token": "guess-0"},
+        {"step": "missing", "token": "guess-0"},
         {"step": "", "token": "guess-0"},
         {"step": "a#0", "token": "guess-0"},
         {"step": "a#undo", "token": "guess-0"},
     ],
     ids=lambda fields: fields["step"] or "none",
 )
-def test_a_forged_grant_lets_nobody_in(world: World, fields: dict[str, str]) -> None:
+def test_a_forged_grant_has_no_effect(world: World, fields: dict[str, str]) -> None:
     [one] = serving(world)
     _, second = begin(world, one, limited(1), "x0", "x1")
     world.send(world.keys.events(2), {"type": "slot", "execution": second, **fields})
@@ -438,9 +438,9 @@ def test_a_forged_grant_lets_nobody_in(world: World, fields: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize(
-    "fields", [{"execution": "w#nobody", "token": "t"}, {"execution": "w#x"}, {"token": "t"}]
+    "fields", [{"execution": "w#missing", "token": "t"}, {"execution": "w#x"}, {"token": "t"}]
 )
-def test_a_grant_for_nobody_is_a_dead_letter(world: World, fields: dict[str, str]) -> None:
+def test_a_grant_for_a_missing_execution_is_a_dead_letter(world: World, fields: dict[str, str]) -> None:
     [one] = serving(world)
     world.send(world.keys.events(2), {"type": "slot", "step": "a", **fields})
     world.settle(one)

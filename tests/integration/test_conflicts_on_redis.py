@@ -361,7 +361,7 @@ def test_of_two_coordinators_that_replace_at_once_each_has_its_turn(world: World
     decided = [(one, one._starts.build_all([first])), (two, two._starts.build_all([second]))]
 
     for coordinator, cases in decided:
-        coordinator._commit_until_settled(cases)
+        coordinator._commit_with_retries(cases)
     world.settle(one, two)
 
     assert all(world.answer(entry)["ok"] for entry in entries)

@@ -45,13 +45,13 @@ def test_an_unknown_workflow_is_refused_by_its_name(world: World) -> None:
 
 def test_an_invalid_spec_is_answered_with_all_its_problems(world: World) -> None:
     one = world.coordinator()
-    entry = world.start(document(step("a", after="nobody"), step("a")))
+    entry = world.start(document(step("a", after="missing"), step("a")))
     one.run_once()
     answer = world.answer(entry)
     assert answer["ok"] is False
     assert {problem["code"] for problem in answer["problems"]} == {"unknown_dependency", "duplicate_id"}
     [letter] = world.dead()
-    assert "nobody" in letter["reason"]
+    assert "missing" in letter["reason"]
 
 
 def test_inputs_that_do_not_fit_are_refused(world: World) -> None:
@@ -66,7 +66,7 @@ def test_inputs_that_do_not_fit_are_refused(world: World) -> None:
 
 def test_a_refused_start_can_be_read_with_plain_commands(world: World) -> None:
     one = world.coordinator()
-    entry = world.send(world.keys.starts, {"workflow": "nobody"})
+    entry = world.send(world.keys.starts, {"workflow": "missing"})
     one.run_once()
     assert len(world.client.lrange(f"orchestrator:answer:{entry}", 0, -1)) == 1
     assert 0 < world.client.ttl(f"orchestrator:answer:{entry}") <= 3_600
@@ -129,11 +129,11 @@ def test_the_same_start_makes_the_same_execution_id(world: World) -> None:
 
 def test_a_result_for_an_unknown_execution_is_a_dead_letter(world: World) -> None:
     one = world.coordinator()
-    payload = {"execution": "w#nobody", "step": "a", "run_id": 0, "attempt": 1, "token": "t"}
-    world.send(world.keys.events_of("w#nobody"), result_fields(payload))
+    payload = {"execution": "w#missing", "step": "a", "run_id": 0, "attempt": 1, "token": "t"}
+    world.send(world.keys.events_of("w#missing"), result_fields(payload))
     one.run_once()
     [letter] = world.dead()
-    assert "w#nobody" in letter["reason"]
+    assert "w#missing" in letter["reason"]
 
 
 def test_a_result_for_an_unknown_step_is_a_dead_letter_and_the_others_count(world: World) -> None:
@@ -141,22 +141,22 @@ def test_a_result_for_an_unknown_step_is_a_dead_letter_and_the_others_count(worl
     weid = world.begin(one, ONE)
     payload = world.pop()
     assert payload is not None
-    world.send(payload["events"], result_fields({**payload, "step": "nobody"}))
+    world.send(payload["events"], result_fields({**payload, "step": "missing"}))
     world.send(payload["events"], result_fields(payload))
     one.run_once()
     [letter] = world.dead()
-    assert "'nobody'" in letter["reason"]
+    assert "'missing'" in letter["reason"]
     assert world.status(weid) == "complete"
 
 
-def test_a_result_for_an_unknown_step_upon_a_record_that_somebody_else_changed(world: World) -> None:
+def test_a_result_for_an_unknown_step_of_a_record_that_another_coordinator_changed(world: World) -> None:
     one, two = world.coordinator("one"), world.coordinator("two")
     weid = world.begin(one, TWO)
     payload = world.pop()
     assert payload is not None
     world.send(payload["events"], result_fields(payload))
     two.handle(world.log("two").read(10, 0))  # one still has the record as it was
-    world.send(payload["events"], result_fields({**payload, "step": "nobody"}))
+    world.send(payload["events"], result_fields({**payload, "step": "missing"}))
 
     one.handle(world.log("one").read(10, 0))
 
@@ -219,10 +219,10 @@ def test_every_event_handled_by_several_and_again_takes_each_step_once(
     weid = world.begin(coordinators[0], DIAMOND)
     held: list[Delivery] = []
     log = world.log("c0")
-    for who, again in order:
+    for position, again in order:
         world.work(most=1)
         held += log.read(1, 0)
-        coordinators[who].handle(held)
+        coordinators[position].handle(held)
         held = held if again else []
     held += world.log("c0").read(100, 0)
     coordinators[0].handle(held)
@@ -250,7 +250,7 @@ def test_a_start_that_two_coordinators_hold_is_answered_once(world: World) -> No
 
 
 def test_a_start_that_meets_a_record_without_its_id_leaves_the_record_alone(world: World) -> None:
-    """Somebody deleted orchestrator:execution:<id> by hand to use the id again."""
+    """An operator deleted orchestrator:execution:<id> by hand to use the id again."""
     one = world.coordinator()
     weid = world.begin(one, ONE, execution_id="order-42")
     world.client.delete(world.keys.execution("order-42"))
@@ -290,7 +290,7 @@ def test_a_defect_in_a_decision_fails_that_workflow_only(
     assert world.pending() == []
 
 
-def test_a_record_that_cannot_even_be_failed_harms_nobody_else(
+def test_a_record_that_cannot_even_be_failed_harms_no_other_execution(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail_nothing(*args: Any) -> Any:
@@ -368,7 +368,7 @@ def test_a_start_that_cannot_be_written_is_refused_and_nothing_else(
     assert world.pending() == []
 
 
-def test_what_was_written_is_not_sent_again_when_the_answer_to_another_cannot_be_followed(
+def test_a_written_commit_is_not_sent_again_when_the_result_of_another_causes_an_error(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis may have gone back meanwhile: sent again, it would be dispatched under the same token."""
@@ -402,7 +402,7 @@ def test_a_refusal_that_cannot_be_written_harms_nothing_that_was(
     one = world.coordinator()
     weid = world.begin(one, ONE)
     [payload] = world.payloads()
-    world.send(world.keys.events_of(weid), {**result_fields(payload), "step": "nobody"})
+    world.send(world.keys.events_of(weid), {**result_fields(payload), "step": "missing"})
     monkeypatch.setattr(Rejections, "reply_or_reject", refuse)
     one.run_once()
 
@@ -453,7 +453,9 @@ UNREADABLE: dict[str, dict[str, str | None]] = {
 
 
 @pytest.mark.parametrize("changes", UNREADABLE.values(), ids=UNREADABLE)
-def test_a_record_that_cannot_be_read_stops_nobody_else(world: World, changes: dict[str, str | None]) -> None:
+def test_a_record_that_cannot_be_read_stops_no_other_execution(
+    world: World, changes: dict[str, str | None]
+) -> None:
     one = world.coordinator()
     bad, good = world.begin(one, ONE), world.begin(one, ONE)
     key = world.keys.workflow(bad)
@@ -470,7 +472,7 @@ def test_a_record_that_cannot_be_read_stops_nobody_else(world: World, changes: d
 
 
 @pytest.mark.parametrize("broken", ["nested too deep", "of another type"])
-def test_a_record_that_breaks_its_reader_stops_nobody_else(real_world: World, broken: str) -> None:
+def test_a_record_that_breaks_its_reader_stops_no_other_execution(real_world: World, broken: str) -> None:
     world = real_world
     one = world.coordinator()
     bad, good = world.begin(one, ONE), world.begin(one, ONE)
@@ -488,7 +490,7 @@ def test_a_record_that_breaks_its_reader_stops_nobody_else(real_world: World, br
     assert len(world.dead()) == 1
 
 
-def test_a_spec_that_somebody_changed_makes_the_record_unreadable_and_is_said_so(world: World) -> None:
+def test_a_spec_that_was_changed_in_redis_makes_the_record_unreadable_with_a_reason(world: World) -> None:
     one = world.coordinator()
     weid = world.begin(one, ONE)
     world.client.hset(world.keys.spec(weid.partition("#")[0]), "document", json.dumps(TWO))

@@ -106,7 +106,7 @@ def test_an_event_of_which_a_part_was_cut_cannot_be_sent_again(world: World, let
         ({"event": '{"type": "signal"}', "stream": "elsewhere"}, "no coordinator reads"),
     ],
 )
-def test_a_letter_that_somebody_wrote_by_hand_is_read_as_far_as_it_goes(
+def test_a_letter_that_was_written_by_hand_is_read_as_far_as_possible(
     world: World, letters: DeadLetters, fields: dict[str, str], problem: str
 ) -> None:
     entry = world.send(world.keys.dead_letters, fields)
@@ -134,7 +134,9 @@ def test_a_list_shows_what_was_refused_and_why(real_world: World, redis_url: str
     assert line.startswith(f"{entry}  start o1  ")
     assert "unknown" in line
     assert [one["event"]["execution"] for one in data] == ["o2"]
-    assert dead(redis_url, "list", "--reason", "nobody").stderr == "no dead letters with this reason\n"
+    assert (
+        dead(redis_url, "list", "--reason", "no such reason").stderr == "no dead letters with this reason\n"
+    )
 
 
 def test_a_letter_is_shown_with_its_event(real_world: World, redis_url: str) -> None:
@@ -145,8 +147,8 @@ def test_a_letter_is_shown_with_its_event(real_world: World, redis_url: str) -> 
     assert '  inputs: {"n": 1}' in shown.stdout.splitlines()
     assert shown.stdout.splitlines()[-1] == f"orchestrator dead-letters replay {entry}"
     assert json.loads(dead(redis_url, "show", entry, "--json").stdout)["problem"] is None
-    nobody = dead(redis_url, "show", "1-1")
-    assert (nobody.exit_code, nobody.stderr) == (2, "Error: there is no dead letter '1-1'\n")
+    missing = dead(redis_url, "show", "1-1")
+    assert (missing.exit_code, missing.stderr) == (2, "Error: there is no dead letter '1-1'\n")
 
 
 def test_letters_are_sent_again_and_what_cannot_be_is_told(real_world: World, redis_url: str) -> None:

@@ -1,4 +1,5 @@
-"""The event streams: nothing is lost, nothing bad blocks anybody, and what is dropped was acknowledged."""
+"""The event streams: no event is lost, a bad event blocks no other, and only acknowledged events are
+trimmed."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ BAD_STARTS: dict[str, dict[Any, Any]] = {
     "bad execution id": {"spec": SPEC, "execution_id": "a b"},
     "execution id with a hash": {"spec": SPEC, "execution_id": "a#b"},
     "empty execution id": {"spec": SPEC, "execution_id": ""},
-    "unknown name": {"workflow": "nobody registered this"},
+    "unknown name": {"workflow": "not registered"},
     "spec not YAML": {"spec": "steps: ["},
     "spec empty": {"spec": ""},
     "spec a list": {"spec": "[]"},
@@ -106,7 +107,7 @@ BAD_EVENTS: dict[str, dict[Any, Any]] = {
 
 
 @pytest.mark.parametrize("fields", BAD_EVENTS.values(), ids=BAD_EVENTS)
-def test_a_malformed_event_is_kept_with_a_reason_and_blocks_nobody(
+def test_a_malformed_event_is_kept_with_a_reason_and_blocks_no_other(
     world: World, fields: dict[Any, Any]
 ) -> None:
     one = world.coordinator()
@@ -126,7 +127,7 @@ def test_a_malformed_event_is_kept_with_a_reason_and_blocks_nobody(
 
 BAD_RESULTS: dict[str, dict[Any, Any]] = {
     "no step": {"step": ""},
-    "unknown step": {"step": "nobody"},
+    "unknown step": {"step": "missing"},
     "no token": {"token": ""},
     "run_id not a number": {"run_id": "one"},
     "run_id negative": {"run_id": "-1"},
@@ -191,7 +192,7 @@ def test_a_result_that_cannot_be_stored_harms_its_own_workflow_at_most(
     assert world.status(other) == "complete"
     assert world.pending() == []
     assert world.status(weid) == "failed" or len(world.dead()) == 1
-    assert world.record(weid).workflow_execution_id == weid, "whoever reads the record must be able to"
+    assert world.record(weid).workflow_execution_id == weid, "the record must stay readable"
 
 
 def test_an_error_without_a_message_is_an_error_all_the_same(world: World) -> None:
@@ -233,7 +234,9 @@ def test_an_output_of_any_depth_is_taken_or_refused_and_nothing_between(real_wor
     ids=["µs", "far", "last"],
 )
 @pytest.mark.parametrize("stream", ["starts", "events"])
-def test_an_entry_id_from_the_far_future_stops_nobody(real_world: World, entry_id: str, stream: str) -> None:
+def test_an_entry_id_from_the_far_future_stops_no_other_event(
+    real_world: World, entry_id: str, stream: str
+) -> None:
     world = real_world
     one = world.coordinator()
     weid = world.begin(one, ONE)
@@ -303,7 +306,7 @@ def test_events_of_a_dead_coordinator_are_taken_over(world: World) -> None:
     assert world.pending() == []
 
 
-def test_of_two_who_take_over_one_gets_the_event(world: World) -> None:
+def test_of_two_coordinators_that_reclaim_an_event_one_gets_it(world: World) -> None:
     world.log("dead").open()
     world.start(ONE)
     world.log("dead").read(10, 0)
@@ -444,7 +447,7 @@ def test_a_coordinator_that_waits_while_redis_is_flushed_goes_on(real_world: Wor
 
 
 def test_a_redis_that_becomes_a_replica_under_a_waiting_coordinator_is_away(real_world: World) -> None:
-    """A failover: whoever was blocked in a read is told so, and must come back by itself."""
+    """A failover: a coordinator that was blocked in a read gets an error, and must recover."""
     world = real_world
     log = world.log("one", world.connect())
     log.open()
@@ -520,7 +523,7 @@ def test_a_flushed_redis_without_any_stream_is_opened_again(real_world: World) -
     assert world.answer(entry)["ok"] is True
 
 
-# ---- who reads what
+# ---- which coordinator reads which stream
 
 
 def partitions_of(world: World, *names: str) -> dict[str, set[str]]:
@@ -752,7 +755,7 @@ def test_a_letter_keeps_what_was_sent_but_not_all_of_a_huge_field(world: World) 
 def test_an_event_that_two_coordinators_refuse_is_one_letter(world: World) -> None:
     log = world.log()
     log.open()
-    entry = world.send(world.keys.starts, {"workflow": "nobody"})
+    entry = world.send(world.keys.starts, {"workflow": "missing"})
     [delivery] = log.read(10, 0)
 
     world.log("another").reject(delivery, "because")
@@ -764,7 +767,7 @@ def test_an_event_that_two_coordinators_refuse_is_one_letter(world: World) -> No
     assert world.answer(entry) == {"ok": False, "reason": "because"}
 
 
-def test_an_event_that_somebody_else_has_answered_is_refused_by_nobody(world: World) -> None:
+def test_an_event_that_another_coordinator_has_acknowledged_is_not_rejected(world: World) -> None:
     log = world.log()
     log.open()
     world.send(world.keys.events(0), {"type": "boom"})
@@ -796,7 +799,7 @@ def test_a_result_that_cannot_be_read_is_a_failure_of_its_dispatch(world: World,
     assert (world.pending(), world.leases(), len(world.dead())) == ([], {}, 1)
 
 
-def test_an_unreadable_result_of_nobody_leaves_two_letters_and_no_loop(world: World) -> None:
+def test_an_unreadable_result_of_a_missing_execution_leaves_two_letters_and_no_loop(world: World) -> None:
     one = world.coordinator()
     payload = {"execution": "w#x", "step": "a", "run_id": 0, "attempt": 1, "token": "t"}
     world.send(world.keys.events(0), {**result_fields(payload), "output": "{"})

@@ -230,7 +230,7 @@ def test_two_coordinators_with_a_start_each_make_one_execution(world: World) -> 
 
     decided = [one._starts.build_all([first]), two._starts.build_all([second])]  # before either commits
     for coordinator, cases in zip((one, two), decided, strict=True):
-        coordinator._commit_until_settled(cases)
+        coordinator._commit_with_retries(cases)
 
     assert executions(world) == ["x0"]
     assert {answer["execution_id"] for answer in answers(world, *entries)} == {"x0"}

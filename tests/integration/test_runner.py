@@ -63,7 +63,7 @@ def test_a_result_that_is_handed_in_reaches_the_coordinator(world: World, with_j
     assert world.record(weid).state == {"n": 1}
 
 
-def test_a_result_for_nobody_is_refused(world: World) -> None:
+def test_a_result_for_a_missing_execution_is_rejected(world: World) -> None:
     with pytest.raises(RecordNotFound):
         runner(world).submit_work_result("w#x", "a", {})
 
@@ -90,7 +90,7 @@ def test_jobs_that_were_taken_leave_nothing_in_rqs_place(world: World) -> None:
 
 @pytest.mark.parametrize(("timeout", "has_s"), [("90s", 90), ("2h", 7_200), ("none", 86_400)])
 def test_a_job_that_was_taken_is_lost_when_it_brings_nothing(world: World, timeout: str, has_s: int) -> None:
-    """Nobody beats for whoever takes jobs by hand: he has the timeout of the job, or a day."""
+    """A worker that takes jobs by hand sends no heartbeats: it has the timeout of the job, or a day."""
     one = world.coordinator()
     weid = world.begin(one, document(step("a", timeout=timeout)))
     runner(world).take_pending_jobs()

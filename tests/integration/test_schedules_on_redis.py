@@ -41,7 +41,7 @@ def kept(world: World, name: str = NAME) -> Schedule:
 
 
 def put_back(world: World, slots: int, late_ms: int = 0, name: str = NAME) -> list[str]:
-    """As if nobody had looked for so many slots, one each hour, and the last had come `late_ms` ago; returns
+    """As if so many slots, one each hour, had not been handled, and the last was due `late_ms` ago; returns
     their executions. A single one that is not late has come this second: no minute can end in between."""
     changed = json.loads(str(world.client.hget(world.keys.schedules, name)))
     now_ms = world.now_ms()
@@ -132,7 +132,7 @@ def test_a_document_without_a_schedule_ends_it(world: World) -> None:
     at_rest(world)
 
 
-def test_a_schedule_that_somebody_broke_is_mended_by_a_registration(world: World) -> None:
+def test_a_damaged_schedule_is_repaired_by_a_registration(world: World) -> None:
     register(world, spec())
     world.client.hset(world.keys.schedules, NAME, "{")
     with pytest.raises(StoreError, match="register it again"):
@@ -160,7 +160,7 @@ def test_a_name_that_is_removed_takes_its_schedule_along_and_leaves_its_executio
         world.store.unregister(NAME)
 
 
-def test_a_version_that_nobody_needs_expires_and_another_is_kept(world: World) -> None:
+def test_a_version_that_is_no_longer_needed_expires_and_another_is_kept(world: World) -> None:
     first, second = check_spec(spec()), check_spec(spec(overlap="skip"))
     world.store.register(NAME, first)
     world.store.register("other", second)
@@ -239,8 +239,8 @@ def test_any_name_can_be_scheduled(world: World, name: str) -> None:
 
 def test_a_hint_to_look_at_nothing_is_dropped(world: World) -> None:
     one = world.coordinator()
-    world.send(world.keys.events(0), {"type": "schedule", "execution": "nobody"})
-    world.start({"steps": [{"op": "a"}]}, execution_id="x", schedule="nobody")
+    world.send(world.keys.events(0), {"type": "schedule", "execution": "missing"})
+    world.start({"steps": [{"op": "a"}]}, execution_id="x", schedule="missing")
 
     world.settle(one)
 
@@ -265,7 +265,7 @@ def test_an_event_from_the_future_does_not_start_what_is_yet_to_come(world: Worl
 # ---- kills: between any two arrows
 
 
-def test_a_slot_whose_event_nobody_has_read_is_started_by_whoever_comes(world: World) -> None:
+def test_a_slot_whose_event_is_unread_is_started_by_the_next_coordinator(world: World) -> None:
     register(world, spec())
     [expected] = put_back(world, 1)
     world.coordinator("one")  # as it begins it raises what is due, and then it dies
@@ -350,7 +350,7 @@ def test_a_lost_reply_to_the_commit_of_a_slot_neither_doubles_nor_loses_it(
     proxy.drop_reply_of("EVALSHA")
     with pytest.raises(Unavailable):
         one.handle([delivery])
-    assert (proxy.dropped, kept(world).open) == (1, (expected,)), "it was written, and nobody was told"
+    assert (proxy.dropped, kept(world).open) == (1, (expected,)), "it was written, and its reply was lost"
     one.resume_unfinished()
     world.settle(one)
 
@@ -366,7 +366,7 @@ def test_coordinators_that_die_at_any_moment_neither_double_nor_lose_a_slot(worl
     expected = put_back(world, 12)
     alive = {"one": world.coordinator("one"), "two": world.coordinator("two")}
 
-    def someone_dies() -> None:
+    def kill_one() -> None:
         """Either with a batch in its hands, or between two."""
         name = chance.choice(sorted(alive))
         if chance.random() < 0.7:
@@ -377,7 +377,7 @@ def test_coordinators_that_die_at_any_moment_neither_double_nor_lose_a_slot(worl
         alive[f"{name}'"] = world.coordinator(f"{name}'")
 
     for _ in range(60):
-        chance.choice([someone_dies, *(coordinator.run_once for coordinator in alive.values())])()
+        chance.choice([kill_one, *(coordinator.run_once for coordinator in alive.values())])()
         if chance.random() < 0.5:
             world.work(most=1)
     world.age_pending(10_000)
@@ -488,13 +488,13 @@ def test_a_start_on_its_way_counts_as_open(world: World) -> None:
     register(world, spec(overlap="skip"))
     put_back(world, 1)
     one = world.coordinator("one")
-    one.handle(_read_as(world, "one"))  # it starts the slot, and nobody has looked at that start
+    one.handle(_read_as(world, "one"))  # it starts the slot, and no coordinator has handled that start
     [first] = kept(world).open
     schedules = world.store.schedules
 
     assert schedules.find_open([first, "never"]) == {first}
     world.log("one").read(10, 0)
-    assert schedules.find_open([first]) == {first}, "somebody holds it"
+    assert schedules.find_open([first]) == {first}, "its start is pending"
     world.age_pending(10_000)
     one.run_once()
     assert schedules.find_open([first]) == {first}, "it has begun"
@@ -541,7 +541,7 @@ def test_a_slot_whose_execution_exists_already_is_no_error(world: World) -> None
     at_rest(world)
 
 
-def test_an_execution_that_vanished_holds_nobody_up_for_ever(world: World) -> None:
+def test_an_execution_that_vanished_does_not_block_its_schedule_for_ever(world: World) -> None:
     register(world, spec(overlap="skip", catch_up="all"))
     one = world.coordinator()
     [first] = put_back(world, 1)
@@ -608,7 +608,7 @@ def test_a_schedule_that_cannot_be_read_is_a_dead_letter_and_is_looked_at_again(
     assert list(statuses(world).values()) == ["complete"]
 
 
-def test_an_event_that_nobody_survives_does_not_end_its_schedule(world: World) -> None:
+def test_an_event_that_kills_coordinators_does_not_end_its_schedule(world: World) -> None:
     register(world, spec())
     [expected] = put_back(world, 1)
     log = world.log("one")
@@ -631,7 +631,7 @@ def test_an_event_that_nobody_survives_does_not_end_its_schedule(world: World) -
 
 
 class Rival:
-    """Somebody else who changes a schedule whenever we have just looked at it."""
+    """Another client that changes a schedule whenever it was just loaded."""
 
     def __init__(self, world: World, times: int) -> None:
         self._store, self._times = world.store.schedules, times
@@ -687,7 +687,7 @@ def test_an_event_of_a_schedule_that_never_rests_is_left_to_others(world: World)
 
 
 def test_a_slot_starts_when_its_time_comes_and_not_before(real_world: World) -> None:
-    """The timer is put to a second from now: nobody looks at a schedule but for that."""
+    """The timer is set to a second from now: only that makes a coordinator check the schedule."""
     world = real_world
     register(world, spec())
     one: Coordinator = world.coordinator("one")

@@ -32,7 +32,7 @@ def reasons(world: World) -> list[str]:
     return [fields["reason"] for _, fields in world.events() if fields["type"] == "lost"]
 
 
-# ---- dispatches that nobody has started
+# ---- dispatches that were not started
 
 
 QUEUE = "rq:queue:orchestrator.default"
@@ -69,7 +69,7 @@ def test_a_job_that_left_its_queue_has_the_grace_by_redis_own_clock(world: World
 
     scores = world.leases()
     assert before + GRACE + 0.5 <= scores[first] <= after + GRACE + 0.5
-    assert scores[first] % 1 == 0.5, "which says that nobody has started it"
+    assert scores[first] % 1 == 0.5, "which marks it as not started"
     assert scores[second] == math.inf
     assert list(world.dispatched()) == [second]
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_a_job_that_was_popped_and_never_started_is_lost_the_grace_after_it_was_
     record = written(ready(world).store, creation(ONE))
     world.client.lpop(QUEUE)
 
-    assert sweep(world) == 0, "somebody may have popped it a moment ago"
+    assert sweep(world) == 0, "a worker may have popped it a moment ago"
     world.age_leases(GRACE - 2_000)
     assert sweep(world) == 0
     world.age_leases(2_000)
@@ -106,7 +106,7 @@ def test_popped_jobs_are_lost_though_others_wait_behind_them(world: World) -> No
     assert world.leases() == dict.fromkeys(members[2:], math.inf)
 
 
-def test_of_popped_jobs_only_those_that_nobody_started_are_lost(world: World) -> None:
+def test_of_popped_jobs_only_those_that_were_not_started_are_lost(world: World) -> None:
     members = dispatched(world, 4)
     world.client.lpop(QUEUE, 3)
     beat = {members[1]: world.now_ms() + 3 * GRACE}
@@ -155,8 +155,8 @@ def test_thousands_that_left_at_once_are_all_lost_in_portions(real_world: World)
 def test_a_job_whose_hash_is_gone_is_lost_at_the_latest_when_it_was_popped(
     world: World, behind: int, seen_in_the_queue: list[str]
 ) -> None:
-    """Nobody can run it any more. The sweep passes over it to the head of those that can be run; when there
-    is none, nobody was free to pop it either, and it waits until RQ has passed over it too."""
+    """No worker can run it. The sweep skips it and finds the head of the jobs that can be run. If there is
+    none, no worker was free to pop it either, and it waits until RQ has skipped it too."""
     members = dispatched(world, 1 + behind)
     world.client.delete(f"rq:job:{members[0].rpartition('|')[2]}")
     for _ in range(3):
@@ -366,7 +366,7 @@ def test_failed_jobs_of_every_queue_of_ours_are_seen_and_of_no_other(world: Worl
     world = ready(world)
     failed_job(world, "t1", lease_member("w#x", "a", 0, 1, "t1"), "orchestrator.one")
     failed_job(world, "t2", lease_member("w#x", "b", 0, 1, "t2"), "orchestrator.two")
-    world.client.zadd("rq:failed:default", {"somebody-elses": 1})
+    world.client.zadd("rq:failed:default", {"of-another-team": 1})
     assert sweep(world) == 2
     assert list(world.client.scan_iter("rq:*")) == ["rq:failed:default"]
 
@@ -401,7 +401,7 @@ def test_a_failed_job_whose_hash_is_gone_harms_nothing(world: World) -> None:
 
 
 def test_a_failed_job_with_a_forged_lease_is_an_event_like_any_other(world: World) -> None:
-    """Whoever can write to Redis can write events too: the record judges them."""
+    """Any client of Redis can write events: the record decides whether they count."""
     one = world.coordinator()
     weid = world.begin(one, ONE)
     failed_job(world, "guess", f"{weid}|a|none|1|guess")

@@ -94,7 +94,7 @@ def test_what_is_done_is_handed_in_when_the_next_is_taken(world: World, bare: Cl
     assert world.client.hget("rq:worker:w", "current_step") is None
 
 
-def test_what_nobody_waits_for_is_passed_over(world: World, bare: Client) -> None:
+def test_a_job_whose_result_is_no_longer_needed_is_skipped(world: World, bare: Client) -> None:
     begun(world, step("revoked"), step("superseded"), step("wanted"))
     revoked, superseded, _ = world.waiting()
     world.client.delete(f"rq:job:{revoked}")
@@ -125,7 +125,7 @@ def test_nothing_is_taken_while_rqs_workers_are_suspended(world: World, bare: Cl
     assert len(mine.take(1)) == 1
 
 
-def test_who_waits_gets_the_next_one(real_world: World) -> None:
+def test_a_worker_that_waits_gets_the_next_job(real_world: World) -> None:
     path = real_world.client.connection_pool.connection_kwargs["path"]
     with connect(f"unix://{path}", decodes=False) as bare:
         mine = taker(bare)
@@ -192,7 +192,7 @@ def test_a_job_whose_worker_died_with_it_is_not_kept_for_ever(world: World, bare
     assert world.client.ttl(f"rq:job:{again}") == -1, "what waits is kept"
 
 
-# ---- who waits
+# ---- waiting
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def waited(world: World, mine: JobTaker) -> tuple[dict[str, Any], Callable[[], o
     return payload, second
 
 
-def test_who_had_to_wait_hands_in_and_waits_in_one_round_trip(
+def test_a_worker_that_had_to_wait_finishes_and_waits_in_one_round_trip(
     real_world: World, kept: PinnedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = taker(kept)
@@ -243,7 +243,7 @@ def test_who_had_to_wait_hands_in_and_waits_in_one_round_trip(
     assert real_world.client.hget("rq:worker:w", "current_step") == second
 
 
-def test_a_server_that_forgot_the_script_is_told_it_again_by_who_waits(
+def test_a_server_that_lost_the_script_gets_it_again_from_a_waiting_worker(
     real_world: World, kept: PinnedConnection
 ) -> None:
     mine = taker(kept)
@@ -294,7 +294,7 @@ def test_a_job_that_was_begun_when_the_answer_was_lost_is_given_once(real_world:
         assert len(mine.take(2, wait_s=10)) == 1
 
 
-def test_a_connection_that_the_server_closed_while_nobody_used_it_is_not_used(
+def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used(
     real_world: World, kept: PinnedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kept.ping()

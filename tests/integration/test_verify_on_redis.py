@@ -81,9 +81,9 @@ def test_a_healthy_system_has_nothing_to_find(scene: Scene) -> None:
     assert (report.found, report.statuses) == ([], {"complete": 7})
 
 
-def test_who_is_not_there_is_not_found(scene: Scene) -> None:
+def test_a_missing_execution_is_not_found(scene: Scene) -> None:
     with pytest.raises(RecordNotFound):
-        scene.verify("nobody")
+        scene.verify("missing")
 
 
 # ---- damages that can be put right
@@ -121,13 +121,13 @@ def with_timers_that_never_come(scene: Scene) -> None:
     scene.world.client.zadd(scene.world.keys.timers, dict.fromkeys(scene.world.timers(), float("inf")))
 
 
-def with_a_timer_of_nobody(scene: Scene) -> None:
+def with_a_stray_timer(scene: Scene) -> None:
     member = f"wake|{scene.ids['runs']}|a|7"
     scene.world.client.zadd(scene.world.keys.timers, {member: scene.world.now_ms() + 10**9})
 
 
 def without_a_lease(scene: Scene) -> None:
-    """Its worker took it and died, and nobody will hear of that."""
+    """Its worker took it and died, and that will never be detected."""
     world, keys, member = scene.world, scene.world.keys, lease(scene)
     token = member.rpartition("|")[2]
     world.client.lrem(keys.rq_queue(keys.queue("default")), 0, token)
@@ -139,19 +139,19 @@ def in_no_queue(scene: Scene) -> None:
     scene.world.client.zadd(scene.world.keys.leases, {lease(scene): float("inf")})
 
 
-def with_a_lease_of_nobody(scene: Scene) -> None:
+def with_a_stray_lease(scene: Scene) -> None:
     scene.world.client.zadd(scene.world.keys.leases, {f"{scene.ids['runs']}|a|0|1|other": float("inf")})
 
 
-def whose_place_is_not_kept(scene: Scene) -> None:
+def with_a_slot_that_is_not_held(scene: Scene) -> None:
     scene.world.client.delete(scene.world.keys.slot_holders("k"))
 
 
-def who_is_not_in_line(scene: Scene) -> None:
+def that_is_not_among_the_waiters(scene: Scene) -> None:
     scene.world.client.delete(scene.world.keys.slot_waiters("k"))
 
 
-def who_was_not_told_of_its_place(scene: Scene) -> None:
+def with_a_grant_without_event(scene: Scene) -> None:
     """The first of two leaves, and the word that the second one has a place now is lost."""
     world, keys = scene.world, scene.world.keys
     world.work()
@@ -166,7 +166,7 @@ def second(scene: Scene, fields: dict[str, str]) -> bool:
     return fields["execution"] == scene.ids["second"]
 
 
-def who_waits_for_nothing(scene: Scene) -> None:
+def that_waits_for_nothing(scene: Scene) -> None:
     """As if a step had never been dispatched, and the event that would do it were lost."""
     world, keys, weid = scene.world, scene.world.keys, scene.ids["plain"]
     token = world.record(weid).steps["a"].token
@@ -190,14 +190,14 @@ DAMAGES: list[tuple[Callable[[Scene], None], str, set[tuple[str, str]]]] = [
     (a_spec_that_expires, "runs", {("runs", "term")}),
     (without_timers, "runs", {("runs", "timer"), ("waits", "timer")}),
     (with_timers_that_never_come, "waits", {("runs", "timer"), ("waits", "timer")}),
-    (with_a_timer_of_nobody, "runs", {("runs", "stray")}),
+    (with_a_stray_timer, "runs", {("runs", "stray")}),
     (without_a_lease, "runs", {("runs", "lease")}),
     (in_no_queue, "runs", {("runs", "lease")}),
-    (with_a_lease_of_nobody, "runs", {("runs", "stray")}),
-    (whose_place_is_not_kept, "first", {("first", "place"), ("second", "place")}),
-    (who_is_not_in_line, "second", {("second", "place")}),
-    (who_was_not_told_of_its_place, "second", {("second", "place")}),
-    (who_waits_for_nothing, "plain", {("plain", "stuck")}),
+    (with_a_stray_lease, "runs", {("runs", "stray")}),
+    (with_a_slot_that_is_not_held, "first", {("first", "place"), ("second", "place")}),
+    (that_is_not_among_the_waiters, "second", {("second", "place")}),
+    (with_a_grant_without_event, "second", {("second", "place")}),
+    (that_waits_for_nothing, "plain", {("plain", "stuck")}),
 ]
 
 
@@ -210,7 +210,7 @@ def test_a_damage_is_found_and_put_right(
 
     assert codes(scene.verify().found) == expected
     assert codes(scene.verify(name).found) == {one for one in expected if one[0] == name}
-    assert snapshot(scene.world.client) == records, "who only looks changes nothing"
+    assert snapshot(scene.world.client) == records, "a check without repair changes nothing"
     repaired = scene.verify(repairs=True)
 
     assert (codes(repaired.found), repaired.unrepaired) == (expected, [])
@@ -238,10 +238,10 @@ def whole_records(found: Json) -> Json:
     return {key: value for key, value in found.items() if ":workflow:" in key}
 
 
-# ---- what belongs to nobody
+# ---- stray members
 
 
-def test_what_belongs_to_nobody_is_taken_away(scene: Scene) -> None:
+def test_stray_members_are_removed(scene: Scene) -> None:
     world, keys, now = scene.world, scene.world.keys, scene.world.now_ms()
     gone = "0123#gone"
     world.client.zadd(keys.timers, {f"wake|{gone}|a|0": now + 10**9, "nonsense": now + 10**9})
@@ -262,7 +262,7 @@ def test_what_belongs_to_nobody_is_taken_away(scene: Scene) -> None:
     assert set(scene.statuses.values()) == {"complete"}
 
 
-def test_a_place_of_nobody_is_handed_on_to_whoever_is_next(scene: Scene) -> None:
+def test_a_stray_slot_is_granted_to_the_next_waiter(scene: Scene) -> None:
     world, keys = scene.world, scene.world.keys
     world.client.zadd(keys.slot_holders("k"), {f"1|{keys.events(0)}|0123#gone|a|t": 1})
     scene.finish()
@@ -275,7 +275,7 @@ def test_a_place_of_nobody_is_handed_on_to_whoever_is_next(scene: Scene) -> None
     assert scene.statuses["second"] == "complete"
 
 
-def test_who_has_expired_and_is_still_in_an_index_is_taken_out(scene: Scene) -> None:
+def test_an_execution_that_has_expired_is_removed_from_its_indexes(scene: Scene) -> None:
     keys, client = scene.world.keys, scene.world.client
     for key in (keys.index("complete"), keys.index_of_name("order")):
         client.zadd(key, {"0123#old": 1})
@@ -371,7 +371,7 @@ def test_a_record_that_is_no_record_is_unreadable(scene: Scene) -> None:
     assert codes(scene.verify().found) >= {("plain", "unreadable")}
 
 
-def test_a_child_that_nobody_waits_for_is_told(scene: Scene) -> None:
+def test_a_child_that_no_parent_waits_for_is_reported(scene: Scene) -> None:
     world, keys = scene.world, scene.world.keys
     parent = keys.workflow(scene.ids["parent"])
     kid = str(world.client.hget(parent, "step:kid"))
@@ -391,7 +391,7 @@ def test_a_child_that_is_gone_is_told(scene: Scene) -> None:
 ENDED = ("result", "kid")
 
 
-def test_a_child_whose_end_nobody_heard_is_told(scene: Scene) -> None:
+def test_a_child_whose_end_did_not_reach_its_parent_is_reported(scene: Scene) -> None:
     world, keys = scene.world, scene.world.keys
     world.work()
     scene.one.run_once()
@@ -402,7 +402,9 @@ def test_a_child_whose_end_nobody_heard_is_told(scene: Scene) -> None:
     assert codes(scene.verify().found) == {("parent", "child")}
 
 
-def test_so_many_are_open_that_nobody_counts_them(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_are_not_compared_when_too_many_executions_are_open(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inspector, "MAX_COUNTED", 3)
     assert scene.verify().has_compared_counts, "what was seen agrees with the counters"
     scene.world.client.hset(scene.world.keys.groups, "g", 7)

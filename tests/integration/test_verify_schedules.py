@@ -1,4 +1,4 @@
-"""A schedule that nobody would ever wake again is found, put right, and then starts what it missed."""
+"""A schedule without a timer is found and repaired, and then starts what it missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A system at work has nothing wrong with it, at any moment, whoever is killed meanwhile."""
+"""A running system has no findings at any moment, whichever process is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class World:
         return [self.keys.starts, *map(self.keys.events, range(self.keys.partitions))]
 
     def pending(self) -> list[str]:
-        """Every entry that somebody has read and nobody has acknowledged."""
+        """Every entry that was read and not acknowledged."""
         found: list[str] = []
         for stream in self.streams():
             if self.client.exists(stream):
@@ -388,7 +388,7 @@ def _content(client: Client, key: str) -> Any:
             return client.xrange(key)
         case "none":
             return None  # it expired under our eyes
-    raise AssertionError(f"{key} is of a type that nobody expected")
+    raise AssertionError(f"{key} has an unexpected type")
 
 
 def wait_until(fact: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from coreworld import Json, settled_legally
@@ -18,7 +19,6 @@ from orchestrator.application.records.status import (
     StepStatus,
     WorkflowStatus,
 )
-from orchestrator.application.records.step_record import Slot
 from orchestrator.application.values.unit_id import COMPENSATION_PART
 from specworld import all_timers
 
@@ -48,7 +48,7 @@ def goes_on(record: WorkflowRecord) -> bool:
     if record.status is W.PAUSED or any(True for _ in all_timers(record)):
         return True
     slots = [step.slot for step in record.steps.values()]
-    slots.append(None if record.slot is None else Slot(**record.slot))
+    slots.append(record.slot)
     return any(slot is not None and not slot.is_held for slot in slots) or any(
         unit.token is not None or unit.status in (S.WAITING, S.ON_HOLD) for _, unit in record.units()
     )
@@ -69,7 +69,7 @@ def left_behind(record: WorkflowRecord) -> list[str]:
 
 
 def _has_place(record: WorkflowRecord) -> bool:
-    return record.spec.concurrency is None or (record.slot is not None and bool(record.slot["is_held"]))
+    return record.spec.concurrency is None or (record.slot is not None and record.slot.is_held)
 
 
 def _shown(record: WorkflowRecord) -> Json:
@@ -125,16 +125,16 @@ def _check_children(records: Iterable[WorkflowRecord]) -> None:
     known = {record.workflow_execution_id: record for record in records}
     for record in known.values():
         if record.parent is not None and record.status is not W.COMPENSATING:
-            parent = known.get(record.parent["execution"])
-            step = None if parent is None else parent.steps[record.parent["step_id"]]
-            is_awaited = step is not None and step.token == record.parent["token"]
+            parent = known.get(record.parent.execution)
+            step = None if parent is None else parent.steps[record.parent.step_id]
+            is_awaited = step is not None and step.token == record.parent.token
             assert is_awaited, f"nobody waits for {record.execution_id}"
 
 
 def _check_places(records: Iterable[WorkflowRecord], is_quiet: bool) -> None:
     """No more are under a key than its limit allows, and nobody is in line for a place that is free."""
     slots = [step.slot for record in records for step in record.steps.values() if step.slot is not None]
-    slots += [Slot(**record.slot) for record in records if record.slot is not None]
+    slots += [record.slot for record in records if record.slot is not None]
     held = Counter(slot.key for slot in slots if slot.is_held)
     for slot in slots:
         assert held[slot.key] <= slot.limit, f"{held[slot.key]} are under {slot.key}, of {slot.limit}"
@@ -153,7 +153,7 @@ def check_ended(records: Mapping[str, WorkflowRecord], histories: Mapping[str, l
         assert (record.slot, record.ending) == (None, None)
         assert record.error is None or record.error["kind"] not in ("stalled", "internal"), record.error
         if record.parent is not None:
-            parent = records[record.parent["execution"].partition("#")[2]]
+            parent = records[record.parent.execution.partition("#")[2]]
             inherited = (parent.group, parent.priority, parent.root, parent.depth + 1)
             assert (record.group, record.priority, record.root, record.depth) == inherited
         _check_history(record, histories[execution_id])
@@ -244,7 +244,8 @@ def essence(record: WorkflowRecord) -> Json:
         unit: {key: value for key, value in one.as_dict().items() if key not in HIDDEN}
         for unit, one in record.units()
     }
-    parent = {key: value for key, value in (record.parent or {}).items() if key != "token"}
+    parent = {} if record.parent is None else asdict(record.parent)
+    parent.pop("token", None)
     return {
         "status": str(record.status),
         "state": {key: value for key, value in record.state.items() if key not in RACING_KEYS},

@@ -20,7 +20,6 @@ from language.execution import Execution, Json, Said
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Control, iso
 from orchestrator.application.records.record import WorkflowRecord
-from orchestrator.application.records.step_record import Slot
 
 Place = tuple[str, str, str, bool]
 """Who is under a concurrency key: execution, step, token, and whether the place is held."""
@@ -142,7 +141,7 @@ def places_of(records: Iterable[WorkflowRecord]) -> dict[str, set[Place]]:
     found: dict[str, set[Place]] = {}
     for record in records:
         slots = [(step_id, step.slot) for step_id, step in record.steps.items()]
-        slots.append(("", None if record.slot is None else Slot(**record.slot)))
+        slots.append(("", record.slot))
         for step_id, slot in slots:
             if slot is not None:
                 place = (record.workflow_execution_id, step_id, slot.token, slot.is_held)

@@ -1,4 +1,4 @@
-"""URLs that name sentinels: whom they ask, for what, and with which password."""
+"""URLs that name sentinels: which sentinels are queried, for what, and with which password."""
 
 from __future__ import annotations
 

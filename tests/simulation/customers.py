@@ -1,7 +1,6 @@
-"""Those who ask for executions, and answer the steps that wait for them.
+"""Customers: they start executions, and send signals to the steps that wait for them.
 
-They never give up: what Redis has forgotten they ask for again. A signal, though, they send once, since two
-of them are two.
+They start again what Redis has lost. A signal is sent once, because two signals count twice.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 LONG_BEHIND = 150
-"""For so many points whoever looks at an execution that begins lets others go first: they are heard."""
+"""For how many points the coordinator that creates an execution falls behind, so that others act first."""
 
 Heard = tuple[str, list[str]]
-"""An event that somebody has read: its stream and its fields."""
+"""An event that a coordinator has read: its stream and its fields."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """What customers know: when Redis is put back, so are they, for they would ask again for what is lost.
-    `taken` are the steps that a signal has completed; `poison` says by entry what it was; `unheard` are
-    signals that nobody has acknowledged, by the execution that they were said to; `heard` are events that may
-    come again."""
+    """What customers have done so far; it is rolled back together with Redis, so that they repeat what is
+    lost. `taken` are the steps that a signal has completed; `poison` are the kinds of bad events, by entry;
+    `unheard` are signals that are not acknowledged, by execution; `heard` are events that may be delivered
+    again."""
 
     early_sent: set[tuple[str, str]] = field(default_factory=set)
     taken: set[tuple[str, str]] = field(default_factory=set)
@@ -60,7 +59,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Ordered:
-    """A start that was asked for, and how often Redis had been put back by then."""
+    """A start that was sent, and how often Redis had been rolled back by then."""
 
     start: Start
     fields: dict[Any, Any]
@@ -68,13 +67,13 @@ class Ordered:
 
 
 class Customers:
-    """`asks_again` is said when Redis was put back."""
+    """`asks_again` is set when Redis was rolled back."""
 
     def __init__(self, world: World) -> None:
         self._world, self.asks_again = world, False
 
     def order(self) -> None:
-        """Start everything, and again what Redis has forgotten: nobody loses what is asked for again."""
+        """Start everything, and start again what Redis has lost."""
         begun: list[Ordered] = []
         for start in self._world.case.starts:
             self._send_early(start, 0.5)
@@ -143,8 +142,8 @@ class Customers:
                 self._signal(start.execution_id, str(wait.signal), step_id)
 
     def on_beginning(self, execution_id: str) -> None:
-        """Some speak in the very moment in which somebody looks whether anything was said, and are heard
-        before that one goes on."""
+        """Some signals are sent while a coordinator creates the execution, and are handled before it goes
+        on."""
         if self._has_begun(execution_id):
             return
         self._cancel_parent(execution_id)
@@ -156,7 +155,8 @@ class Customers:
             self._world.scheduler.fall_behind(LONG_BEHIND)
 
     def check_unheard(self) -> None:
-        """What was acknowledged is not lost: it is kept for an execution, or with it, or that has ended."""
+        """An acknowledged signal is not lost: it is kept for its execution, or in it, or the execution has
+        ended."""
         world, memory = self._world, self._world.memory
         for execution_id, entry in list(memory.unheard.items()):
             if world.is_answered(world.keys.events_of(execution_id), entry):
@@ -172,8 +172,8 @@ class Customers:
         self._world.memory.taken.add((weid, step_id))
 
     def _cancel_parent(self, execution_id: str) -> None:
-        """Some operators change their minds in the moment in which a child begins, and say so by every
-        stream: one of them is read by somebody else."""
+        """Some operators cancel the parent while a child is created, through every stream: another
+        coordinator reads one of them."""
         world = self._world
         weid = world.server.execute("GET", world.keys.execution(execution_id.rsplit(":", 2)[0]))
         is_child = ":" in execution_id and weid is not None
@@ -185,7 +185,7 @@ class Customers:
             world.scheduler.fall_behind(LONG_BEHIND)
 
     def speak_late(self) -> None:
-        """Some speak to whoever has ended, and change nothing by that."""
+        """Send signals to executions that have ended; they must change nothing."""
         for weid in sorted(self._world.ledger.status):
             if self._world.draw.random() < 0.5:
                 self._world.say(weid, event_fields(SignalEvent(weid, "late", {})))
@@ -194,7 +194,7 @@ class Customers:
         while self._world.memory.waits:
             if self._world.draw.random() < 0.5:
                 self._world.scheduler.sleep(self._world.draw.choice([1, 100, 2_000]))
-            if not self._world.memory.waits:  # Redis was put back meanwhile
+            if not self._world.memory.waits:  # Redis was rolled back meanwhile
                 return
             wait = self._world.memory.waits.popleft()
             weid, step_id, _ = wait
@@ -203,8 +203,8 @@ class Customers:
                 self._signal(weid, self._world.case.waits[step_id].signal or f"go_{step_id}", step_id)
 
     def _is_to_answer(self, weid: str, step_id: str) -> bool:
-        """In a quiet case every signal is counted: what was sent early is the answer to the first wait, and
-        whoever is to time out gets none."""
+        """In a quiet case every signal is counted: an early signal completes the first wait, and a wait that
+        is to time out gets none."""
         wait = self._world.case.waits[step_id]
         if not self._world.case.is_quiet:
             return True

@@ -25,7 +25,7 @@ class FakeRedisServer:
         self._client = FakeRedis(
             server=self._server, protocol=2, decode_responses=True, retry=Retry(NoBackoff(), 0)
         )
-        self._client.response_callbacks.clear()  # replies as they come, for whoever asked to understand
+        self._client.response_callbacks.clear()  # raw replies: the client of the line parses them
 
     def execute(self, *words: Any) -> Any:
         try:

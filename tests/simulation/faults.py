@@ -1,7 +1,7 @@
-"""What goes wrong: drawn from the seed, at every point where something can.
+"""Faults: drawn from the seed, at every point where one can happen.
 
-Not everything goes wrong in every simulation: which kinds do, and how often, is drawn first. What is always
-there hides what is rare, and a fault is seldom alone to blame.
+Each simulation has only some kinds of faults: which ones, and how often, is drawn first. A frequent fault
+would hide rare ones, and bugs often need two faults together.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ SELDOM = ("killer", "outage")
 AT_WORK = {"kill": 0.03, "pause": 0.03}
 """How often, amid the work of an executor."""
 CRITICAL = {"LPOP": 10, "XREADGROUP": 4}
-"""How much more often something goes wrong when one of these has brought something: who has it is alone."""
+"""How much more often a fault follows one of these commands: only one process has what it returned."""
 PUT_BACK = 0.02
-"""How often Redis is put back in the moment in which somebody has read what it will not remember."""
+"""How often Redis is rolled back right after a process has read what is then lost."""
 HOLDS_A_SIGNAL = 0.25
-"""How often whoever has read a signal stands still, so that another one takes it over and both have it."""
+"""How often the coordinator that has read a signal pauses, so that another one reclaims it and both have
+it."""
 MOST_KILLS = 8
 MOST_FAULTS = 40
 
@@ -108,7 +109,7 @@ class Faults:
             self._strike(kind)
 
     def at_work(self) -> None:
-        """Somebody dies or stands still while an executor runs: longer than a lease lasts."""
+        """A worker dies or pauses while an executor runs, for longer than a lease."""
         for kind, rate in self._at_work.items():
             if self._draw.random() < rate and self.allows(kind):
                 self._strike(kind)

@@ -16,14 +16,14 @@ from orchestrator.application.records.status import FINAL_STEP_STATUSES, FINAL_W
 
 Fields = Mapping[str, str]
 OF_TOKEN = "~"
-"""Between the name of a worker and the token of the dispatch whose result it brings."""
+"""Separates the name of a worker from the token of the dispatch whose result it publishes."""
 
 UNHEARD = "unheard"
 """The name of a signal that no step waits for: it stays with its execution."""
 
 
 class Broken(BaseException):
-    """Something happened that must not happen. Nobody who is simulated is to catch it."""
+    """An invariant is broken. Simulated code must not catch this."""
 
 
 class Ledger:
@@ -111,7 +111,7 @@ class Ledger:
             return
         waiting = self._fields_of(parent["execution"]).get(f"step:{parent['step_id']}", "{}")
         if json.loads(waiting).get("token") != parent["token"]:
-            raise Broken(f"I3: {weid} began, and nobody waits for it")
+            raise Broken(f"I3: {weid} was created, and no parent waits for it")
 
     def _check_end(self, weid: str, before: Fields, after: Fields) -> None:
         """F5: what has ended stays as it is, unless an operator opens it again."""
@@ -120,7 +120,7 @@ class Ledger:
             raise Broken(f"I2: {weid} had ended {before['status']}, and then changed: {changed}")
 
     def _check_version(self, weid: str, after: Fields) -> None:
-        """F1: a version stands for one content, whatever Redis has forgotten."""
+        """F1: a version has one content, even after a rollback of Redis."""
         content = hash(tuple(sorted(after.items())))
         if self._versions.setdefault((weid, after["version"]), content) != content:
             raise Broken(f"I2: {weid} was at version {after['version']} before, and was another")
@@ -173,7 +173,7 @@ class Ledger:
                 raise Broken(f"I3: {where} was dispatched {due_ms - self._latest_ms} ms before {name}")
 
     def _check_time(self, where: str, before: Json, after: Json) -> None:
-        """A deadline is over when its time has come, and not when somebody says so."""
+        """A deadline ends when it is due, and not when an event says so."""
         kind, due_ms = (after.get("error") or {}).get("kind"), before.get("deadline_ms")
         is_over = kind in ("timeout", "signal_timeout") and after.get("error") != before.get("error")
         is_map = before.get("items") is not None  # it has the error of its item, which is looked at by itself

@@ -25,7 +25,7 @@ class Server(Protocol):
     def execute(self, *words: Any) -> Any: ...
 
     def news(self, words: Words) -> Callable[[], bool]:
-        """Whether whoever reads with these words has something to read by now."""
+        """Whether a read with these args would return something now."""
         ...
 
 

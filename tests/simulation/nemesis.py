@@ -1,4 +1,4 @@
-"""Somebody who means the world ill: all that goes wrong and is not on a line."""
+"""Nemesis: the faults that are not on a line between a process and Redis."""
 
 from __future__ import annotations
 
@@ -84,8 +84,7 @@ class Nemesis:
     # ---- messages
 
     def _double(self) -> bool:
-        """What was said before is said again, however long ago: best of all what could be taken for the word
-        of somebody else."""
+        """Publish an earlier event again: preferably one that could be mistaken for a current event."""
         world, draw = self._world, self._draw
         found: dict[str, list[Heard]] = {}
         for one in world.memory.heard:
@@ -120,9 +119,9 @@ class Nemesis:
         return True
 
     def _dead_horse(self) -> bool:
-        """A work-horse dies, and its worker lives to note that its job has failed, as RQ's does; or that is
-        only believed, since its worker is dead, and it goes on. Most work takes no time, so somebody has to
-        lie in wait for it."""
+        """A work-horse dies, and its worker marks the job as failed, as RQ does; or RQ only believes so,
+        because the worker is dead, and the work-horse goes on. Most steps take no time, so this waits for
+        one."""
         world = self._world
         world.scheduler.wait(lambda: bool(self._running()), LONGEST_WAIT_MS)
         running = self._running()
@@ -145,15 +144,15 @@ class Nemesis:
             [
                 ("nonsense", keys.events(0), {"type": "nonsense"}),
                 ("half a result", keys.events(1), {"type": "result", "execution": "x", "output": "{"}),
-                ("no spec", keys.starts, {"execution_id": "nobody", "spec": "steps: ["}),
-                ("no such workflow", keys.starts, {"execution_id": "nobody", "workflow": "unheard-of"}),
+                ("no spec", keys.starts, {"execution_id": "absent", "spec": "steps: ["}),
+                ("no such workflow", keys.starts, {"execution_id": "absent", "workflow": "unheard-of"}),
             ]
         )
         self._send(kind, stream, fields)
         return True
 
     def _killer(self) -> bool:
-        """A start that kills whoever handles it."""
+        """A start that kills every coordinator that handles it."""
         if "killer" in self._world.memory.poison.values():
             return False
         fields = {"execution_id": f"killer-{self._world.case.seed}", "spec": "steps: [{id: a}]"}
@@ -165,7 +164,7 @@ class Nemesis:
         entry = self._world.execute("XADD", stream, "*", *words)
         self._world.memory.poison[f"{stream} {entry}"] = kind
 
-    # ---- operators, who are not ill-meaning, but there
+    # ---- operators
 
     def _control(self) -> None:
         world, draw = self._world, self._draw

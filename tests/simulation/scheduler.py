@@ -1,13 +1,12 @@
-"""Who runs next: actors that take turns, on a clock that moves when it is told to.
+"""Scheduler: actors take turns, on a simulated clock.
 
     scheduler = Scheduler(Random(7))
     scheduler.spawn("one", act)            # act runs in a thread of its own, when its turn comes
     scheduler.run(until=lambda: ...)
 
-Only one actor runs at any time. It goes on until it comes to a *point* (`point`, `wait`, `sleep`), where the
-seed decides who runs next; so the same seed gives the same order of all. Time passes when nobody can do
-anything before. Whoever is killed gets `Killed` raised at the point where it stands, and everything that it
-still tries to do raises it again: nothing of it is left but what others know.
+Only one actor runs at any time. It runs until it reaches a *point* (`point`, `wait`, `sleep`), where the seed
+decides which actor runs next; so the same seed gives the same order. Time passes when no actor can run. An
+actor that is killed gets `Killed` raised at its point, and again at everything that it still tries to do.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from dataclasses import dataclass, field
 from random import Random
 
 SWITCH = 0.35
-"""How often another one goes on at a point where nobody has to wait."""
+"""How often another actor goes on at a point where no actor has to wait."""
 HESITATES = (0.0, 0.01, 0.05)
-"""How often whoever comes to a point falls behind: in one simulation never, in another often."""
+"""How often an actor falls behind at a point: never in one simulation, often in another."""
 BEHIND = (5, 30, 150)
-"""So many points do others come to before it goes on."""
+"""How many points other actors reach before it goes on."""
 TICKS_MS = ((0, 0, 1), (0, 1, 5), (1, 20, 100))
-"""How much time passes then: near one another are events in one simulation, and far apart in another."""
+"""How much time passes then: events are close together in one simulation, and far apart in another."""
 EPOCH_MS = 1_700_000_000_000
 
 
 class Killed(BaseException):
-    """This actor is no more."""
+    """The actor was killed."""
 
 
 class NoEnd(BaseException):
-    """Nothing can happen any more, or too much has happened. Nobody who is simulated is to catch it."""
+    """Nothing can happen any more, or too much has happened. Simulated code must not catch this."""
 
 
 @dataclass(slots=True, eq=False)
 class Actor:
-    """`process` is what dies together; it stands still until `until_ms`, or until `awaits` is true. Whoever
-    `is_idle` would only look whether there is something to do. One that is `behind` lets others go first,
-    for as long as there are any and until they have come to so many points."""
+    """Actors of one `process` die together. An actor waits until `until_ms`, or until `awaits` is true. One
+    that `is_idle` would only poll for work. One that is `behind` lets others run first, until they have
+    reached so many points."""
 
     name: str
     process: str
@@ -64,13 +63,13 @@ class Scheduler:
         self._error: BaseException | None = None
         self._is_over = False
         self.next_due_ms: Callable[[], float | None] = lambda: None
-        """When those who are idle will have something to do; None: they must look all the time."""
+        """When idle actors will have work; None: they must poll all the time."""
 
     # ---- actors
 
     @property
     def current(self) -> Actor:
-        assert self._current is not None, "nobody runs"
+        assert self._current is not None, "no actor runs"
         return self._current
 
     def spawn(
@@ -82,7 +81,7 @@ class Scheduler:
         return actor
 
     def kill(self, process: str) -> None:
-        """End everything that belongs to a process, wherever it stands."""
+        """Kill all actors of a process."""
         for actor in self._actors:
             if actor.process == process:
                 actor.is_dead = True
@@ -90,7 +89,7 @@ class Scheduler:
             raise Killed
 
     def pause(self, process: str, ms: float) -> None:
-        """Everything of a process stands still, as by SIGSTOP; time goes on for all others."""
+        """Pause all actors of a process, as by SIGSTOP; time goes on for the others."""
         for actor in self._actors:
             if actor.process == process:
                 actor.until_ms = max(actor.until_ms, self.now_ms + ms)
@@ -101,7 +100,7 @@ class Scheduler:
     # ---- what actors do
 
     def point(self) -> None:
-        """Somebody else may go on from here."""
+        """Another actor may go on from here."""
         self._count()
         chance = self.draw.random()
         if chance < self._hesitates:
@@ -111,14 +110,14 @@ class Scheduler:
             self._hand_on()
 
     def fall_behind(self, points: int) -> None:
-        """Others go first, for some time: between two commands of ours they have sent many."""
+        """Let others run first for some time, so that they send many commands between two of ours."""
         self.current.behind = self.points + points
 
     def sleep(self, ms: float) -> None:
         self.wait(lambda: False, ms)
 
     def wait(self, fact: Callable[[], bool], ms: float, is_idle: bool = False) -> None:
-        """Stand still until something is so, or for so long."""
+        """Wait until a condition is true, or for some time."""
         actor = self.current
         self._count()
         actor.until_ms, actor.awaits, actor.is_idle = self.now_ms + ms, fact, is_idle
@@ -145,14 +144,14 @@ class Scheduler:
             raise error
 
     def finish(self) -> None:
-        """End everybody."""
+        """Kill all actors."""
         self._is_over = True
         for actor in self._actors:
             actor.is_dead = actor is not self._current
         raise Killed
 
     def _hand_on(self) -> None:
-        """Let whoever is next go on; returns when it is our turn again."""
+        """Let the next actor run; returns when it is our turn again."""
         actor, other = self.current, self._next()
         if other is not actor:
             self._start(other)
@@ -196,7 +195,7 @@ class Scheduler:
             self._main.release()
 
     def _next(self) -> Actor:
-        """Whoever can go on; if nobody can, time passes until somebody can."""
+        """An actor that can run; if none can, time passes until one can."""
         while True:
             now_ms = self.now_ms
             able = [
@@ -215,15 +214,15 @@ class Scheduler:
         idle = [actor for actor in self._actors if actor.is_idle]
         due_ms = self.next_due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
-            due_ms = None  # somebody must look, now
+            due_ms = None  # an idle actor must poll now
         wanted = [one for one in (*busy, *((due_ms,) if due_ms is not None else ())) if one < float("inf")]
         looking = min((actor.until_ms for actor in idle), default=float("inf"))
         if due_ms is None:
             wanted.append(looking)
         target = min(wanted, default=float("inf"))
         if target == float("inf"):
-            raise NoEnd("nobody will ever do anything again")
-        if due_ms is not None and target > looking:  # nobody would have found anything before
+            raise NoEnd("no actor will ever run again")
+        if due_ms is not None and target > looking:  # a poll before that would find nothing
             for actor in idle:
                 actor.until_ms = max(actor.until_ms, target + self.draw.randint(0, 500))
             looking = min(actor.until_ms for actor in idle)

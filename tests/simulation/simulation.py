@@ -122,7 +122,7 @@ class Stage:
         world.customers.speak_late()
         until_ms = int(scheduler.now_ms) + CLEAN_WITHIN_MS
         while left := list(left_over(world)):
-            if not self._has_ended():  # somebody had asked for more before the end
+            if not self._has_ended():  # a customer had started more before the end
                 self._await_end()
                 until_ms = int(scheduler.now_ms) + CLEAN_WITHIN_MS
             elif scheduler.now_ms > until_ms:
@@ -188,7 +188,7 @@ def drawn_case(seed: int, draw: Random) -> Case:
     wanted = draw.choice(LOOKED_FOR)
     found = [make(seed + n * FAR) for n in range(1 if wanted is None else CANDIDATES)]
     case = next((case for case in found if wanted in features(case)), found[0])
-    if not case.is_quiet:  # nobody knows how it ends: there may be more of it, and they meet
+    if not case.is_quiet:  # its end is not determined, so several of them may run and interact
         first, known = case.starts[0], len(case.starts)
         for n in range(draw.choice([1, 2, 3] if features(case) & SHARED else [0, 1])):
             case.starts.append(replace(first, execution_id=f"x{case.seed}-{known + n}"))
@@ -197,12 +197,12 @@ def drawn_case(seed: int, draw: Random) -> Case:
 
 @contextmanager
 def killers(world: World) -> Iterator[None]:
-    """For as long as this lasts, whoever handles a killer dies of it."""
+    """Within this context, a coordinator that handles a killer event dies."""
     build_creation = Starts.build_creation
 
     def deadly(starts: Starts, delivery: Any, *rest: Any) -> Any:
         if str(getattr(delivery.event, "execution_id", "")).startswith("killer-"):
-            world.kill_whoever_runs()
+            world.kill_current()
         return build_creation(starts, delivery, *rest)
 
     Starts.build_creation = deadly  # type: ignore[assignment,method-assign]

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class SortedSet(dict[str, float]):
-    """Members by name; their order is made when somebody asks for it, as sets are small here."""
+    """Members by name; they are sorted when they are read, because sets are small here."""
 
 
 class SmallRedis(StreamCommands, SortedSetCommands):
@@ -84,7 +84,7 @@ class SmallRedis(StreamCommands, SortedSetCommands):
         return found.last > found.groups[group].last if group in found.groups else bool(found.entries)
 
     def pending_ms(self, stream: str, group: str) -> list[int]:
-        """For how long entries of a stream are with somebody who has not acknowledged them."""
+        """How long entries of a stream are pending."""
         found = self._find(stream, Stream)
         if found is None or group not in found.groups:
             return []

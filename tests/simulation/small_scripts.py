@@ -38,7 +38,7 @@ class Lua:
     def __init__(self) -> None:
         self._runtime = lua51.LuaRuntime(unpack_returned_tuples=False, register_eval=False)
         self._table: Callable[[Any], Any] = self._runtime.table_from
-        self._execute: Callable[..., Any] = _nobody
+        self._execute: Callable[..., Any] = _no_server
         self.functions: dict[str, Any] = {}
         given = self._runtime.globals()
         given.redis = self._table({"call": self._call, "pcall": self._pcall, "sha1hex": _sha1hex})
@@ -91,7 +91,7 @@ def _sha1hex(text: str) -> str:
     return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _nobody(*words: Any) -> Any:
+def _no_server(*args: Any) -> Any:
     raise AssertionError("no script runs")
 
 

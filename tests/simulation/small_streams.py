@@ -152,7 +152,7 @@ class StreamCommands:
         ]
 
     def on_xreadgroup(self, *words: str) -> list[Any] | None:
-        """Only what is new, and without waiting: whoever sends it waits."""
+        """Only new entries, without blocking: the line waits for them."""
         at = next(n for n, word in enumerate(words) if word.upper() == "STREAMS")
         given = [word.upper() for word in words[:at]]
         count = int(words[given.index("COUNT") + 1]) if "COUNT" in given else None

@@ -1,4 +1,4 @@
-"""Those who work in a simulated world: coordinators and workers, the real ones."""
+"""The coordinators and workers of a simulated world: the real ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 MOST_DELIVERIES = 12
-"""More than usual, since more goes wrong than usual: what kills nobody must not be taken for what kills."""
+"""More than usual, because more faults happen: an event that kills no coordinator must not be given up."""
 TAKES_MS = (*(0,) * 20, *(10, 300) * 4, *(1_500, 6_000, 40_000) * 2)
 """How long executors take: most no time, some longer than a lease."""
 
@@ -76,7 +76,7 @@ class Staff:
             self._work_as_a_work_horse(name)
 
     def _work_as_rq_does(self, name: str) -> None:
-        """A job is popped, then read, then begun, and whoever runs it publishes what it brought."""
+        """Pop a job, read it, start it, and publish its result, as a stock RQ worker does."""
         client, bare = self._world.line(), self._world.line(decodes=False)
         while True:
             try:
@@ -131,7 +131,7 @@ class Staff:
             client,
             NoExecutors(),
             worker=f"{name}{OF_TOKEN}{payload['token']}",
-            stop=(lambda _: self._world.kill_whoever_runs()) if self._world.draw.random() < 0.5 else None,
+            stop=(lambda _: self._world.kill_current()) if self._world.draw.random() < 0.5 else None,
             has_own_process=False,
             on_result=(lambda job, event: brought.append(FinishedJob(job["token"], job["events"], event)))
             if is_leased

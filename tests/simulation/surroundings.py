@@ -1,7 +1,7 @@
-"""What the parts under simulation take for the world: time, threads and chance, all of them the scheduler's.
+"""Simulated time, threads and random numbers for the modules under simulation, driven by the scheduler.
 
-Modules name `time`, `threading` and `secrets` as everybody does. While a simulation runs, these names
-mean something else in the modules that it plays; everywhere else they are what they are.
+These modules import `time`, `threading` and `secrets` as usual. While a simulation runs, the names in them
+are patched; everywhere else they are unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FOREVER_MS = 10 * 365 * 86_400_000
 
 
 class Time:
-    """As the module `time`; `skew_ms` says how wrong the clock of whoever asks is."""
+    """As the module `time`; `skew_ms` is the clock error of the process that asks."""
 
     def __init__(self, scheduler: Scheduler, skew_ms: Callable[[], int]) -> None:
         self._scheduler, self._skew_ms = scheduler, skew_ms
@@ -51,7 +51,7 @@ class Time:
 
 
 class Clock:
-    """As the class `datetime`, for whoever asks it what time it is."""
+    """As the class `datetime`, for the current time."""
 
     def __init__(self, time: Time) -> None:
         self._time = time
@@ -145,7 +145,7 @@ class Secrets:
 
 
 def checked_once(document: dict[str, Any]) -> LoadedSpec:
-    """A spec is checked by everybody who meets it, and always with the same result: here, by one of them."""
+    """Check a spec once per process: every coordinator checks it, always with the same result."""
     return _checked(json.dumps(document, sort_keys=True))
 
 

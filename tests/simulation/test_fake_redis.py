@@ -1,4 +1,4 @@
-"""fakeredis says of streams and groups that are gone what Redis says: whoever reads goes by these words."""
+"""fakeredis returns the error messages of Redis for missing streams and groups, which our code compares."""
 
 from __future__ import annotations
 

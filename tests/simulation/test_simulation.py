@@ -75,7 +75,7 @@ def test_the_same_seed_is_the_same_story_whatever_the_order_of_hashes(seed: int)
     assert "commit" in told[0]
 
 
-def test_nobody_under_simulation_looks_at_a_real_clock() -> None:
+def test_no_module_under_simulation_uses_the_real_clock() -> None:
     elsewhere = {"orchestrator.backend.ids", "orchestrator.redis_rq.pinned_connection"}
     elsewhere |= {"orchestrator.worker.heartbeat_watchdog", "orchestrator.local.workflow"}
     asked = "import sys, time, simulation.simulation\nprint(*(name for name, module in sys.modules.items()"

@@ -50,7 +50,7 @@ def left_over(world: World) -> Iterator[str]:
     ask, keys = world.server.execute, world.keys
     for stream in world.streams():
         if world.unread(stream) or world.pending(stream):
-            yield f"I5: {stream} has events that nobody has answered"
+            yield f"I5: {stream} has events that are not acknowledged"
     for name, key in (("timers", keys.timers), ("leases", keys.leases)):
         if found := ask("ZRANGE", key, "0", "-1", "WITHSCORES"):
             yield f"I5: {name} are left: {found}"
@@ -154,7 +154,7 @@ def _compare(world: World, records: dict[str, WorkflowRecord], shared: Json, has
         if one is not None:
             one["signals"] = [signal for signal in one["signals"] if signal["name"] != UNHEARD]
         if one is not None and other is not None and _is_part(one["signals"], other["signals"]):
-            other["signals"] = one["signals"]  # one that nobody waits for may have come after the end
+            other["signals"] = one["signals"]  # a signal that no step waits for may arrive after the end
         if one != other:
             raise Broken(f"I4: {name} differs from a run without faults: {_difference(one, other)}")
     if shared != wanted["shared"]:
@@ -162,7 +162,7 @@ def _compare(world: World, records: dict[str, WorkflowRecord], shared: Json, has
 
 
 def _has_lost(records: Iterable[WorkflowRecord], histories: Iterable[Sequence[Json]]) -> bool:
-    """Whether somebody was given up, or tried again, because so many workers in a row were lost: its history
+    """Whether a dispatch was given up, or retried, because too many workers in a row were lost: its history
     says so, or its output, if a branch has called that complete."""
     outputs = (unit.output for record in records for _, unit in record.units())
     entries = (entry for history in histories for entry in history)

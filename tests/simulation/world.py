@@ -1,4 +1,4 @@
-"""The world of one simulation: coordinators, workers, customers, and somebody who means them ill.
+"""The world of one simulation: coordinators, workers, customers, and a nemesis that causes faults.
 
 Coordinators are the real ones, over the real store and event log; so is the lease and the publishing of the
 harness. What they talk to is a Redis in this process, and all of them take turns.
@@ -26,17 +26,17 @@ from simulation.scheduler import EPOCH_MS, Scheduler
 from simulation.surroundings import checked_once
 
 WRITTEN = 1
-"""What commit.lua says of a decision that it has written."""
+"""What commit.lua returns for a commit that it has written."""
 REPEATABLE = ("result", "started", "lost", "deadline", "retry", "wake", "timeout", "slot", "continue")
-"""Events that may come twice. A signal that comes twice was said twice, and a control too."""
+"""Events that may be delivered twice. A repeated signal or control would count twice."""
 QUEUES = ("default", "fast", "slow")
 PARTITIONS = 2
 SHOWN = 400
-"""How many of the last things that happened are shown of a simulation that went wrong."""
+"""How many of the last trace lines are shown of a simulation that failed."""
 
 
 class Server(Protocol):
-    """A Redis whose state can be put back."""
+    """A Redis whose state can be rolled back."""
 
     def execute(self, *words: Any) -> Any: ...
 
@@ -94,13 +94,13 @@ class World:
         return int(self.scheduler.now_ms) + self.jump_ms
 
     def skew_ms(self) -> int:
-        """How wrong the clock of whoever runs is."""
+        """The clock error of the current process."""
         return self._skews.get(self.scheduler.current.process, 0)
 
     def trace(self, what: str) -> None:
         at_s = (self.scheduler.now_ms - EPOCH_MS) / 1000
-        who = self.scheduler._current.name if self.scheduler._current is not None else "-"
-        self._traced.append(f"{at_s:10.3f} {who:14} {what}")
+        name = self.scheduler._current.name if self.scheduler._current is not None else "-"
+        self._traced.append(f"{at_s:10.3f} {name:14} {what}")
 
     @property
     def traced(self) -> list[str]:
@@ -109,7 +109,7 @@ class World:
     # ---- Redis
 
     def execute(self, *words: Any) -> Any:
-        """Every command of everybody; the ledger sees what became of records."""
+        """Execute a command of any process; the ledger sees the changes of records."""
         answer = self._executed(*words)
         if self.memory.unheard and words[0] in ("EVALSHA", "XACK"):
             self.customers.check_unheard()
@@ -213,11 +213,11 @@ class World:
         return [self.keys.starts, *map(self.keys.events, range(PARTITIONS))]
 
     def unread(self, stream: str) -> bool:
-        """Whether it has entries that nobody has read."""
+        """Whether it has unread entries."""
         return self.server.is_behind(stream, GROUP)
 
     def pending(self, stream: str) -> list[int]:
-        """Since when entries are with somebody who has not answered them, in ms."""
+        """How long entries have been pending, in ms."""
         return self.server.pending_ms(stream, GROUP)
 
     def is_answered(self, stream: str, entry: str) -> bool:
@@ -228,14 +228,14 @@ class World:
         return bool(self.server.execute("EXISTS", *self._queued))
 
     def news(self, words: Words) -> Callable[[], bool]:
-        """Whether there is something to read for whoever has asked with these words."""
+        """Whether a read with these args would return something."""
         given = [word.decode() if isinstance(word, bytes) else str(word) for word in words]
         at = given.index("STREAMS") + 1
         streams = given[at : at + (len(given) - at) // 2]
         return self.when_changed(lambda: any(self.unread(stream) for stream in streams))
 
     def _next_due_ms(self) -> float | None:
-        """When there will be something to do for whoever looks; None when there is now."""
+        """When idle actors will have work; None when there is some now."""
         ask = self.server.execute
         if any(self.unread(stream) for stream in self.streams()):
             return None
@@ -249,7 +249,7 @@ class World:
         )
         return min(found, default=float("inf"))
 
-    # ---- what Redis forgets
+    # ---- rollbacks
 
     def remember(self) -> None:
         self._kept = self.server.copy(), self.memory.copy()
@@ -277,7 +277,7 @@ class World:
         return sorted(self._processes)
 
     def hire(self, kind: str, act: Callable[[str], None]) -> None:
-        """Somebody who does this, under a name of its own."""
+        """Spawn an actor under a unique name."""
         self._names += 1
         self._begin(f"{kind}{self._names}", act, self.draw.choice([0, 0, 200, 1_000]))
 
@@ -289,7 +289,7 @@ class World:
         self.scheduler.spawn(process, lambda: act(name), process, in_ms)
 
     def kill(self, process: str) -> None:
-        """It dies at once; somebody starts it again, under the same name or another."""
+        """Kill a process; it is started again, under the same name or another."""
         if process not in self._processes:
             return
         name, act = self._processes.pop(process)
@@ -300,10 +300,10 @@ class World:
         self._begin(name, act, self.draw.choice([0, 500, 3_000, 15_000]))
         self.scheduler.kill(process)
 
-    def kill_whoever_runs(self) -> None:
+    def kill_current(self) -> None:
         self.kill(self.scheduler.current.process)
 
-    # ---- for whoever works here
+    # ---- for actors
 
     def nonce(self) -> str:
         return f"{self.draw.getrandbits(64):016x}"
@@ -317,17 +317,17 @@ class World:
 
 
 class QuietLine:
-    """For whoever looks on: nothing goes wrong, and nobody takes a turn."""
+    """A line for observers: without faults, and without switching actors."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def send(self, commands: list[Words]) -> list[Any]:
-        line = Line(_Nobody(), self._world.server, _Nobody())  # type: ignore[arg-type]
+        line = Line(_NoFaults(), self._world.server, _NoFaults())  # type: ignore[arg-type]
         return line.send(commands)
 
 
-class _Nobody:
+class _NoFaults:
     def point(self) -> None: ...
 
     def check_line(self) -> None: ...

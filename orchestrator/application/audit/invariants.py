@@ -49,7 +49,7 @@ def can_still_progress(record: WorkflowRecord) -> bool:
         return True
     if any(one.slot is not None and not one.slot.is_held for one in record.steps.values()):
         return True
-    if record.slot is not None and not record.slot["is_held"]:
+    if record.slot is not None and not record.slot.is_held:
         return True
     return any(
         one.token is not None

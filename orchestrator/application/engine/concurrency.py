@@ -44,14 +44,14 @@ def acquire_workflow_slot(draft: Draft) -> bool:
             failure = make_failure("expression", f"concurrency.key cannot be evaluated: {error}")
             end_workflow(draft, WorkflowStatus.FAILED, "workflow failed", error=failure)
             return False
-    return draft.slot is not None and bool(draft.slot["is_held"])
+    return draft.slot is not None and draft.slot.is_held
 
 
 def on_slot(draft: Draft, event: SlotEvent) -> None:
     """Record that a slot was granted. An event for a slot that was released meanwhile is stale."""
     if not event.step_id:
-        if draft.slot is not None and draft.slot["token"] == event.token:
-            draft.changes.fields["slot"] = {**draft.slot, "is_held": True}
+        if draft.slot is not None and draft.slot.token == event.token:
+            draft.changes.fields["slot"] = replace(draft.slot, is_held=True)
             return
     elif event.step_id in draft.graph.index:
         slot = draft.step(event.step_id).slot

@@ -35,7 +35,7 @@ def on_control(draft: Draft, event: ControlEvent) -> Cancelled | None:
 
 
 def _note(draft: Draft, event: ControlEvent) -> None:
-    """Add to the history who asked for a control, and why."""
+    """Add a control to the history, with the `by` and the reason of its event."""
     details = {
         "step": event.step_id,
         "by": event.by,
@@ -76,8 +76,9 @@ def _cancel(draft: Draft, event: ControlEvent) -> Cancelled | None:
     A cancel from a parent is ignored when the execution is already ending, and when this execution is not the
     child that the parent means, but another one with the same id."""
     is_ending = draft.is_final or draft.status is WorkflowStatus.COMPENSATING
-    parent = draft.record.parent or {}
-    is_ignored = event.is_from_parent and (is_ending or parent.get("token") != event.parent_token)
+    parent = draft.record.parent
+    is_child = parent is not None and parent.token == event.parent_token
+    is_ignored = event.is_from_parent and (is_ending or not is_child)
     if draft.status is WorkflowStatus.CANCELLED or is_ignored:
         return None
     if is_ending:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from orchestrator.application.engine.finish import child_result
@@ -36,7 +35,7 @@ def new_record(
         priority=event.priority,
         idempotency_root=event.idempotency_root,
         schedule=event.schedule,
-        parent=None if event.parent is None else asdict(event.parent),
+        parent=event.parent,
         webhook=None if event.webhook is None else read_webhook(event.webhook),
     )
 

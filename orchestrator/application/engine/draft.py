@@ -10,7 +10,7 @@ Units are steps, items of maps, compensations and the webhook; see `values/unit_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from orchestrator.application.engine.context import Context, StateView
@@ -87,8 +87,8 @@ class Draft(ReadinessDraft):
         return ending
 
     @property
-    def slot(self) -> dict[str, Any] | None:
-        slot: dict[str, Any] | None = self.changes.fields.get("slot", self.record.slot)
+    def slot(self) -> Slot | None:
+        slot: Slot | None = self.changes.fields.get("slot", self.record.slot)
         return slot
 
     def step(self, step_id: str) -> StepRecord:
@@ -254,9 +254,8 @@ class Draft(ReadinessDraft):
 
     def set_workflow_slot(self, slot: Slot | None) -> None:
         """Request the slot of the workflow itself, or release it."""
-        before = None if self.slot is None else Slot(**self.slot)
-        self.changes.fields["slot"] = None if slot is None else asdict(slot)
-        self._update_slots("", before, slot)
+        self._update_slots("", self.slot, slot)
+        self.changes.fields["slot"] = slot
 
     def keep_signals(self, signals: list[dict[str, Any]]) -> None:
         self.changes.fields["signals"] = signals

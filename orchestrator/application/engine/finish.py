@@ -107,7 +107,7 @@ def _finish(draft: Draft, status: WorkflowStatus, fields: dict[str, Any]) -> Non
     if draft.slot is not None:
         draft.set_workflow_slot(None)
     if draft.record.parent is not None:
-        _notify_parent(draft, Parent(**draft.record.parent))
+        _notify_parent(draft, draft.record.parent)
     request_webhook(draft)
 
 

@@ -44,7 +44,7 @@ def _reopen(draft: Draft, action: str, allowed: tuple[WorkflowStatus, ...]) -> N
     if draft.status not in allowed:
         raise InvalidEvent(f"{cannot}: it is {draft.status}")
     if record.parent is not None:
-        parent, step_id = record.parent["execution"], record.parent["step_id"]
+        parent, step_id = record.parent.execution, record.parent.step_id
         raise InvalidEvent(f"{cannot}: step {step_id!r} of {parent!r} already has its result; retry that one")
     if record.compensated is not None:
         raise InvalidEvent(f"{cannot}: its steps were compensated; start a new execution")

@@ -130,8 +130,8 @@ def explain_execution_status(
     if record.status is W.COMPENSATING:
         words = f"the execution has been compensating{since}; {describe_pending_finish(record)}"
         return [Reason(ReasonCode.COMPENSATING, words)]
-    if record.slot is not None and not record.slot["is_held"]:
-        words = _waits_for_slot(describe_unit(""), record.slot["key"], record.slot["limit"])
+    if record.slot is not None and not record.slot.is_held:
+        words = _waits_for_slot(describe_unit(""), record.slot.key, record.slot.limit)
         return [Reason(ReasonCode.WAITING_FOR_SLOT, words)]
     return []
 
@@ -272,7 +272,7 @@ def _explain_not_dispatched(query: _UnitQuery, state: str) -> Reason:
     record, counts, slot = query.record, query.map_counts, query.step.slot
     if record.status is W.PAUSED:
         return query.reason(ReasonCode.PAUSED, f"{state}, but the execution is paused")
-    if record.slot is not None and not record.slot["is_held"]:
+    if record.slot is not None and not record.slot.is_held:
         words = f"{state}, but the execution itself waits for a concurrency slot"
         return query.reason(ReasonCode.WAITING_FOR_SLOT, words)
     if slot is not None and not slot.is_held:

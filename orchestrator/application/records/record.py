@@ -6,14 +6,15 @@ A record changes in one way only: a transition returns `Changes`, a store commit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from orchestrator.application.records.changes import Changes, apply_item_changes
+from orchestrator.application.records.events import Parent
 from orchestrator.application.records.readiness import Readiness
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
-from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.records.step_record import Slot, StepRecord
 from orchestrator.application.records.timers import Timer, timers_for_step
 from orchestrator.application.spec.graph import Graph
 from orchestrator.application.spec.model import LoadedSpec, WorkflowSpec
@@ -55,8 +56,8 @@ class WorkflowRecord:
     priority: int | None = None
     idempotency_root: str | None = None
     schedule: str | None = None
-    parent: dict[str, Any] | None = None
-    slot: dict[str, Any] | None = None
+    parent: Parent | None = None
+    slot: Slot | None = None
     cancelled: dict[str, Any] | None = None
     ending: dict[str, Any] | None = None
     compensated: bool | None = None
@@ -84,11 +85,11 @@ class WorkflowRecord:
     @property
     def root(self) -> str:
         """The execution id of the topmost parent, or of this execution if it has no parent."""
-        return self.execution_id if self.parent is None else str(self.parent["root"])
+        return self.execution_id if self.parent is None else self.parent.root
 
     @property
     def depth(self) -> int:
-        return 0 if self.parent is None else int(self.parent["depth"])
+        return 0 if self.parent is None else self.parent.depth
 
     @property
     def is_final(self) -> bool:
@@ -109,6 +110,20 @@ class WorkflowRecord:
             setattr(self, name, value)
         if changes.readiness is not None:
             self.readiness.apply(changes.readiness)
+
+
+RECORD_PARTS: Mapping[str, type[Parent] | type[Slot]] = {"parent": Parent, "slot": Slot}
+"""The fields of a record that are dataclasses. Stores keep them as JSON objects, by `asdict`."""
+
+
+def read_parts(stored: dict[str, Any]) -> dict[str, Any]:
+    """The stored fields of a record with `parent` and `slot` as dataclasses. Keys that a newer release has
+    added to them are dropped."""
+    for name, part in RECORD_PARTS.items():
+        value = stored.get(name)
+        if value is not None:
+            stored[name] = part(**{one.name: value[one.name] for one in fields(part) if one.name in value})
+    return stored
 
 
 def find_due_timers(record: WorkflowRecord, at_ms: int) -> list[Timer]:

@@ -111,12 +111,12 @@ class SqliteSharedState:
             return self._load_spec(db, row[0])
 
 
-def _is_awaited(db: sqlite3.Connection, parent: dict[str, Any]) -> bool:
+def _is_awaited(db: sqlite3.Connection, parent: Parent) -> bool:
     row = db.execute(
         "SELECT record FROM steps WHERE workflow_execution_id = ? AND step_id = ?",
-        [parent["execution"], parent["step_id"]],
+        [parent.execution, parent.step_id],
     ).fetchone()
-    return row is not None and json.loads(row[0]).get("token") == parent["token"]
+    return row is not None and json.loads(row[0]).get("token") == parent.token
 
 
 def _is_root_open(db: sqlite3.Connection, root: str, at_ms: int) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from orchestrator.application.errors import RecordExists, RecordNotFound, StoreError
 from orchestrator.application.records.changes import Changes
-from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record import RECORD_PARTS, WorkflowRecord, read_parts
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, LogLine
 from orchestrator.application.records.step_record import StepRecord
@@ -61,7 +61,7 @@ class SqliteStore:
             state={key: json.loads(value) for key, value in state},
             steps={step_id: units.get(step_id, StepRecord()) for step_id in loaded.graph.order},
             items={unit: item for unit, item in units.items() if unit not in loaded.graph.index},
-            **json.loads(row["fields"]),
+            **read_parts(json.loads(row["fields"])),
         )
 
     def full_id(self, execution_id: str) -> str:
@@ -229,7 +229,11 @@ def _full_id(db: sqlite3.Connection, execution_id: str) -> str:
 
 
 def _stored_fields(record: WorkflowRecord, changes: Changes) -> dict[str, Any]:
-    return {name: changes.fields.get(name, getattr(record, name)) for name in _FIELDS}
+    stored = {name: changes.fields.get(name, getattr(record, name)) for name in _FIELDS}
+    for name in RECORD_PARTS:
+        if stored[name] is not None:
+            stored[name] = asdict(stored[name])
+    return stored
 
 
 _COLUMNS = ("loaded", "execution_id", "inputs", "status", "state", "steps", "items", "version")

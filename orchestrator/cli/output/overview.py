@@ -21,8 +21,9 @@ from orchestrator.cli.output.tables import Column
 from orchestrator.cli.output.values import format_json_line, redact_text, redact_value
 
 if TYPE_CHECKING:
+    from orchestrator.application.records.events import Parent
     from orchestrator.application.records.record import WorkflowRecord
-    from orchestrator.application.records.step_record import ItemCounts, StepRecord
+    from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
     from orchestrator.application.spec.model import StepSpec
 
 MAX_STEPS = 50
@@ -201,15 +202,15 @@ def format_labels(labels: Mapping[str, str] | None) -> str | None:
     return ", ".join(f"{name}={value}" for name, value in labels.items()) if labels else None
 
 
-def _format_parent(parent: Mapping[str, Any] | None) -> str | None:
-    return None if parent is None else f"step {parent['step_id']} of {parent['execution']}"
+def _format_parent(parent: Parent | None) -> str | None:
+    return None if parent is None else f"step {parent.step_id} of {parent.execution}"
 
 
-def _format_slot(slot: Mapping[str, Any] | None) -> str | None:
+def _format_slot(slot: Slot | None) -> str | None:
     if slot is None:
         return None
-    verb = "holds" if slot["is_held"] else "waits for"
-    return f"{verb} one of {slot['limit']} of {slot['key']}"
+    verb = "holds" if slot.is_held else "waits for"
+    return f"{verb} one of {slot.limit} of {slot.key}"
 
 
 def _format_cancelled(cancelled: Mapping[str, Any] | None, now_ms: int) -> str | None:

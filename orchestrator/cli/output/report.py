@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.redaction.by_key import REDACTED, is_secret_key
@@ -37,7 +38,7 @@ def as_dict(record: WorkflowRecord) -> dict[str, Any]:
         "state": redact_value(record, record.state),
         "group": record.group,
         "schedule": record.schedule,
-        "parent": record.parent,
+        "parent": None if record.parent is None else asdict(record.parent),
         "cancelled": record.cancelled,
         "compensated": record.compensated,
         "created_at": record.created_at,

@@ -5,7 +5,7 @@
 -- ARGV[2..] the repairs, each: the number of its args, then the args, which are a Redis command or
 --   lease <leases> <member>
 --     a dispatch that would never be detected as lost becomes due now
---   place <holders> <waiters> <member> take|wait|leave
+--   slot <holders> <waiters> <member> take|wait|leave
 --     a slot of a concurrency key is taken, waited for or left; then free slots are granted
 -- Returns 1, or 0 when the record is at another version.
 if (redis.call("HGET", KEYS[1], "version") or "") ~= ARGV[1] then
@@ -37,7 +37,7 @@ local function repair_slot(holders, waiters, member, action)
   grant_slots(holders, waiters)
 end
 
-local repairs, at = { lease = repair_lease, place = repair_slot }, 2
+local repairs, at = { lease = repair_lease, slot = repair_slot }, 2
 while at <= #ARGV do
   local args = tonumber(ARGV[at])
   local repair = repairs[ARGV[at + 1]]

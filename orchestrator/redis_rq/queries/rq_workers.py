@@ -148,5 +148,5 @@ def queue_position(inspection: Inspection, token: str) -> tuple[str, int | None]
     return str(queue), None if before is None else int(before)
 
 
-def _count(answer: Any) -> int:
-    return 0 if isinstance(answer, Exception) else int(answer)
+def _count(reply: Any) -> int:
+    return 0 if isinstance(reply, Exception) else int(reply)

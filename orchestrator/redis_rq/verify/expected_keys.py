@@ -55,7 +55,7 @@ def expected_slots(record: WorkflowRecord, keys: Keys) -> list[ExpectedSlot]:
     weid = record.workflow_execution_id
     slots = [(unit, one.slot) for unit, one in record.units() if one.slot is not None]
     if record.slot is not None:
-        slots.append(("", Slot(**record.slot)))
+        slots.append(("", record.slot))
     stream = keys.events_of(weid)
     return [
         ExpectedSlot(unit, slot, slot_member(slot.limit, stream, weid, unit, slot.token))

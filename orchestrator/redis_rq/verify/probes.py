@@ -197,7 +197,7 @@ class Probes:
             is_holder, is_waiter = found[0] is not None, found[1] is not None
             if slot.is_held and not is_holder:
                 text = f"it has a slot of the key {slot.key!r}, but is not among the holders"
-                take: Command = ["place", holders, waiters, expected.member, "take"]
+                take: Command = ["slot", holders, waiters, expected.member, "take"]
                 yield repairable_finding("place", expected.unit, text, take)
             elif not slot.is_held and is_holder:
                 event = {"type": "slot", "execution": weid, "step": expected.unit, "token": slot.token}
@@ -206,11 +206,11 @@ class Probes:
                 yield repairable_finding("place", expected.unit, text, publish, explained_by=_has(**event))
             elif not slot.is_held and not is_waiter:
                 text = f"it waits for a slot of the key {slot.key!r}, but is not among the waiters"
-                wait: Command = ["place", holders, waiters, expected.member, "wait"]
+                wait: Command = ["slot", holders, waiters, expected.member, "wait"]
                 yield repairable_finding("place", expected.unit, text, wait)
             if _has_free_slot(found[2], found[3] or []):
                 text = f"the key {slot.key!r} has a free slot and a waiter"
-                grant: Command = ["place", holders, waiters, "", "leave"]
+                grant: Command = ["slot", holders, waiters, "", "leave"]
                 yield repairable_finding("place", expected.unit, text, grant)
 
         scores: list[Command] = [["ZSCORE", holders, expected.member], ["ZSCORE", waiters, expected.member]]
@@ -226,20 +226,20 @@ class Probes:
         ):
             parent = record.parent
             ids = (record.workflow_execution_id, record.execution_id)
-            field = f"step:{parent['step_id']}"
+            field = f"step:{parent.step_id}"
             orphan = repairable_finding(
                 "orphan",
                 "",
-                f"step {parent['step_id']} of {parent['execution']} does not wait for it",
+                f"step {parent.step_id} of {parent.execution} does not wait for it",
                 explained_by=lambda event: event.get("type") == "control" and event.get("execution") in ids,
             )
 
             def evaluate(found: list[Any]) -> list[RepairableFinding]:
                 step = _parse_object(found[0])
-                waits = (step.get("token"), step.get("child")) == (parent["token"], record.execution_id)
+                waits = (step.get("token"), step.get("child")) == (parent.token, record.execution_id)
                 return [] if waits else [orphan]
 
-            yield Probe([["HGET", keys.workflow(parent["execution"]), field]], evaluate)
+            yield Probe([["HGET", keys.workflow(parent.execution), field]], evaluate)
         for step_id, step in record.steps.items():
             if step.token is not None and step.child is not None:
                 pointer = keys.execution(step.child)
@@ -271,7 +271,7 @@ class Probes:
         for prefix in (keys.slot_holders(""), keys.slot_waiters("")):
             if claim.key.startswith(prefix):
                 key = claim.key.removeprefix(prefix)
-                repair = ["place", keys.slot_holders(key), keys.slot_waiters(key), claim.member, "leave"]
+                repair = ["slot", keys.slot_holders(key), keys.slot_waiters(key), claim.member, "leave"]
         owner = "an execution that does not exist" if record is None else "nothing in its record"
         stray = repairable_finding("stray", claim.key, f"{claim.member} belongs to {owner}", repair)
 

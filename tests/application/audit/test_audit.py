@@ -341,7 +341,7 @@ def test_a_child_belongs_to_a_step_that_has_one() -> None:
 @pytest.mark.parametrize("status", sorted(FINAL_WORKFLOW_STATUSES))
 def test_a_workflow_that_ended_has_left_nothing_behind(status: WorkflowStatus) -> None:
     record = changed(new_record(document(step("a"))), status=S.WAITING)
-    record.status, record.slot = status, {"key": "k", "limit": 1, "token": "t", "is_held": True}
+    record.status, record.slot = status, Slot("k", 1, "t", is_held=True)
 
     found = codes(record, [])
 
@@ -460,12 +460,12 @@ def test_a_step_may_be_what_an_execution_waits_for(changes: Json) -> None:
     [
         {"status": W.PAUSED},
         {"deadline_ms": 1},
-        {"slot": {"key": "k", "limit": 1, "token": "t", "is_held": False}},
+        {"slot": Slot("k", 1, "t")},
     ],
 )
 def test_a_workflow_may_wait_by_itself(fields: Json) -> None:
     record = new_record(document(step("a")))
-    record.slot = {"key": "k", "limit": 1, "token": "t", "is_held": True}
+    record.slot = Slot("k", 1, "t", is_held=True)
     assert not can_still_progress(record)
     for name, value in fields.items():
         setattr(record, name, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ PARENT = Parent("w0#p1", "call", run_id=2, attempt=3, token="t-1", root="top", d
 def below(*steps: StepSpec, **workflow: Any) -> SpecWorld:
     """An execution that is somebody's child."""
     record = record_of(*steps, **workflow)
-    record.parent = asdict(PARENT)
+    record.parent = PARENT
     return SpecWorld(record)
 
 
@@ -78,7 +78,7 @@ def test_a_new_record_remembers_who_asked_for_it() -> None:
 
     assert (record.group, record.priority, record.start_event) == ("g", 4, "e1")
     assert (record.root, record.depth) == ("top", 4)
-    assert record.parent == asdict(PARENT)
+    assert record.parent == PARENT
 
 
 def test_an_execution_without_a_parent_is_its_own_root() -> None:
@@ -108,7 +108,7 @@ def test_inputs_that_cannot_be_resolved_fail_the_step_and_no_child_begins() -> N
 def test_children_nest_as_deep_as_the_limit_says(depth: int, may_begin: bool) -> None:
     world = below(child("c", retry=RetrySpec()), limits=Limits(max_depth=2))
     assert world.record.parent is not None
-    world.record.parent["depth"] = depth
+    world.record.parent = replace(world.record.parent, depth=depth)
 
     decision = world.advance()
 

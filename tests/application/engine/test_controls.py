@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 
 import pytest
 
@@ -209,7 +208,7 @@ def test_what_comes_after_a_cancel_is_late() -> None:
     assert (world.counted["late"], world.statuses["a"]) == (1, "cancelled")
 
 
-PARENT = asdict(Parent("w0#p1", "c", 0, 1, "t", "p1"))
+PARENT = Parent("w0#p1", "c", 0, 1, "t", "p1")
 
 
 # ---- pause and unpause

@@ -7,7 +7,7 @@ import pytest
 from itemworld import ItemWorld, map_step
 from orchestrator.application.engine.transitions import advance, fail_workflow
 from orchestrator.application.records.decisions import Failed, make_final_decision
-from orchestrator.application.records.events import ResultEvent, make_failure
+from orchestrator.application.records.events import Parent, ResultEvent, make_failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.spec.model import RetrySpec
 from specworld import branch, child, key, task, undo, world_of
@@ -83,15 +83,7 @@ def test_an_execution_that_is_given_up_between_two_compensations_has_none_under_
 
 def test_the_parent_of_an_execution_that_is_given_up_hears_of_it() -> None:
     world = world_of(task("a"))
-    world.record.parent = {
-        "execution": "w0#p1",
-        "step_id": "c",
-        "run_id": 0,
-        "attempt": 1,
-        "token": "t",
-        "root": "p1",
-        "depth": 1,
-    }
+    world.record.parent = Parent("w0#p1", "c", 0, 1, "t", "p1")
     world.advance()
 
     world.give_up(DEFECT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -404,7 +403,7 @@ def test_a_child_that_was_cancelled_with_its_parent_is_started_anew_and_the_old_
 @pytest.mark.parametrize("action", ["retry", "rerun"])
 def test_a_child_is_not_driven_on_by_itself(action: Any) -> None:
     world = told(task("a"))
-    world.record.parent = asdict(Parent("w0#p1", "c", 0, 1, "t", "p1"))
+    world.record.parent = Parent("w0#p1", "c", 0, 1, "t", "p1")
     world.fail("a")
 
     assert world.refusal(world.control(action, "a")) == (

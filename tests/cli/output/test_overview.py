@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builders import NOW, NOW_MS, record, spec
-from orchestrator.application.records.events import iso
+from orchestrator.application.records.events import Parent, iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
@@ -90,7 +90,7 @@ def test_a_cancelled_execution_shows_the_requester_and_its_compensations() -> No
     made.status, made.ended_at = WorkflowStatus.CANCELLED, iso(NOW_MS + 65_000)
     made.cancelled = {"at": iso(NOW_MS + 2_000), "by": "ada", "reason": "a duplicate"}
     made.compensated, made.outcome = True, {"n": 1}
-    made.parent = {"execution": "spec#top", "step_id": "pack", "root": "top", "depth": 1}
+    made.parent = Parent("spec#top", "pack", 0, 1, "t", "top")
 
     assert drawn(made, NOW_MS + 3_600_000 * 30) == [
         "workflow e1: cancelled in 1 m 5 s",
@@ -127,7 +127,7 @@ def test_a_compensating_execution_shows_its_final_status() -> None:
 
 def test_a_slot_kept_signals_and_a_timeout_of_the_workflow_are_shown() -> None:
     made = record(spec(a={}))
-    made.slot = {"key": "shop", "limit": 3, "token": "t", "is_held": False}
+    made.slot = Slot("shop", 3, "t")
     made.signals, made.deadline_ms = [{"name": "go", "payload": 1}], AFTER_MS + 90_000
 
     assert overview.format_header(made, AFTER_MS)[3:] == [
@@ -135,7 +135,7 @@ def test_a_slot_kept_signals_and_a_timeout_of_the_workflow_are_shown() -> None:
         "  slot     waits for one of 3 of shop",
         "  signals  go",
     ]
-    made.slot = {**made.slot, "is_held": True}
+    made.slot = Slot("shop", 3, "t", is_held=True)
     assert "  slot     holds one of 3 of shop" in overview.format_header(made, AFTER_MS)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fakeredis import FakeRedis, FakeServer
 
+from orchestrator.application.records.events import Parent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
@@ -42,15 +43,7 @@ def record() -> WorkflowRecord:
                 StepStatus.RETRY, attempt=3, error={"kind": "exception", "message": "500"}
             ),
         },
-        parent={
-            "execution": "w#p",
-            "step_id": "kid",
-            "run_id": 0,
-            "attempt": 1,
-            "token": "n-0",
-            "root": "p",
-            "depth": 1,
-        },
+        parent=Parent("w#p", "kid", 0, 1, "n-0", "p"),
         webhook={"url": "https://hooks.example.org", "headers": {"X-Key": "s3cret"}, "on": []},
     )
 
