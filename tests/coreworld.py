@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from orchestrator.application.engine.transitions import StepResult, advance, decide, on_step_result
@@ -30,7 +30,7 @@ from orchestrator.application.records.events import (
     make_failure,
 )
 from orchestrator.application.records.readiness import Readiness
-from orchestrator.application.records.record import WorkflowRecord
+from orchestrator.application.records.record import WorkflowRecord, read_parts
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.validation import check_spec
@@ -211,7 +211,7 @@ def photograph(record: WorkflowRecord) -> str:
 def reloaded(record: WorkflowRecord) -> WorkflowRecord:
     """The record as another process would have it: its stored fields, and readiness made anew."""
     stored = {
-        field.name: json.loads(json.dumps(getattr(record, field.name)))
+        field.name: json.loads(json.dumps(getattr(record, field.name), default=asdict))
         for field in fields(record)
         if field.init and field.name not in ("loaded", "status", "steps", "items")
     }
@@ -219,7 +219,7 @@ def reloaded(record: WorkflowRecord) -> WorkflowRecord:
         {unit: StepRecord.from_dict(json.loads(json.dumps(one.as_dict()))) for unit, one in kept.items()}
         for kept in (record.steps, record.items)
     ]
-    again = replace(record, steps=units[0], items=units[1], **stored)
+    again = replace(record, steps=units[0], items=units[1], **read_parts(stored))
     again.shared = deepcopy(record.shared)
     return again
 

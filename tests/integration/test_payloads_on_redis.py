@@ -399,9 +399,9 @@ def test_inputs_that_are_too_large_altogether_are_refused_with_their_size(
 
     with pytest.raises(StartRejected, match=r"the object of inputs has 1,\d{3},\d{3} bytes; a start allows"):
         client.send_start(LENGTH, {str(n): "x" * 50 for n in range(30_000)})
-    monkeypatch.setenv("ORCHESTRATOR_PAYLOAD_MAX_BYTES", "2000000")
+    monkeypatch.setenv("ORCHESTRATOR_PAYLOAD_MAX_BYTES", "2000000")  # a client reads it when it is created
     with pytest.raises(StartRejected, match="'text' of the object of inputs has 3,000,002 bytes"):
-        client.send_start(LENGTH, {"text": BIG})
+        client_of(world).send_start(LENGTH, {"text": BIG})
 
 
 def test_a_plain_start_is_limited_and_told_its_size_and_what_to_do(world: World) -> None:

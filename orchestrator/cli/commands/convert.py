@@ -34,7 +34,8 @@ def convert(file: str, dialect: str | None, output: str | None, force: bool, as_
     Notes on the standard error list what could not be converted, and what has a different meaning now. FILE
     may be - for the standard input. --json prints {document, notes} instead.
 
-    Exit codes: 0 converted, 6 converted in part, 2 the file cannot be read or its format is unknown.
+    Exit codes: 0 converted, 6 converted in part, 2 the file cannot be read or its format is unknown,
+    1 a library is missing.
     """
     from orchestrator.application.errors import InvalidSpec
     from orchestrator.convert import UnknownDialect
