@@ -120,10 +120,10 @@ def world_of(*steps: StepSpec, inputs: Json | None = None, **workflow: Any) -> S
 
 
 class SpecWorld(World):
-    """A world around a ready record. `armed` are the timers that a store would hold, `places` those under
-    concurrency keys by their token; `posts` is all that was said to other executions. `awaited` are the
-    children that somebody waits for, by step, `ended` those whose end was heard of; `cancels` says how often
-    each child was cancelled."""
+    """A world around a ready record. `armed` are the timers that a store would hold, `places` the slots under
+    concurrency keys by their token; `posts` are all events sent to other executions. `awaited` are the
+    children that a step waits for, by step, `ended` those whose result has arrived; `cancels` counts the
+    cancels of each child."""
 
     def __init__(self, record: WorkflowRecord, *, watched: bool = True) -> None:
         super().__init__(document(), watched=watched)
@@ -151,7 +151,7 @@ class SpecWorld(World):
         return self.ring(*find_due_timers(self.record, self.now_ms))
 
     def ring(self, *timers: Timer) -> Decision:
-        """These timers ring, due or not; a timer that rings is in nobody's set any more."""
+        """These timers ring, due or not; a timer that rings is no longer armed."""
         self.armed -= set(timers)
         return self.decide(*(self.timer_event(timer) for timer in timers))
 
@@ -329,7 +329,7 @@ def check(world: SpecWorld) -> None:
     assert jobs == set(world.out), "the jobs that are out are those whose units have a token"
     for job in world.last.jobs:
         if job.step_id == WEBHOOK_UNIT:
-            assert record.is_final, "nobody is told of an end that has not come"
+            assert record.is_final, "no webhook before the end"
             continue
         step_id, _, part = job.step_id.partition("#")
         unmet = record.readiness.unmet[step_id]
@@ -356,10 +356,10 @@ def check_places(world: SpecWorld) -> None:
 
 
 def check_children(world: SpecWorld) -> None:
-    """A child that is out was started, once; one that nobody waits for has ended or was cancelled, once."""
+    """A child that is out was started, once; one that is not awaited has ended or was cancelled, once."""
     awaited = {step.child: step.token for step in world.record.steps.values() if step.token and step.child}
     assert {one.execution_id: parent_of(one).token for one in world.awaited.values()} == awaited
-    assert not set(world.cancels) & set(awaited), "a child that somebody waits for was cancelled"
+    assert not set(world.cancels) & set(awaited), "a child that a step waits for was cancelled"
     assert {start.execution_id for start in world.children} == {*awaited, *world.ended, *world.cancels}
     assert max(world.cancels.values(), default=1) == 1, "a child was cancelled twice"
 
@@ -398,7 +398,7 @@ def check_readiness(record: WorkflowRecord) -> None:
             and step_id in record.graph.eager
         }
         known = {*kept.agenda, *kept.candidates}
-        assert known >= set(made.agenda) - judged, "a step that can run is on nobody's agenda"
+        assert known >= set(made.agenda) - judged, "a step that can run is not on the agenda"
 
 
 def all_timers(record: WorkflowRecord) -> Iterator[Timer]:

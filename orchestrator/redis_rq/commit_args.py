@@ -227,7 +227,8 @@ class CommitArgs:
         elif changes_record(commit):
             fields = {"version": version, **(created_fields(record) if commit.creates else {})}
             fields.update(changed_fields(changes))
-            commands += _chunked(["HSET", keys.workflow(weid)], flatten_fields(fields))
+            pairs = [arg for pair in fields.items() for arg in pair]
+            commands += _chunked(["HSET", keys.workflow(weid)], pairs)
         commands += _chunked(["HDEL", keys.workflow(weid)], dropped_fields(changes))
         if changes.history and not changes.deletes_execution:
             commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])

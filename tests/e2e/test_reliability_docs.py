@@ -71,7 +71,7 @@ INJECTED = {
     "cancel in every state": "test_every_control_is_followed_or_refused_in_every_state",
     "pause under load": "test_fifty_fans_are_paused_and_go_on",
     "timers": "test_ten_thousand_timers_and_three_sweepers_and_a_killed_redis_make_each_event_once",
-    "upgrade": "test_what_an_older_release_was_at_is_brought_to_its_end",
+    "upgrade": "test_executions_of_an_older_version_are_completed",
     "flush": "test_a_flushed_redis_is_told_of_loudly_and_served_again",
     "everything at once": "test_nothing_is_lost_and_nothing_counts_twice_whatever_fails",
     "for a long time": "scripts/soak",

@@ -127,7 +127,7 @@ def test_doctor_says_that_its_user_lacks_a_permission(guarded: GuardedRedis) -> 
 
     assert done.exit_code == 1
     assert "this Redis user lacks a permission: " in done.output
-    assert "see docs/security.md" in done.output
+    assert "(docs/security.md)" in done.output
 
 
 def orchestrator(url: str, *words: str) -> Result:

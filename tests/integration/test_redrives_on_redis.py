@@ -118,7 +118,9 @@ def test_what_ends_in_the_very_commit_of_its_retry_gets_new_terms_and_counts_onc
     weid = world.begin(one, broken, execution_id="x", **BEGIN)
     world.settle(one, executors={"b": lambda inputs, log: log("hello")})
     assert (world.status(weid), counted(world, weid)) == ("failed", ("0", None))
-    for key in kept_keys(world, weid):
+    expiring = [key for key in kept_keys(world, weid) if world.client.ttl(key) > 0]
+    assert expiring
+    for key in expiring:
         world.client.expire(key, 30)
 
     assert told(world, one, "retry") == {"ok": True, "changed": True, "status": "failed"}

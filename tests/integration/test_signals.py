@@ -230,7 +230,7 @@ def test_a_signal_needs_no_payload(world: World) -> None:
 def read_by(coordinator: Coordinator) -> str:
     """One of the streams of events that it reads."""
     log: Any = coordinator._log
-    return str(log._keys.events(log._home.partitions[0]))
+    return str(log._keys.events(log._own_streams.partitions[0]))
 
 
 def test_a_signal_that_comes_between_load_and_creation_counts(
@@ -338,7 +338,7 @@ def held(world: World, *parts: Coordinator) -> list[Delivery]:
 def test_a_signal_that_two_coordinators_hold_counts_once(world: World) -> None:
     one, two = coordinators(world, *TWO_WAITS, names=("one", "two"))
     weid = begin(world, one)
-    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._own_streams.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, weid, "go", {"n": 1})
     deliveries = held(world, one)
 
@@ -352,7 +352,7 @@ def test_a_signal_that_two_coordinators_hold_counts_once(world: World) -> None:
 
 def test_an_early_signal_that_two_coordinators_hold_is_kept_once(world: World) -> None:
     one, two = coordinators(world, *TWO_WAITS, names=("one", "two"))
-    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._own_streams.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, ORDER, "go", {"n": 1})
     deliveries = held(world, one)
 
@@ -365,7 +365,7 @@ def test_an_early_signal_that_two_coordinators_hold_is_kept_once(world: World) -
 
 def test_an_early_signal_that_is_handled_again_after_the_creation_counts_once(world: World) -> None:
     one, two = coordinators(world, *TWO_WAITS, names=("one", "two"))
-    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._own_streams.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, ORDER, "go", {"n": 1})
     deliveries = held(world, one)
     two.handle(deliveries)
@@ -380,7 +380,7 @@ def test_an_early_signal_that_is_handled_again_after_the_creation_counts_once(wo
 def test_a_signal_whose_coordinator_died_is_taken_over_and_counts_once(world: World) -> None:
     one, two = coordinators(world, *TWO_WAITS, names=("one", "two"), pace={"reclaim_after_ms": 50})
     weid = begin(world, one)
-    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._own_streams.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, weid, "go", {"n": 1})
     held(world, one)
     world.age_pending(1_000)
@@ -407,7 +407,7 @@ def test_many_signals_through_two_coordinators_are_all_there_once(world: World) 
 def test_a_result_that_shares_its_batch_with_a_signal_of_somebody_else_is_not_delayed(world: World) -> None:
     one, two = coordinators(world, wait_step("w", "go"), task("a"), names=("one", "two"))
     weid = begin(world, one)
-    one._log._home.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
+    one._log._own_streams.partitions = list(range(world.keys.partitions))  # type: ignore[attr-defined]
     signal(world, weid, "go", {"n": 1})
     world.work()
     signalled, *others = sorted(held(world, one), key=lambda one: one.fields["type"] != "signal")

@@ -283,8 +283,8 @@ def test_a_start_may_name_a_webhook_which_comes_first(world: World, hooks: Recei
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("nowhere", "webhook.url: must be the address of a web page"),
-        ('{"url": "nowhere"}', "webhook.url: must be the address of a web page"),
+        ("nowhere", "webhook.url: must be a URL that begins with"),
+        ('{"url": "nowhere"}', "webhook.url: must be a URL that begins with"),
         ('{"url": "https://example.org", "on": ["ended"]}', "webhook.on[0]: must be"),
         ('{"url": ', "webhook is not JSON"),
         ("https://example.org/" + 20_000 * "x", "webhook has 20,020 characters"),

@@ -96,7 +96,7 @@ class Execution:
 
     @property
     def out(self) -> dict[str, DispatchJob]:
-        """By unit, the jobs that somebody waits for; a step that waits for its child has none."""
+        """By unit, the jobs whose result is awaited; a step that waits for its child has none."""
         by_token = {job.token: job for job in self.jobs}
         waiting = {unit: one.token for unit, one in self.record.units() if one.child is None}
         return {unit: by_token[token] for unit, token in waiting.items() if token is not None}

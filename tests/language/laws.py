@@ -29,7 +29,7 @@ S, W = StepStatus, WorkflowStatus
 
 
 def check_going(records: Iterable[WorkflowRecord], is_quiet: bool) -> None:
-    """No limit is exceeded, nobody waits in vain, and nothing hangs. `records` are all that have not ended;
+    """No limit is exceeded, no step waits in vain, and nothing hangs. `records` are all that have not ended;
     `is_quiet`: everything that was said has been heard."""
     records = list(records)
     for record in records:
@@ -128,11 +128,11 @@ def _check_children(records: Iterable[WorkflowRecord]) -> None:
             parent = known.get(record.parent.execution)
             step = None if parent is None else parent.steps[record.parent.step_id]
             is_awaited = step is not None and step.token == record.parent.token
-            assert is_awaited, f"nobody waits for {record.execution_id}"
+            assert is_awaited, f"no parent waits for {record.execution_id}"
 
 
 def _check_places(records: Iterable[WorkflowRecord], is_quiet: bool) -> None:
-    """No more are under a key than its limit allows, and nobody is in line for a place that is free."""
+    """No more are under a key than its limit allows, and no step waits for a slot that is free."""
     slots = [step.slot for record in records for step in record.steps.values() if step.slot is not None]
     slots += [record.slot for record in records if record.slot is not None]
     held = Counter(slot.key for slot in slots if slot.is_held)

@@ -94,7 +94,7 @@ class MemoryPlay(Play):
         self._nudge()
 
     def _nudge(self) -> None:
-        """Whoever passes on what was said to another execution leaves it to that one's loop to go on."""
+        """An event for another execution is delivered; the loop of that execution continues it."""
         self._unfinished |= {record.workflow_execution_id for record in self.open_records()}
 
     def bring(self, said: Sequence[Said]) -> None:

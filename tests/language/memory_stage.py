@@ -53,7 +53,7 @@ class MemoryStage(Stage):
         return self.execution
 
     def answered(self) -> Json:
-        """A handle: whoever was given the id can ask it all."""
+        """A handle on an execution, by its id."""
         workflow = Workflow.resume(self.execution, self._backend)
         ended = {"status": str(workflow.status), "outcome": workflow.outcome, "error": workflow.error}
         is_final = self._backend.load(self.execution).is_final

@@ -74,7 +74,7 @@ class Play(ABC):
 
     @abstractmethod
     def has_mail(self) -> bool:
-        """Whether something was said that nobody has heard yet."""
+        """Whether an outgoing event has not been delivered yet."""
 
     @abstractmethod
     def hear(self) -> None:
@@ -248,7 +248,7 @@ class Play(ABC):
         self.control(record.workflow_execution_id, action, step_id)
 
     def _reopens(self) -> bool:
-        """Retry an execution that has ended, or rerun it from any step; False when nobody wants to."""
+        """Retry an execution that has ended, or rerun it from any step; False when neither is chosen."""
         ended = [one for one in self.all_records() if one.parent is None and one.compensated is None]
         ended = [one for one in ended if one.status != "halted"]
         if not self._redrives_left or not ended:

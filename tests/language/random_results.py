@@ -13,9 +13,9 @@ from language.cases import Case, Script
 
 @dataclass(slots=True)
 class Written:
-    """A step that is written: whom it waits for, who has surely ended when it runs, and when it has ended
-    itself, which may be sooner: what waits for all is skipped as soon as one of them is. `is_set`: it takes
-    itself back."""
+    """A step of the document: its parents, the steps that have surely ended when it runs, and those that have
+    ended when it ends, which may be fewer: a join of all is skipped as soon as one parent is. `is_set`: its
+    branch resets it."""
 
     name: str
     parents: set[str]

@@ -142,7 +142,7 @@ class Writer:
         return found or ([self._gate] if self._gate else [])
 
     def _parents_of_gate(self) -> list[str]:
-        """All since the last one, and not only those that nobody waits for yet: what waits for two may be
+        """All since the last one, and not only those without dependents yet: what waits for two may be
         skipped because of one of them, while the other one still runs."""
         return [*self._segment, *([self._gate] if self._gate else [])]
 
@@ -155,7 +155,7 @@ class Writer:
         return set(written.readable)
 
     def _connect(self, step: Json, written: Written, is_gate: bool) -> None:
-        """Who it waits for: declared, by what it reads, or both; and how it joins them."""
+        """The steps it waits for: declared, by what it reads, or both; and how it joins them."""
         draw, parents = self._draw, sorted(written.parents)
         join: Any = (
             draw.choice(["any", "done", "done"]) if is_gate else draw.choice(["all"] * 5 + ["any", "done"])
@@ -249,7 +249,7 @@ class Writer:
         step["delay"] = f"{self._draw.randint(1, SHORT_S)}s"
 
     def _switch(self, step: Json, written: Written) -> None:
-        """The steps that it lists are written here too, and wait for nobody else."""
+        """The steps that it lists are written here too, and wait for no other step."""
         draw, name = self._draw, written.name
         above = [f"steps.{one}.output.n_{one}" for one in sorted(written.readable)]
         on = {"%": [{"var": [draw.choice([*above, "input.a"]), 5]}, 3]}
@@ -291,7 +291,7 @@ class Writer:
         return "join" in step and not isinstance(step["join"], str)
 
     def _reads(self, written: Written) -> Json:
-        """References to steps above, and to what they left elsewhere, that add nobody to wait for."""
+        """References to steps above, and to what they left elsewhere, that add no dependency."""
         draw, reads = self._draw, Json()
         for one in draw.sample(sorted(written.readable), min(len(written.readable), 2)):
             reads[f"old_{one}"] = {"var": [draw.choice([f"state.n_{one}", f"flows.{one}.n_{one}"]), -1]}

@@ -22,7 +22,7 @@ from orchestrator.application.records.events import Control, iso
 from orchestrator.application.records.record import WorkflowRecord
 
 Place = tuple[str, str, str, bool]
-"""Who is under a concurrency key: execution, step, token, and whether the place is held."""
+"""A slot under a concurrency key: execution, step, token, and whether the place is held."""
 
 
 class Stage(Execution, ABC):
@@ -117,7 +117,7 @@ class Stage(Execution, ABC):
 
     @abstractmethod
     def places(self, key: str) -> list[Place]:
-        """Everybody under a concurrency key: those who hold a place first, then the line in its order."""
+        """All slots under a concurrency key: holders first, then waiters in order."""
 
     def holders(self, key: str) -> list[str]:
         return [step or execution for execution, step, _, is_held in self.places(key) if is_held]
@@ -137,7 +137,7 @@ class Stage(Execution, ABC):
 
 
 def places_of(records: Iterable[WorkflowRecord]) -> dict[str, set[Place]]:
-    """Who is under which concurrency key, as the records have it."""
+    """The slots by concurrency key, according to the records."""
     found: dict[str, set[Place]] = {}
     for record in records:
         slots = [(step_id, step.slot) for step_id, step in record.steps.items()]

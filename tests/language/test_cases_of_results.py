@@ -144,7 +144,7 @@ def test_halt_with_steps_in_flight(stage: Stage) -> None:
 
     ended = stage.record.version
     stage.pass_time("2m")
-    with suppress(InvalidEvent):  # in memory whoever says it is told; on Redis, only who asks for an answer
+    with suppress(InvalidEvent):  # raised in memory; on Redis only a caller that asks for a reply sees it
         stage.signal("go")
 
     assert (stage.record.version, stage.statuses["below"]) == (ended, "ready")

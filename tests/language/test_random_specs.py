@@ -1,6 +1,6 @@
 """Workflows made by chance from all that the language has, played by chance on every stage.
 
-A quiet case ends alike to the last field, whoever plays it and in whatever order; a racing case ends legally.
+A quiet case ends alike to the last field, with every driver and in every order; a racing case ends legally.
 No execution is ever neither final nor on its way. A seed that fails is in the name of its test; a range of
 them is played by LANGUAGE_SEEDS=0-20000.
 """

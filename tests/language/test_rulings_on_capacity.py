@@ -188,7 +188,7 @@ def test_ruling_08_whatever_ends_or_resets_the_step_frees_its_slot(stage: Stage,
     assert stage.line("k") == (["a"] if end == "again" else [])
 
 
-def test_ruling_08_whoever_is_cancelled_leaves_the_line_or_its_place(stage: Stage) -> None:
+def test_ruling_08_a_cancelled_step_releases_its_slot_or_its_request(stage: Stage) -> None:
     first, second, third = (
         Execution(stage, stage.start(document(step(name, **one_of("k")), step("other")))) for name in "abc"
     )
@@ -201,7 +201,7 @@ def test_ruling_08_whoever_is_cancelled_leaves_the_line_or_its_place(stage: Stag
 
 
 def test_ruling_08_the_limit_counts_records_and_not_processes(stage: Stage) -> None:
-    """A worker that is lost leaves its step in progress: nobody else gets its place."""
+    """A worker that is lost leaves its step in progress: no other step gets its slot."""
     stage.start(document(step("a", **one_of("k")), step("b", **one_of("k"))))
 
     stage.lose("a")

@@ -71,7 +71,7 @@ def test_ruling_02_a_child_whose_start_is_heard_after_its_cancel_never_begins(
     assert late.fields["type"] == "child"
 
     redis_stage.bring(redis_stage.result("judge", {"again": True}))
-    redis_stage.bring()  # the cancel, which finds nobody
+    redis_stage.bring()  # the cancel, which finds no execution
     redis_stage.world.coordinator("slow")  # it goes on with what it has read
 
     redis_stage.settle()
@@ -196,7 +196,7 @@ def test_ruling_05_a_registered_name_is_resolved_when_the_child_starts_and_recor
     assert (below.record.loaded.document, stage["c"].output) == (second, {"version": 2})
 
 
-def test_ruling_05_a_name_that_nobody_registered_is_a_failure_of_the_step(stage: Stage) -> None:
+def test_ruling_05_a_name_that_is_not_registered_is_a_failure_of_the_step(stage: Stage) -> None:
     stage.start(document(child("c", "nobody", on_error="continue"), step("below", "c")))
 
     assert (stage.statuses, stage.error_kind("c")) == (

@@ -53,7 +53,7 @@ def test_ruling_20_a_local_time_that_exists_twice_fires_once_and_that_is_the_fir
     assert found == ["25. 02:30 +0200", "26. 02:30 +0100"]
 
 
-def test_ruling_20_who_looks_between_the_two_does_not_meet_the_second() -> None:
+def test_ruling_20_a_call_between_the_two_slots_does_not_see_the_second() -> None:
     found = after("2026-10-25T02:45", "*/15 2 * * *", BERLIN, 1)
 
     assert found == ["26. 02:00 +0100"]

@@ -18,7 +18,7 @@ __all__ = ["world"]
 
 
 class VerifiedPlay(RedisPlay):
-    """After every act everything is verified. Nobody works meanwhile, so nobody may be busy either."""
+    """After every act everything is verified. No worker runs meanwhile, so none may be busy."""
 
     def _act(self, records: Sequence[WorkflowRecord], has_mail: bool) -> None:
         self._verify()

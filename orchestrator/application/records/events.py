@@ -214,6 +214,3 @@ def make_failure(kind: str, message: str, type_: str | None = None, **details: A
         error["type"] = type_
     error.update(details)
     return error
-
-
-failure = make_failure  # TEMPORARY alias during the renames

@@ -49,8 +49,6 @@ class StepLogLimiter:
             kept.append(cut.encode(errors="replace").decode())  # half a surrogate pair cannot be stored
         return kept
 
-    lines = accept  # TEMPORARY alias during the renames
-
 
 def filter_by_step(lines: Iterable[LogLine], step: str | None) -> list[LogLine]:
     """The lines of one unit; for a step, also those of its items and its compensation. All lines for None."""

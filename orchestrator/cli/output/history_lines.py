@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from orchestrator.application.values.unit_id import step_of
 from orchestrator.cli.output.formatting import format_error, humanize
 from orchestrator.cli.output.step_log import HistoryEntry
 
@@ -63,7 +64,7 @@ class HistoryFormatter:
 def is_about(entry: HistoryEntry, step: str) -> bool:
     """Whether an entry is about a step, one of its items, or its compensation."""
     unit = str(entry.get("step", ""))
-    return unit == step or unit.startswith(f"{step}#")
+    return step in (unit, step_of(unit))
 
 
 def entry_status(entry: HistoryEntry) -> str:

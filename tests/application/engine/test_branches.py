@@ -548,7 +548,7 @@ def test_a_target_expression_does_not_see_the_fresh_output_nor_the_merged_state(
 @pytest.mark.parametrize(
     "target", ["nobody", "steps.nobody.status", 7, None, ["a", "nobody"], {"k": "a"}, [["a"]]]
 )
-def test_a_target_that_is_no_step_fails_the_step_and_resets_nobody(target: Any) -> None:
+def test_a_target_that_is_no_step_fails_the_step_and_resets_no_step(target: Any) -> None:
     branches = [when(AGAIN, {"set": {"var": "input.target"}}), END]
     world = World(
         document(step("a"), step("b", after="a", branch=branches, max_attempts=3)), {"target": target}

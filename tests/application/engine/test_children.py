@@ -1,4 +1,4 @@
-"""Children: a step that is an execution of its own, from both sides. They speak by posts."""
+"""Children: a step that is an execution of its own, from both sides. They communicate by outgoing events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARENT = Parent("w0#p1", "call", run_id=2, attempt=3, token="t-1", root="top", d
 
 
 def below(*steps: StepSpec, **workflow: Any) -> SpecWorld:
-    """An execution that is somebody's child."""
+    """An execution that is a child."""
     record = record_of(*steps, **workflow)
     record.parent = PARENT
     return SpecWorld(record)
@@ -45,7 +45,7 @@ def told(world: SpecWorld) -> ResultEvent:
 # ---- beginning
 
 
-def test_a_child_is_asked_for_with_its_inputs_and_whom_it_answers() -> None:
+def test_a_child_is_requested_with_its_inputs_and_its_parent() -> None:
     world = world_of(child("c", input={"n": {"var": "input.n"}}), inputs={"n": 7})
 
     assert world.advance() == Pending()
@@ -70,7 +70,7 @@ def test_group_priority_and_root_are_handed_down_and_depth_is_counted() -> None:
     assert (start.parent.root, start.parent.depth) == ("top", 5)
 
 
-def test_a_new_record_remembers_who_asked_for_it() -> None:
+def test_a_new_record_keeps_its_parent() -> None:
     loaded = check_spec({"steps": [{"op": "a"}]})
     event = StartEvent(group="g", priority=4, parent=PARENT)
 
@@ -267,7 +267,7 @@ def test_a_child_that_ends_while_its_parent_is_paused_is_heard() -> None:
     assert world.dispatched(world.unpause()) == ["b"]
 
 
-# ---- a child that nobody waits for any more
+# ---- a child whose parent no longer waits for it
 
 
 def reset(world: SpecWorld) -> Any:
@@ -464,7 +464,7 @@ def test_an_outcome_that_is_too_large_fails_the_step_of_the_parent(ends: str) ->
     assert told(world).output is None
 
 
-def test_an_execution_without_a_parent_tells_nobody() -> None:
+def test_an_execution_without_a_parent_sends_no_result() -> None:
     world = world_of(task("a"))
 
     world.play(a={})

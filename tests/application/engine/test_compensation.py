@@ -208,7 +208,7 @@ def test_the_timeout_of_the_workflow_compensates() -> None:
     assert decision.error["message"] == "the workflow exceeded its timeout (10 s)"
 
 
-def test_a_failure_that_nobody_forgave_compensates_at_the_end() -> None:
+def test_a_failure_that_no_step_tolerates_compensates_at_the_end() -> None:
     world = world_of(
         task("a", **undo()),
         task("p", after="a"),
@@ -249,8 +249,8 @@ def test_a_failure_while_paused_compensates_at_once() -> None:
     assert isinstance(world.finish("a#undo"), Failed)
 
 
-def test_a_result_alone_leaves_the_compensation_to_whoever_advances() -> None:
-    """Only advance() dispatches: whoever takes it in two steps gets the job with the second."""
+def test_a_result_alone_leaves_the_compensation_to_advance() -> None:
+    """Only advance() dispatches: in two-step use the second call returns the job."""
     world = world_of(task("a", **undo()), task("b", after="a"))
     world.play(a={})
 

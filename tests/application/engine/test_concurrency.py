@@ -42,7 +42,7 @@ def test_a_step_asks_for_a_place_and_stands_in_line() -> None:
     assert world.slot("a") == slot
     assert world.last.slots == [SlotChange("a", slot, is_acquire=True)]
     assert world.statuses["a"] == "ready"
-    assert world.record.readiness.active == 2, "whoever stands in line is under way"
+    assert world.record.readiness.active == 2, "a step that waits for a slot is active"
 
 
 def test_a_step_that_has_a_place_is_dispatched() -> None:
@@ -67,7 +67,7 @@ def test_it_asks_once_however_often_it_is_looked_at() -> None:
     assert world.slot("a") == first
 
 
-def test_nobody_asks_before_a_dispatch_is_what_it_needs() -> None:
+def test_no_slot_is_requested_before_a_step_can_be_dispatched() -> None:
     world = world_of(
         task("a", after="p", **key("k")),
         task("b", defer_ms=100, **key("k")),
@@ -284,7 +284,7 @@ def test_a_place_is_ours_once_however_often_it_is_said() -> None:
     assert world.finish("a", {}) == Complete({})
 
 
-def test_a_place_that_nobody_waits_for_any_more_is_stale() -> None:
+def test_a_slot_that_is_no_longer_wanted_is_stale() -> None:
     world = world_of(task("a", **key("k")), task("z", branch=(resets({"var": "again"}, "a"),)))
     world.advance()
     old = world.slot_event("a")
@@ -297,7 +297,7 @@ def test_a_place_that_nobody_waits_for_any_more_is_stale() -> None:
 
 
 @pytest.mark.parametrize("step_id", ["z", "nobody", ""])
-def test_a_place_for_whoever_asked_for_none_is_stale(step_id: str) -> None:
+def test_a_slot_for_a_step_that_requested_none_is_stale(step_id: str) -> None:
     world = world_of(task("a", **key("k")), task("z"))
     world.advance()
 
@@ -328,7 +328,7 @@ def test_a_place_that_comes_while_paused_is_used_after_it() -> None:
     assert world.dispatched(world.unpause()) == ["a"]
 
 
-def test_whoever_stands_in_line_takes_no_capacity() -> None:
+def test_a_step_that_waits_for_a_slot_takes_no_capacity() -> None:
     world = world_of(task("a", **key("k")), task("b"), task("c"), max_workers=1)
 
     assert world.dispatched(world.advance()) == ["b"]

@@ -44,7 +44,7 @@ def test_the_roots_of_a_context(world: World) -> None:
         context["sources"]
 
 
-def test_kv_is_a_root_for_whoever_names_it_and_no_more(world: World) -> None:
+def test_kv_is_a_root_that_is_named_but_not_iterated(world: World) -> None:
     world.record.shared["global"] = {"n": 5, "far": "away"}
     context = seen_by(world, "a")
 
@@ -175,7 +175,7 @@ def test_the_state_of_a_draft_is_that_of_the_record_under_what_was_merged(world:
 
     assert isinstance(draft.state, Mapping)
     assert dict(draft.state) == {"n": 2, "new": 3, "deep": {"list": [1, 2]}, "ok": False, "error": "boom"}
-    assert list(draft.state) == ["deep", "error", "n", "new", "ok"]  # whoever loads it iterates alike
+    assert list(draft.state) == ["deep", "error", "n", "new", "ok"]  # in the same order in every process
     assert len(draft.state) == 5
     assert world.record.state["n"] == 1
 

@@ -119,7 +119,7 @@ def test_a_refused_word_does_not_keep_the_others_of_its_batch_from_counting() ->
 # ---- cancel
 
 
-def test_a_cancel_ends_everything_at_once_and_says_who_and_why() -> None:
+def test_a_cancel_ends_everything_at_once_and_records_the_operator_and_the_reason() -> None:
     world = ItemWorld(
         task("a"),
         task("b", after="a"),
@@ -176,7 +176,7 @@ def test_a_second_cancel_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("status", [compensating, complete, halted, failed, cancelled])
-def test_a_parent_that_cancels_too_late_is_not_told_off(status: Callable[[], SpecWorld]) -> None:
+def test_a_parent_that_cancels_too_late_is_ignored(status: Callable[[], SpecWorld]) -> None:
     world = status()
     world.record.parent = PARENT
     before = world.record.status
@@ -187,8 +187,8 @@ def test_a_parent_that_cancels_too_late_is_not_told_off(status: Callable[[], Spe
     assert world.last.is_empty
 
 
-def test_a_parent_cancels_nobody_but_its_child() -> None:
-    """Somebody may have started an execution under the id that a child would have had."""
+def test_a_parent_cancels_only_its_child() -> None:
+    """Another execution may have been started under the id that a child would have had."""
     stranger, child = in_progress(), in_progress()
     child.record.parent = PARENT
 
@@ -616,7 +616,7 @@ def test_a_release_may_end_the_workflow() -> None:
     assert isinstance(world.release("a"), Failed)
 
 
-# ---- what else is said to whom
+# ---- other events
 
 
 def test_a_result_for_a_step_that_is_not_there_is_refused() -> None:

@@ -399,7 +399,7 @@ POLICIES = [
     ("p!:skip d:continue<p e<p", "skipped complete skipped", "complete"),
     # skip reaches a `continue` below
     ("p!:skip d<p e:continue<d", "skipped skipped skipped", "complete"),
-    # P default, dependents say skip: nobody stops, and nobody forgives
+    # P default, dependents have skip: no step stops the workflow, and none tolerates the failure
     ("p! d:skip<p", "failed skipped", "failed"),
     ("p! d:skip<p e:continue<p f<d f2<e", "failed skipped complete skipped complete", "failed"),
     ("p!:continue d:skip<p", "failed skipped", "complete"),
@@ -457,7 +457,7 @@ def test_only_dependents_that_are_not_final_are_asked() -> None:
 
     assert world.dispatched(world.fail("b")) == ["y"]  # x, which would stop, is over
     decision = world.finish("y", {})
-    assert isinstance(decision, Failed)  # but nobody forgave b
+    assert isinstance(decision, Failed)  # but no step tolerated the failure of b
     assert world.record.error == {"kind": "exception", "message": "boom", "step": "b"}
 
 

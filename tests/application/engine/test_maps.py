@@ -903,7 +903,7 @@ def _count_calls(monkeypatch: pytest.MonkeyPatch, name: str, calls: Counter[str]
     monkeypatch.setattr(Draft, name, counting)
 
 
-# ---- whoever loads it
+# ---- after a reload
 
 
 def test_a_map_goes_on_in_another_process_as_it_would_have_in_this_one() -> None:

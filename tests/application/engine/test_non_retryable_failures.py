@@ -311,7 +311,7 @@ def test_the_traceback_tells_what_caused_it() -> None:
     assert told.endswith("ValueError: no such order")
 
 
-def test_a_long_message_does_not_push_out_who_raised_it() -> None:
+def test_a_long_message_does_not_hide_the_type_of_the_error() -> None:
     told = describe_exception(raised(ValueError("x" * 100_000)))["traceback"]
 
     assert "in raised" in told

@@ -75,7 +75,7 @@ def play(world: World, execute: Execute, draw: Random, *, losses: bool = False) 
 
 
 def quiet_case(seed: int) -> tuple[Json, Execute]:
-    """No parallel steps write one key, nothing halts or stops, a set reaches nobody who runs beside it."""
+    """No parallel steps write one key, nothing halts or stops, a set resets no step that runs in parallel."""
     draw = Random(seed)
     names = [f"s{n}" for n in range(draw.randint(2, 9))]
     steps, fails = [], {}
@@ -235,6 +235,6 @@ def test_with_races_every_order_ends_legally_and_none_hangs(losses: bool) -> Non
         assert settled_legally(world.record), f"seed {seed}, order {order}: {world.statuses}"
         assert world.record.error is None or world.record.error["kind"] != "stalled", f"seed {seed}"
         assert (world.record.error is not None) == (world.record.status is WorkflowStatus.FAILED)
-        assert not world.out, f"seed {seed}: nobody revoked {sorted(world.out)}"
+        assert not world.out, f"seed {seed}: not revoked: {sorted(world.out)}"
         ended[str(world.record.status)] += 1
     assert all(ended[status] > 3 for status in ("complete", "failed", "halted")), ended

@@ -84,7 +84,7 @@ def step(draw: Random, world: ItemWorld, batch: list[StepEvent]) -> None:
         batch = []
     moment = world.moment()
     decided = decide(world.record, batch, moment, limit)
-    if not world.record.readiness.candidates:  # who waits for room is judged again sooner by who loads
+    if not world.record.readiness.candidates:  # a candidate is evaluated again earlier after a reload
         again = decide(reloaded(world.record), batch, moment, limit)
         for name in (
             "steps",
@@ -106,8 +106,8 @@ def step(draw: Random, world: ItemWorld, batch: list[StepEvent]) -> None:
 
 
 def reopens(draw: Random, world: ItemWorld) -> bool:
-    """Retry what has ended, or rerun it from any step; False when that is refused. Whoever loads it first
-    decides alike."""
+    """Retry an execution that has ended, or rerun it from any step; False when that is rejected. A reloaded
+    record gives the same decision."""
     action: Control = "retry" if draw.random() < 0.5 else "rerun"
     event, moment = world.control(action, draw.choice(list(world.record.steps))), world.moment()
     decided = decide(world.record, [event], moment)
@@ -132,7 +132,7 @@ def can_complete(world: ItemWorld) -> bool:
 
 
 def ring(world: ItemWorld, batch: list[StepEvent]) -> None:
-    """A timer that rings is in nobody's set any more."""
+    """A timer that rings is no longer armed."""
     rung = {(one.kind, one.step_id, one.token) for one in batch if isinstance(one, TimerEvent)}
     world.armed = {one for one in world.armed if one.name not in rung}
 

@@ -93,7 +93,7 @@ def test_a_failure_that_others_tolerated_is_retried_too_and_they_keep_what_they_
     assert world.executed == {"a": 2, "b": 1, "z": 2}
 
 
-def test_one_that_ended_failed_for_a_failure_nobody_forgave_completes_when_it_succeeds() -> None:
+def test_a_retry_completes_a_workflow_that_failed_by_a_failure_that_no_step_tolerated() -> None:
     world = told(task("a"), task("b", "a", on_error="continue"))
     world.fail("a")
     assert isinstance(world.finish("b"), Failed)

@@ -1,4 +1,4 @@
-"""Schedules: every slot is handled once, whoever looks and how often; late ones and those that meet."""
+"""Schedules: every slot is handled once, however often fire() is called; late and overlapping slots."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_slots_wait_for_each_other_in_order() -> None:
     assert (starts, schedule.queued) == (ids(0), tuple(NOON + hour * HOUR for hour in (1, 2, 3)))
 
     for _ in range(4):
-        schedule, more = fire(schedule, NOON + 3 * HOUR + 1, ())  # whoever was open has ended
+        schedule, more = fire(schedule, NOON + 3 * HOUR + 1, ())  # the open execution has ended
         starts += more
 
     assert (starts, schedule.open, schedule.queued) == (ids(0, 1, 2, 3), (), ())
@@ -211,7 +211,7 @@ def test_the_same_times_go_on_where_they_were() -> None:
         (ScheduleSpec("0 * * * *", "Asia/Kathmandu"), NOON + DAY + HOUR // 4),
     ],
 )
-def test_other_times_begin_anew_and_forget_nobody(spec: ScheduleSpec, next_ms: int) -> None:
+def test_other_times_start_anew_and_keep_open_executions(spec: ScheduleSpec, next_ms: int) -> None:
     before = hourly(open=("x",), queued=(1,), started=7, overlap="queue")
 
     after = apply_registration("report", spec, before, NOON + DAY)
@@ -269,7 +269,7 @@ def slots_until(schedule: Schedule, now_ms: int) -> list[int]:
     st.sampled_from(["allow", "skip", "queue"]),
     moments,
 )
-def test_every_slot_is_handled_once_whoever_looks_and_whoever_ends(
+def test_every_slot_is_handled_once_in_any_order_of_calls_and_ends(
     cron: str, catch_up: Any, overlap: Any, looks: list[tuple[int, float, bool]]
 ) -> None:
     spec = ScheduleSpec(cron, "Europe/Berlin", catch_up, overlap)

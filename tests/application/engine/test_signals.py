@@ -68,10 +68,10 @@ def test_no_more_signals_are_kept_than_a_record_can_hold() -> None:
     assert [position for position, _ in decided.rejected] == [0]
     assert "already keeps 1,000 signals" in decided.rejected[0][1]
     world.signal("go")
-    assert world["w"].status is StepStatus.COMPLETE, "what somebody waits for is not kept, but taken"
+    assert world["w"].status is StepStatus.COMPLETE, "a signal that a step waits for is not kept"
 
 
-def test_a_signal_of_another_name_is_kept_for_whoever_may_want_it() -> None:
+def test_a_signal_of_another_name_is_kept_for_a_later_step() -> None:
     world = waiting()
 
     assert world.signal("other", 1) == Pending()
@@ -372,7 +372,7 @@ def test_a_set_on_a_step_that_waits_takes_its_timer_away_and_begins_anew() -> No
     assert before in world.last.timers_to_disarm
     assert world.statuses["w"] == "waiting"
     world.finish("s", {})
-    assert world.pass_time(600) == Pending(), "the time of the first wait is over, and nobody counts it"
+    assert world.pass_time(600) == Pending(), "the timeout of the first wait is stale"
     assert isinstance(world.pass_time(400), Failed)
 
 

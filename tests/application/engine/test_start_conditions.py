@@ -354,7 +354,7 @@ def test_a_failure_in_the_inputs_of_one_step_frees_others_in_the_same_decision()
 # ---- other processes
 
 
-def test_a_paused_workflow_judges_nobody() -> None:
+def test_a_paused_workflow_evaluates_no_step() -> None:
     world = world_of(task("z"), task("a", after="z", guards=(BROKEN,), on_error="continue"))
     world.advance()
     world.pause()

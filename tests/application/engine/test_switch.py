@@ -329,7 +329,7 @@ def test_what_is_not_selected_is_filtered_again_after_a_reset_of_the_switch() ->
     assert world.reason("y") == "not selected by switch s"
 
 
-NOT_ASKED = "a listed step that is reset without its switch runs: nobody asks which case was chosen"
+NOT_ASKED = "a listed step that is reset without its switch runs: the chosen case is not checked"
 
 
 def test_what_is_not_selected_is_filtered_again_when_it_is_reset_by_itself() -> None:

@@ -351,7 +351,7 @@ def test_an_empty_output_is_visible_in_steps_and_merges_nothing() -> None:
 
     assert world.play(a={}) == Complete({"a": {"output": {}}})
     assert world.record.state == {}
-    assert world.last.merged == []  # so that nobody is told of a change of the state
+    assert world.last.merged == []  # so that on_state_change is not called
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_outputs_that_cannot_be_resolved_fail_the_workflow() -> None:
     assert world.record.outcome is None
 
 
-def test_a_step_that_nobody_can_ever_run_stalls_the_workflow() -> None:
+def test_a_step_that_can_never_run_stalls_the_workflow() -> None:
     """No spec leads here; a record that was written by hand, or by a later release, can."""
     world = World(CHAIN)
     world.record.steps["a"] = StepRecord(StepStatus.CANCELLED)
@@ -1026,7 +1026,7 @@ def test_a_default_policy_of_a_dependent_does_not_speak_for_it() -> None:
 
 
 def test_only_dependents_that_are_not_final_are_asked() -> None:
-    """Ruling 11: d was skipped by q already; nobody is left to tolerate p's failure."""
+    """Ruling 11: d was skipped by q already; no step is left to tolerate p's failure."""
     world = World(
         document(
             step("q", branch=[when(True, "skip")]),

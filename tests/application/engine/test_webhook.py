@@ -1,4 +1,4 @@
-"""Webhooks: the end of an execution is told by a job of its own, and never changes by what becomes of it."""
+"""Webhooks: the end of an execution is posted by its own job, whose result never changes that end."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_an_execution_that_cannot_be_decided_upon_is_told_too() -> None:
     assert body(world)["error"] == {"kind": "internal", "message": "a defect"}
 
 
-def test_whoever_takes_in_a_result_without_advancing_leaves_it_to_who_does() -> None:
+def test_a_result_alone_leaves_the_webhook_to_advance() -> None:
     world = world_of(task("a", branch=(branch(True, "halt", result=1),)), **told())
     world.advance()
 
@@ -456,7 +456,7 @@ def test_what_concerns_no_webhook_is_stale() -> None:
     assert world.record.items == {}
 
 
-def test_a_guess_before_the_end_tells_nobody() -> None:
+def test_a_guessed_result_before_the_end_dispatches_no_webhook() -> None:
     world = world_of(task("a"), **told())
     world.advance()
 
@@ -653,7 +653,7 @@ def test_a_workflow_that_has_ended_cannot_be_given_up_once_more() -> None:
 # ---- an execution that is deleted
 
 
-def test_nobody_waits_for_the_webhook_of_what_is_deleted() -> None:
+def test_the_webhook_of_a_deleted_execution_is_revoked() -> None:
     out, waits = ended(), ended()
     waits.fail(WEBHOOK_UNIT, "answered 500")
     [timer] = timers_for_step(WEBHOOK_UNIT, webhook(waits))

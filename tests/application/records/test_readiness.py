@@ -82,7 +82,7 @@ def check(world: World, spec: Json) -> None:
         _, candidates = scan(spec, world.record)
         known = {*kept.agenda, *kept.candidates}
         on_agenda = {world.record.graph.order[position] for position in known}
-        assert on_agenda >= set(candidates), "a step that can run is on nobody's agenda"
+        assert on_agenda >= set(candidates), "a step that can run is not on the agenda"
 
 
 # ---- random executions
@@ -172,7 +172,7 @@ def test_every_decision_claims_and_settles_what_the_definition_says(loops: bool,
             check(world, spec)
         ended[str(world.record.status)] += 1
     assert sum(ended.values()) == len(SEEDS)
-    assert set(ended) <= {"complete", "failed", "halted"}, ended  # nobody stays in progress
+    assert set(ended) <= {"complete", "failed", "halted"}, ended  # none stays in progress
     assert ended["complete"] > len(SEEDS) / 10, ended
 
 

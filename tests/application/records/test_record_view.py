@@ -103,7 +103,7 @@ def test_the_progress_of_a_run_does_not_have_it(
     assert f"login: failed: LoginError: no login with {REDACTED} for ada" in capsys.readouterr().out
 
 
-def test_names_that_only_somebody_else_knows_are_hidden_too(record: WorkflowRecord) -> None:
+def test_names_that_the_spec_does_not_list_are_redacted_too(record: WorkflowRecord) -> None:
     record.inputs["pin"] = "0815-4711"
 
     assert make_record_view(record)("0815-4711") == "0815-4711"

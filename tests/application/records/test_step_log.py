@@ -67,7 +67,7 @@ def test_after_the_last_line_one_says_that_there_were_more(at_once: int) -> None
     assert kept == ["x"] * MAX_LINES_PER_RUN + [LINES_OMITTED]
 
 
-def test_whoever_says_no_more_than_that_is_kept_whole() -> None:
+def test_a_run_within_the_limit_is_kept_whole() -> None:
     allowance = StepLogLimiter()
 
     assert allowance.accept("\n".join(["x"] * MAX_LINES_PER_RUN)) == ["x"] * MAX_LINES_PER_RUN
