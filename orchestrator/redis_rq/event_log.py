@@ -99,7 +99,7 @@ class RedisEventLog:
         starts are not read."""
         keys = self._keys
         starts = [] if self._is_intake_paused else [keys.starts]
-        streams = [*starts, *map(keys.events, self._own_streams.partitions)]
+        streams = [*starts, *self._own_streams.streams]
         if not streams:
             time.sleep(block_ms / 1000)
             return []

@@ -238,6 +238,10 @@ class OwnStreams:
         self._keys = keys
         self.partitions: Sequence[int] = ()
 
+    @property
+    def streams(self) -> list[str]:
+        return [self._keys.events(partition) for partition in self.partitions]
+
     def events_of(self, workflow_execution_id: str) -> str:
         own = self._keys.partition_of(workflow_execution_id)
         if self.partitions and own not in self.partitions:
