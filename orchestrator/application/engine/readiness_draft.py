@@ -5,8 +5,63 @@ Reads combine the readiness of the record with the changes of the decision; writ
 
 from __future__ import annotations
 
-from orchestrator.application.records.readiness import PositionQueue, ReadinessChanges
+from heapq import heappop, heappush
+
+from orchestrator.application.records.readiness import PositionChanges, ReadinessChanges
 from orchestrator.application.records.record import WorkflowRecord
+
+
+class PositionQueue(PositionChanges):
+    """A sorted list of positions, and what one decision takes from it and adds to it. The list itself stays
+    as it is; `taken` and `added` are applied to it after the commit."""
+
+    __slots__ = ("_heap", "_next", "_positions")
+
+    def __init__(self, positions: list[int]) -> None:
+        super().__init__()
+        self._positions, self._next = positions, 0
+        self._heap: list[int] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._heap and self._next >= len(self._positions)
+
+    def add(self, position: int) -> None:
+        if position not in self.added:
+            self.added.add(position)
+            heappush(self._heap, position)
+
+    def discard(self, position: int) -> None:
+        """Remove a position, whether or not it is in the queue."""
+        self.added.discard(position)
+        self.taken.add(position)
+
+    def take(self) -> int | None:
+        """Take the lowest position; None when the queue is empty."""
+        heap, positions = self._heap, self._positions
+        if not heap and self._next >= len(positions):
+            return None
+        self._skip_discarded()
+        at = self._next
+        if heap and (at >= len(positions) or heap[0] <= positions[at]):
+            position = heappop(heap)
+            self.added.discard(position)
+            if at < len(positions) and positions[at] == position:
+                self._next = at + 1  # it is in both lists: take it once
+        elif at < len(positions):
+            position = positions[at]
+            self._next = at + 1
+        else:
+            return None
+        self.taken.add(position)
+        return position
+
+    def _skip_discarded(self) -> None:
+        added, taken, positions = self.added, self.taken, self._positions
+        while self._heap and self._heap[0] not in added:
+            heappop(self._heap)
+        while self._next < len(positions) and (at := positions[self._next]) in taken and at not in added:
+            self._next += 1
 
 
 class ReadinessDraft:

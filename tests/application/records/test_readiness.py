@@ -16,12 +16,12 @@ import pytest
 
 from coreworld import Json, World, document, fresh_readiness, reloaded, step, when
 from orchestrator.application.engine.draft import Draft
+from orchestrator.application.engine.readiness_draft import PositionQueue
 from orchestrator.application.engine.transitions import on_step_result
 from orchestrator.application.records.decisions import Dispatch
 from orchestrator.application.records.events import Moment, StepEvent
 from orchestrator.application.records.readiness import (
     PositionChanges,
-    PositionQueue,
     Readiness,
     ReadinessChanges,
 )
