@@ -49,7 +49,7 @@ def evaluate(rule: Any, data: Any = None) -> Any:
         if type(rule) is dict and len(rule) == 1 and type(rule.get("var")) is str:
             return look_up(data, rule["var"])  # a shortcut for the most frequent rule
         if not isinstance(rule, _CONTAINERS):
-            return rule
+            return Scope(data, Evaluation(data)).run(rule) if isinstance(rule, float) else rule
         return _search(rule, Scope(data, Evaluation(data)))
     except _FAILURES as error:
         raise ExpressionError(str(error)) from error

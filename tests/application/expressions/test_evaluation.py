@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import date
 from time import process_time
@@ -623,3 +626,35 @@ def test_a_pattern_that_is_used_again_is_not_compiled_again() -> None:
 def test_a_library_that_is_not_installed_is_named() -> None:
     with pytest.raises(ImportError, match="no_such_library is not installed"):
         _load_private_copy("no_such_library")
+
+
+IMPORT_ORDERS = [
+    "from orchestrator.application.expressions import evaluate",
+    "import orchestrator.application.expressions.evaluation\n"
+    "from orchestrator.application.expressions import evaluate",
+    "from orchestrator.application.expressions import evaluate, evaluation",
+    "import orchestrator.worker.harness\nassert 'orchestrator.application.expressions.evaluation' not in "
+    "sys.modules\nfrom orchestrator.application.expressions import evaluate",
+]
+
+
+@pytest.mark.parametrize("imports", IMPORT_ORDERS)
+def test_the_package_gives_the_function_in_every_import_order(imports: str) -> None:
+    code = f"import sys\n{imports}\nassert evaluate({{'+': [1, 2]}}) == 3"
+
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_the_package_exports_nothing_else() -> None:
+    package = importlib.import_module("orchestrator.application.expressions")
+
+    assert package.evaluate is evaluate
+    with pytest.raises(AttributeError, match="has no attribute 'resolve_all'"):
+        _ = package.resolve_all
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_a_number_that_is_not_json_is_rejected_at_any_depth(value: float) -> None:
+    for rule in (value, [value], {"+": [1, value]}):
+        with pytest.raises(ExpressionError, match="is not a JSON number"):
+            evaluate(rule)
