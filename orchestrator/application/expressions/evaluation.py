@@ -49,7 +49,7 @@ def evaluate(rule: Any, data: Any = None) -> Any:
         if type(rule) is dict and len(rule) == 1 and type(rule.get("var")) is str:
             return look_up(data, rule["var"])  # a shortcut for the most frequent rule
         if not isinstance(rule, _CONTAINERS):
-            return Scope(data, Evaluation(data)).run(rule) if isinstance(rule, float) else rule
+            return _search(rule, Scope(data, Evaluation(data))) if isinstance(rule, float) else rule
         return _search(rule, Scope(data, Evaluation(data)))
     except _FAILURES as error:
         raise ExpressionError(str(error)) from error
@@ -163,7 +163,7 @@ def _search(value: Any, scope: Scope) -> Any:
     if isinstance(value, list):
         return [_search(item, scope) for item in value]
     if not isinstance(value, dict):
-        return value
+        return scope.run(value) if isinstance(value, float) else value  # infinity is not JSON
     if len(value) == 1 and (LITERAL in value or is_expression(value)):
         return scope.run(value)
     return {key: _search(item, scope) for key, item in value.items()}
