@@ -40,7 +40,15 @@ from orchestrator.backend.conflicts import resolve_conflict
 from orchestrator.backend.copies import copy_json
 from orchestrator.backend.memory import InMemoryStore, InProcessRunner
 from orchestrator.backend.payloads import MemoryPayloads, find_payloads, store_large_inputs
-from orchestrator.backend.ports import Commit, Committed, Runner, SharedStateStore, StepLogStore, Store
+from orchestrator.backend.ports import (
+    Commit,
+    Committed,
+    Runner,
+    SharedStateStore,
+    StepLogStore,
+    Store,
+    Worker,
+)
 from orchestrator.backend.record_cache import RecordCache
 from orchestrator.backend.results import ResultPairs, as_result_runner
 from orchestrator.backend.runfox_api import RunfoxMethods, SharedStateAdapter, ensure_commit
@@ -102,6 +110,7 @@ class Backend(RunfoxMethods):
         if isinstance(self.runner, InProcessRunner) and self.runner.payloads is None:
             self.runner.payloads = self.payloads
         self.executor = executor
+        self.worker: Worker | None = None  # Workflow.run() sets it
         self.settings = settings if settings is not None else Settings.from_environment()
         self.poll_interval, self.clock, self.nonce = poll_interval, clock, nonce
         self._on_state_change = on_state_change

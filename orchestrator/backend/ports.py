@@ -179,6 +179,12 @@ class SharedStateStore(Protocol):
     def shared_state(self) -> SharedState: ...
 
 
+class Worker(Protocol):
+    """Runs the jobs of a runner."""
+
+    def run(self, workflow_execution_id: str) -> None: ...
+
+
 class Runner(Protocol):
     """Carries jobs to workers and results back."""
 

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from orchestrator.application.engine.transitions import (
     StepResult,
@@ -43,6 +43,7 @@ from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.copies import isolate_decision, to_plain_json
+from orchestrator.backend.ports import Worker
 from orchestrator.backend.results import as_results, make_result
 from orchestrator.local.driver import ExecutionDriver, due_timer_events
 from orchestrator.local.worker import InProcessWorker
@@ -51,12 +52,6 @@ FIRST_PAUSE_S = 0.001
 
 _FINAL = (Complete, Halt, Failed, Cancelled)
 _R = TypeVar("_R")
-
-
-class Worker(Protocol):
-    """Runs the jobs of a runner."""
-
-    def run(self, workflow_execution_id: str) -> None: ...
 
 
 class Workflow:
@@ -114,17 +109,18 @@ class Workflow:
         return replace_outcome(ended, self.backend.load_payloads)
 
     def _default_worker(self) -> Worker | None:
+        """The worker of the backend's executor, built once for all executions."""
         backend = self.backend
-        if backend.executor is None:
-            return None
-        return InProcessWorker(
-            backend.runner,
-            backend.executor,
-            clock=backend.clock,
-            store=backend.store,
-            payloads=backend.payloads,
-            settings=backend.settings,
-        )
+        if backend.worker is None and backend.executor is not None:
+            backend.worker = InProcessWorker(
+                backend.runner,
+                backend.executor,
+                clock=backend.clock,
+                store=backend.store,
+                payloads=backend.payloads,
+                settings=backend.settings,
+            )
+        return backend.worker
 
     def _attempt_webhooks(self, driver: ExecutionDriver, worker: Worker | None) -> None:
         if driver.pending_webhooks and worker is not None:
