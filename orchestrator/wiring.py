@@ -7,10 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.application.errors import StoreError
-from orchestrator.application.spec.model import ID_RULE, is_id
 from orchestrator.application.spec.tag_routes import TAGS_VARIABLE, TagRoutes
 from orchestrator.payload_stores import PayloadSettings
-from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.keys import PREFIX_RULE, Keys, is_prefix
 from orchestrator.settings import BadSetting, Settings
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ def check_settings(settings: Settings) -> None:
 
 
 def make_keys(settings: Settings) -> Keys:
-    if not is_id(settings.prefix):
-        raise BadSetting(f"ORCHESTRATOR_PREFIX {ID_RULE}, not {settings.prefix!r}")
+    if not is_prefix(settings.prefix):
+        raise BadSetting(f"ORCHESTRATOR_PREFIX {PREFIX_RULE}, not {settings.prefix[:100]!r}")
     return Keys(settings.prefix, settings.partitions)
 
 

@@ -13,6 +13,7 @@ from orchestrator.wiring import check_settings, make_keys, make_routes
 def test_keys_have_the_prefix_and_the_partitions() -> None:
     assert make_keys(Settings()) == Keys()
     assert make_keys(Settings(prefix="shop")).queue("default") == "shop.default"
+    assert make_keys(Settings(prefix="a:b")).starts == "a:b:starts"
     assert make_keys(Settings(partitions=3)) == Keys(partitions=3)
 
 
@@ -29,8 +30,8 @@ def test_the_defaults_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (Settings(prefix=""), "ORCHESTRATOR_PREFIX must be letters"),
-        (Settings(prefix="a b"), "ORCHESTRATOR_PREFIX must be letters"),
+        (Settings(prefix=""), "ORCHESTRATOR_PREFIX must have 1 to 64 letters"),
+        (Settings(prefix="a b"), "ORCHESTRATOR_PREFIX must have 1 to 64 letters"),
         (Settings(tags="gpu"), "ORCHESTRATOR_TAGS: 'gpu' is not an entry such as gpu=QUEUE"),
         (Settings(payloads="ftp://x"), "ORCHESTRATOR_PAYLOADS must be redis, file:///"),
     ],

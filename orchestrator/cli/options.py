@@ -109,10 +109,10 @@ def check_url(url: str) -> None:
 
 
 def check_prefix(prefix: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", prefix):
-        raise click.UsageError(
-            f"the prefix {prefix!r} is not valid: use 1 to 64 letters, digits, '_', '-', '.' or ':'"
-        )
+    from orchestrator.redis_rq.keys import PREFIX_RULE, is_prefix
+
+    if not is_prefix(prefix):
+        raise click.UsageError(f"the prefix {PREFIX_RULE}, not {prefix!r}")
 
 
 _CHECKS = {"redis_url": check_url, "prefix": check_prefix}

@@ -45,6 +45,7 @@ scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours ne
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
@@ -55,6 +56,14 @@ GROUP = "coordinator"
 FIRST_SEQUENCE, SEQUENCES_PER_QUEUE = 2**44, 2**40
 """Each queue has its own range of sequences, from the first one on. As scores they are larger than any time
 in ms. job_lease.lua has the same numbers."""
+
+
+PREFIX_RULE = "must have 1 to 64 letters, digits, '_', '-', '.' or ':'"
+_PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+def is_prefix(text: str) -> bool:
+    return _PREFIX.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
