@@ -69,12 +69,13 @@ class RootGroup(CommandGroup):
         return super().resolve_command(ctx, [name, *args[1:]])
 
     def invoke(self, ctx: click.Context) -> Any:
+        target = ctx.ensure_object(Target)  # one for all commands: options after a command change it too
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:
-            failure = explain_error(error, ctx.ensure_object(Target))
+            failure = explain_error(error, target)
             if failure is None:
                 raise
             raise failure from error

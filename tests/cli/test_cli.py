@@ -707,3 +707,13 @@ def test_a_redis_server_that_is_too_old_is_replaced_by_the_one_in_the_wheel(
     assert find_redis_server() is None
 
     assert fake_server(package / "bin", "6.2.14") == find_redis_server()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--redis-url", "unix:///no.sock", "list"], ["list", "--redis-url", "unix:///no.sock"]]
+)
+def test_an_unreachable_redis_is_named_as_it_was_given(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+
+    assert result.exit_code == 1
+    assert "cannot use Redis at unix:///no.sock: " in result.output
