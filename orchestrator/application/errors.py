@@ -57,6 +57,10 @@ class Problem:
         hint = f"; {self.hint}" if self.hint else ""
         return f"{position}{path}{self.message}{hint} [{self.code}]"
 
+    def located_in(self, source: str) -> str:
+        """The problem with its file, as a compiler prints it: file:line:column: message."""
+        return f"{source}:{'' if self.line is not None else ' '}{self}"
+
     def as_dict(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
@@ -72,7 +76,7 @@ class InvalidSpec(OrchestratorError):
     def _text(self) -> str:
         sources = (problem.source or self.source for problem in self.problems)
         pairs = zip(sources, self.problems, strict=True)
-        return "\n".join(f"{source}:{problem}" if source else str(problem) for source, problem in pairs)
+        return "\n".join(problem.located_in(source) if source else str(problem) for source, problem in pairs)
 
 
 class InvalidEvent(OrchestratorError):

@@ -668,7 +668,7 @@ def test_steps_go_where_the_document_has_them() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- a", "flow.yaml:a workflow must be a mapping with steps, not a list [bad_type]"),
+        ("- a", "flow.yaml: a workflow must be a mapping with steps, not a list [bad_type]"),
         ("a: 1\na: 2", "flow.yaml:2:1: a: the key 'a' is written twice [duplicate_key]"),
     ],
 )

@@ -417,7 +417,7 @@ def test_warnings_of_a_spec_that_is_started_go_to_the_standard_error(
         (
             InvalidSpec([Problem("steps", "bad_type", "must be a list")], "w.yaml"),
             2,
-            "w.yaml:steps: must be a list",
+            "w.yaml: steps: must be a list",
         ),
         (StartRejected("no workflow is registered as 'x'"), 2, "rejected: no workflow"),
         (RecordNotFound("x"), 2, "no execution has the id 'x'"),

@@ -88,8 +88,8 @@ def _format_report(report: dict[str, Any]) -> list[str]:
     name = report["file"]
     problems = [Problem(**problem) for problem in report["problems"]]
     warnings = [Problem(**problem) for problem in report["warnings"]]
-    lines = [f"{problem.source or name}:{problem}" for problem in problems]
-    lines += [f"{warning.source or name}:{warning} (warning)" for warning in warnings]
+    lines = [problem.located_in(problem.source or name) for problem in problems]
+    lines += [f"{warning.located_in(warning.source or name)} (warning)" for warning in warnings]
     if report["valid"]:
         lines.append(f"{name}: valid, {format_count(len(report['steps']), 'step')}")
     return lines
