@@ -16,6 +16,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+REDIS_URL = "redis://localhost:6379/0"
+PREFIX = "orchestrator"
+PARTITIONS = 8
 LEASE_S = 30.0
 GRACE_MS = 10_000
 """How long a dispatched job may be missing from its queue before it counts as lost."""
@@ -44,10 +47,10 @@ OnBadSetting = Callable[[BadSetting], None]
 class Settings:
     """The settings of one process. Text that only one package understands stays text: `tags`, `payloads`."""
 
-    redis_url: str = "redis://localhost:6379/0"
-    prefix: str = "orchestrator"
+    redis_url: str = REDIS_URL
+    prefix: str = PREFIX
     executors: tuple[str, ...] = ()
-    partitions: int = 8
+    partitions: int = PARTITIONS
     lease_s: float = LEASE_S
     grace_ms: int = GRACE_MS
     retention_s: int = RETENTION_S
@@ -72,10 +75,10 @@ class Settings:
         read = _Reader(os.environ if environment is None else environment, on_bad)
         retention_s = read.number("RETENTION_S", RETENTION_S, int)
         return cls(
-            redis_url=read.text("REDIS_URL", cls().redis_url),
-            prefix=read.text("PREFIX", "orchestrator"),
+            redis_url=read.text("REDIS_URL", REDIS_URL),
+            prefix=read.text("PREFIX", PREFIX),
             executors=read.names("EXECUTORS"),
-            partitions=read.number("PARTITIONS", 8, int),
+            partitions=read.number("PARTITIONS", PARTITIONS, int),
             lease_s=read.number("LEASE_S", LEASE_S, float),
             grace_ms=read.number("GRACE_MS", GRACE_MS, int),
             retention_s=retention_s,
