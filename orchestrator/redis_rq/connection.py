@@ -67,6 +67,12 @@ _POOL_OPTIONS = (
 listens for announcements of maintenance, which needs another protocol than ours."""
 
 
+_NAMELESS: dict[str, Any] = (
+    {"driver_info": None} if redis.VERSION >= (7, 2) else {"lib_name": None, "lib_version": None}
+)
+"""Options of a connection that does not send the name of its library, before and since redis-py 7.2."""
+
+
 def connect_like(other: Client) -> Client:
     """A client of ours for the server of another client, such as RQ's."""
     pool = other.connection_pool
@@ -78,7 +84,7 @@ def connect_like(other: Client) -> Client:
         # The connection does not send its library name: redis-py would read its own files for its version.
         # With TLS it must: reading that reply also reads the first bytes of the server, which a pool would
         # otherwise take for unread data.
-        options["driver_info"] = None
+        options |= _NAMELESS
     if isinstance(pool, SentinelConnectionPool):
         return redis.Redis(connection_pool=pool_like(pool, **options))
     return redis.Redis(

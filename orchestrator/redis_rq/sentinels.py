@@ -9,7 +9,7 @@ Redis, as in any redis:// URL. The options sentinel_username and sentinel_passwo
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 import redis
 from redis.backoff import NoBackoff
@@ -31,14 +31,17 @@ def is_sentinel_url(url: str) -> bool:
 
 def connect_to_primary(url: str, **options: Any) -> redis.Redis:
     """A client for the primary that the sentinels of this URL report. `options` override those of the URL."""
-    parts = urlsplit(url)
-    credentials, _, hosts = parts.netloc.rpartition("@")
-    service, _, db = parts.path.strip("/").partition("/")
+    # Not by urlsplit(): that of Python 3.14 rejects an IPv6 address behind another host.
+    kind, _, rest = url.partition("://")
+    netloc, _, rest = rest.partition("/")
+    path, _, query_text = rest.partition("?")
+    credentials, _, hosts = netloc.rpartition("@")
+    service, _, db = path.strip("/").partition("/")
     if not hosts or not service:
         raise ValueError(f"a sentinel URL has the form {FORM}")
-    query = dict(parse_qsl(parts.query))
+    query = dict(parse_qsl(query_text))
     own = {name: query.pop(f"sentinel_{name}", None) for name in ("username", "password")}
-    scheme = parts.scheme.partition("+")[0]
+    scheme = kind.partition("+")[0]
     plain = f"{scheme}://{credentials}{'@' if credentials else ''}sentinel/{db}?{urlencode(query)}"
     known: dict[str, Any] = parse_url(plain)  # type: ignore[no-untyped-call]
     for name in ("host", "port", "connection_class"):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,22 +115,25 @@ CREATE TABLE IF NOT EXISTS payloads (id TEXT PRIMARY KEY, data BLOB NOT NULL);
 """
 
 
+_of_parents: list[list[sqlite3.Connection]] = []
+"""Connections of the processes that this one was forked from. It keeps them as they are."""
+
+
 class Database:
     """A file and its idle connections. Each connection is used by one thread at a time."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = str(path)
         self._idle: list[sqlite3.Connection] = []
-        self._abandoned: list[sqlite3.Connection] = []
         self._pid, self._lock = os.getpid(), Lock()
+        # Python 3.13 warns about connections that are never closed: a dropped database closes its own.
+        self._close_idle = weakref.finalize(self, _close_all, self._idle, self._pid)
         with self._borrow() as db:
             self._prepare(db)
 
     def close(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+            _close_all(self._idle, self._pid)
 
     @contextmanager
     def read_transaction(self) -> Iterator[sqlite3.Connection]:
@@ -171,8 +175,10 @@ class Database:
         with self._lock:
             if self._pid != os.getpid():
                 # This is a forked child. Even closing the parent's connections here would damage them.
-                self._abandoned += self._idle
+                self._close_idle.detach()
+                _of_parents.append(self._idle)
                 self._idle, self._pid = [], os.getpid()
+                self._close_idle = weakref.finalize(self, _close_all, self._idle, self._pid)
             if self._idle:
                 return self._idle.pop()
         connection = sqlite3.connect(
@@ -202,3 +208,10 @@ class Database:
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         finally:
             db.execute("COMMIT")
+
+
+def _close_all(connections: list[sqlite3.Connection], pid: int) -> None:
+    """Close connections that the process `pid` has opened, in that process only."""
+    if pid == os.getpid():
+        while connections:
+            connections.pop().close()

@@ -30,6 +30,7 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.processes.forking import RestartBackoff, fork
 from orchestrator.worker.processes.lost_runs import describe_exit, report_lost
 from orchestrator.worker.processes.pipes import Pipes
+from orchestrator.worker.processes.rq_registration import registration
 
 logger = logging.getLogger(__name__)
 
@@ -240,7 +241,7 @@ class Supervisor:
             if self._worker.birth_date is None:
                 self._worker.register_birth()
             with self._worker.connection.pipeline() as pipe:
-                pipe.hset(self._worker.key, mapping=self._worker.serialize())  # Redis may have lost it
+                pipe.hset(self._worker.key, mapping=registration(self._worker))  # Redis may have lost it
                 register(self._worker, pipe)
                 self._worker.set_state(state, pipeline=pipe)
                 self._worker.heartbeat(RQ_WORKER_TTL_S, pipeline=pipe)
