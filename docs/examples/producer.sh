@@ -13,6 +13,7 @@
 # Exit codes: 0 complete, or done; 1 no Redis, 2 rejected or wrong usage, 3 halted, 4 failed, 5 cancelled,
 # 124 timeout.
 set -euo pipefail
+trap '' PIPE # so that redis-cli reports a closed connection as an error, with exit code 1
 
 prefix=${ORCHESTRATOR_PREFIX:-orchestrator}
 url=${ORCHESTRATOR_REDIS_URL:-redis://localhost:6379/0}
