@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pid_files import note_pid
+
 Json = dict[str, Any]
 
 
@@ -28,9 +30,31 @@ def sit(inputs: Json) -> Json:
     return {"pid": os.getpid(), "n": inputs.get("n")}
 
 
+async def meets(inputs: Json) -> Json:
+    """Runs until so many steps run at the same time."""
+    folder = _join(inputs)
+    while len(list(folder.iterdir())) < inputs["count"]:
+        await asyncio.sleep(0.01)
+    return {"pid": os.getpid()}
+
+
+def meets_in_thread(inputs: Json) -> Json:
+    """The same as a plain function."""
+    folder = _join(inputs)
+    while len(list(folder.iterdir())) < inputs["count"]:
+        time.sleep(0.01)
+    return {"pid": os.getpid()}
+
+
+def _join(inputs: Json) -> Path:
+    folder = Path(inputs["folder"])
+    (folder / str(inputs["n"])).touch()
+    return folder
+
+
 async def endless(inputs: Json) -> Json:
     """Creates a file when it starts, and another one when it is cancelled."""
-    Path(inputs["began"]).write_text(str(os.getpid()))
+    note_pid(inputs["began"])
     try:
         await asyncio.sleep(3_600)
     finally:
@@ -40,7 +64,7 @@ async def endless(inputs: Json) -> Json:
 
 def polite(inputs: Json, cancelled: Callable[[], bool]) -> Json:
     """Runs until it is cancelled."""
-    Path(inputs["began"]).write_text(str(os.getpid()))
+    note_pid(inputs["began"])
     while not cancelled():
         time.sleep(0.01)
     Path(inputs["began"] + ".ended").touch()
@@ -49,7 +73,7 @@ def polite(inputs: Json, cancelled: Callable[[], bool]) -> Json:
 
 def deaf(inputs: Json) -> Json:
     """Never calls `cancelled()`, so it cannot be stopped."""
-    Path(inputs["began"]).write_text(str(os.getpid()))
+    note_pid(inputs["began"])
     while not Path(inputs["began"] + ".go").exists():
         time.sleep(0.01)
     return {}
@@ -62,17 +86,25 @@ async def stubborn(inputs: Json) -> Json:
 
 def holds(inputs: Json) -> Json:
     """Holds the interpreter lock: no other thread of its process can run."""
-    Path(inputs["began"]).write_text(str(os.getpid()))
+    note_pid(inputs["began"])
     return {"large": 3 ** (10**10) > 0}
 
 
+async def stays(inputs: Json) -> Json:
+    """Never ends in the first run."""
+    if Path(inputs["began"]).exists():
+        return {"pid": os.getpid()}
+    return await endless(inputs)
+
+
 async def falls(inputs: Json) -> Json:
-    """Kills its process in the first run."""
+    """Kills its process in the first run, when the files `others` exist."""
     marker = Path(inputs["began"])
     if marker.exists():
         return {"survived": True}
-    marker.write_text(str(os.getpid()))
-    await asyncio.sleep(0.3)
+    note_pid(inputs["began"])
+    while not all(Path(file).exists() for file in inputs["others"]):
+        await asyncio.sleep(0.01)
     match inputs["how"]:
         case "os._exit":
             os._exit(3)
@@ -102,7 +134,7 @@ async def tells(inputs: Json) -> Json:
 
 async def swallows(inputs: Json) -> Json:
     """Ignores its cancellation for a while."""
-    Path(inputs["began"]).write_text(str(os.getpid()))
+    note_pid(inputs["began"])
     with suppress(asyncio.CancelledError):
         await asyncio.sleep(3_600)
     await asyncio.sleep(1)

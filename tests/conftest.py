@@ -1,18 +1,37 @@
-"""What every test may ask for: our own Redis, empty; a fake one; and patience with slow machines."""
+"""What every test may ask for: a Redis of our own, empty; a world on it; a connection that can be cut."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from fakeredis import FakeRedis, FakeServer
 from hypothesis import settings
 from redis import Redis
 
-from redis_server import RedisServer, own_redis
+from effort import IS_FULL
+from orchestrator.redis_rq.connection import Client, connect
+from servers.proxy import Proxy
+from servers.redis_server import RedisServer, own_redis
+from worlds.redis_world import RedisWorld
 
 settings.register_profile("shared-cores", deadline=None)  # a busy machine is not a defect
 settings.load_profile("shared-cores")
+
+
+SLOWEST_FIRST = Path(__file__).with_name("slowest-first.txt")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only --full runs, and begin with the slowest files, so that none of them comes last."""
+    left_out = [] if IS_FULL else [item for item in items if item.get_closest_marker("full")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    order = {name: place for place, name in enumerate(SLOWEST_FIRST.read_text().split())}
+    chosen = [item for item in items if IS_FULL or not item.get_closest_marker("full")]
+    tests = Path(__file__).parent
+    items[:] = sorted(chosen, key=lambda item: order.get(item.path.relative_to(tests).as_posix(), len(order)))
 
 
 @pytest.fixture(scope="session")
@@ -32,13 +51,30 @@ def redis_url(redis_server: RedisServer) -> str:
 
 @pytest.fixture
 def redis_client(redis_server: RedisServer, redis_url: str) -> Iterator[Redis]:
-    """A client of our own Redis, emptied for this test; it answers in bytes."""
+    """A client of our own Redis, emptied for this test; it replies in bytes."""
     with redis_server.client() as client:
         yield client
 
 
 @pytest.fixture
-def fake_redis() -> Iterator[Redis]:
-    """A Redis inside this process, with no other test's data in it; it answers in bytes."""
-    with FakeRedis(server=FakeServer(), protocol=2) as client:
-        yield client
+def world(redis_url: str) -> Iterator[RedisWorld]:
+    """Coordinators and a worker in this process, on our own Redis."""
+    world = RedisWorld(lambda: connect(redis_url))
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Proxy]:
+    """A connection to our Redis that can be cut."""
+    with tempfile.TemporaryDirectory(prefix="p") as folder:
+        made = Proxy(redis_server.socket, Path(folder, "p.sock"))
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def proxied(proxy: Proxy) -> Iterator[Client]:
+    client = connect(f"unix://{proxy.path}")
+    yield client
+    client.close()

@@ -14,10 +14,10 @@ import time
 from typing import Any
 from unittest import mock
 
-from integration.world import World
 from orchestrator.backend.ports import Delivery
 from orchestrator.coordinator.starts import Starts
 from orchestrator.redis_rq.connection import connect
+from worlds.redis_world import RedisWorld
 
 POISON = "poison"
 KILLED, SAID = 9, "killed"
@@ -53,7 +53,7 @@ class Orphaned:
 
 def serve(url: str, name: str) -> None:
     with mock.patch.object(Starts, "build_creation", _build_creation_or_die):
-        World(lambda: connect(url)).coordinator(name, **PACE).run(Orphaned())
+        RedisWorld(lambda: connect(url)).coordinator(name, **PACE).run(Orphaned())
 
 
 def fork(url: str, name: str) -> None:

@@ -11,12 +11,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from orchestrator.client import Client
+from orchestrator.client.controls import Controls
+from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
+from orchestrator.redis_rq.connection import Client as RedisClient
+from orchestrator.redis_rq.keys import Keys
 
 ROOT = Path(__file__).parent.parent
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
+"""How long a test waits for what must happen. On a busy machine that may take a while."""
 
 
 def wait_until(fact: Callable[[], object], patience_s: float = PATIENCE_S, what: str = "") -> None:
@@ -35,6 +43,25 @@ def is_running(pid: int) -> bool:
     except OSError:  # it may also go while it is read
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+class PatientReplies(Replies):
+    """Waits for a reply as long as a test does, where the caller leaves the time to the client."""
+
+    def wait(
+        self, name: str, timeout_s: float, entry_id: str | None = None, stream: str | None = None
+    ) -> dict[str, Any]:
+        patience_s = PATIENCE_S if timeout_s == REPLY_TIMEOUT_S else timeout_s
+        return super().wait(name, patience_s, entry_id, stream)
+
+
+class PatientClient(Client):
+    """A client of processes that have just been started: on a busy machine that takes its time."""
+
+    def __init__(self, redis: str | RedisClient, keys: Keys | None = None, **options: Any) -> None:
+        super().__init__(redis, keys, **options)
+        self._replies = PatientReplies(self._redis, self._keys)
+        self._controls = Controls(self._redis, self._keys, self._replies)
 
 
 @dataclass
@@ -87,7 +114,8 @@ class Stack:
         process.send_signal(signal.SIGSTOP)
         horse = self.horse_of(process)
         if horse is not None:
-            os.kill(horse, signal.SIGSTOP)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(horse, signal.SIGSTOP)
 
     def kill_with_horse(self, process: subprocess.Popen[bytes]) -> None:
         horse = self.horse_of(process)

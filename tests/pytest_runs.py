@@ -43,5 +43,5 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pid_files import note_pid
+
 
 def add(inputs: dict[str, Any]) -> dict[str, Any]:
     return {"sum": sum(value for value in inputs.values() if isinstance(value, int))}
@@ -49,14 +51,14 @@ def talkative(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def busy(inputs: dict[str, Any]) -> dict[str, Any]:
     """Writes its pid to a file and keeps a core busy for ever."""
-    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    note_pid(inputs["pid_file"])
     while True:
         sum(range(1_000))
 
 
 def stubborn(inputs: dict[str, Any]) -> dict[str, Any]:
     """Writes its pid to a file and runs for ever, whatever is raised in it."""
-    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    note_pid(inputs["pid_file"])
     while True:
         with suppress(Exception):
             sum(range(1_000))
@@ -64,13 +66,13 @@ def stubborn(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def stuck(inputs: dict[str, Any]) -> dict[str, Any]:
     """Writes its pid to a file and never releases the interpreter lock: no other thread can run."""
-    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    note_pid(inputs["pid_file"])
     return {"large": 3 ** (10**10) > 0}
 
 
 def waits(inputs: dict[str, Any]) -> dict[str, Any]:
     """Writes its pid to a file and waits until another file exists."""
-    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    note_pid(inputs["pid_file"])
     while not Path(inputs["go"]).exists():
         time.sleep(0.01)
     return {"waited": True}
@@ -96,12 +98,12 @@ def reports(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str,
 
 
 def silent_once(inputs: dict[str, Any], heartbeat: Callable[..., None]) -> dict[str, Any]:
-    """The first run returns after the timeout of its step."""
+    """The first run returns after so many seconds, without a heartbeat."""
     marker = Path(inputs["marker"])
     if marker.exists():
         return {"call": 2}
     marker.touch()
-    time.sleep(1.5)
+    time.sleep(inputs["seconds"])
     return {"call": 1}
 
 
@@ -140,7 +142,7 @@ def speaks(
     """Logs a line, and then runs until the file `go` exists or it is killed."""
     log(f"begins, in {inputs['mood']} mood")
     heartbeat(0.5, "half of it")
-    Path(inputs["pid_file"]).write_text(str(os.getpid()))
+    note_pid(inputs["pid_file"])
     while not Path(inputs["go"]).exists():
         time.sleep(0.01)
     log("ends")

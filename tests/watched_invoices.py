@@ -18,7 +18,7 @@ from unittest.mock import patch
 from orchestrator.worker.executors.lookup import load_built_in
 
 Json = dict[str, Any]
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 _example: Any = import_module("process_invoice")
 

@@ -17,7 +17,7 @@ import yaml
 from redis import Redis
 from rq import Worker
 
-from redis_server import RedisServer
+from servers.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[2]
 

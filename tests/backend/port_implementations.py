@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from fakeredis import FakeRedis, FakeServer
 
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.values.payload_refs import PayloadStore
@@ -18,12 +20,12 @@ from orchestrator.backend.ports import SharedState, Store
 from orchestrator.backend.results import ResultRunner
 from orchestrator.payload_stores.folder import DirectoryPayloads
 from orchestrator.payload_stores.s3 import S3Payloads
-from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.redis_rq.store import RedisStore
-from redis_server import own_redis
-from s3_server import CREDENTIALS, s3_server
+from servers.redis_server import RedisServer, own_redis
+from servers.s3_server import CREDENTIALS, s3_server
 
 
 class KeepingStore(Store, Protocol):
@@ -65,15 +67,27 @@ def sqlite_runner(folder: Path) -> Iterator[ResultRunner]:
     runner.close()
 
 
+@cache
+def _redis_server() -> RedisServer:
+    """One redis-server for all contract tests of this process."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="contract"))
+    return stack.enter_context(own_redis(Path(folder)))
+
+
+@contextmanager
+def _redis_client() -> Iterator[Client]:
+    """A client of that server, emptied."""
+    with connect(_redis_server().url) as client:
+        client.flushall()
+        yield client
+
+
 @contextmanager
 def redis_store(folder: Path) -> Iterator[KeepingStore]:
-    with own_redis(folder) as server:
-        yield RedisStore(connect(server.url))
-
-
-@contextmanager
-def fakeredis_store(folder: Path) -> Iterator[KeepingStore]:
-    yield RedisStore(FakeRedis(server=FakeServer(), protocol=2, decode_responses=True))
+    with _redis_client() as client:
+        yield RedisStore(client)
 
 
 @contextmanager
@@ -90,13 +104,8 @@ def sqlite_payloads(folder: Path) -> Iterator[PayloadStore]:
 
 @contextmanager
 def redis_payloads(folder: Path) -> Iterator[PayloadStore]:
-    with own_redis(folder) as server:
-        yield RedisPayloads(connect(server.url), Keys())
-
-
-@contextmanager
-def fakeredis_payloads(folder: Path) -> Iterator[PayloadStore]:
-    yield RedisPayloads(FakeRedis(server=FakeServer(), protocol=2, decode_responses=True), Keys())
+    with _redis_client() as client:
+        yield RedisPayloads(client, Keys())
 
 
 @contextmanager
@@ -116,14 +125,12 @@ STORES: dict[str, Callable[[Path], Any]] = {
     "memory": in_memory_store,
     "sqlite": sqlite_store,
     "redis": redis_store,
-    "fakeredis": fakeredis_store,
 }
 
 PAYLOADS: dict[str, Callable[[Path], Any]] = {
     "memory": in_memory_payloads,
     "sqlite": sqlite_payloads,
     "redis": redis_payloads,
-    "fakeredis": fakeredis_payloads,
     "directory": directory_payloads,
     "s3": s3_payloads,
 }

@@ -1,4 +1,4 @@
-"""Starts whose execution id is taken: what each policy does in memory and in SQLite."""
+"""Starts whose execution id is taken, in memory and in SQLite: races, and executions that are left over."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, step
 from orchestrator import Backend, Complete, Failed, Workflow
-from orchestrator.application.errors import InvalidEvent, RecordExists, RecordNotFound
+from orchestrator.application.errors import InvalidEvent, RecordNotFound
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.events import Moment
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.backend import InMemoryStore, InProcessRunner, SqliteRunner, SqliteStore
 from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
 from orchestrator.backend.ports import Commit, Committed
-from orchestrator.local.driver import ExecutionDriver
+from worlds.documents import Json, document, step
 
 ONE = document(step("a", input={"n": {"var": "input.n"}}), outputs={"n": {"var": "steps.a.output.n"}})
 TWO = document(step("b"))
-UNDOABLE = document(step("a", compensate={"fn": "undo"}), step("b", after="a"))
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -46,107 +44,6 @@ def handle(backend: Backend, name: str = "x") -> Workflow:
     return Workflow.resume(name, backend)
 
 
-def dispatched(backend: Backend, workflow: Workflow) -> None:
-    """Its first jobs are with the runner, and no worker has taken them."""
-    backend.dispatch(workflow.id, workflow.advance().jobs)  # type: ignore[union-attr]
-
-
-# ---- policies
-
-
-def test_without_a_policy_a_taken_id_is_refused(backend: Backend) -> None:
-    first = backend.create(ONE, execution_id="x")
-
-    with pytest.raises(RecordExists, match=r"an execution with the id 'x' already exists$"):
-        backend.create(ONE, execution_id="x")
-
-    assert backend.find("x") == first
-
-
-@pytest.mark.parametrize("is_over", [False, True])
-def test_use_existing_returns_the_existing_execution(backend: Backend, is_over: bool) -> None:
-    first = backend.create(ONE, {"n": 1}, "x")
-    if is_over:
-        handle(backend).run()
-
-    again = backend.create(ONE, {"n": 2}, "x", conflict_policy="use_existing")
-
-    assert again == first
-    assert backend.load("x").inputs == {"n": 1}
-
-
-def test_use_existing_is_refused_when_it_is_of_another_workflow(backend: Backend) -> None:
-    first = backend.create(ONE, execution_id="x")
-
-    with pytest.raises(
-        ExecutionIdConflict, match=f"as an execution of another workflow: {first.partition('#')[0]}"
-    ):
-        backend.create(TWO, execution_id="x", conflict_policy="use_existing")
-
-
-@pytest.mark.parametrize("spec", [ONE, TWO], ids=["same spec", "another spec"])
-@pytest.mark.parametrize("then", ["new", "in progress", "complete", "failed", "paused"])
-def test_terminate_existing_cancels_the_existing_execution_and_replaces_it(
-    backend: Backend, spec: Json, then: str
-) -> None:
-    old = backend.create(ONE, {"n": "fails" if then == "failed" else 1}, "x")
-    workflow = handle(backend)
-    if then == "in progress":
-        dispatched(backend, workflow)
-    elif then == "paused":
-        workflow.pause()
-    elif then != "new":
-        workflow.run()
-
-    new = backend.create(spec, {"n": 2}, "x", conflict_policy="terminate_existing")
-
-    assert (new == old) == (spec is ONE)
-    assert (backend.find("x"), backend.load("x").inputs) == (new, {"n": 2})
-    assert backend.history("x") == []
-    assert isinstance(handle(backend).run(), Complete)
-    if spec is ONE:
-        assert handle(backend).outcome == {"n": 2}, "the job of the old execution had no effect"
-    else:
-        with pytest.raises(RecordNotFound):
-            backend.load(old)
-
-
-def test_terminate_existing_without_an_existing_execution_is_a_normal_start(backend: Backend) -> None:
-    backend.create(ONE, {"n": 1}, "x", conflict_policy="terminate_existing")
-
-    assert handle(backend).run() == Complete({"n": 1})
-
-
-def test_an_execution_with_a_compensation_is_cancelled_compensated_and_then_replaced(
-    backend: Backend,
-) -> None:
-    backend.create(UNDOABLE, {"n": "old"}, "x")
-    workflow = handle(backend)
-    dispatched(backend, workflow)
-    workflow.on_step_result("a", {})
-
-    with pytest.raises(ExecutionIdConflict, match="and it is compensating: start again when it has ended"):
-        backend.create(UNDOABLE, {"n": "new"}, "x", conflict_policy="terminate_existing")
-
-    assert backend.load("x").inputs == {"n": "old"}
-    workflow.run()
-    assert (backend.load("x").status, backend.load("x").compensated) == ("cancelled", True)
-    backend.create(UNDOABLE, {"n": "new"}, "x", conflict_policy="terminate_existing")
-    assert backend.load("x").inputs == {"n": "new"}
-
-
-def test_the_values_of_the_old_one_are_not_the_new_ones(backend: Backend) -> None:
-    scopes = {"scopes": ["flow", "global"]}
-    sets = document({"id": "a", "fn": "a", "output": {"global:seen": 1}}, kv=scopes)
-    reads = document(step("a"), outputs={"seen": {"var": "kv.global.seen"}}, kv=scopes)
-    backend.create(sets, execution_id="x")
-    handle(backend).run()
-
-    backend.create(reads, execution_id="x", conflict_policy="terminate_existing")
-
-    assert handle(backend).run() == Complete({"seen": None})
-
-
 # ---- children of the old one
 
 
@@ -154,15 +51,13 @@ def parent(child: Json) -> Json:
     return document({"id": "kid", "workflow": child}, outputs={"kid": {"var": "steps.kid.output.n"}})
 
 
-@pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_the_child_of_a_new_parent_replaces_one_that_is_left_over(backend: Backend, how: str) -> None:
+def test_the_child_of_a_new_parent_replaces_one_whose_parent_was_deleted(backend: Backend) -> None:
     backend.create(parent(ONE), {"n": 1}, "x")
     handle(backend).run()
     former = backend.load("x:kid:0")
-    if how == "deleted":
-        handle(backend).delete()
+    handle(backend).delete()
 
-    backend.create(parent(ONE), execution_id="x", conflict_policy="terminate_existing")
+    backend.create(parent(ONE), execution_id="x")
 
     assert isinstance(handle(backend).run(), Complete)
     child = backend.load("x:kid:0")
@@ -183,25 +78,6 @@ def test_a_child_of_the_replaced_execution_that_has_not_started_never_starts(bac
     assert backend.shared_state.outgoing_events() == []
     with pytest.raises(RecordNotFound):
         backend.load("x:kid:0")
-
-
-def test_a_left_over_child_that_is_being_undone_is_not_cut_short(backend: Backend) -> None:
-    backend.create(parent(UNDOABLE), execution_id="x")
-    old = handle(backend)
-    old.advance()
-    old.pause()
-    while backend.shared_state.outgoing_events():
-        ExecutionDriver(backend, old.id).deliver_events()
-    child = handle(backend, "x:kid:0")
-    child.on_step_result("a", {})
-    old.cancel()
-    assert child.status == "compensating"
-
-    backend.create(parent(UNDOABLE), execution_id="x", conflict_policy="terminate_existing")
-    decision = handle(backend).run()
-
-    assert isinstance(decision, Failed)
-    assert "and it is compensating: start again when it has ended" in decision.error["message"]
 
 
 # ---- many at once

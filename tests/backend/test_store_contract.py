@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from backend.port_implementations import STORES, KeepingStore
-from builders import NOW, moment, record, result, spec
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.errors import RecordExists, RecordNotFound
 from orchestrator.application.records.changes import Changes
@@ -18,6 +17,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.backend.ports import Commit, Committed
+from worlds.records import NOW, moment, record, result, spec
 
 JSON_VALUES = [
     None,

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from backend.port_implementations import STORES, KeepingStore
-from builders import NOW, NOW_MS, record, spec
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.changes import Changes, SharedChange
 from orchestrator.application.records.record import WorkflowRecord
@@ -18,6 +17,7 @@ from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.backend.ports import Commit, Committed
+from worlds.records import NOW, NOW_MS, record, spec
 
 ROOT = "order-42"
 SHARING = spec({"name": "shares", "kv": {"scopes": ["flow", "global", "flow_group"]}}, a={})

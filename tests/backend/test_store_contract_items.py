@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from backend.port_implementations import STORES, KeepingStore
-from builders import record, spec
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
 from orchestrator.backend.ports import Commit, Committed
+from worlds.records import record, spec
 
 AWKWARD = {"text": "žluťoučký \u2028 \" ' #:|", "deep": [{"n": None}, 2**53, 1e-300, ""]}
 

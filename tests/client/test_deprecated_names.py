@@ -144,8 +144,8 @@ class _Replies(Replies):
 
 
 @pytest.fixture
-def client(fake_redis: Redis) -> tuple[Client, _Replies]:
-    client, replies = Client(fake_redis), _Replies()
+def client(redis_client: Redis) -> tuple[Client, _Replies]:
+    client, replies = Client(redis_client), _Replies()
     client._replies = client._controls._replies = replies
     return client, replies
 
@@ -196,7 +196,7 @@ def test_the_old_name_of_rejected_executions_still_works() -> None:
         assert bulk.refused is bulk.rejected
 
 
-def test_the_old_names_of_a_process_filter_still_work(fake_redis: Redis) -> None:
+def test_the_old_names_of_a_process_filter_still_work(redis_client: Redis) -> None:
     one, old = ProcessFilter(name="box-7"), {"whose": ProcessFilter(name="box-7")}
 
     with pytest.warns(
@@ -204,7 +204,7 @@ def test_the_old_names_of_a_process_filter_still_work(fake_redis: Redis) -> None
     ):
         assert one.are("box-7-ab12")
     with pytest.warns(DeprecationWarning, match=r"whose of health\(\) is deprecated; use process_filter"):
-        found = health(fake_redis, Keys(), "coordinator", **old)  # type: ignore[arg-type]
+        found = health(redis_client, Keys(), "coordinator", **old)  # type: ignore[arg-type]
 
     assert found.words == "no coordinator found with the name box-7"
 

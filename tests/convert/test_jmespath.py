@@ -171,7 +171,7 @@ def test_a_path_becomes_an_expression_of_the_same_value(path: str, expected: Any
         ("!" * 30 + "a", "nested more than"),
         ("a" + ".a" * 1_000, "more than 300 tokens"),
         ("a" * 20_000, "more than 10000 characters"),
-        ("`" + "[" * 9_000 + "`", "nested too deeply"),
+        ("`" + "[" * 4_500 + "]" * 4_500 + "`", "nested"),  # whether json can read that depends on Python
         ("a[9999999999999999]", "a number is too long"),
         ("a[" + "9" * 5_000 + "]", "a number is too long"),
         ("(people[*].tags).x", "this combination of projections"),

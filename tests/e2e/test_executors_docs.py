@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_readme import Block, Reader, blocks, reading
+from e2e.pages import Block, Reader, blocks, reading
 from installation import EXAMPLE, install
 from orchestrator.invocation.parameters import OFFERED_PARAMETERS, build_context
 from orchestrator.worker.executors.spec_check import CODES
@@ -25,7 +25,6 @@ TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_everything_on_the_page_about_executors_works(tmp_path: Path) -> None:
     with reading(tmp_path, PAGE) as reader:
         for block in blocks(TEXT):

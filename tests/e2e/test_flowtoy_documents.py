@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from e2e.test_readme import blocks, reading
+from e2e.pages import blocks, reading
 from processes import ROOT, Stack, stack
-from redis_server import RedisServer, own_redis
-from web import Asked, Reply, Site, said, site
+from servers.redis_server import RedisServer, own_redis
+from servers.web import Asked, Reply, Site, said, site
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +99,7 @@ class Office:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=300,
         )
         self.printed += [run.stdout, run.stderr]
         return run

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_readme import blocks, reading
+from e2e.pages import blocks, reading
 from orchestrator_executors import http as module
 from orchestrator_executors import http_settings, network
 from orchestrator_executors.http import OUTPUT_HEADERS, NotAnswered, Rejected, Unavailable
 from orchestrator_executors.http_reading import TEXT_CONTENT_TYPES
 from orchestrator_executors.http_settings import OVERRIDABLE_SETTINGS, HttpConfiguration, HttpInputs
 from orchestrator_executors.settings import Refused
-from web import Asked, Reply, said, site
+from servers.web import Asked, Reply, said, site
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/http.md"
@@ -44,7 +44,6 @@ class Shop:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_everything_on_the_page_about_calls_works(tmp_path: Path) -> None:
     with site(Shop()) as shop, reading(tmp_path, PAGE) as reader:
         for block in blocks(TEXT):

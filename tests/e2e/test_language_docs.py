@@ -19,7 +19,6 @@ import pytest
 import yaml
 from redis import Redis, RedisError
 
-from integration.world import World, running
 from orchestrator import Backend, InvalidSpec, StepStatus, Workflow, WorkflowStatus, load_spec
 from orchestrator.application.errors import Unavailable
 from orchestrator.application.expressions.evaluation import OPERATORS
@@ -37,8 +36,9 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.testing import WorkflowTest
 from orchestrator.worker.executors.lookup import public_functions
 from orchestrator_executors import invoices
-from processes import wait_until
-from redis_server import require_redis_server
+from processes import PatientClient, wait_until
+from servers.redis_server import require_redis_server
+from worlds.redis_world import RedisWorld, running
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "language.md").read_text()
@@ -186,7 +186,7 @@ def test_both_ways_to_send_a_signal_put_the_same_event_into_the_stream(
     assert sent == SignalEvent("inv-1", "manager", {"by": "ada"})
 
     assert "redis://localhost:6379/0" in SENDING
-    world = World(lambda: connect(redis_url))
+    world = RedisWorld(lambda: connect(redis_url))
     with running(world.coordinator("one", world.connect(), block_ms=20, trim_every_s=1e9)):  # it is answered
         exec(compile(SENDING.replace("redis://localhost:6379/0", redis_url), "language.md", "exec"), {})
     world.close()
@@ -413,7 +413,7 @@ def test_the_invoice_that_is_large_waits_for_its_manager_in_the_system_that_run_
         try:
             client, execution_id = _waiting_for_approval(process, Path(temporary))
             client.signal(execution_id, "manager", {"by": "ada"})
-            printed, _ = process.communicate(timeout=60)
+            printed, _ = process.communicate(timeout=300)
         finally:
             process.kill()
             process.communicate()
@@ -439,12 +439,12 @@ def _waiting_for_approval(process: subprocess.Popen[str], temporary: Path) -> tu
         for path in temporary.glob("*/redis.sock"):
             with suppress(RedisError, Unavailable), Redis.from_url(f"unix://{path}") as redis:
                 keys: Any = redis.keys("orchestrator:execution:*")
-                client = Client(f"unix://{path}")
+                client = PatientClient(f"unix://{path}")
                 ids = [key.decode().removeprefix("orchestrator:execution:") for key in keys]
                 found.extend((client, one) for one in ids if _approval(client, one) is StepStatus.WAITING)
         return bool(found)
 
-    wait_until(is_waiting, 60)
+    wait_until(is_waiting)
     return found[0]
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from e2e.test_readme import blocks, reading
+from e2e.pages import blocks, reading
 from orchestrator_executors import file, process, python
 from orchestrator_executors.env import EnvInputs
 from orchestrator_executors.file import Action, FileInputs, Format
@@ -33,7 +33,6 @@ SETTINGS = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_everything_on_the_page_about_local_executors_works(tmp_path: Path) -> None:
     with reading(tmp_path, PAGE) as reader:
         for block in blocks(TEXT):

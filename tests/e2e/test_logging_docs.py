@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_readme import blocks, reading
+from e2e.pages import blocks, reading
 from orchestrator.cli.log_options import LEVELS
 from orchestrator.logs import CONTEXT_FIELDS
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_readme import blocks, reading
+from e2e.pages import blocks, reading
 
 PAGE = "docs/operating.md"
 TEXT = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_everything_on_the_page_about_operating_works(tmp_path: Path) -> None:
     with reading(tmp_path, PAGE) as reader:
         for block in blocks(TEXT):

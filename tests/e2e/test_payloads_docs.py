@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_readme import blocks, reading
+from e2e.pages import blocks, reading
 from orchestrator.application.values.failure_kinds import NON_RETRYABLE_KINDS
 from orchestrator.application.values.payload_refs import MAX_INPUT_BYTES, MAX_JOB_BYTES, MAX_LOADED_FACTOR
 from orchestrator.payload_stores import PayloadSettings

@@ -13,18 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_readme import Reader, blocks, reading
+from e2e.pages import Reader, blocks, reading
 from processes import wait_until
+from servers.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/process-invoice.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def listens(port: int) -> bool:
@@ -44,9 +39,8 @@ def ending_what_was_begun(reader: Reader) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_everything_on_the_page_works(tmp_path: Path) -> None:
-    port = free_port()
+    [port] = free_ports(1)
     with reading(tmp_path, PAGE) as reader, ending_what_was_begun(reader):
         for block in blocks(TEXT):
             reader.do(replace(block, text=block.text.replace("8000", str(port))))

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from e2e.test_readme import blocks, reading
-from orchestrator.client import Client
-from processes import Stack, stack, wait_until
-from redis_server import own_redis, require_redis_server
+from e2e.pages import blocks, reading
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.keys import Keys
+from processes import PatientClient, Stack, stack, wait_until
+from servers.redis_server import own_redis, require_redis_server
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/producers.md"
@@ -84,11 +85,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+KEYS = Keys()
+
+
 @contextmanager
 def serving(url: str, folder: Path) -> Iterator[Stack]:
     with stack(url, "step_functions", folder / "logs") as world:
         world.coordinator()
         world.worker()
+        with connect(url) as redis:
+            wait_until(lambda: redis.zcard(KEYS.coordinators), what=world.log())
         yield world
 
 
@@ -100,7 +106,7 @@ def run(url: str, folder: Path, *arguments: str, given: str = "") -> tuple[int, 
         input=given,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -124,7 +130,7 @@ def test_any_json_goes_through_the_shell_and_comes_back(redis_url: str, folder: 
 
 
 def test_every_status_has_its_exit_code(redis_url: str, folder: Path) -> None:
-    client = Client(redis_url)
+    client = PatientClient(redis_url)
     with serving(redis_url, folder):
         halted = run(redis_url, folder, "start", "-i", "h-1", "halt.yaml")
         assert halted[:2] == (3, '{"why":"closed"}\n')
@@ -137,6 +143,8 @@ def test_every_status_has_its_exit_code(redis_url: str, folder: Path) -> None:
         assert run(redis_url, folder, "wait", "missing") == (2, "", "there is no execution missing\n")
 
         assert run(redis_url, folder, "start", "-i", "w-1", "-t", "1", "wait.yaml")[0] == 124
+        with connect(redis_url) as redis:
+            wait_until(lambda: redis.exists(KEYS.execution("w-1")), what="a start that is slow")
         code, printed, _ = run(redis_url, folder, "cancel", "w-1", 'it\'s a "duplicate"')
         assert (code, json.loads(printed)["status"]) == (0, "cancelled")
         assert 'it\'s a "duplicate"' in [entry.get("reason") for entry in client.history("w-1")]
@@ -149,9 +157,11 @@ def test_without_a_coordinator_the_start_stays_in_the_stream(redis_url: str, fol
     code, printed, error = run(redis_url, folder, "start", "-t", "1", "echo.yaml")
 
     assert (code, printed) == (124, "")
-    [entry] = re.findall(r"no coordinator has replied; (\d+-\d+) stays in its stream", error)
+    # On a busy machine the second is over before it waits, and it says so.
+    told = r"(?:no coordinator has replied|no time left to wait for a reply); (\d+-\d+) stays in its stream"
+    [entry] = re.findall(told, error)
     with serving(redis_url, folder):
-        assert Client(redis_url).wait_for_reply(entry, 60)["ok"]
+        assert PatientClient(redis_url).wait_for_reply(entry, 180)["ok"]
 
 
 @pytest.mark.parametrize(
@@ -181,14 +191,16 @@ def test_without_redis_there_is_an_error_and_no_process_stays_behind(folder: Pat
         client: Any = server.client(decode_responses=True)
         wait_until(lambda: client.execute_command("PUBSUB", "CHANNELS", "orchestrator:done:*"))
         server.kill()
-        _, error = follower.communicate(timeout=60)
+        _, error = follower.communicate(timeout=300)
 
     assert follower.returncode == 1
-    assert re.search(r"Redis is unavailable|Connection (reset|refused)|closed the connection", error)
+    assert re.search(
+        r"Redis is unavailable|Connection (reset|refused)|closed the connection|Broken pipe", error
+    )
 
 
 def test_a_follower_that_is_killed_stops_its_listener(redis_url: str, folder: Path) -> None:
-    with serving(redis_url, folder), Client(redis_url)._redis as redis:
+    with serving(redis_url, folder), PatientClient(redis_url)._redis as redis:
         follower = subprocess.Popen(
             ["bash", str(PRODUCER), "start", "-i", "w-1", "wait.yaml"],
             cwd=folder,
@@ -197,6 +209,6 @@ def test_a_follower_that_is_killed_stops_its_listener(redis_url: str, folder: Pa
         )
         wait_until(lambda: redis.pubsub_channels("orchestrator:done:*"))
         follower.send_signal(signal.SIGTERM)
-        follower.wait(60)
+        follower.wait(180)
 
         wait_until(lambda: not redis.pubsub_channels("orchestrator:done:*"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_readme import Block, Reader, Shell, _commands, blocks, reading
+from e2e.pages import Block, Reader, Shell, blocks, commands_of, reading
 from orchestrator.application.redaction.by_value import MIN_SECRET_LENGTH, MIN_SECRET_LINE_LENGTH
 from orchestrator.application.values.secret_refs import is_secret_name
 from orchestrator.invocation.secret_store import (
@@ -27,7 +27,6 @@ def test_every_block_says_how_it_is_tested() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_everything_in_the_page_works(tmp_path: Path) -> None:
     with reading(tmp_path, "docs/secrets.md") as reader:
         shell = Shell(reader.folder, reader.environment)  # what is exported stays so until the end
@@ -42,7 +41,7 @@ def do(reader: Reader, shell: Shell, block: Block) -> None:
     if block.treatment != "console":
         reader.do(block)
         return
-    for command, expected in _commands(block.text):
+    for command, expected in commands_of(block.text):
         reader.expect(shell, block, command, expected)
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from guarded_redis import USERS
 from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS
 from orchestrator.application.values.document_limits import DEFAULT_LIMITS
 from orchestrator.redis_rq.event_codec import MAX_EVENT_BYTES, MAX_NAME_LENGTH
 from orchestrator.redis_rq.job_codec import MAX_DATA_BYTES
 from orchestrator.worker.step_job import ALLOWED_FIELDS, StepJob
 from processes import ROOT
-from redis_server import own_redis
+from servers.guarded_redis import USERS
+from servers.redis_server import own_redis
 
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -38,7 +38,7 @@ def test_the_files_of_users_are_put_together_as_it_says_and_redis_takes_them(tmp
 
 
 def test_every_block_is_run_by_a_test_or_is_shown_in_one() -> None:
-    tested = ("for file in docs/acl", "openssl req", "rediss://")  # the last two by integration/test_tls.py
+    tested = ("for file in docs/acl", "openssl req", "rediss://")  # the last two by redis_rq/test_tls.py
     shown = ("rq worker --serializer json --job-class", "redis-server --")
     assert [text for _, text in BLOCKS if not text.startswith(tested + shown)] == []
     [command] = [text for _, text in BLOCKS if text.startswith("rq worker")]

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_readme import Block, Reader, Shell, _commands, fits, reader
+from e2e.pages import Block, Reader, Shell, commands_of, fits
 from orchestrator.redis_rq.event_log import MAX_LETTER_FIELD_CHARS
 from orchestrator.redis_rq.verify.verifier import MAX_COUNTED
-
-__all__ = ["reader"]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "verifying.md").read_text(encoding="utf-8")
@@ -26,7 +24,7 @@ READING = re.compile(
     r"redis-cli (EXISTS|HGET|ZRANGE) "
     r"|orchestrator (check-consistency( order-1|;| --json)|what-if|dead-letters list)"
 )
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 SOURCES = [
     ROOT / "orchestrator" / name
     for name in (
@@ -53,7 +51,7 @@ def test_the_commands_of_the_page_print_what_it_shows(reader: Reader) -> None:
     reader.start_services(Block("", "", services, 0))
     with closing(Shell(reader.folder, reader.environment)) as shell:
         for treatment, text in BLOCKS:
-            for command, expected in _commands(text) if treatment == "console" else ():
+            for command, expected in commands_of(text) if treatment == "console" else ():
                 type_in(shell, command, expected)
 
 

@@ -31,7 +31,7 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.executors.lookup import load_built_in
 from orchestrator_executors import network
 from orchestrator_executors import webhook as module
-from receiver import Answer, receiver
+from servers.receiver import Answer, receiver
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "webhooks.md").read_text(encoding="utf-8")
@@ -132,7 +132,7 @@ def test_the_worker_of_the_page_runs(redis_url: str) -> None:
         env={**os.environ, **environment, "ORCHESTRATOR_REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
     assert run.returncode == 0, run.stderr

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from certificates import LOCALHOST
 from orchestrator_executors import http as module
 from orchestrator_executors import http_connections
 from orchestrator_executors.http import NotAnswered, Rejected, Unavailable, http
 from orchestrator_executors.http_connections import Connections
 from orchestrator_executors.settings import Refused
-from web import Asked, Reply, Site, said, site
+from servers.certificates import LOCALHOST
+from servers.web import Asked, Reply, Site, said, site
 
 Json = dict[str, Any]
 CONTEXT: Json = {"idempotency_key": "x1#pay#0"}
@@ -472,7 +472,7 @@ def test_steps_that_share_a_loop_share_connections_and_run_concurrently() -> Non
 
     def answer(asked: Asked) -> Reply:
         if asked.path == "/together":
-            everybody.wait(30)
+            everybody.wait(180)
         return said(asked.line)
 
     async def scene(url: str) -> list[int]:
@@ -535,7 +535,7 @@ def test_a_stopped_step_ends_at_once_and_returns_its_connection() -> None:
 
     def answer(asked: Asked) -> Reply:
         held.set()
-        let_go.wait(30)
+        let_go.wait(180)
         return said(1)
 
     async def scene(url: str) -> int:

@@ -7,7 +7,6 @@ import gzip
 import itertools
 import socket
 import threading
-import time
 import tracemalloc
 import zlib
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import pytest
 from orchestrator_executors import http as module
 from orchestrator_executors.http import NotAnswered, Rejected, http
 from orchestrator_executors.settings import Refused
-from web import Asked, Reply, Site, said, site
+from servers.web import Asked, Reply, Site, said, site
 
 Json = dict[str, Any]
 CONTEXT: Json = {"idempotency_key": "x1#pay#0"}
@@ -282,7 +281,7 @@ def test_secrets_are_not_sent_to_another_origin() -> None:
 def test_a_redirect_from_https_to_http_is_rejected(
     inside: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    from certificates import LOCALHOST
+    from servers.certificates import LOCALHOST
 
     (tmp_path / "localhost.pem").write_text(LOCALHOST)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "localhost.pem"))
@@ -380,7 +379,7 @@ def test_the_limit_itself_is_allowed() -> None:
 
 @pytest.mark.parametrize("in_headers", [True, False])
 def test_a_slow_response_ends_at_the_timeout(in_headers: bool) -> None:
-    """No single byte is slow; all of them together are."""
+    """No single byte is slow; all of them together are, and they never end."""
     is_over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -397,10 +396,8 @@ def test_a_slow_response_ends_at_the_timeout(in_headers: bool) -> None:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        began = time.monotonic()
         with pytest.raises(NotAnswered, match=r"127\.0\.0\.1 did not answer within 0\.3 s"):
             call(url=f"http://127.0.0.1:{server.getsockname()[1]}/", timeout=0.3)
-        assert time.monotonic() - began < 10
         is_over.set()
         thread.join()
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -467,7 +468,7 @@ def test_any_output_of_a_program_is_a_heartbeat() -> None:
 
 
 def test_nothing_is_left_of_a_program_that_has_ended(tmp_path: Path) -> None:
-    output = run(python(FAMILY, str(tmp_path / "pids"), timeout=60))
+    output = run(python(FAMILY, str(tmp_path / "pids"), timeout=600))
 
     assert output["stdout"] == "begun\n"
     pids = noted(tmp_path / "pids")
@@ -520,19 +521,20 @@ for n in range(300):
         pid.write(str(os.getpid()))
 signal.pause()
 """
-    run(python(breeding, str(tmp_path / "pid"), timeout=60))
+    run(python(breeding, str(tmp_path / "pid"), timeout=600))
 
     assert not [pid for pid in noted(tmp_path / "pid") if is_running(pid)]
 
 
 HORSE = f"""
-import os, sys, threading
+import os, sys, threading, time
 sys.path.insert(0, {str(ROOT / "executors")!r})
 from orchestrator_executors.process import process
 if "forks" in sys.argv:
     def fork():
-        while not os.path.exists(sys.argv[1]): pass
+        while not os.path.exists(sys.argv[1]): time.sleep(0.01)
         if os.fork() == 0:
+            open(sys.argv[1] + ".forked", "w").close()
             threading.Event().wait()
     threading.Thread(target=fork, daemon=True).start()
 process({{"command": [sys.executable, "-c", {FAMILY + "time.sleep(600)"!r}, sys.argv[1]]}}, {{}},
@@ -547,12 +549,15 @@ def test_nothing_is_left_when_the_process_of_the_executor_is_killed(how: str, tm
     horse = subprocess.Popen([PYTHON, "-c", HORSE, str(pids), how], start_new_session=True)
     try:
         wait_until(lambda: len(noted(pids)) == 5, what="the processes to start")
+        if how == "forks":
+            wait_until((tmp_path / "pids.forked").exists, what="the fork")
         horse.kill()
         horse.wait()
 
         wait_until(lambda: not [pid for pid in noted(pids) if is_running(pid)], what="the processes to end")
     finally:
-        os.killpg(horse.pid, signal.SIGKILL) if how == "forks" else horse.kill()
+        with suppress(ProcessLookupError):  # there may be no process of its group left
+            os.killpg(horse.pid, signal.SIGKILL)
         horse.wait()
 
 

@@ -22,7 +22,6 @@ from fakeredis import FakeRedis, FakeServer
 from hypothesis import strategies as st
 from redis.exceptions import ResponseError
 
-from integration.world import Json, World
 from orchestrator.application.errors import ExpressionError, InvalidEvent, InvalidSpec, OrchestratorError
 from orchestrator.application.expressions.evaluation import check, check_condition, evaluate
 from orchestrator.application.expressions.json_logic import OPERATOR_TABLE
@@ -38,6 +37,8 @@ from orchestrator.redis_rq.job_codec import RUN_STEP, read_payload
 from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.worker.executors.lookup import Executors
 from orchestrator.worker.harness import Harness
+from worlds.documents import Json
+from worlds.redis_world import RedisWorld
 
 MAX_S = 30.0
 """Long enough for a busy machine; code that hangs takes longer."""
@@ -339,13 +340,13 @@ def read_an_event(fields: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def fake_world() -> Iterator[World]:
+def fake_world() -> Iterator[RedisWorld]:
     server = FakeServer()
 
     def connected() -> Client:
         return FakeRedis(server=server, protocol=2, decode_responses=True, encoding_errors="replace")
 
-    world = World(connected, is_fake=True)
+    world = RedisWorld(connected)
     try:
         yield world
     finally:
@@ -353,8 +354,8 @@ def fake_world() -> Iterator[World]:
 
 
 @contextmanager
-def real_world(url: str) -> Iterator[World]:
-    world = World(lambda: connect(url))
+def world_on(url: str) -> Iterator[RedisWorld]:
+    world = RedisWorld(lambda: connect(url))
     world.client.flushall()
     try:
         yield world
@@ -457,7 +458,7 @@ def send_events(some: list[tuple[bool, dict[str, str]]], worlds: Worlds = fake_w
         assert world.pending() == []
 
 
-def _still_serves(world: World, one: Any) -> None:
+def _still_serves(world: RedisWorld, one: Any) -> None:
     for _ in range(5):
         one.run_once()
         world.work(most=20)
@@ -529,7 +530,7 @@ def break_a_record(some: list[tuple[str, Any, Any]], worlds: Worlds = fake_world
         assert "ok" in world.answer(expected)
 
 
-def _mutate(world: World, weid: str, what: str, first: Any, second: Any) -> None:
+def _mutate(world: RedisWorld, weid: str, what: str, first: Any, second: Any) -> None:
     client: Any = world.client
     keys, prefix = world.keys, world.keys.prefix
     record = keys.workflow(weid)

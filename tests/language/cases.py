@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from coreworld import Json
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import make_failure
+from worlds.documents import Json
 
 
 @dataclass(frozen=True, slots=True)

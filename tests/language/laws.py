@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from coreworld import Json, settled_legally
 from orchestrator.application.engine.dependencies import EdgeState, evaluate_edge
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import (
@@ -20,7 +19,9 @@ from orchestrator.application.records.status import (
     WorkflowStatus,
 )
 from orchestrator.application.values.unit_id import COMPENSATION_PART
-from specworld import all_timers
+from worlds.documents import Json
+from worlds.engine_checks import all_timers
+from worlds.records import ended_legally
 
 S, W = StepStatus, WorkflowStatus
 
@@ -147,7 +148,7 @@ def _check_places(records: Iterable[WorkflowRecord], is_quiet: bool) -> None:
 def check_ended(records: Mapping[str, WorkflowRecord], histories: Mapping[str, list[Json]]) -> None:
     """`records` are all executions there are, by execution id."""
     for execution_id, record in records.items():
-        assert settled_legally(record), f"{execution_id}: {_shown(record)}"
+        assert ended_legally(record), f"{execution_id}: {_shown(record)}"
         left = [unit for unit, one in record.units() if one.token or one.slot or one.held or one.has_timer]
         assert not left, f"{execution_id} still waits for {left}"
         assert (record.slot, record.ending) == (None, None)

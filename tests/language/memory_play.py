@@ -7,8 +7,6 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from builders import NOW_MS
-from coreworld import Json
 from language.cases import Case, Start
 from language.play import Play, Said, shuffled
 from orchestrator.application.engine.transitions import decide
@@ -27,7 +25,9 @@ from orchestrator.backend import Backend, InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.local.driver import ExecutionDriver
 from orchestrator.local.workflow import Workflow
-from specworld import check_readiness
+from worlds.documents import Json
+from worlds.engine_checks import check_readiness
+from worlds.records import NOW_MS
 
 
 class MemoryPlay(Play):

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from builders import NOW_MS
 from language.execution import Json, Said
 from language.stage import Place, Stage, places_of
-from orchestrator.application.errors import InvalidSpec, StartRejected
+from orchestrator.application.errors import InvalidSpec, RecordExists, StartRejected
 from orchestrator.application.records.decisions import Dispatch, DispatchJob
 from orchestrator.application.records.events import Control, ResultEvent, StartedEvent
 from orchestrator.application.records.record import WorkflowRecord, find_due_timers
@@ -18,6 +17,7 @@ from orchestrator.backend import Backend, InMemoryStore, InProcessRunner
 from orchestrator.backend.ports import Commit, Committed
 from orchestrator.local.driver import ExecutionDriver
 from orchestrator.local.workflow import Workflow
+from worlds.records import NOW_MS
 
 
 class MemoryStage(Stage):
@@ -46,9 +46,13 @@ class MemoryStage(Stage):
             self.execution = self._backend.create(document, inputs, **start)
         except InvalidSpec as error:
             raise StartRejected(str(error), [problem.as_dict() for problem in error.problems]) from error
+        except RecordExists as error:
+            raise StartRejected(str(error)) from error
+        for replaced in self._families.keys() - self._store._executions.keys():
+            del self._families[replaced]
         if self.execution not in self._families:
             self._families[self.execution] = ExecutionDriver(self._backend, self.execution)
-            self._decide(self.execution)
+        self._decide(self.execution)
         self.settle()
         return self.execution
 

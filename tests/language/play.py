@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from coreworld import Json
 from language.cases import Case, Start
 from language.laws import check_ended, check_going, check_sums, essence, owner_of
 from language.random_specs import SHORT_S
@@ -20,7 +19,8 @@ from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Control, ResultEvent, StartedEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus
-from specworld import all_timers
+from worlds.documents import Json
+from worlds.engine_checks import all_timers
 
 MOST_ACTS = 4_000
 HORIZON_MS = 2 * SHORT_S * 1000

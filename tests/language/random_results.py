@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from coreworld import Json
 from language.cases import Case, Script
+from worlds.documents import Json
 
 
 @dataclass(slots=True)

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
-from coreworld import Json
 from language.cases import Case, Script, Start, Wait
 from language.random_results import ResultWriter, Written
+from worlds.documents import Json
 
 SHORT_S = 60
 """No delay and no timeout that is meant to be reached is longer."""

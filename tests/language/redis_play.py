@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from coreworld import Json
-from integration.world import World
 from language.cases import Case, Start
 from language.play import Play, Said
 from language.redis_stage import AHEAD_MS
@@ -23,6 +21,8 @@ from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.event_log import RedisEventLog
 from orchestrator.redis_rq.job_codec import lease_of_job
 from orchestrator.redis_rq.runner import RqRunner
+from worlds.documents import Json
+from worlds.redis_world import RedisWorld
 
 CREW = 2
 MOST_KILLS = 3
@@ -33,7 +33,7 @@ class RedisPlay(Play):
     """Coordinators read as much as is drawn, and handle it; or die with it; or another one has it too. The
     clock of the streams is set as in RedisStage."""
 
-    def __init__(self, case: Case, draw: Random, world: World) -> None:
+    def __init__(self, case: Case, draw: Random, world: RedisWorld) -> None:
         super().__init__(case, draw, world.now_ms() + AHEAD_MS)
         self.world, self._runner = world, RqRunner(world.client, world.keys)
         self._kills, self._names = 0, 0

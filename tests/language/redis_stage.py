@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from integration.world import World
 from language.execution import Json, Said
 from language.stage import Place, Stage, places_of
 from orchestrator.application.errors import InvalidEvent, StartRejected
@@ -17,20 +16,22 @@ from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Control, ControlEvent, ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.values.durations import parse_ms
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.client import Client
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.event_log import MAX_FUTURE_MS
 from orchestrator.redis_rq.job_codec import lease_of_job, lease_of_step, read_job
 from orchestrator.redis_rq.keys import timer_member
 from orchestrator.worker.lease import Lease, RedisClock
-from specworld import all_timers
+from worlds.engine_checks import all_timers
+from worlds.redis_world import RedisWorld
 
 AHEAD_MS = 600_000
 """How far the clock of a stage on Redis is ahead of the real one, which must not overtake it."""
 
 
 class RedisStage(Stage):
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: RedisWorld) -> None:
         super().__init__(world.now_ms() + AHEAD_MS)
         self.world, self._client = world, Client(world.client, world.keys)
         self._coordinator = world.coordinator("one", reclaim_every_s=1e9, trim_every_s=1e9)
@@ -46,7 +47,11 @@ class RedisStage(Stage):
 
     def start(self, document: Json | str, inputs: Json | None = None, **start: Any) -> str:
         named = {"workflow": document} if isinstance(document, str) else {"spec": json.dumps(document)}
-        given = {name: value for name, value in start.items() if value is not None}
+        given = {
+            name: json.dumps(value) if isinstance(value, dict) else value
+            for name, value in start.items()
+            if value is not None
+        }
         fields = {**named, "inputs": json.dumps(inputs or {}), **given}
         entry = self.world.send(self.world.keys.starts, fields)
         self._coordinator.run_once()
@@ -55,6 +60,8 @@ class RedisStage(Stage):
             self._refused += 1
             raise StartRejected(self._answer["reason"], self._answer.get("problems", ()))
         self.execution = str(self._answer["workflow_execution_id"])
+        if "conflict_policy" in start:
+            self._ended.clear()  # it and its children may replace some that have ended
         self.settle()
         return self.execution
 
@@ -208,7 +215,8 @@ class RedisStage(Stage):
                 for unit, one in record.units()
                 if one.token is not None and one.child is None
             }
-            if record.is_final:
+            webhook = record.items.get(WEBHOOK_UNIT)
+            if record.is_final and (webhook is None or webhook.is_final):
                 self._ended.add(execution)
         assert set(self.world.timers()) == timers
         assert set(self.world.leases()) == leases

@@ -18,7 +18,7 @@ from typing import Any
 
 from language.execution import Execution, Json, Said
 from orchestrator.application.records.decisions import DispatchJob
-from orchestrator.application.records.events import Control, iso
+from orchestrator.application.records.events import ConflictPolicy, Control, iso
 from orchestrator.application.records.record import WorkflowRecord
 
 Place = tuple[str, str, str, bool]
@@ -49,6 +49,8 @@ class Stage(Execution, ABC):
         group: str | None = None,
         priority: int | None = None,
         idempotency_root: str | None = None,
+        webhook: Json | str | None = None,
+        conflict_policy: ConflictPolicy = "fail",
     ) -> str:
         """Start an execution of a document or a registered name; StartRejected with its problems."""
 

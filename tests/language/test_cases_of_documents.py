@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coreworld import document, step
 from language.stage import Stage
 from language.written import skips
 from orchestrator.application.errors import StartRejected
+from worlds.documents import document, step
 
 
 def test_dependency_cycle_through_implicit_references(stage: Stage) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coreworld import Json, document, step
 from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import child, halts, jobless
 from orchestrator.application.errors import RecordNotFound
+from worlds.documents import Json, document, step
 
 # ---- paused
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, step
 from language.stage import Stage
 from language.written import NO, skips
+from worlds.documents import Json, document, step
 
 # ---- on_error
 
@@ -80,6 +80,7 @@ def test_p_says_skip_dependent_says_continue(stage: Stage) -> None:
 
     assert stage.statuses == {"p": "skipped", "d": "in_progress", "e": "skipped"}
     assert stage["p"].error == {"kind": "exception", "message": "boom"}
+    assert stage["p"].reason == "failed, and its on_error is skip"
     assert stage["e"].reason == "parent p failed"
     stage.finish("d", {})
     assert (stage.status, stage.record.error) == ("complete", None)

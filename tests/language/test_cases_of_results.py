@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from coreworld import document, step
 from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import FAILED, branches, halts, jobless, resets
 from orchestrator.application.errors import InvalidEvent
+from worlds.documents import document, step
 
 # ---- results that come twice, late or from long ago
 

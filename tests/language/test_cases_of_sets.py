@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, step
 from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import jobless, resets, skips
+from worlds.documents import Json, document, step
 
 
 def test_set_on_a_step_that_is_running(stage: Stage) -> None:

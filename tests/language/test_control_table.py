@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from coreworld import document, step, when
 from language.memory_stage import MemoryStage
 from language.stage import Stage
 from orchestrator.application.errors import InvalidEvent, RecordNotFound
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
 from orchestrator.client import Client, ControlRejected, ControlResult
 from orchestrator.local.workflow import Workflow
+from worlds.documents import document, step, when
 
 PAGE = (Path(__file__).parents[2] / "docs" / "language.md").read_text()
 CHAIN = (step("a"), step("b", after="a"), step("c", after="b"))

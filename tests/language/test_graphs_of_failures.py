@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from coreworld import Json, document, step
 from language.stage import Stage
 from language.written import NO, branches
+from worlds.documents import Json, document, step
 
 # A word is a step: `a!` fails, `a?` is filtered, `a-` is skipped by its own branch. `:policy` is its
 # on_error, `<b,c` are its parents, `~join` is how it joins them. `@policy` is the default of all. Results

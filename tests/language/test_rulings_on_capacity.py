@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, step
 from language.execution import Execution
 from language.stage import Stage
 from language.written import child, jobless
+from worlds.documents import Json, document, step
 
 # ---- 7: capacity
 

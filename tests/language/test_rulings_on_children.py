@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, step
 from language.execution import Execution
 from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import child, halts, resets
 from orchestrator.application.errors import InvalidEvent, RecordNotFound
+from worlds.documents import Json, document, step
 
 ONE = document(step("x"), outputs={"n": {"var": "steps.x.output.n"}})
 
@@ -118,10 +118,12 @@ def test_ruling_05_a_child_that_does_not_succeed_is_a_failure_of_its_step(stage:
     stage.start(document(child("c", ONE, retry={"max_retries": 1, "initial_delay_ms": 1000})))
     first = stage.child("c")
 
-    first.fail("x", "no use") if end == "failed" else first.control("cancel")
+    first.fail("x", "no use") if end == "failed" else first.control("cancel", reason="wrong one")
 
     assert first.status == end
     assert (stage["c"].status, stage["c"].attempt, stage.error_kind("c")) == ("retry", 2, "child_failed")
+    said = "failed: no use" if end == "failed" else "was cancelled: wrong one"
+    assert (stage["c"].error or {})["message"] == f"child {first.record.execution_id} {said}"
     stage.pass_time("1s")
     second = stage.child("c")
     assert second.execution != first.execution
@@ -162,6 +164,8 @@ def test_ruling_05_any_end_of_the_parent_cancels_the_child_and_its_children(stag
     assert stage.status == ("failed" if end == "timeout" else end)
     assert stage.statuses["c"] == "cancelled"
     assert (below.status, below.statuses) == ("cancelled", {"y": "cancelled", "inner": "cancelled"})
+    reason = f"step c of {stage.record.execution_id} no longer waits for it"
+    assert (below.record.cancelled or {})["reason"] == reason
     assert (lowest.status, lowest.statuses) == ("cancelled", {"x": "cancelled"})
     lowest.finish("x", {}, job=late)
     assert lowest.status == "cancelled"
@@ -216,6 +220,24 @@ def test_ruling_05_inputs_that_the_child_refuses_are_a_failure_of_the_step(stage
     assert "must be of type integer" in stage.error["message"]
 
 
+def test_ruling_05_an_execution_with_the_id_of_a_child_is_left_alone_and_the_next_attempt_has_another(
+    stage: Stage,
+) -> None:
+    other = Execution(stage, stage.start(document(step("theirs")), execution_id="p:c:0"))
+    retry = {"max_retries": 1, "initial_delay_ms": 1000}
+
+    stage.start(document(child("c", ONE, retry=retry)), execution_id="p")
+
+    assert (stage["c"].status, stage.error_kind("c")) == ("retry", "child_failed")
+    message = "an execution with the id 'p:c:0' already exists"
+    assert message in (stage["c"].error or {})["message"]
+    stage.pass_time("1s")
+    assert stage.child("c").record.execution_id == "p:c:1"
+    stage.child("c").finish("x", {"n": 2})
+    assert (stage.status, stage["c"].output) == ("complete", {"n": 2})
+    assert (other.statuses, other.record.parent) == ({"theirs": "in_progress"}, None)
+
+
 @pytest.mark.parametrize("given", [None, 1, 5])
 def test_ruling_05_group_and_priority_are_inherited(stage: Stage, given: int | None) -> None:
     inner = document(step("plain"), step("own", priority=2), child("deeper", ONE))
@@ -244,6 +266,7 @@ def test_ruling_05_children_nest_as_deep_as_max_depth_allows(stage: Stage) -> No
         depths.append(below.record.depth)
     assert depths == [0, 1, 2, 3]
     assert (below.statuses["again"], below.error_kind("again")) == ("failed", "child_failed")
+    assert "max_depth" in (below["again"].error or {})["message"]
     assert len(stage.executions) == 4
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, step
 from language.stage import Stage
 from language.written import child, halts, resets
 from orchestrator.application.errors import InvalidEvent
+from worlds.documents import Json, document, step
 
 
 def undoable(name: str, after: str = "", **keys: Any) -> Json:
@@ -304,3 +304,18 @@ def test_ruling_04_a_child_that_compensates_goes_on_when_its_parent_ends(stage: 
     assert (stage.status, stage.statuses["c"], below.status) == ("failed", "cancelled", "compensating")
     below.finish("x#undo", {})
     assert (below.status, below.record.compensated, below.error["message"]) == ("failed", True, "no use")
+
+
+def test_ruling_04_a_child_that_its_parent_cancels_is_compensated(stage: Stage) -> None:
+    inner = document(undoable("x"), step("y", "x"))
+    stage.start(document(undoable("before"), child("c", inner)))
+    below = stage.child("c")
+    stage.finish("before", {"n": 1})
+    below.finish("x", {"n": 2})
+
+    stage.control("cancel")
+
+    assert (stage.status, below.status) == ("compensating", "compensating")
+    stage.finish("before#undo", {})
+    below.finish("x#undo", {})
+    assert (ended(stage), below.status, below.record.compensated) == (("cancelled", True), "cancelled", True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coreworld import Json, document, step
 from language.stage import Stage
 from language.written import jobless, resets, skips
 from orchestrator.application.errors import InvalidEvent
+from worlds.documents import Json, document, step
 
 RESTING: dict[str, Json] = {
     "ready": step("t", "top"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, step
 from language.stage import Stage
 from language.written import NO, jobless, skips
 from orchestrator.application.errors import StartRejected
+from worlds.documents import Json, document, step
 
 # ---- 1: join n and join expr
 

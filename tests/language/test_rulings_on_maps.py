@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coreworld import document, step
 from language.stage import Stage
 from language.written import jobless, resets
+from worlds.documents import document, step
 
 # ---- 2: set above a map, loop or wait
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, step
 from language.stage import Stage
 from language.written import branches, jobless
+from worlds.documents import Json, document, step
 
 LARGE: Json = {"$payload": "a1" * 32, "bytes": 5_000_000}
 WHOLE: Any = {"var": "steps.a.output.rows"}

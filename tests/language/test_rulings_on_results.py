@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, essence, step
 from language.stage import Stage
 from language.written import branches, halts, jobless, resets, skips
 from orchestrator.application.errors import StartRejected
+from worlds.documents import Json, document, step
+from worlds.records import essence
 
 # ---- 13: state
 

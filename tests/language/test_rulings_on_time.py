@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from coreworld import Json, document, step
 from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import jobless
 from orchestrator.application.engine.transitions import on_step_result
 from orchestrator.application.records.events import Moment, iso
+from worlds.documents import Json, document, step
 
 # ---- 6: wait any
 

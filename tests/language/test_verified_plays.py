@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from integration.world import World
 from language.random_specs import racing_case
 from language.redis_play import RedisPlay
 from language.test_random_specs import seeds, world
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.redis_rq.verify.verifier import Verifier
+from worlds.redis_world import RedisWorld
 
 __all__ = ["world"]
 
@@ -35,5 +35,5 @@ class VerifiedPlay(RedisPlay):
 
 
 @pytest.mark.parametrize("seed", seeds(15))
-def test_a_verification_finds_nothing_in_a_racing_case(world: World, seed: int) -> None:
+def test_a_verification_finds_nothing_in_a_racing_case(world: RedisWorld, seed: int) -> None:
     VerifiedPlay(racing_case(seed), Random(seed), world).play()

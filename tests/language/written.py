@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coreworld import Json, step
+from worlds.documents import Json, step
 
 NO: Any = {"==": [1, 2]}  # a condition that is false
 AGAIN: Any = {"var": "again"}  # in a branch: the output says so

@@ -12,12 +12,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from builders import NOW_MS
-from coreworld import Json, document, essence, step
 from orchestrator import Backend, Workflow
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.backend import SqliteStore
 from orchestrator.backend.ports import Commit, Committed
+from worlds.documents import Json, document, step
+from worlds.records import NOW_MS, essence
 
 MOST_COMMITS = 200
 OF_A_LOSS = ("run_id", "lost", "dispatches", "reason")

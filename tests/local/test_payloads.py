@@ -129,29 +129,6 @@ def test_items_of_a_map_have_and_leave_large_values(make: Make) -> None:
     assert Workflow.from_dict(spec, make()).run() == Complete({"counted": 1_000})
 
 
-@pytest.mark.parametrize(
-    ("step", "said"),
-    [
-        (
-            {"fn": "echo", "input": {"id": {"var": "steps.a.output.rows.0.id"}}},
-            "input cannot be resolved: 'steps.a",
-        ),
-        ({"fn": "echo", "map": {"over": {"var": "steps.a.output.rows"}}}, "the list of map.over is kept by"),
-        ({"fn": "echo", "required": ["steps.a.output.rows.0"]}, "'steps.a.output.rows' is kept by reference"),
-        ({"fn": "echo", "when": {"var": "state.rows.0"}}, "'state.rows' is kept by reference"),
-    ],
-)
-def test_reading_inside_of_a_large_value_fails_with_kind_expression(
-    make: Make, step: Json, said: str
-) -> None:
-    end = Workflow.from_dict(document(A, {"id": "b", "depends_on": ["a"], **step}), make()).run()
-
-    assert isinstance(end, Failed)
-    assert end.error["kind"] == "expression"
-    assert end.error["step"] == "b"
-    assert said in end.error["message"]
-
-
 def test_large_inputs_of_a_start_are_kept_by_reference(make: Make) -> None:
     text = "x" * 2_000_000
     spec = {
@@ -225,37 +202,6 @@ def test_one_value_that_is_too_large_fails_the_step(monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_inputs_that_are_built_too_large_fail_the_step_with_their_size() -> None:
-    text = "x" * 1_000_000
-    spec = {
-        "steps": [
-            {"id": "a", "fn": "text"},
-            {"id": "b", "fn": "echo", "input": {"all": [{"var": "steps.a.output.text"}] * 9}},
-            {"id": "m", "fn": "echo", "map": {"over": [1]}, "input": {"all": [{"var": "state.text"}] * 9},
-             "depends_on": ["a"], "on_error": "continue"},
-            {"id": "c", "workflow": {"steps": []}, "input": {"all": [{"var": "state.text"}] * 2},
-             "depends_on": ["a"], "on_error": "continue"},
-        ]
-    }  # fmt: skip
-    spec["steps"][1]["on_error"] = "continue"  # type: ignore[index]
-    workflow = Workflow.from_dict(
-        spec, backend := Backend({"text": lambda inputs: {"text": text}, "echo": echo})
-    )
-
-    assert isinstance(workflow.run(), Complete)
-
-    steps = backend.load(workflow.id).steps
-    for step, unit, least in (("b", "b", 8), ("c", "c", 1)):
-        error = steps[step].error
-        assert error is not None
-        assert error["kind"] == "expression"
-        assert f"the inputs of step {unit!r} have" in error["message"]
-        assert f"the limit is {least * 1024 * 1024:,}" in error["message"]
-    item = backend.load(workflow.id).items["m#0"].error
-    assert item is not None
-    assert "the inputs of step 'm#0' have 9,000,0" in item["message"]
-
-
 def test_a_compensation_has_large_values_too() -> None:
     undone: list[int] = []
     spec = document(
@@ -288,22 +234,6 @@ def test_a_child_has_and_gives_large_values(make: Make) -> None:
     )
 
     assert Workflow.from_dict(spec, make()).run() == Complete({"child": 1_000, "after": 1_000})
-
-
-def test_a_webhook_tells_that_there_is_a_large_value_and_not_the_value() -> None:
-    told: list[Json] = []
-    spec = document(
-        A, outputs={"rows": {"var": "steps.a.output.rows"}}, webhook={"url": "https://example.org/hook"}
-    )
-
-    def webhook(inputs: Json) -> Json:
-        told.append(inputs["body"])
-        return {}
-
-    Workflow.from_dict(spec, Backend({**EXECUTORS, "webhook": webhook})).run()
-
-    [body] = told
-    assert is_payload_reference(body["outcome"]["rows"])
 
 
 def test_a_worker_of_another_process_finds_the_payloads_in_the_file(tmp_path: Path) -> None:

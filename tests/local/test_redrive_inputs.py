@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from orchestrator import Backend, Workflow
-from orchestrator.application.engine.transitions import decide
-from orchestrator.application.errors import InvalidEvent
-from orchestrator.application.records.events import ControlEvent
 from orchestrator.backend.memory import InMemoryStore
 from orchestrator.backend.ports import Store
 from orchestrator.backend.sqlite.store import SqliteStore
@@ -54,22 +51,3 @@ def test_a_retry_with_other_inputs_runs_with_them_and_the_others_stay(workflow: 
         "a comma",
         ["text"],
     )
-
-
-def test_a_rerun_may_correct_them_too(workflow: Workflow) -> None:
-    workflow.rerun("reserve", inputs={"text": "3"})
-    workflow.run()
-
-    steps = workflow.backend.load(workflow.id).steps
-    assert (steps["reserve"].output, steps["charge"].output) == ({"text": "3"}, {"price": 3.0})
-
-
-def test_inputs_that_the_workflow_does_not_take_are_refused_and_nothing_changes(workflow: Workflow) -> None:
-    with pytest.raises(InvalidEvent, match=r"inputs\.price"):
-        workflow.retry(inputs={"price": "dear"})
-
-    record = workflow.backend.load(workflow.id)
-    assert (record.status, record.inputs["price"]) == ("failed", 1)
-    wrong = ControlEvent(workflow.id, "retry", inputs={"price": "dear"})
-    decided = decide(record, [wrong], workflow.backend.moment())
-    assert ([position for position, _ in decided.rejected], decided.changes.is_empty) == ([0], True)

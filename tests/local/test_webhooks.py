@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from coreworld import document, step
 from orchestrator import Backend, Workflow
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.decisions import Cancelled, Complete, DispatchJob
@@ -19,6 +18,7 @@ from orchestrator.backend.ports import Store
 from orchestrator.backend.results import ResultPairs
 from orchestrator.backend.sqlite.store import SqliteStore
 from orchestrator.testing import KILL_POINTS, WorkflowTest
+from worlds.documents import document, step
 
 Json = dict[str, Any]
 URL = "https://hooks.example.org/ended"
@@ -130,55 +130,17 @@ def test_the_next_process_delivers_the_events_that_another_left_undelivered(tmp_
     ]
 
 
-def test_a_start_may_name_a_webhook_of_its_own(store: Store) -> None:
-    hooks = Hooks()
-    backend = backend_with(hooks, store)
+def test_the_webhook_of_a_start_is_kept_in_the_file(tmp_path: Path) -> None:
     given = {"url": "https://other.example.org", "on": ["failed"]}
-    silent = Workflow(backend.create(SPEC, webhook=given), backend)
-    loud = Workflow(backend.create({**SPEC, "webhook": None}, webhook=URL), backend)
 
-    silent.run()
-    loud.run()
+    weid = Backend(store=SqliteStore(tmp_path / "db")).create(SPEC, webhook=given)
 
-    assert [call["execution_id"] for call in hooks.calls] == [loud.id.partition("#")[2]]
-    assert backend.load(silent.id).webhook == {**given, "headers": {}}
+    assert Backend(store=SqliteStore(tmp_path / "db")).load(weid).webhook == {**given, "headers": {}}
 
 
 def test_a_start_with_a_webhook_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(InvalidEvent, match=r"webhook\.url: must be a URL"):
         Backend().create(SPEC, webhook="nowhere")
-
-
-def test_a_child_tells_of_its_own_end_and_its_parent_of_its_own(store: Store) -> None:
-    hooks = Hooks()
-    kid = {"id": "kid", "workflow": {**SPEC, "name": "kid"}}
-    parent = {"steps": [kid], "webhook": {"url": URL}, "name": "parent"}
-
-    Workflow.from_dict(parent, backend_with(hooks, store)).run()
-
-    assert [(call["workflow"], call["status"]) for call in hooks.calls] == [
-        ("kid", "complete"),
-        ("parent", "complete"),
-    ]
-
-
-def test_a_child_does_not_inherit_the_webhook_of_the_start(store: Store) -> None:
-    hooks = Hooks()
-    backend = backend_with(hooks, store)
-    kid = {"id": "kid", "workflow": {"steps": [], "name": "kid"}}
-
-    Workflow(backend.create({"steps": [kid], "name": "parent"}, webhook=URL), backend).run()
-
-    assert [call["workflow"] for call in hooks.calls] == ["parent"]
-
-
-def test_the_parent_gets_the_end_of_a_child_that_ends_at_its_start(store: Store) -> None:
-    hooks = Hooks()
-    kid = {"id": "kid", "workflow": {"steps": [], "webhook": {"url": URL}, "name": "kid"}}
-
-    Workflow.from_dict({"steps": [kid]}, backend_with(hooks, store)).run()
-
-    assert [call["workflow"] for call in hooks.calls] == ["kid"]
 
 
 def test_a_webhook_of_a_child_is_attempted_again_while_its_parent_runs() -> None:

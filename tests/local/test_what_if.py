@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, document, step, when
 from language.memory_play import MemoryPlay
 from language.random_specs import quiet_case, racing_case
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.local.what_if import Differences, what_if
 from orchestrator.testing import WorkflowTest
+from worlds.documents import Json, document, step, when
 
 
 def var(path: str) -> Json:

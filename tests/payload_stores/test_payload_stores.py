@@ -25,7 +25,7 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.payloads import RedisPayloads
 from orchestrator.settings import BadSetting, Settings
 from orchestrator.wiring import check_settings
-from s3_server import CREDENTIALS, S3, s3_server
+from servers.s3_server import CREDENTIALS, S3, s3_server
 
 ID = "ab" * 32
 DAY_S = 86_400

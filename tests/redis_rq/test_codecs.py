@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreworld import document, step
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.events import (
@@ -29,6 +28,7 @@ from orchestrator.redis_rq.event_codec import MAX_EVENT_BYTES, MAX_SIGNAL_BYTES,
 from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import Keys, lease_member, timer_member
 from orchestrator.redis_rq.record_codec import changed_fields, created_fields, read_record
+from worlds.documents import document, step
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = texts.filter(bool)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from coreworld import Json
 from language.cases import Start
 from orchestrator.application.records.events import ControlEvent, SignalEvent
 from orchestrator.redis_rq.commit_args import flatten_fields
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.json_codec import dumps
 from simulation.ledger import UNHEARD, Broken
+from worlds.documents import Json
 
 if TYPE_CHECKING:
     from simulation.world import World

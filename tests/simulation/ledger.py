@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from coreworld import Json
 from orchestrator.application.records.status import FINAL_STEP_STATUSES, FINAL_WORKFLOW_STATUSES
+from worlds.documents import Json
 
 Fields = Mapping[str, str]
 OF_TOKEN = "~"

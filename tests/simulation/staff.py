@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from coreworld import Json
 from orchestrator.application.errors import Unavailable
 from orchestrator.backend import Backend
 from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
@@ -26,6 +25,7 @@ from orchestrator.worker.step_log import StepLogWriter
 from simulation.ledger import OF_TOKEN
 from simulation.line import LineClient
 from simulation.scheduler import Scheduler
+from worlds.documents import Json
 
 if TYPE_CHECKING:
     from simulation.world import World

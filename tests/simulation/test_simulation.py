@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from effort import count
 from simulation.command import main
 from simulation.faults import NOW_AND_THEN, ON_THE_LINE
 from simulation.simulation import Stage
@@ -21,15 +22,15 @@ from simulation.small_redis import SmallRedis
 from simulation.surroundings import TIMED
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = 1_000
+SEEDS = count(125, 2_000)
 CHUNK = 125
 
 
 def played(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    """In a process of its own: there it is not slowed down by the measuring of coverage."""
+    """Play in a process of its own, with a hash seed of its own."""
     command = [sys.executable, "-m", "simulation.command", *arguments]
     given = environment(hash_seed)
-    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=1800)
 
 
 def environment(hash_seed: str = "0") -> dict[str, str]:
@@ -37,7 +38,7 @@ def environment(hash_seed: str = "0") -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": hash_seed}
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_whatever_goes_wrong_every_execution_ends_as_it_should(first: int) -> None:
     found = played("--from", str(first), "--seeds", str(CHUNK), "--json")
@@ -50,7 +51,7 @@ def test_whatever_goes_wrong_every_execution_ends_as_it_should(first: int) -> No
 
 @pytest.mark.timeout(700)
 def test_over_a_redis_that_others_wrote_nothing_else_happens() -> None:
-    found = played("--seeds", "25", "--level", "redis")
+    found = played("--seeds", str(count(8, 25)), "--level", "redis")
 
     assert found.returncode == 0, found.stdout + found.stderr
 

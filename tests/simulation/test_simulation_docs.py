@@ -23,7 +23,6 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_of_the_page_run(command: str) -> None:
     script, *arguments = shlex.split(command)

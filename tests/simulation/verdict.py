@@ -20,7 +20,6 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from coreworld import Json
 from language.laws import check_ended, check_sums, essence, owner_of
 from language.memory_play import OrderlyPlay
 from language.play import SCOPES
@@ -32,6 +31,7 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.verify.verifier import Verifier
 from simulation.ledger import UNHEARD, Broken
 from simulation.world import World
+from worlds.documents import Json
 
 HIDDEN = ("run_id", "lost", "dispatches")
 """What grows when a worker is lost."""

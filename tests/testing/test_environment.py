@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import orchestrator.testing
-from coreworld import document, step
 from orchestrator import InvalidSpec, load_spec
 from orchestrator.testing import CallLimitReached, Wait, WorkflowTest, WorkflowTestError
 from orchestrator_executors import invoices
+from worlds.documents import document, step
 
 Json = dict[str, Any]
 

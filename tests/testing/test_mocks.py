@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coreworld import document, step
 from orchestrator.testing import Call, MockMissing, WorkflowTest, WorkflowTestError
+from worlds.documents import document, step
 
 Json = dict[str, Any]
 

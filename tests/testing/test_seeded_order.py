@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coreworld import document, step
 from orchestrator.testing import MockMissing, WorkflowTest, WorkflowTestError
+from worlds.documents import document, step
 
 Json = dict[str, Any]
 

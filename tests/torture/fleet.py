@@ -18,7 +18,7 @@ from torture.proxy import Line, Proxy
 ROLES = ("coordinator", "stock", "ours", "concurrent")
 WORKERS = ROLES[1:]
 MARK_VARIABLE = "TORTURE_FOLDER"
-MAX_STOP_S = 60.0
+MAX_STOP_S = 180.0
 """How long a process may take to stop while faults are injected."""
 
 Popen = subprocess.Popen[bytes]
@@ -121,9 +121,9 @@ class Fleet:
             member.send(signal.SIGTERM)
         for member in self.members:
             try:
-                code = member.process.wait(20)
+                code = member.process.wait(MAX_STOP_S)
             except subprocess.TimeoutExpired:
-                self._note(member, "did not exit within 20 s after the faults had ended")
+                self._note(member, f"did not exit within {MAX_STOP_S:g} s after the faults had ended")
                 member.kill()
                 member.process.wait()
             else:

@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
-from redis_server import RedisServer
+from servers.redis_server import RedisServer
 from torture import poison
 from torture.fleet import WORKERS, Fleet, Member
 from torture.producers import Outages, Producers

@@ -21,7 +21,7 @@ from typing import Any
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
 from processes import Stack, wait_until
-from redis_server import RedisServer
+from servers.redis_server import RedisServer
 
 KEYS = Keys()
 LEASE_S = 4

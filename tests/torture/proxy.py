@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 CHUNK = 1 << 20
-MAX_WAIT_S = 10.0
+MAX_WAIT_S = 180.0
 
 
 @dataclass

@@ -21,7 +21,7 @@ from typing import Any
 from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.keys import Keys
 from processes import ROOT, wait_until
-from redis_server import RedisServer
+from servers.redis_server import RedisServer
 from torture import facts as fact_reader
 from torture.checker import Evidence, broken, not_accepted
 from torture.fleet import Fleet, marked
@@ -39,7 +39,7 @@ PROCESSES: dict[str, dict[str, int]] = {
     "mixed": {"coordinator": 3, "stock": 2, "ours": 1, "concurrent": 1},
 }
 LEASE_S, GRACE_MS, MAX_OPEN = 4, 4_000, 60
-DRAIN_S = 120.0
+DRAIN_S = 300.0
 
 
 @dataclass
@@ -179,7 +179,7 @@ class _Torture:
         with self.server.client() as client:
             fact_reader.age_rq_registries(client)
         with suppress(AssertionError):
-            wait_until(lambda: not fact_reader.left_over(self.client), 10)
+            wait_until(lambda: not fact_reader.left_over(self.client), 60)
         return Evidence(
             self.producers.sent,
             self.outages,
@@ -218,7 +218,7 @@ class _Torture:
             fields: dict[Any, Any] = {"type": "control", "action": "delete", "execution": name}
             self.client.xadd(KEYS.events_of(name), fields | {"reply": f"delete-{name}"})
         with suppress(AssertionError):
-            wait_until(lambda: not any(True for _ in self.client.scan_iter(KEYS.workflow("*"), 1_000)), 30)
+            wait_until(lambda: not any(True for _ in self.client.scan_iter(KEYS.workflow("*"), 1_000)), 60)
         replies = list(self.client.scan_iter(KEYS.reply("*"), 1_000))
         if replies:
             self.client.delete(KEYS.dead_letters, *replies)  # they would expire later

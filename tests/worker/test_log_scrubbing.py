@@ -116,12 +116,12 @@ def test_concurrent_runs_scrub_each_others_secrets(capsys: pytest.CaptureFixture
     def run() -> None:
         with scrub_logs(ValueRedactor(["swordfish"])):
             began.set()
-            end.wait(10)
+            end.wait(180)
 
     thread = threading.Thread(target=run)
     with scrub_logs(REDACTOR):
         thread.start()
-        assert began.wait(10)
+        assert began.wait(180)
         print(f"{SECRET} swordfish")
     print(f"{SECRET} swordfish")
     end.set()

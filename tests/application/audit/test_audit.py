@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from coreworld import Json, World, document, new_record, step, when
 from orchestrator.application.audit.history import audit
 from orchestrator.application.audit.invariants import can_still_progress
 from orchestrator.application.records.record import WorkflowRecord
@@ -22,7 +21,10 @@ from orchestrator.application.records.status import (
     WorkflowStatus,
 )
 from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
-from specworld import child, key, record_of, task, undo, world_of
+from worlds.documents import Json, document, step, when
+from worlds.engine_world import EngineWorld, world_of
+from worlds.records import new_record, record_of
+from worlds.specs import child, key, task, undo
 
 S, W = StepStatus, WorkflowStatus
 T = TypeVar("T", bound=StrEnum)
@@ -108,7 +110,7 @@ def test_a_new_execution_has_no_findings() -> None:
 
 def test_a_complete_run_has_no_findings() -> None:
     again = [when({"==": [{"var": "n"}, 0]}, {"set": "a"}), when(True, "complete")]
-    world = World(document(step("a", branch=again), step("b", "a")))
+    world = world_of(document(step("a", branch=again), step("b", "a")))
     world.play(a={"n": 0})
     world.finish("a", {"n": 1})
     world.finish("b", {"done": True})
@@ -151,7 +153,7 @@ def test_a_hold_survives_a_reset_and_then_releases_to_ready() -> None:
 
 
 def test_nothing_moves_after_the_end() -> None:
-    world = World(document(step("a")))
+    world = world_of(document(step("a")))
     world.play(a={})
     late = move("a", S.COMPLETE, S.READY, 1, "other")
 
@@ -162,7 +164,7 @@ def test_nothing_moves_after_the_end() -> None:
 
 
 def test_a_webhook_moves_after_the_end() -> None:
-    world = World(document(step("a")))
+    world = world_of(document(step("a")))
     world.play(a={})
     unit = "#webhook"
     world.record.items[unit] = StepRecord(S.IN_PROGRESS, token="t")
@@ -172,7 +174,7 @@ def test_a_webhook_moves_after_the_end() -> None:
 
 
 def test_a_webhook_starts_again_only_in_a_later_run() -> None:
-    world = World(document(step("a")))
+    world = world_of(document(step("a")))
     world.play(a={})
     unit = "#webhook"
     delivered = [move(unit, S.READY, S.IN_PROGRESS), move(unit, S.IN_PROGRESS, S.CANCELLED)]
@@ -188,7 +190,7 @@ def test_a_webhook_starts_again_only_in_a_later_run() -> None:
 def test_items_that_a_reset_dropped_start_again_in_the_history() -> None:
     over = {"over": {"var": "input.list"}}
     again = [when({"==": [{"var": "count"}, 2]}, {"set": "m"}), when(True, "complete")]
-    world = World(document(step("m", map=over, branch=again), step("b", "m")), {"list": [1, 2]})
+    world = world_of(document(step("m", map=over, branch=again), step("b", "m")), inputs={"list": [1, 2]})
     world.play(**{"m#0": {}, "m#1": {}})
 
     assert world["m"].round == 1
@@ -198,7 +200,7 @@ def test_items_that_a_reset_dropped_start_again_in_the_history() -> None:
 def test_an_item_of_an_earlier_round_that_is_still_ready_is_no_finding() -> None:
     over = {"over": {"var": "input.list"}, "max_parallel": 1}
     again = [when({"==": [{"var": "count"}, 2]}, {"set": "m"}), when(True, "complete")]
-    world = World(document(step("m", map=over, branch=again)), {"list": [1, 2]})
+    world = world_of(document(step("m", map=over, branch=again)), inputs={"list": [1, 2]})
     world.play(**{"m#0": {}, "m#1": {}})
 
     assert world.record.items["m#1"].status is S.READY
@@ -234,7 +236,7 @@ def test_a_unit_that_the_workflow_cannot_have_is_noticed(unit: str) -> None:
 
 
 def test_a_state_key_that_is_gone_is_noticed() -> None:
-    world = World(document(step("a")))
+    world = world_of(document(step("a")))
     world.play(a={"n": 1})
     assert audit(world.record, world.history) == []
 
@@ -251,14 +253,14 @@ def test_other_entries_are_ignored() -> None:
 
 
 def test_a_record_without_its_history_is_noticed() -> None:
-    world = World(document(step("a")))
+    world = world_of(document(step("a")))
     world.play(a={})
 
     assert codes(world.record, []) == [("history_missing", "")]
 
 
 def test_a_record_that_differs_from_its_history_is_noticed() -> None:
-    world = World(document(step("a"), step("b", "a")))
+    world = world_of(document(step("a"), step("b", "a")))
     world.play(a={})
 
     assert codes(world.record, world.history[:-1]) == [("status", "b")]
@@ -267,7 +269,7 @@ def test_a_record_that_differs_from_its_history_is_noticed() -> None:
 
 
 def test_an_item_that_the_record_has_lost_is_noticed() -> None:
-    world = World(document(step("m", map={"over": [1, 2]})))
+    world = world_of(document(step("m", map={"over": [1, 2]})))
     world.advance()
     del world.record.items["m#1"]
 
@@ -388,8 +390,8 @@ def test_more_than_one_compensation_at_a_time_is_noticed() -> None:
 # ---- maps
 
 
-def mapped() -> World:
-    world = World(document(step("m", map={"over": [1, 2, 3, 4], "max_parallel": 2}, on_error="continue")))
+def mapped() -> EngineWorld:
+    world = world_of(document(step("m", map={"over": [1, 2, 3, 4], "max_parallel": 2}, on_error="continue")))
     world.advance()
     world.fail("m#0")
     assert audit(world.record, world.history) == []
@@ -428,7 +430,7 @@ def test_items_of_a_map_without_counters_are_noticed() -> None:
 
 
 def test_a_map_that_ended_need_not_count_items_in_flight() -> None:
-    world = World(document(step("m", map={"over": [1, 2]}), step("a")))
+    world = world_of(document(step("m", map={"over": [1, 2]}), step("a")))
     world.play(a=ValueError("no"))
 
     assert world["m"].items == ItemCounts(2, next=2, out=2)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, map_step
 from orchestrator.application.engine.create import child_spec, new_record, reject_child
 from orchestrator.application.engine.dispatch import MAX_EXECUTION_ID_LENGTH, child_execution_id
 from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
@@ -23,21 +22,23 @@ from orchestrator.application.records.events import (
 )
 from orchestrator.application.spec.model import Limits, RetrySpec, StepSpec
 from orchestrator.application.spec.validation import check_spec
-from specworld import BROKEN, SpecWorld, branch, child, key, record_of, task, undo, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.records import record_of
+from worlds.specs import BROKEN, branch, child, key, map_step, task, undo
 
 PARENT = Parent("w0#p1", "call", run_id=2, attempt=3, token="t-1", root="top", depth=4)
 
 
-def below(*steps: StepSpec, **workflow: Any) -> SpecWorld:
+def below(*steps: StepSpec, **workflow: Any) -> EngineWorld:
     """An execution that is a child."""
     record = record_of(*steps, **workflow)
     record.parent = PARENT
-    return SpecWorld(record)
+    return EngineWorld(record)
 
 
-def told(world: SpecWorld) -> ResultEvent:
+def told(world: EngineWorld) -> ResultEvent:
     """What the parent hears, which must be one thing, at the end."""
-    [post] = world.posts
+    [post] = world.sent
     assert isinstance(post, ResultEvent)
     return post
 
@@ -53,7 +54,7 @@ def test_a_child_is_requested_with_its_inputs_and_its_parent() -> None:
     token = world["c"].token
     assert token is not None
     parent = Parent("w1#x1", "c", run_id=0, attempt=1, token=token, root="x1", depth=1)
-    assert world.posts == [StartEvent(inputs={"n": 7}, execution_id="x1:c:0", parent=parent)]
+    assert world.sent == [StartEvent(inputs={"n": 7}, execution_id="x1:c:0", parent=parent)]
     assert (world["c"].child, world["c"].dispatches, world.statuses["c"]) == ("x1:c:0", 1, "in_progress")
     assert world.record.status == "in_progress"
 
@@ -101,7 +102,7 @@ def test_inputs_that_cannot_be_resolved_fail_the_step_and_no_child_begins() -> N
     assert world.dispatched(world.advance()) == ["b"]
 
     assert (world.statuses["c"], world.error_kind("c")) == ("failed", "expression")
-    assert world.posts == []
+    assert world.sent == []
 
 
 @pytest.mark.parametrize(("depth", "may_begin"), [(1, True), (2, False)])
@@ -253,7 +254,7 @@ def test_the_end_of_a_child_counts_once() -> None:
 
     world.decide(world.child_end(start, {"n": 2}))
 
-    assert (world["c"].output, world.counted["stale"]) == ({"n": 1}, 1)
+    assert (world["c"].output, world.counters["stale"]) == ({"n": 1}, 1)
 
 
 def test_a_child_that_ends_while_its_parent_is_paused_is_heard() -> None:
@@ -270,32 +271,32 @@ def test_a_child_that_ends_while_its_parent_is_paused_is_heard() -> None:
 # ---- a child whose parent no longer waits for it
 
 
-def reset(world: SpecWorld) -> Any:
+def reset(world: EngineWorld) -> Any:
     return world.finish("a", {"again": True})
 
 
-def time_out(world: SpecWorld) -> Any:
+def time_out(world: EngineWorld) -> Any:
     return world.pass_time(5000)
 
 
-def time_out_the_workflow(world: SpecWorld) -> Any:
+def time_out_the_workflow(world: EngineWorld) -> Any:
     return world.pass_time(9000)
 
 
-def cancel(world: SpecWorld) -> Any:
+def cancel(world: EngineWorld) -> Any:
     return world.cancel("enough")
 
 
-def halt(world: SpecWorld) -> Any:
+def halt(world: EngineWorld) -> Any:
     return world.finish("a", {"halt": True})
 
 
-def fail(world: SpecWorld) -> Any:
+def fail(world: EngineWorld) -> Any:
     return world.fail("a")
 
 
 @pytest.mark.parametrize("happens", [reset, time_out, time_out_the_workflow, cancel, halt, fail])
-def test_whatever_ends_the_wait_cancels_the_child_once(happens: Callable[[SpecWorld], Any]) -> None:
+def test_whatever_ends_the_wait_cancels_the_child_once(happens: Callable[[EngineWorld], Any]) -> None:
     branches = (branch({"var": "again"}, {"set": ["c"]}), branch({"var": "halt"}, "halt"))
     timeout_s = 5.0 if happens is time_out else None
     world = world_of(
@@ -307,7 +308,7 @@ def test_whatever_ends_the_wait_cancels_the_child_once(happens: Callable[[SpecWo
 
     happens(world)
 
-    cancels = [post for post in world.posts if isinstance(post, ControlEvent)]
+    cancels = [post for post in world.sent if isinstance(post, ControlEvent)]
     assert [(one.workflow_execution_id, one.action, one.is_from_parent) for one in cancels] == [
         ("x1:c:0", "cancel", True)
     ]
@@ -357,11 +358,11 @@ def test_a_child_that_has_ended_is_not_cancelled_later() -> None:
 
 def test_a_child_that_is_asked_for_and_given_up_in_one_decision_is_cancelled_too() -> None:
     """It hears of both, in this order: it does not begin."""
-    world = ItemWorld(child("c"), map_step("m", [1], input={"n": BROKEN}))
+    world = world_of(child("c"), map_step("m", [1], input={"n": BROKEN}))
 
     assert isinstance(world.advance(), Failed)
 
-    assert [type(post) for post in world.posts] == [StartEvent, ControlEvent]
+    assert [type(post) for post in world.sent] == [StartEvent, ControlEvent]
     assert world.cancels == {"x1:c:0": 1}
 
 
@@ -369,12 +370,12 @@ def test_a_child_under_a_concurrency_key_begins_when_it_has_a_place() -> None:
     world = world_of(child("c", **key("k")))
 
     assert world.advance() == Pending()
-    assert world.posts == []
+    assert world.sent == []
     world.grant("c")
 
     assert world.slot("c").is_held
     world.end_child("c", {})
-    assert world.places == {}
+    assert world.slots == {}
 
 
 # ---- how it ends, seen by the child
@@ -436,7 +437,7 @@ def test_a_child_tells_its_parent_only_when_all_is_compensated() -> None:
     world = below(task("a", **undo()), task("b", after="a"))
     world.play(a={}, b=ValueError("boom"))
 
-    assert world.posts == []
+    assert world.sent == []
     world.finish("a#undo")
 
     error = told(world).error
@@ -469,4 +470,4 @@ def test_an_execution_without_a_parent_sends_no_result() -> None:
 
     world.play(a={})
 
-    assert world.posts == []
+    assert world.sent == []

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, map_step, resets, wait_step
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.decisions import Cancelled, Complete, Failed, Halt, Pending
 from orchestrator.application.records.events import SlotEvent
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.spec.model import Limits, RetrySpec
-from specworld import BROKEN, SpecWorld, branch, child, delay, key, switch, task, undo, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.specs import BROKEN, branch, child, delay, key, map_step, resets, switch, task, undo, wait_step
 
 
-def failing(*done: str, **keys: Any) -> SpecWorld:
+def failing(*done: str, **keys: Any) -> EngineWorld:
     """An execution whose steps have completed in this order, and whose last one then fails."""
     world = world_of(
         *(task(name, **undo(f"un-{name}", **keys)) for name in sorted(done)), task("z", after=done)
@@ -27,7 +27,7 @@ def failing(*done: str, **keys: Any) -> SpecWorld:
     return world
 
 
-def undone(world: SpecWorld) -> list[str]:
+def undone(world: EngineWorld) -> list[str]:
     """What was undone, in the order of dispatch."""
     return [job.fn for job in world.jobs if job.step_id.endswith("#undo")]
 
@@ -149,7 +149,7 @@ def test_an_end_that_is_no_failure_never_compensates() -> None:
 
 
 def test_steps_of_every_kind_are_undone() -> None:
-    world = ItemWorld(
+    world = world_of(
         map_step("m", [1, 2], **undo("un-m", input={"items": {"var": "output.items"}})),
         child("c", "m", **undo("un-c", input={"n": {"var": "output.n"}})),
         wait_step("w", "go", after="c", **undo("un-w", input={"by": {"var": "output.by"}})),
@@ -411,7 +411,7 @@ def test_results_that_come_late_or_twice_change_nothing() -> None:
     world.decide(world.error("a#undo", job=job))
 
     assert world.record.compensated is True
-    assert (world.counted["stale"], world.counted["late"]) == (1, 1)
+    assert (world.counters["stale"], world.counters["late"]) == (1, 1)
 
 
 def test_what_a_compensation_returns_goes_nowhere() -> None:
@@ -440,10 +440,10 @@ def test_what_was_under_way_is_cancelled_before_anything_is_undone() -> None:
         "d": "skipped",
         "z": "failed",
     }
-    assert (list(world.out), world.places, world.armed) == (["a#undo"], {}, set())
+    assert (list(world.out), world.slots, world.armed) == (["a#undo"], {}, set())
     assert world.cancels == {"x1:c:0": 1}
     world.decide(SlotEvent(slot.workflow_execution_id, "d", slot.token))
-    assert world.counted["stale"] == 1
+    assert world.counters["stale"] == 1
 
 
 def test_an_execution_keeps_its_own_place_until_all_is_undone() -> None:
@@ -453,10 +453,10 @@ def test_an_execution_keeps_its_own_place_until_all_is_undone() -> None:
     world.finish("a", {})
     world.fail("z")
 
-    assert [owner for owner, _ in world.places.values()] == [""]
+    assert [owner for owner, _ in world.slots.values()] == [""]
     world.finish("a#undo")
 
-    assert world.places == {}
+    assert world.slots == {}
 
 
 def test_another_process_goes_on_where_the_first_one_stopped() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, map_step, resets, units
 from orchestrator.application.engine.concurrency import MAX_CONCURRENCY_KEY_LENGTH
 from orchestrator.application.records.changes import SlotChange
 from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
@@ -15,10 +14,11 @@ from orchestrator.application.records.events import SlotEvent
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_record import Slot
 from orchestrator.application.spec.model import Limits, LoopSpec, RetrySpec
-from specworld import BROKEN, SpecWorld, branch, child, key, task, world_of
+from worlds.engine_world import EngineWorld, units, world_of
+from worlds.specs import BROKEN, branch, child, key, map_step, resets, task
 
 
-def holding(**keys: Any) -> SpecWorld:
+def holding(**keys: Any) -> EngineWorld:
     """An execution whose step `a` has a place and is in progress, beside a step `z`."""
     world = world_of(task("a", **key("k"), **keys), task("z"))
     world.advance()
@@ -26,8 +26,8 @@ def holding(**keys: Any) -> SpecWorld:
     return world
 
 
-def given_back(world: SpecWorld) -> bool:
-    return world.places == {} and world["a"].slot is None
+def given_back(world: EngineWorld) -> bool:
+    return world.slots == {} and world["a"].slot is None
 
 
 # ---- asking
@@ -75,11 +75,11 @@ def test_no_slot_is_requested_before_a_step_can_be_dispatched() -> None:
         task("p"),
     )
     world.advance()
-    assert world.places == {}
+    assert world.slots == {}
 
     world.pass_time(100)
 
-    assert [owner for owner, _ in world.places.values()] == ["b"]
+    assert [owner for owner, _ in world.slots.values()] == ["b"]
     assert world.dispatched(world.grant("b")) == ["b"]
 
 
@@ -126,44 +126,44 @@ def test_a_key_that_is_none_fails_the_step(given: Any, message: str) -> None:
     assert error is not None
     assert error["kind"] == "expression"
     assert error["message"].startswith(f"concurrency.key cannot be evaluated: {message}")
-    assert world.places == {}
+    assert world.slots == {}
 
 
 # ---- giving back
 
 
-def completes(world: SpecWorld) -> Any:
+def completes(world: EngineWorld) -> Any:
     return world.finish("a", {})
 
 
-def fails(world: SpecWorld) -> Any:
+def fails(world: EngineWorld) -> Any:
     return world.fail("a")
 
 
-def skips(world: SpecWorld) -> Any:
+def skips(world: EngineWorld) -> Any:
     return world.finish("a", {"skip": True})
 
 
-def is_reset(world: SpecWorld) -> Any:
+def is_reset(world: EngineWorld) -> Any:
     return world.apply(world.result("z", {"again": True}))
 
 
-def is_cancelled(world: SpecWorld) -> Any:
+def is_cancelled(world: EngineWorld) -> Any:
     return world.cancel()
 
 
-def is_halted(world: SpecWorld) -> Any:
+def is_halted(world: EngineWorld) -> Any:
     return world.finish("z", {"halt": True})
 
 
-def loses_its_workflow(world: SpecWorld) -> Any:
+def loses_its_workflow(world: EngineWorld) -> Any:
     return world.fail("z")
 
 
 ENDS = [completes, fails, skips, is_reset, is_cancelled, is_halted, loses_its_workflow]
 
 
-def world_with_ends() -> SpecWorld:
+def world_with_ends() -> EngineWorld:
     others = (resets({"var": "again"}, "a"), branch({"var": "halt"}, "halt"))
     return world_of(
         task("a", branch=(branch({"var": "skip"}, "skip"),), on_error="continue", **key("k")),
@@ -173,11 +173,11 @@ def world_with_ends() -> SpecWorld:
 
 
 @pytest.mark.parametrize("ends", ENDS)
-def test_whatever_ends_a_step_gives_its_place_back(ends: Callable[[SpecWorld], Any]) -> None:
+def test_whatever_ends_a_step_gives_its_place_back(ends: Callable[[EngineWorld], Any]) -> None:
     world = world_with_ends()
     world.advance()
     world.grant("a")
-    [token] = world.places
+    [token] = world.slots
 
     ends(world)
 
@@ -186,7 +186,7 @@ def test_whatever_ends_a_step_gives_its_place_back(ends: Callable[[SpecWorld], A
 
 
 @pytest.mark.parametrize("ends", [is_reset, is_cancelled, is_halted, loses_its_workflow])
-def test_whatever_ends_a_step_in_line_takes_it_out_of_the_line(ends: Callable[[SpecWorld], Any]) -> None:
+def test_whatever_ends_a_step_in_line_takes_it_out_of_the_line(ends: Callable[[EngineWorld], Any]) -> None:
     world = world_with_ends()
     world.advance()
 
@@ -266,7 +266,7 @@ def test_inputs_that_cannot_be_resolved_then_give_back() -> None:
 
     assert world.grant("a") == Complete({})
 
-    assert (world.error_kind("a"), world.places) == ("expression", {})
+    assert (world.error_kind("a"), world.slots) == ("expression", {})
 
 
 # ---- being given
@@ -293,7 +293,7 @@ def test_a_slot_that_is_no_longer_wanted_is_stale() -> None:
 
     world.decide(old)
 
-    assert (world.slot("a"), world.counted["stale"]) == (new, 1)
+    assert (world.slot("a"), world.counters["stale"]) == (new, 1)
 
 
 @pytest.mark.parametrize("step_id", ["z", "nobody", ""])
@@ -303,7 +303,7 @@ def test_a_slot_for_a_step_that_requested_none_is_stale(step_id: str) -> None:
 
     world.decide(SlotEvent("w1#x1", step_id, "n1-0"))
 
-    assert world.counted["stale"] == 1
+    assert world.counters["stale"] == 1
     assert not world.slot("a").is_held
 
 
@@ -315,7 +315,7 @@ def test_a_place_that_comes_after_the_end_is_late() -> None:
 
     assert world.decide(event) == Cancelled()
 
-    assert world.counted["late"] == 1
+    assert world.counters["late"] == 1
 
 
 def test_a_place_that_comes_while_paused_is_used_after_it() -> None:
@@ -338,7 +338,7 @@ def test_a_step_that_waits_for_a_slot_takes_no_capacity() -> None:
 
 
 def test_a_map_has_one_place_for_all_its_items() -> None:
-    world = ItemWorld(map_step("m", [1, 2, 3], max_parallel=1, retry=RetrySpec(1, 100), **key("k")))
+    world = world_of(map_step("m", [1, 2, 3], max_parallel=1, retry=RetrySpec(1, 100), **key("k")))
     world.advance()
     assert world.record.items == {}
 
@@ -353,16 +353,16 @@ def test_a_map_has_one_place_for_all_its_items() -> None:
     decision = world.finish("m#0", {})
 
     assert decision == Complete({})
-    assert world.places == {}
+    assert world.slots == {}
 
 
 def test_an_empty_map_needs_a_place_too_and_gives_it_back() -> None:
-    world = ItemWorld(map_step("m", [], **key("k")))
+    world = world_of(map_step("m", [], **key("k")))
     world.advance()
 
     assert world.grant("m") == Complete({})
 
-    assert world.places == {}
+    assert world.slots == {}
 
 
 def test_a_child_keeps_its_place_until_it_ends() -> None:
@@ -402,7 +402,7 @@ def test_an_execution_asks_before_its_first_step() -> None:
     assert world.dispatched(world.grant()) == ["a"]
     assert world.dispatched(world.finish("a", {})) == ["b"]
     assert world.finish("b", {}) == Complete({})
-    assert (world.record.slot, world.places) == (None, {})
+    assert (world.record.slot, world.slots) == (None, {})
 
 
 def test_an_execution_in_line_asks_once() -> None:
@@ -426,27 +426,27 @@ def test_an_execution_without_a_key_fails(given: Any, message: str) -> None:
     assert world.statuses == {"a": "skipped"}
 
 
-def halts(world: SpecWorld) -> Any:
+def halts(world: EngineWorld) -> Any:
     assert world.finish("a", {"halt": True}) == Halt({})
 
 
-def fails_whole(world: SpecWorld) -> Any:
+def fails_whole(world: EngineWorld) -> Any:
     assert isinstance(world.fail("a"), Failed)
 
 
-def is_cancelled_whole(world: SpecWorld) -> Any:
+def is_cancelled_whole(world: EngineWorld) -> Any:
     assert world.cancel() == Cancelled()
 
 
 @pytest.mark.parametrize("ends", [halts, fails_whole, is_cancelled_whole])
-def test_however_an_execution_ends_its_place_is_given_back(ends: Callable[[SpecWorld], Any]) -> None:
+def test_however_an_execution_ends_its_place_is_given_back(ends: Callable[[EngineWorld], Any]) -> None:
     world = world_of(task("a", branch=(branch({"var": "halt"}, "halt"),)), **key("k"))
     world.advance()
     world.grant()
 
     ends(world)
 
-    assert (world.record.slot, world.places) == (None, {})
+    assert (world.record.slot, world.slots) == (None, {})
 
 
 def test_an_execution_that_is_cancelled_in_line_leaves_the_line() -> None:
@@ -455,7 +455,7 @@ def test_an_execution_that_is_cancelled_in_line_leaves_the_line() -> None:
 
     assert world.cancel() == Cancelled()
 
-    assert (world.record.slot, world.places) == (None, {})
+    assert (world.record.slot, world.slots) == (None, {})
 
 
 def test_an_execution_in_line_can_be_paused() -> None:
@@ -469,7 +469,7 @@ def test_an_execution_in_line_can_be_paused() -> None:
 
 
 def test_an_execution_in_line_keeps_signals_for_later() -> None:
-    world = ItemWorld(task("a"), **key("k"))
+    world = world_of(task("a"), **key("k"))
     world.advance()
 
     assert world.signal("go") == Pending()
@@ -483,7 +483,7 @@ def test_a_stale_place_of_an_execution_changes_nothing() -> None:
 
     assert world.decide(SlotEvent("w1#x1", "", "other")) == Pending()
 
-    assert world.counted["stale"] == 1
+    assert world.counters["stale"] == 1
 
 
 def test_an_execution_and_its_step_may_both_need_a_place() -> None:
@@ -494,5 +494,5 @@ def test_an_execution_and_its_step_may_both_need_a_place() -> None:
     decision = world.grant("a")
 
     assert isinstance(decision, Dispatch)
-    assert sorted(slot.key for _, slot in world.places.values()) == ["s", "w"]
+    assert sorted(slot.key for _, slot in world.slots.values()) == ["s", "w"]
     assert world.finish("a", {}) == Complete({})

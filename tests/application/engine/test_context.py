@@ -7,33 +7,34 @@ from typing import Any
 
 import pytest
 
-from coreworld import World, document, step, when
 from orchestrator.application.engine.context import Context, StatusView, StepsView
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.records.decisions import Complete, Failed, Halt
 from orchestrator.application.records.events import Moment, iso, make_failure
+from worlds.documents import document, step, when
+from worlds.engine_world import EngineWorld, world_of
 
 
-def draft_of(world: World) -> Draft:
+def draft_of(world: EngineWorld) -> Draft:
     return Draft(world.record, Moment(1_767_225_600_000, "n"))
 
 
-def seen_by(world: World, step_id: str | None = None, fresh: Any = None) -> Context:
+def seen_by(world: EngineWorld, step_id: str | None = None, fresh: Any = None) -> Context:
     return draft_of(world).context(step_id, fresh)
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> EngineWorld:
     """b ran first and gave null; a gave an object; c failed; d is in progress."""
     spec = document(
         step("b"), step("a"), step("c", on_error="continue"), step("d", after="a b c"), name="demo"
     )
-    world = World(spec, {"n": 7})
+    world = world_of(spec, inputs={"n": 7})
     world.play(b=None, a={"n": 1, "deep": {"list": [1, 2]}}, c=ValueError("boom"))
     return world
 
 
-def test_the_roots_of_a_context(world: World) -> None:
+def test_the_roots_of_a_context(world: EngineWorld) -> None:
     context = seen_by(world)
 
     assert list(context) == ["steps", "input", "state", "flows", "ctx"]
@@ -44,7 +45,7 @@ def test_the_roots_of_a_context(world: World) -> None:
         context["sources"]
 
 
-def test_kv_is_a_root_that_is_named_but_not_iterated(world: World) -> None:
+def test_kv_is_a_root_that_is_named_but_not_iterated(world: EngineWorld) -> None:
     world.record.shared["global"] = {"n": 5, "far": "away"}
     context = seen_by(world, "a")
 
@@ -62,7 +63,7 @@ def test_kv_is_a_root_that_is_named_but_not_iterated(world: World) -> None:
         context["kv"]["nowhere"]
 
 
-def test_steps_has_only_steps_with_a_non_null_output_in_the_order_of_the_spec(world: World) -> None:
+def test_steps_has_only_steps_with_a_non_null_output_in_the_order_of_the_spec(world: EngineWorld) -> None:
     steps = seen_by(world)["steps"]
 
     assert isinstance(steps, StepsView)
@@ -80,12 +81,12 @@ def test_steps_has_only_steps_with_a_non_null_output_in_the_order_of_the_spec(wo
             steps[absent]
 
 
-def test_flows_is_steps_without_the_word_output(world: World) -> None:
+def test_flows_is_steps_without_the_word_output(world: EngineWorld) -> None:
     assert seen_by(world)["flows"]["a"] == {"n": 1, "deep": {"list": [1, 2]}}
 
 
 def test_a_path_descends_by_the_longest_id_that_fits() -> None:
-    world = World(document(step("etl"), step("etl.load"), step("etl.load.x")))
+    world = world_of(document(step("etl"), step("etl.load"), step("etl.load.x")))
     world.advance()
     world.finish("etl", {"load": {"output": "not this"}})
     world.finish("etl.load", {"n": 1})
@@ -99,7 +100,7 @@ def test_a_path_descends_by_the_longest_id_that_fits() -> None:
 
 def test_what_an_expression_logs_is_noted_in_the_history() -> None:
     rule = {"log": {"cat": ["so far: ", {"var": "input.n"}]}}
-    world = World(document(step("a", input={"n": rule})), inputs={"n": 7})
+    world = world_of(document(step("a", input={"n": rule})), inputs={"n": 7})
 
     world.advance()
 
@@ -111,7 +112,7 @@ def test_what_an_expression_logs_is_noted_in_the_history() -> None:
 
 def test_an_expression_that_does_not_stop_logging_is_not_heard_for_ever() -> None:
     many = {"map": [{"var": "input.all"}, {"log": {"var": ""}}]}
-    world = World(document(outputs={"all": many, "long": {"log": "x" * 5_000}}), inputs={"all": [1] * 19})
+    world = world_of(document(outputs={"all": many, "long": {"log": "x" * 5_000}}), inputs={"all": [1] * 19})
 
     world.advance()
 
@@ -119,12 +120,12 @@ def test_an_expression_that_does_not_stop_logging_is_not_heard_for_ever() -> Non
     assert len(notes) == 20
     assert len(notes[-1]) == 1_000
     assert "step" not in world.history[0]
-    world = World(document(outputs={"all": many}), inputs={"all": [1] * 100})
+    world = world_of(document(outputs={"all": many}), inputs={"all": [1] * 100})
     world.advance()
     assert len([entry for entry in world.history if "log" in entry]) == 20
 
 
-def test_ctx_tells_of_the_workflow_the_step_and_the_moment(world: World) -> None:
+def test_ctx_tells_of_the_workflow_the_step_and_the_moment(world: EngineWorld) -> None:
     ctx = seen_by(world, "d")["ctx"]
 
     assert ctx["workflow"] == {
@@ -139,7 +140,7 @@ def test_ctx_tells_of_the_workflow_the_step_and_the_moment(world: World) -> None
     assert "step" not in seen_by(world)["ctx"]
 
 
-def test_ctx_has_the_status_and_the_error_of_every_step(world: World) -> None:
+def test_ctx_has_the_status_and_the_error_of_every_step(world: EngineWorld) -> None:
     ctx = seen_by(world)["ctx"]
 
     assert isinstance(ctx["status"], StatusView)
@@ -154,7 +155,7 @@ def test_ctx_has_the_status_and_the_error_of_every_step(world: World) -> None:
         ctx["status"]["nobody"]
 
 
-def test_a_fresh_output_lies_on_top(world: World) -> None:
+def test_a_fresh_output_lies_on_top(world: EngineWorld) -> None:
     context = seen_by(world, "d", {"state": "shadow", "k": 1})
 
     assert list(context) == ["steps", "input", "flows", "ctx", "output", "state", "k"]
@@ -164,11 +165,11 @@ def test_a_fresh_output_lies_on_top(world: World) -> None:
     assert "k" not in seen_by(world, "d", {})
 
 
-def test_an_output_key_called_output_wins_over_the_alias(world: World) -> None:
+def test_an_output_key_called_output_wins_over_the_alias(world: EngineWorld) -> None:
     assert seen_by(world, "d", {"output": 3})["output"] == 3
 
 
-def test_the_state_of_a_draft_is_that_of_the_record_under_what_was_merged(world: World) -> None:
+def test_the_state_of_a_draft_is_that_of_the_record_under_what_was_merged(world: EngineWorld) -> None:
     draft = draft_of(world)
 
     draft.merge_state("a", {"n": 2, "new": 3})
@@ -211,7 +212,8 @@ def test_expressions_see_the_roots(expression: Any, value: Any) -> None:
         step("d", after="a b c", input={"seen": expression}),
         name="demo",
     )
-    world = World(spec, {"n": 7})
+    world = world_of(spec, inputs={"n": 7})
+    world.now_ms += 4_000
 
     world.play(b=None, a={"n": 1, "deep": {"list": [1, 2]}}, c=ValueError("boom"))
 
@@ -222,7 +224,7 @@ def test_expressions_see_the_roots(expression: Any, value: Any) -> None:
 def test_a_whole_root_arrives_as_plain_data(root: str) -> None:
     """What leaves the core is JSON: no view, no ChainMap."""
     spec = document(step("a"), step("b", after="a", input={"seen": {"var": [root, None]}}))
-    world = World(spec, {"n": 7})
+    world = world_of(spec, inputs={"n": 7})
 
     world.play(a={"n": 1})
 
@@ -231,8 +233,8 @@ def test_a_whole_root_arrives_as_plain_data(root: str) -> None:
 
 def test_whole_roots_in_an_outcome_and_in_a_halt_are_plain_data() -> None:
     roots = {root: {"var": root} for root in ("steps", "flows", "state", "ctx", "input")}
-    complete = World(document(step("a"), outputs=roots))
-    halt = World(document(step("a", branch=[when(True, "halt", result_expr=roots)])))
+    complete = world_of(document(step("a"), outputs=roots))
+    halt = world_of(document(step("a", branch=[when(True, "halt", result_expr=roots)])))
 
     decision = complete.play(a={"n": 1})
     assert isinstance(decision, Complete)
@@ -253,7 +255,7 @@ def is_plain(value: Any) -> bool:
 
 def test_an_error_of_a_step_is_seen_by_the_next_through_ctx() -> None:
     condition = {"==": [{"var": "ctx.error.a.kind"}, "exception"]}
-    world = World(
+    world = world_of(
         document(step("a", on_error="continue"), step("b", after="a", branch=[when(condition, "fail")]))
     )
 

@@ -6,65 +6,65 @@ from collections.abc import Callable
 
 import pytest
 
-from itemworld import ItemWorld, map_step, resets, wait_step
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
 from orchestrator.application.records.events import Control, Parent, ResultEvent
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.spec.model import RetrySpec
-from specworld import BROKEN, SpecWorld, branch, child, delay, key, switch, task, undo, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.specs import BROKEN, branch, child, delay, key, map_step, resets, switch, task, undo, wait_step
 
 # ---- a workflow in each of its statuses
 
 
-def pending() -> SpecWorld:
+def pending() -> EngineWorld:
     return world_of(task("a"), task("b", after="a"), timeout_s=60.0)
 
 
-def in_progress() -> SpecWorld:
+def in_progress() -> EngineWorld:
     world = pending()
     world.advance()
     return world
 
 
-def paused() -> SpecWorld:
+def paused() -> EngineWorld:
     world = in_progress()
     world.pause()
     return world
 
 
-def compensating() -> SpecWorld:
+def compensating() -> EngineWorld:
     world = world_of(task("a", **undo()), task("b", after="a"))
     world.play(a={}, b=ValueError("boom"))
     return world
 
 
-def complete() -> SpecWorld:
+def complete() -> EngineWorld:
     world = world_of(task("a"))
     world.play(a={})
     return world
 
 
-def halted() -> SpecWorld:
+def halted() -> EngineWorld:
     world = world_of(task("a", branch=(branch(True, "halt"),)), task("b", after="a"))
     world.play(a={})
     return world
 
 
-def failed() -> SpecWorld:
+def failed() -> EngineWorld:
     world = world_of(task("a"))
     world.play(a=ValueError("boom"))
     return world
 
 
-def cancelled() -> SpecWorld:
+def cancelled() -> EngineWorld:
     world = in_progress()
     world.cancel("first")
     return world
 
 
-STATUSES: list[Callable[[], SpecWorld]] = [
+STATUSES: list[Callable[[], EngineWorld]] = [
     pending,
     in_progress,
     paused,
@@ -90,7 +90,7 @@ ANSWERS: dict[Control, dict[str, str]] = {
 @pytest.mark.parametrize("action", ANSWERS)
 @pytest.mark.parametrize("status", STATUSES, ids=lambda status: status.__name__)
 def test_every_word_to_a_workflow_is_followed_or_refused(
-    status: Callable[[], SpecWorld], action: Control
+    status: Callable[[], EngineWorld], action: Control
 ) -> None:
     world, before = status(), status.__name__
     assert world.record.status == before
@@ -120,7 +120,7 @@ def test_a_refused_word_does_not_keep_the_others_of_its_batch_from_counting() ->
 
 
 def test_a_cancel_ends_everything_at_once_and_records_the_operator_and_the_reason() -> None:
-    world = ItemWorld(
+    world = world_of(
         task("a"),
         task("b", after="a"),
         task("c", retry=RetrySpec(1, 9000)),
@@ -176,7 +176,7 @@ def test_a_second_cancel_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("status", [compensating, complete, halted, failed, cancelled])
-def test_a_parent_that_cancels_too_late_is_ignored(status: Callable[[], SpecWorld]) -> None:
+def test_a_parent_that_cancels_too_late_is_ignored(status: Callable[[], EngineWorld]) -> None:
     world = status()
     world.record.parent = PARENT
     before = world.record.status
@@ -205,7 +205,7 @@ def test_what_comes_after_a_cancel_is_late() -> None:
 
     world.decide(world.result("a", {}, job))
 
-    assert (world.counted["late"], world.statuses["a"]) == (1, "cancelled")
+    assert (world.counters["late"], world.statuses["a"]) == (1, "cancelled")
 
 
 PARENT = Parent("w0#p1", "c", 0, 1, "t", "p1")
@@ -308,7 +308,7 @@ def test_a_paused_workflow_can_be_cancelled() -> None:
 
 
 def test_a_signal_while_paused_completes_the_wait_and_no_more() -> None:
-    world = ItemWorld(wait_step("w", "go"), task("a", "w"))
+    world = world_of(wait_step("w", "go"), task("a", "w"))
     world.advance()
     world.pause()
 
@@ -363,26 +363,26 @@ def test_a_step_that_is_released_too_early_waits_for_its_parents() -> None:
     assert world.dispatched(world.finish("a", {})) == ["b"]
 
 
-def held_in_retry() -> SpecWorld:
+def held_in_retry() -> EngineWorld:
     world = world_of(task("a", retry=RetrySpec(1, 1000)), task("z"))
     world.advance()
     world.fail("a")
     return world
 
 
-def held_deferred() -> SpecWorld:
+def held_deferred() -> EngineWorld:
     world = world_of(task("a", defer_ms=1000), task("z"))
     world.advance()
     return world
 
 
-def held_in_a_delay() -> SpecWorld:
+def held_in_a_delay() -> EngineWorld:
     world = world_of(delay("a", 1000), task("z"))
     world.advance()
     return world
 
 
-def held_waiting() -> SpecWorld:
+def held_waiting() -> EngineWorld:
     world = world_of(wait_step("a", "go", timeout_ms=1000, on_timeout="continue"), task("z"))
     world.advance()
     return world
@@ -392,7 +392,7 @@ WITH_CLOCKS = [held_in_retry, held_deferred, held_in_a_delay, held_waiting]
 
 
 @pytest.mark.parametrize("make", WITH_CLOCKS)
-def test_a_held_step_keeps_its_clock_and_what_it_was(make: Callable[[], SpecWorld]) -> None:
+def test_a_held_step_keeps_its_clock_and_what_it_was(make: Callable[[], EngineWorld]) -> None:
     world = make()
     before, armed = world["a"], set(world.armed)
     world.hold("a")
@@ -405,7 +405,7 @@ def test_a_held_step_keeps_its_clock_and_what_it_was(make: Callable[[], SpecWorl
 
 
 @pytest.mark.parametrize("make", WITH_CLOCKS)
-def test_what_became_due_meanwhile_happens_when_it_is_released(make: Callable[[], SpecWorld]) -> None:
+def test_what_became_due_meanwhile_happens_when_it_is_released(make: Callable[[], EngineWorld]) -> None:
     world = make()
     world.hold("a")
     [held] = [step.held for step in world.record.steps.values() if step.held]
@@ -420,7 +420,7 @@ def test_what_became_due_meanwhile_happens_when_it_is_released(make: Callable[[]
 
 
 @pytest.mark.parametrize("make", WITH_CLOCKS)
-def test_a_timer_that_rings_for_a_held_step_is_stale(make: Callable[[], SpecWorld]) -> None:
+def test_a_timer_that_rings_for_a_held_step_is_stale(make: Callable[[], EngineWorld]) -> None:
     world = make()
     [timer] = world.armed
     world.hold("a")
@@ -428,11 +428,11 @@ def test_a_timer_that_rings_for_a_held_step_is_stale(make: Callable[[], SpecWorl
 
     world.decide(world.timer_event(timer))
 
-    assert (world.statuses["a"], world.counted["stale"]) == ("on_hold", 1)
+    assert (world.statuses["a"], world.counters["stale"]) == ("on_hold", 1)
 
 
 def test_a_signal_while_held_is_kept_for_the_release() -> None:
-    world = ItemWorld(wait_step("w", "go"), outputs={"w": {"var": "steps.w.output"}})
+    world = world_of(wait_step("w", "go"), outputs={"w": {"var": "steps.w.output"}})
     world.advance()
     world.hold("w")
 
@@ -444,7 +444,7 @@ def test_a_signal_while_held_is_kept_for_the_release() -> None:
 
 
 def test_a_wait_that_is_released_without_a_signal_goes_on_waiting() -> None:
-    world = ItemWorld(wait_step("w", "go"))
+    world = world_of(wait_step("w", "go"))
     world.advance()
     world.hold("w")
     world.signal("other")
@@ -516,7 +516,7 @@ def test_a_hold_gives_back_the_place_in_a_line_and_the_release_asks_again() -> N
     first = world.slot("a").token
 
     world.hold("a")
-    assert (world.places, world["a"].slot) == ({}, None)
+    assert (world.slots, world["a"].slot) == ({}, None)
     world.release("a")
 
     assert world.slot("a").token != first

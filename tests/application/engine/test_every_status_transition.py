@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, map_step, wait_step
 from orchestrator.application.records.events import Control, ControlEvent
 from orchestrator.application.records.status import (
     STEP_TRANSITIONS,
@@ -17,51 +16,52 @@ from orchestrator.application.records.status import (
     WorkflowStatus,
 )
 from orchestrator.application.spec.model import CompensateSpec, RetrySpec, StepSpec
-from specworld import BROKEN, branch, delay, switch, task
+from worlds.engine_world import EngineWorld, world_of
+from worlds.specs import BROKEN, branch, delay, map_step, switch, task, wait_step
 
 HALT = (branch(True, "halt"),)
 LATER = RetrySpec(max_retries=3, initial_delay_ms=1_000)
 AGAIN = (branch({"var": "again"}, {"set": "first"}), branch(True, "complete"))
-Story = Callable[[], ItemWorld]
+Story = Callable[[], EngineWorld]
 
 
-def told(*steps: StepSpec, **keys: Any) -> ItemWorld:
-    world = ItemWorld(*steps, **keys)
+def told(*steps: StepSpec, **keys: Any) -> EngineWorld:
+    world = world_of(*steps, **keys)
     world.advance()
     return world
 
 
-def control(world: ItemWorld, action: Control, step_id: str = "") -> ItemWorld:
+def control(world: EngineWorld, action: Control, step_id: str = "") -> EngineWorld:
     world.decide(ControlEvent(world.record.workflow_execution_id, action, step_id))
     return world
 
 
-def failing(*steps: StepSpec, **keys: Any) -> ItemWorld:
+def failing(*steps: StepSpec, **keys: Any) -> EngineWorld:
     """`other` fails beside the steps, and the workflow with it."""
     world = told(*steps, task("other"), **keys)
     world.fail("other")
     return world
 
 
-def reset(*steps: StepSpec) -> ItemWorld:
+def reset(*steps: StepSpec) -> EngineWorld:
     """`first` is above the steps and completes; then `setter`, beside them, sets it back."""
     world = told(task("first"), *steps, task("setter", "first", branch=AGAIN))
     world.finish("first")
     return world
 
 
-def set_back(world: ItemWorld) -> ItemWorld:
+def set_back(world: EngineWorld) -> EngineWorld:
     world.finish("setter", {"again": True})
     return world
 
 
-def retrying(**keys: Any) -> ItemWorld:
+def retrying(**keys: Any) -> EngineWorld:
     world = told(task("x", retry=LATER, **keys))
     world.fail("x")
     return world
 
 
-def broken_when_due(policy: str) -> ItemWorld:
+def broken_when_due(policy: str) -> EngineWorld:
     """Its input can be resolved the first time only: the state changes under it."""
     rule = {"if": [{"var": "state.bad"}, BROKEN, 1]}
     world = told(task("x", retry=LATER, input={"n": rule}, on_error=policy), task("other"))
@@ -71,31 +71,31 @@ def broken_when_due(policy: str) -> ItemWorld:
     return world
 
 
-def released(world: ItemWorld) -> ItemWorld:
+def released(world: EngineWorld) -> EngineWorld:
     return control(control(world, "hold", "x"), "release", "x")
 
 
-def finished(world: ItemWorld, output: Any = None) -> ItemWorld:
+def finished(world: EngineWorld, output: Any = None) -> EngineWorld:
     world.finish("x", output)
     return world
 
 
-def failed(world: ItemWorld) -> ItemWorld:
+def failed(world: EngineWorld) -> EngineWorld:
     world.fail("x")
     return world
 
 
-def passed(world: ItemWorld, ms: int = 1_000) -> ItemWorld:
+def passed(world: EngineWorld, ms: int = 1_000) -> EngineWorld:
     world.pass_time(ms)
     return world
 
 
-def signalled(world: ItemWorld) -> ItemWorld:
+def signalled(world: EngineWorld) -> EngineWorld:
     world.signal("go")
     return world
 
 
-def lost(world: ItemWorld) -> ItemWorld:
+def lost(world: EngineWorld) -> EngineWorld:
     world.lose("x")
     return world
 
@@ -161,35 +161,35 @@ UNTOLD = {"waiting retry", "retry retry", "retry halted"}
 UNDO: dict[str, Any] = {"compensate": CompensateSpec("undo")}
 
 
-def compensated(world: ItemWorld) -> ItemWorld:
+def compensated(world: EngineWorld) -> EngineWorld:
     """Whatever is owed is undone."""
     world.finish("x#undo", {})
     return world
 
 
-def undoable(*steps: StepSpec) -> ItemWorld:
+def undoable(*steps: StepSpec) -> EngineWorld:
     """`x` has completed, and would be undone; `y` runs."""
     return finished(told(task("x", **UNDO), task("y", "x"), *steps))
 
 
-def ended(how: Control | None = None) -> ItemWorld:
+def ended(how: Control | None = None) -> EngineWorld:
     """An execution that is over, in the way that is told, and told to go on."""
     return control(failed(told(task("x"))) if how is None else control(told(task("x")), how), "retry")
 
 
-def broken(world: ItemWorld, step_id: str = "y") -> ItemWorld:
+def broken(world: EngineWorld, step_id: str = "y") -> EngineWorld:
     world.fail(step_id)
     return world
 
 
 WORKFLOW_STORIES: dict[str, Story] = {
     "pending in_progress": lambda: told(task("x")),
-    "pending paused": lambda: control(ItemWorld(task("x")), "pause"),
+    "pending paused": lambda: control(world_of(task("x")), "pause"),
     "pending compensating": lambda: told(map_step("x", [], **UNDO), task("y", "x", input={"n": BROKEN})),
     "pending complete": lambda: told(),
     "pending halted": lambda: told(map_step("x", [], branch=HALT)),
     "pending failed": lambda: told(task("x", input={"n": BROKEN})),
-    "pending cancelled": lambda: control(ItemWorld(task("x")), "cancel"),
+    "pending cancelled": lambda: control(world_of(task("x")), "cancel"),
     "in_progress paused": lambda: control(told(task("x")), "pause"),
     "in_progress compensating": lambda: broken(undoable()),
     "in_progress complete": lambda: finished(told(task("x"))),

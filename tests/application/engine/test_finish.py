@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from itemworld import ItemWorld, map_step
 from orchestrator.application.engine.transitions import advance, fail_workflow
 from orchestrator.application.records.decisions import Failed, make_final_decision
 from orchestrator.application.records.events import Parent, ResultEvent, make_failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.spec.model import RetrySpec
-from specworld import branch, child, key, task, undo, world_of
+from worlds.engine_world import world_of
+from worlds.specs import branch, child, key, map_step, task, undo
 
 DEFECT = make_failure("internal", "a defect of ours")
 
 
 def test_an_execution_that_is_given_up_fails_and_leaves_nothing_behind() -> None:
-    world = ItemWorld(
+    world = world_of(
         task("a"),
         task("b", after="a"),
         child("c"),
@@ -88,7 +88,7 @@ def test_the_parent_of_an_execution_that_is_given_up_hears_of_it() -> None:
 
     world.give_up(DEFECT)
 
-    [post] = world.posts
+    [post] = world.sent
     assert isinstance(post, ResultEvent)
     assert post.error is not None
     assert post.error["message"] == "child x1 failed: a defect of ours"
@@ -123,4 +123,4 @@ def test_those_in_line_leave_it_when_a_halt_leaves_them_ready() -> None:
     world.finish("b", {})
 
     assert world.statuses == {"a": "ready", "b": "halted", "c": "ready"}
-    assert (world["a"].slot, world.places) == (None, {})
+    assert (world["a"].slot, world.slots) == (None, {})

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, map_step, resets, units
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.spec.model import LoopSpec, RetrySpec
-from specworld import branch, task
+from worlds.engine_world import EngineWorld, units, world_of
+from worlds.specs import branch, map_step, resets, task
 
 SEEN = {"n": {"var": "ctx.loop.iteration"}, "last": {"var": "ctx.loop.value"}}
 
@@ -23,9 +23,9 @@ def done(value: Any = None) -> dict[str, Any]:
     return {"_loop": "done", "value": value}
 
 
-def looping(most: int = 10, *others: Any, on_max: Any = "fail", **keys: Any) -> ItemWorld:
+def looping(most: int = 10, *others: Any, on_max: Any = "fail", **keys: Any) -> EngineWorld:
     keys.setdefault("input", SEEN)
-    return ItemWorld(task("l", loop=LoopSpec(most, on_max), **keys), *others)
+    return world_of(task("l", loop=LoopSpec(most, on_max), **keys), *others)
 
 
 def test_a_loop_goes_round_with_its_iteration_and_the_last_value() -> None:
@@ -209,7 +209,7 @@ def test_a_result_of_the_round_before_is_stale() -> None:
     world.decide(first, first)
     world.decide(first)
 
-    assert world.counted["stale"] == 2
+    assert world.counters["stale"] == 2
     assert world["l"].iteration == 1
 
 
@@ -273,7 +273,7 @@ def test_the_idempotency_key_names_the_round_and_the_iteration() -> None:
 
 
 def test_a_loop_has_its_turn_among_those_that_want_a_worker() -> None:
-    world = ItemWorld(task("a"), task("l", loop=LoopSpec()), task("z"), max_workers=1)
+    world = world_of(task("a"), task("l", loop=LoopSpec()), task("z"), max_workers=1)
     world.advance()
 
     assert units(world.finish("a", {})) == ["l"]
@@ -284,8 +284,8 @@ def test_a_loop_has_its_turn_among_those_that_want_a_worker() -> None:
 # ---- inside a map
 
 
-def looping_items(n: int, **keys: Any) -> ItemWorld:
-    return ItemWorld(
+def looping_items(n: int, **keys: Any) -> EngineWorld:
+    return world_of(
         map_step("m", {"var": "input.xs"}, loop=LoopSpec(3), **keys), inputs={"xs": list("abc"[:n])}
     )
 

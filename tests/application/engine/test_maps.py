@@ -10,22 +10,24 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, Json, drain, map_step, most_in_flight, resets, run_one, units, wait_step
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Complete, Dispatch, DispatchJob, Failed, Halt, Pending
 from orchestrator.application.records.events import StepEvent, make_failure
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.spec.model import Limits, RetrySpec
-from specworld import BROKEN, branch, task
+from worlds.documents import Json
+from worlds.engine_checks import check
+from worlds.engine_world import EngineWorld, drain, max_in_flight, run_one, units, world_of
+from worlds.specs import BROKEN, branch, map_step, resets, task, wait_step
 
 XS = {"var": "input.xs"}
 EMPTY = {"items": [], "count": 0, "errors": 0}
 
 
-def mapping(n: int, *others: Any, keys: Json | None = None, **of_map: Any) -> ItemWorld:
+def mapping(n: int, *others: Any, keys: Json | None = None, **of_map: Any) -> EngineWorld:
     """A world with a map `m` over n numbers."""
-    return ItemWorld(map_step("m", XS, **of_map), *others, inputs={"xs": list(range(n))}, **(keys or {}))
+    return world_of(map_step("m", XS, **of_map), *others, inputs={"xs": list(range(n))}, **(keys or {}))
 
 
 def out_of(items: list[Any], errors: int = 0) -> Json:
@@ -36,7 +38,7 @@ def out_of(items: list[Any], errors: int = 0) -> Json:
 
 
 def test_every_item_is_a_job_with_its_own_inputs_in_order() -> None:
-    world = ItemWorld(
+    world = world_of(
         map_step("m", XS, input={"v": {"var": "item.n"}, "at": {"var": "index"}, "k": 1}, fn="price"),
         inputs={"xs": [{"n": "a"}, {"n": "b"}, {"n": "c"}]},
     )
@@ -52,7 +54,7 @@ def test_every_item_is_a_job_with_its_own_inputs_in_order() -> None:
 
 
 def test_an_item_may_have_another_name() -> None:
-    world = ItemWorld(
+    world = world_of(
         map_step("m", XS, as_="line", input={"v": {"var": "line"}, "other": {"var": ["item", "none"]}}),
         inputs={"xs": [7]},
     )
@@ -87,7 +89,7 @@ def test_an_item_without_an_output_is_null() -> None:
 
 @pytest.mark.parametrize("over", [[], None])
 def test_nothing_to_map_is_a_result_at_once(over: Any) -> None:
-    world = ItemWorld(map_step("m", XS), task("n", "m"), inputs={"xs": over})
+    world = world_of(map_step("m", XS), task("n", "m"), inputs={"xs": over})
 
     decision = world.advance()
 
@@ -98,14 +100,14 @@ def test_nothing_to_map_is_a_result_at_once(over: Any) -> None:
 
 def test_the_branches_see_that_a_map_was_empty() -> None:
     empty = branch({"==": [{"var": "count"}, 0]}, "halt", result={"why": "nothing"})
-    world = ItemWorld(map_step("m", XS, branch=(empty,)), inputs={"xs": []})
+    world = world_of(map_step("m", XS, branch=(empty,)), inputs={"xs": []})
 
     assert world.advance() == Halt({"why": "nothing"})
 
 
 @pytest.mark.parametrize(("action", "left"), [("halt", "ready"), ("fail", "skipped")])
 def test_an_empty_map_that_ends_the_workflow_lets_nothing_begin_beside_it(action: str, left: str) -> None:
-    world = ItemWorld(map_step("m", XS, branch=(branch(True, action),)), task("beside"), inputs={"xs": []})
+    world = world_of(map_step("m", XS, branch=(branch(True, action),)), task("beside"), inputs={"xs": []})
 
     decision = world.advance()
 
@@ -114,7 +116,7 @@ def test_an_empty_map_that_ends_the_workflow_lets_nothing_begin_beside_it(action
 
 
 def test_a_map_whose_items_cannot_begin_lets_nothing_begin_beside_it() -> None:
-    world = ItemWorld(map_step("m", XS, input={"v": {"+": ["x", 1]}}), task("beside"), inputs={"xs": [1, 2]})
+    world = world_of(map_step("m", XS, input={"v": {"+": ["x", 1]}}), task("beside"), inputs={"xs": [1, 2]})
 
     decision = world.advance()
 
@@ -124,7 +126,7 @@ def test_a_map_whose_items_cannot_begin_lets_nothing_begin_beside_it() -> None:
 
 def test_an_empty_map_that_takes_back_what_could_begin_beside_it_begins_it_once_and_in_its_turn() -> None:
     again = resets({"<": [{"var": "ctx.step.run_id"}, 1]}, "top")
-    world = ItemWorld(
+    world = world_of(
         task("top"),
         map_step("m", XS, "top", branch=(again, branch(True, "complete"))),
         task("beside", "top", input={"run": {"var": "ctx.step.run_id"}}),
@@ -144,7 +146,7 @@ def test_an_empty_map_that_takes_back_what_could_begin_beside_it_begins_it_once_
     [("abc", "a string"), ({"a": 1}, "an object"), (3, "a number"), (False, "a boolean"), (0, "a number")],
 )
 def test_what_is_no_list_fails_the_step(over: Any, said: str) -> None:
-    world = ItemWorld(map_step("m", XS, max_attempts=3), inputs={"xs": over})
+    world = world_of(map_step("m", XS, max_attempts=3), inputs={"xs": over})
 
     decision = world.advance()
 
@@ -153,8 +155,18 @@ def test_what_is_no_list_fails_the_step(over: Any, said: str) -> None:
     assert f"must give a list, not {said}" in decision.error["message"]
 
 
+def test_a_list_that_is_kept_by_reference_fails_the_step() -> None:
+    world = world_of(map_step("m", XS), inputs={"xs": {"$payload": "a1" * 32, "bytes": 5_000_000}})
+
+    decision = world.advance()
+
+    assert isinstance(decision, Failed)
+    assert decision.error["kind"] == "expression"
+    assert "the list of map.over is kept by reference (5,000,000 bytes)" in decision.error["message"]
+
+
 def test_a_list_may_be_written_in_the_spec_or_come_from_a_step() -> None:
-    world = ItemWorld(
+    world = world_of(
         task("a"),
         map_step("m", [1, {"var": "steps.a.output.n"}], "a"),
         map_step("n", {"var": "steps.a.output.list"}, "a"),
@@ -232,7 +244,7 @@ def test_in_any_order_of_results_failures_and_losses_the_limits_hold(seed: int) 
 
 
 def test_a_thousand_items_with_fifty_at_a_time() -> None:
-    world = ItemWorld(
+    world = world_of(
         map_step("m", XS, max_parallel=50), inputs={"xs": list(range(1_000))}, checked=False, outputs={}
     )
     most = 0
@@ -246,8 +258,8 @@ def test_a_thousand_items_with_fifty_at_a_time() -> None:
     assert most == 50
     assert [one["r"] for one in world["m"].output["items"]] == list(range(0, 2_000, 2))
     assert [job.step_id for job in world.jobs] == [f"m#{n}" for n in range(1_000)]
-    assert most_in_flight(world.history, "m") == 50
-    world.check()
+    assert max_in_flight(world.history, "m") == 50
+    check(world)
 
 
 def test_items_count_one_by_one_as_workers_of_the_workflow() -> None:
@@ -260,7 +272,7 @@ def test_items_count_one_by_one_as_workers_of_the_workflow() -> None:
 
 
 def test_a_map_shares_the_workers_with_what_runs_already() -> None:
-    world = ItemWorld(task("a"), task("z"), map_step("m", XS, "a"), inputs={"xs": [1, 2, 3]}, max_workers=2)
+    world = world_of(task("a"), task("z"), map_step("m", XS, "a"), inputs={"xs": [1, 2, 3]}, max_workers=2)
     world.advance()
 
     assert units(world.finish("a", {})) == ["m#0"]
@@ -360,8 +372,8 @@ def test_a_lost_item_is_dispatched_again_as_the_same_attempt() -> None:
     assert (item.run_id, item.attempt, item.dispatches, item.lost) == (1, 1, 2, 1)
     assert world.last.revoked[0][0] == "m#1"
     world.decide(world.result_of(old, {"r": "old"}))
-    assert world.counted["stale"] == 1
-    assert world.counted["lost"] == 1
+    assert world.counters["stale"] == 1
+    assert world.counters["lost"] == 1
 
 
 def test_an_item_that_is_lost_too_often_has_failed() -> None:
@@ -473,7 +485,7 @@ def test_an_item_whose_output_is_no_object_has_failed() -> None:
 
 
 def test_an_item_whose_inputs_cannot_be_resolved_has_failed_and_the_others_run() -> None:
-    world = ItemWorld(
+    world = world_of(
         map_step("m", XS, input={"v": {"/": [1, {"var": "item"}]}}, on_error="skip", max_attempts=3),
         inputs={"xs": [1, 0, 2]},
     )
@@ -488,7 +500,7 @@ def test_an_item_whose_inputs_cannot_be_resolved_has_failed_and_the_others_run()
 
 
 def test_an_item_whose_inputs_cannot_be_resolved_stops_those_behind_it() -> None:
-    world = ItemWorld(map_step("m", XS, input={"v": {"/": [1, {"var": "item"}]}}), inputs={"xs": [1, 0, 2]})
+    world = world_of(map_step("m", XS, input={"v": {"/": [1, {"var": "item"}]}}), inputs={"xs": [1, 0, 2]})
 
     assert units(world.advance()) == ["m#0"]
     decision = world.finish("m#0", {})
@@ -498,7 +510,7 @@ def test_an_item_whose_inputs_cannot_be_resolved_stops_those_behind_it() -> None
 
 
 def test_a_map_of_which_no_item_can_be_resolved_is_over_without_a_job() -> None:
-    world = ItemWorld(
+    world = world_of(
         map_step("m", XS, input={"v": {"/": [1, 0]}}, on_error="skip"), task("n", "m"), inputs={"xs": [1, 2]}
     )
 
@@ -507,7 +519,7 @@ def test_a_map_of_which_no_item_can_be_resolved_is_over_without_a_job() -> None:
 
 
 def test_a_map_that_dies_of_its_first_item_takes_back_what_was_claimed_with_it() -> None:
-    world = ItemWorld(
+    world = world_of(
         map_step("k", XS),
         map_step("m", XS, input={"v": {"/": [1, 0]}}),
         inputs={"xs": [1, 2]},
@@ -530,12 +542,6 @@ def test_dependents_that_continue_run_although_the_map_failed() -> None:
     assert units(world.finish("m#1", {})) == ["n"]
     assert world["m"].output == {"ok": False, "error": "item 0: boom"}
     assert isinstance(world.finish("n", {}), Failed)
-
-
-RETRIED_WHOLE = (
-    "attempts.fail() asks retry_delay_ms() for the map as if it were a task: the whole step goes to retry"
-    " with its old items, of which none can be dispatched, and the execution hangs"
-)
 
 
 @pytest.mark.parametrize(
@@ -571,7 +577,7 @@ def test_attempts_on_any_success_do_not_hang() -> None:
 
 def test_an_empty_map_that_is_rejected_until_its_attempts_are_used_up_has_failed() -> None:
     rejects = branch({"==": [{"var": "count"}, 0]}, "retry")
-    world = ItemWorld(map_step("m", XS, max_attempts=2, branch=(rejects,)), inputs={"xs": []})
+    world = world_of(map_step("m", XS, max_attempts=2, branch=(rejects,)), inputs={"xs": []})
 
     assert isinstance(world.advance(), Failed)
 
@@ -599,7 +605,7 @@ def test_the_last_item_in_flight_may_fail_with_attempts_left_after_a_fatal_one()
 
 
 def test_items_that_waited_for_their_next_attempt_end_with_the_map() -> None:
-    world = ItemWorld(map_step("m", XS, retry=RetrySpec(max_retries=1)), inputs={"xs": [1, 2]})
+    world = world_of(map_step("m", XS, retry=RetrySpec(max_retries=1)), inputs={"xs": [1, 2]})
     world.advance()
     world.fail("m#0", "for good", "bad_output")
 
@@ -709,7 +715,7 @@ def test_a_set_on_a_map_that_was_complete_drops_its_items() -> None:
 
 
 def test_a_set_of_what_a_map_depends_on_drops_its_items_too() -> None:
-    world = ItemWorld(
+    world = world_of(
         task("a"),
         map_step("m", {"var": "steps.a.output.xs"}, "a"),
         task("s", branch=(resets(True, "a"),)),
@@ -733,7 +739,7 @@ def test_the_results_of_an_older_round_are_dropped() -> None:
     world.decide(world.error("m#1", job=old["m#1"]))
     world.decide(world.loss("m#1", job=old["m#1"]))
 
-    assert world.counted["stale"] == 3
+    assert world.counters["stale"] == 3
     assert {world.item(f"m#{n}").status for n in (0, 1)} == {StepStatus.IN_PROGRESS}
 
 
@@ -749,7 +755,7 @@ def test_the_result_of_an_item_that_is_no_more_is_dropped() -> None:
         world.decide(world.result_of(old["m#0"].__class__(**_fields(old["m#0"], step_id="m#77")), {}))
         == Pending()
     )
-    assert world.counted["stale"] == 2
+    assert world.counters["stale"] == 2
 
 
 def _fields(job: DispatchJob, **changes: Any) -> Json:
@@ -776,7 +782,7 @@ def test_a_duplicate_of_a_result_counts_once() -> None:
     world.decide(result, result)
     world.decide(result)
 
-    assert world.counted["stale"] == 2
+    assert world.counters["stale"] == 2
     assert world.counts("m").settled == 1
 
 
@@ -789,7 +795,7 @@ def test_a_timer_of_an_older_attempt_is_stale() -> None:
 
     world.decide(world.timer_event(timer))
 
-    assert world.counted["stale"] == 1
+    assert world.counters["stale"] == 1
 
 
 # ---- the end of the workflow
@@ -831,7 +837,7 @@ def test_a_result_after_the_end_is_late() -> None:
     world.fail("s")
 
     assert isinstance(world.decide(late), Failed)
-    assert world.counted["late"] == 1
+    assert world.counters["late"] == 1
     assert world.item("m#0").output is None
 
 
@@ -847,7 +853,7 @@ def test_an_item_costs_the_same_in_a_short_and_in_a_long_list(
 
 def _calls_per_item(monkeypatch: pytest.MonkeyPatch, n: int, failing: bool) -> int:
     """How often a record of a unit is read to decide upon one item, in the middle of the list."""
-    world = ItemWorld(
+    world = world_of(
         map_step("m", XS, max_parallel=10, max_attempts=2),
         wait_step("w", "never"),
         inputs={"xs": list(range(n))},
@@ -876,7 +882,7 @@ def test_an_item_costs_the_same_however_many_others_are_due() -> None:
 def _written_per_item(n: int) -> float:
     """How many characters of records are written for an item that completes while most others are due."""
     later = RetrySpec(max_retries=1, initial_delay_ms=60_000)
-    world = ItemWorld(
+    world = world_of(
         map_step("m", XS, max_parallel=10, retry=later), inputs={"xs": [7] * n}, checked=False, outputs={}
     )
     world.advance()
@@ -889,7 +895,7 @@ def _written_per_item(n: int) -> float:
         world.finish(unit, {})
         changed = [*world.last.steps.values(), *world.last.items.values()]
         written += sum(len(json.dumps(one.as_dict())) for one in changed if one is not None)
-    world.check()
+    check(world)
     return written / 10
 
 
@@ -976,7 +982,7 @@ def _raise(error: Exception) -> Any:
 
 
 def test_an_empty_map_that_halts_keeps_those_after_it_from_running() -> None:
-    world = ItemWorld(map_step("m", [], branch=(branch(True, "halt", result="nothing to do"),)), task("b"))
+    world = world_of(map_step("m", [], branch=(branch(True, "halt", result="nothing to do"),)), task("b"))
 
     assert world.advance() == Halt("nothing to do")
 
@@ -984,7 +990,7 @@ def test_an_empty_map_that_halts_keeps_those_after_it_from_running() -> None:
 
 
 def test_a_map_whose_items_cannot_be_given_inputs_fails_before_those_after_it_run() -> None:
-    world = ItemWorld(map_step("m", [1], input={"x": BROKEN}), task("b"))
+    world = world_of(map_step("m", [1], input={"x": BROKEN}), task("b"))
 
     assert isinstance(world.advance(), Failed)
 
@@ -993,7 +999,7 @@ def test_a_map_whose_items_cannot_be_given_inputs_fails_before_those_after_it_ru
 
 def test_an_empty_map_may_reset_those_after_it() -> None:
     first_time = {"<": [{"var": "ctx.step.run_id"}, 1]}
-    world = ItemWorld(task("p"), map_step("m", [], "p", branch=(resets(first_time, "p"),)), task("d", "p"))
+    world = world_of(task("p"), map_step("m", [], "p", branch=(resets(first_time, "p"),)), task("d", "p"))
     world.advance()
 
     assert units(world.finish("p", {})) == ["p"], "d waits for the second round of p"
@@ -1004,7 +1010,7 @@ def test_an_empty_map_may_reset_those_after_it() -> None:
 
 def test_an_empty_map_may_reset_what_was_dispatched_a_moment_before() -> None:
     first_time = {"<": [{"var": "ctx.step.run_id"}, 1]}
-    world = ItemWorld(
+    world = world_of(
         task("a"), map_step("m1", []), map_step("m2", [], "m1", branch=(resets(first_time, "a"),))
     )
 
@@ -1015,7 +1021,7 @@ def test_an_empty_map_may_reset_what_was_dispatched_a_moment_before() -> None:
 
 
 def test_room_that_a_map_does_not_use_is_given_to_the_next() -> None:
-    world = ItemWorld(
+    world = world_of(
         map_step("m", [1], input={"x": BROKEN}, on_error="continue"),
         map_step("n", [1], input={"x": BROKEN}, on_error="continue"),
         task("b"),
@@ -1029,7 +1035,7 @@ def test_room_that_a_map_does_not_use_is_given_to_the_next() -> None:
 
 def test_room_that_a_map_under_way_does_not_use_is_given_to_the_next() -> None:
     breaks = {"x": {"if": [{"==": [{"var": "index"}, 1]}, BROKEN, 1]}}
-    world = ItemWorld(
+    world = world_of(
         map_step("m", [1, 2], input=breaks), task("b"), task("d", "m b", on_error="continue"), max_workers=1
     )
     world.advance()

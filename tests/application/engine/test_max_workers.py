@@ -8,12 +8,13 @@ from typing import Any
 from orchestrator.application.records.decisions import Complete, Dispatch, Failed, Pending
 from orchestrator.application.records.events import ContinueEvent, StepEvent
 from orchestrator.application.spec.model import RetrySpec
-from specworld import SpecWorld, branch, delay, task, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.specs import branch, delay, task
 
 NO: Any = {"==": [1, 2]}
 
 
-def many(count: int, most: int | None, **keys: Any) -> SpecWorld:
+def many(count: int, most: int | None, **keys: Any) -> EngineWorld:
     return world_of(*(task(f"s{n}", **keys) for n in range(count)), max_workers=most)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, map_step
 from orchestrator.application.errors import InvalidSpec
 from orchestrator.application.records.decisions import Failed, Pending
 from orchestrator.application.records.events import make_failure
@@ -32,7 +31,8 @@ from orchestrator.invocation.exceptions import (
 )
 from orchestrator.local.workflow import Workflow
 from orchestrator.settings import Settings
-from specworld import SpecWorld, branch, task, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.specs import branch, map_step, task
 
 MODULE = __name__
 
@@ -62,7 +62,7 @@ class Unsure(Exception):
 # ---- in the document
 
 
-def failed(world: SpecWorld, unit: str = "a", **details: Any) -> Any:
+def failed(world: EngineWorld, unit: str = "a", **details: Any) -> Any:
     event = replace(world.error(unit), error=make_failure("exception", "no", **details))
     return world.decide(event)
 
@@ -181,7 +181,7 @@ def test_a_branch_that_says_retry_is_obeyed() -> None:
 
 def test_an_item_of_a_map_and_a_compensation_are_judged_the_same_way() -> None:
     retry = RetrySpec(5, non_retryable=("ValueError",))
-    items = ItemWorld(map_step("m", [1, 2], retry=retry, on_error="continue"))
+    items = world_of(map_step("m", [1, 2], retry=retry, on_error="continue"))
     items.advance()
     undo = world_of(task("a", compensate=CompensateSpec("undo", retry=retry)), task("b", "a"))
     undo.advance()

@@ -14,28 +14,18 @@ from typing import Any
 
 import pytest
 
-from coreworld import (
-    Execute,
-    Json,
-    World,
-    document,
-    essence,
-    reloaded,
-    result_of,
-    same_numbers,
-    settled_legally,
-    step,
-    when,
-)
 from orchestrator.application.records.events import ContinueEvent, StepEvent
 from orchestrator.application.records.status import WorkflowStatus
+from worlds.documents import Json, document, step, when
+from worlds.engine_world import EngineWorld, Execute, executed_result, world_of
+from worlds.records import ended_legally, essence, reloaded, same_numbers
 
 SEEDS = range(50)
 ORDERS = 3
 MOST_EVENTS = 3_000
 
 
-def play(world: World, execute: Execute, draw: Random, *, losses: bool = False) -> None:
+def play(world: EngineWorld, execute: Execute, draw: Random, *, losses: bool = False) -> None:
     """Deliver results late, in any order, several at a time and some of them twice, until the end."""
     calls: Counter[tuple[str, int]] = Counter()
     delivered: list[StepEvent] = []
@@ -49,7 +39,7 @@ def play(world: World, execute: Execute, draw: Random, *, losses: bool = False) 
         )
         for job in world.out.values():
             if job.token not in known:
-                known[job.token] = result_of(world, job, execute, job.run_id)
+                known[job.token] = executed_result(world, job, execute, job.run_id)
                 calls[job.step_id, job.run_id] += 1
         out = sorted(job.token for job in world.out.values())
         batch = [known[token] for token in draw.sample(out, draw.randint(min(1, len(out)), min(3, len(out))))]
@@ -123,9 +113,9 @@ def test_the_order_of_results_does_not_matter_without_races() -> None:
         spec, execute = quiet_case(seed)
         ends = []
         for order in range(ORDERS):
-            world = World(spec)
+            world = world_of(spec)
             play(world, execute, Random(1000 * seed + order))
-            assert settled_legally(world.record), f"seed {seed}, order {order}: {world.statuses}"
+            assert ended_legally(world.record), f"seed {seed}, order {order}: {world.statuses}"
             ends.append(without_shared_keys(same_numbers(essence(world.record, without=["reason"]))))
         for order, end in enumerate(ends):
             assert end == ends[0], f"seed {seed}, order {order}"
@@ -145,7 +135,7 @@ def test_lost_workers_change_the_run_ids_and_nothing_else() -> None:
 
         ends = []
         for order in range(3):
-            world = World(spec)
+            world = world_of(spec)
             play(world, always, Random(1000 * seed + order), losses=order > 0)
             if "lost" in {(seen.error or {}).get("kind") for seen in world.record.steps.values()}:
                 continue  # more often than max_lost: that is an end of its own
@@ -163,7 +153,7 @@ def test_a_diamond_ends_alike_whichever_side_is_first() -> None:
     )
     ends = []
     for order in ("bc", "cb"):
-        world = World(spec)
+        world = world_of(spec)
         world.play(**{"a": {"a": 1}, order[0]: {order[0]: 1}, order[1]: {order[1]: 1}, "d": {"d": 1}})
         ends.append(essence(world.record))
 
@@ -173,15 +163,15 @@ def test_a_diamond_ends_alike_whichever_side_is_first() -> None:
 def test_delivering_every_result_three_times_changes_nothing() -> None:
     for seed in SEEDS:
         spec, execute = quiet_case(seed)
-        once, thrice = World(spec), World(spec)
+        once, thrice = world_of(spec), world_of(spec)
         for world, times in ((once, 1), (thrice, 3)):
             world.advance()
             while not world.record.is_final:
-                batch = [result_of(world, job, execute, job.run_id) for job in world.out.values()]
+                batch = [executed_result(world, job, execute, job.run_id) for job in world.out.values()]
                 for event in batch * times:
                     world.decide(event)
         assert same_numbers(essence(once.record)) == same_numbers(essence(thrice.record)), f"seed {seed}"
-        assert thrice.counted["stale"] + thrice.counted["late"] > 0
+        assert thrice.counters["stale"] + thrice.counters["late"] > 0
 
 
 # ---- with races
@@ -228,11 +218,11 @@ def test_with_races_every_order_ends_legally_and_none_hangs(losses: bool) -> Non
     ended: Counter[str] = Counter()
     for seed, order in orders():
         spec, execute = racing_case(seed)
-        world = World(spec)
+        world = world_of(spec)
 
         play(world, execute, Random(1000 * seed + order), losses=losses)
 
-        assert settled_legally(world.record), f"seed {seed}, order {order}: {world.statuses}"
+        assert ended_legally(world.record), f"seed {seed}, order {order}: {world.statuses}"
         assert world.record.error is None or world.record.error["kind"] != "stalled", f"seed {seed}"
         assert (world.record.error is not None) == (world.record.status is WorkflowStatus.FAILED)
         assert not world.out, f"seed {seed}: not revoked: {sorted(world.out)}"

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from coreworld import START_MS
 from orchestrator.application.records.decisions import Complete, Failed, Halt
 from orchestrator.application.spec.model import RetrySpec
-from specworld import BROKEN, branch, delay, switch, task, world_of
+from worlds.engine_world import world_of
+from worlds.records import NOW_MS
+from worlds.specs import BROKEN, branch, delay, switch, task
 
 SIZE: Any = {"var": "result.bytes"}
 
@@ -234,5 +235,5 @@ def test_the_moment_of_a_decision_is_what_expressions_see_as_now() -> None:
     world.advance()
     world.pass_time(1500)
 
-    assert world.now_ms == START_MS + 1500
+    assert world.now_ms == NOW_MS + 1500
     assert world.out["a"].inputs == {"now": "2026-01-01T00:00:01.500Z"}

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, wait_step
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Cancelled, Complete, Failed, Pending
 from orchestrator.application.records.events import Parent, StartEvent, TimerEvent
 from orchestrator.application.spec.model import RetrySpec, StepSpec
-from specworld import BROKEN, branch, child, delay, key, switch, task, undo
+from worlds.engine_world import EngineWorld, world_of
+from worlds.specs import BROKEN, branch, child, delay, key, switch, task, undo, wait_step
 
 
-def told(*steps: StepSpec, **keys: Any) -> ItemWorld:
-    world = ItemWorld(*steps, **keys)
+def told(*steps: StepSpec, **keys: Any) -> EngineWorld:
+    world = world_of(*steps, **keys)
     world.advance()
     return world
 
 
-def key_of(world: ItemWorld, unit: str) -> tuple[int, int | None]:
+def key_of(world: EngineWorld, unit: str) -> tuple[int, int | None]:
     """What differs in the idempotency key of a unit from run to run."""
     job = world.out[unit]
     return job.round, job.iteration
@@ -235,7 +235,7 @@ def test_one_that_was_paused_when_it_ended_goes_on_at_once() -> None:
 
 
 def test_one_that_was_cancelled_before_anything_had_begun_begins() -> None:
-    world = ItemWorld(*CHAIN)
+    world = world_of(*CHAIN)
     world.cancel()
 
     assert world.dispatched(world.retry()) == ["a"]
@@ -333,7 +333,7 @@ def test_timers_of_the_old_run_are_stale() -> None:
     world.now_ms += 60_000
     world.decide(world.timer_event(old))
 
-    assert (world.statuses["d"], world.counted["stale"]) == ("deferred", 1)
+    assert (world.statuses["d"], world.counters["stale"]) == ("deferred", 1)
 
 
 # ---- places, children, compensation
@@ -344,7 +344,7 @@ def test_a_step_asks_for_its_place_again() -> None:
     world.grant("a")
     first = world.slot("a").token
     world.fail("a")
-    assert world.places == {}
+    assert world.slots == {}
 
     assert world.retry() == Pending()
 
@@ -371,7 +371,7 @@ def test_a_workflow_asks_for_its_place_again() -> None:
     assert world.retry() == Pending()
     assert world.statuses == {"a": "ready"}
     world.decide(old)
-    assert (world.statuses, world.counted["stale"]) == ({"a": "ready"}, 1)
+    assert (world.statuses, world.counters["stale"]) == ({"a": "ready"}, 1)
 
     assert world.dispatched(world.grant()) == ["a"]
 
@@ -395,7 +395,7 @@ def test_a_child_that_was_cancelled_with_its_parent_is_started_anew_and_the_old_
     world.retry()
     world.decide(world.child_end(old, error="was cancelled"))
 
-    assert (world.statuses["c"], world.counted["stale"]) == ("in_progress", 1)
+    assert (world.statuses["c"], world.counters["stale"]) == ("in_progress", 1)
     assert [start.execution_id for start in world.children] == ["x1:c:0", "x1:c:1"]
     assert dict(world.cancels) == {"x1:c:0": 1}
 
@@ -406,7 +406,7 @@ def test_a_child_is_not_driven_on_by_itself(action: Any) -> None:
     world.record.parent = Parent("w0#p1", "c", 0, 1, "t", "p1")
     world.fail("a")
 
-    assert world.refusal(world.control(action, "a")) == (
+    assert world.rejection(world.control(action, "a")) == (
         f"workflow 'w1#x1' cannot be {'retried' if action == 'retry' else 'rerun'}:"
         " step 'c' of 'w0#p1' already has its result; retry that one"
     )
@@ -421,7 +421,7 @@ def test_what_was_compensated_is_not_driven_on(action: Any, undoing: str) -> Non
     (world.finish if undoing == "works" else world.fail)("a#undo")
     assert world.record.compensated is (undoing == "works")
 
-    assert "were compensated; start a new execution" in world.refusal(world.control(action, "a"))
+    assert "were compensated; start a new execution" in world.rejection(world.control(action, "a"))
 
 
 def test_what_had_nothing_to_compensate_is_driven_on_and_compensated_when_it_fails_again() -> None:
@@ -438,33 +438,33 @@ def test_what_had_nothing_to_compensate_is_driven_on_and_compensated_when_it_fai
 # ---- what may be retried
 
 
-def complete() -> ItemWorld:
+def complete() -> EngineWorld:
     world = told(task("a"))
     world.finish("a")
     return world
 
 
-def halted() -> ItemWorld:
+def halted() -> EngineWorld:
     world = told(task("a", branch=(branch(True, "halt"),)))
     world.finish("a")
     return world
 
 
-def compensating() -> ItemWorld:
+def compensating() -> EngineWorld:
     world = told(task("a", **undo()), task("b", "a"))
     world.finish("a")
     world.cancel()
     return world
 
 
-def paused() -> ItemWorld:
+def paused() -> EngineWorld:
     world = told(task("a"))
     world.pause()
     return world
 
 
-OPEN: dict[str, Callable[[], ItemWorld]] = {
-    "pending": lambda: ItemWorld(task("a")),
+OPEN: dict[str, Callable[[], EngineWorld]] = {
+    "pending": lambda: world_of(task("a")),
     "in_progress": lambda: told(task("a")),
     "paused": paused,
     "compensating": compensating,
@@ -477,14 +477,14 @@ def test_a_retry_of_anything_but_failed_and_cancelled_is_refused(status: str) ->
     world = {**OPEN, "complete": complete}[status]()
     assert world.record.status == status
 
-    assert world.refusal(world.control("retry")) == f"workflow 'w1#x1' cannot be retried: it is {status}"
+    assert world.rejection(world.control("retry")) == f"workflow 'w1#x1' cannot be retried: it is {status}"
 
 
 @pytest.mark.parametrize("status", OPEN)
 def test_a_rerun_of_anything_that_has_not_ended_or_was_halted_is_refused(status: str) -> None:
     world = OPEN[status]()
 
-    reason = world.refusal(world.control("rerun", "a"))
+    reason = world.rejection(world.control("rerun", "a"))
 
     assert reason == f"workflow 'w1#x1' cannot be rerun: it is {status}"
 
@@ -492,8 +492,8 @@ def test_a_rerun_of_anything_that_has_not_ended_or_was_halted_is_refused(status:
 def test_a_rerun_of_a_step_that_is_not_there_is_refused_and_opens_nothing() -> None:
     world = complete()
 
-    assert world.refusal(world.control("rerun", "b")) == "workflow 'w1#x1' has no step 'b' to rerun"
-    assert world.refusal(world.control("rerun")) == "workflow 'w1#x1' has no step '' to rerun"
+    assert world.rejection(world.control("rerun", "b")) == "workflow 'w1#x1' has no step 'b' to rerun"
+    assert world.rejection(world.control("rerun")) == "workflow 'w1#x1' has no step '' to rerun"
 
 
 # ---- at once
@@ -554,7 +554,7 @@ def test_a_result_of_the_old_run_in_one_batch_with_the_retry_is_stale_or_late() 
 
     world.decide(world.result("a", {"n": 1}, old), world.control("retry"), world.result("a", {"n": 2}, old))
 
-    assert (world.counted["late"], world.counted["stale"]) == (1, 1)
+    assert (world.counters["late"], world.counters["stale"]) == (1, 1)
     assert (world.statuses["a"], world.state) == ("in_progress", {"ok": False, "error": "boom"})
     assert world["a"].run_id == 1
 
@@ -701,6 +701,56 @@ def test_only_the_completions_of_now_are_compensated_after_a_rerun() -> None:
     assert (world.record.status, world.record.compensated) == ("failed", True)
 
 
+# ---- with corrected inputs
+
+PRICED: dict[str, Any] = {
+    "inputs": {"price": {"type": "number"}, "text": {}},
+    "steps": [
+        {"op": "reserve", "input": {"text": {"var": "input.text"}}},
+        {"op": "charge", "depends_on": ["reserve"], "input": {"price": {"var": "input.text"}}},
+    ],
+}
+
+
+def unpriced() -> EngineWorld:
+    """An execution whose `charge` has failed."""
+    world = world_of(PRICED, inputs={"text": "12,50", "price": 1})
+    world.advance()
+    world.finish("reserve")
+    world.fail("charge")
+    return world
+
+
+def test_a_retry_may_correct_inputs_and_the_others_stay() -> None:
+    world = unpriced()
+
+    world.decide(world.control("retry", reason="a comma", by="ada", inputs={"text": "12.5"}))
+
+    assert world.record.inputs == {"text": "12.5", "price": 1}
+    assert (world.out["charge"].inputs, world.executed["reserve"]) == ({"price": "12.5"}, 1)
+    [noted] = [entry for entry in world.history if "control" in entry]
+    assert (noted["control"], noted["by"], noted["reason"]) == ("retry", "ada", "a comma")
+    assert noted["inputs"] == ["text"], "their names, and no values"
+
+
+def test_a_rerun_may_correct_inputs_too() -> None:
+    world = unpriced()
+
+    world.decide(world.control("rerun", "reserve", inputs={"text": "3"}))
+
+    assert world.out["reserve"].inputs == {"text": "3"}
+
+
+@pytest.mark.parametrize("action", ["retry", "rerun"])
+def test_inputs_that_the_workflow_does_not_accept_are_rejected_and_nothing_changes(action: Any) -> None:
+    world = unpriced()
+
+    reason = world.rejection(world.control(action, "reserve", inputs={"price": "dear"}))
+
+    assert "inputs.price: must be of type number" in reason
+    assert (world.record.status, world.record.inputs["price"]) == ("failed", 1)
+
+
 # ---- delete
 
 
@@ -714,7 +764,7 @@ def test_what_has_ended_is_deleted_and_nothing_follows() -> None:
             world.control("rerun", "a"),
             world.control("cancel"),
             world.control("delete"),
-            world.said("go"),
+            world.signal_event("go"),
         ],
         world.moment(),
     )
@@ -732,7 +782,7 @@ def test_what_has_ended_is_deleted_and_nothing_follows() -> None:
 def test_what_has_not_ended_is_not_deleted(status: str) -> None:
     world = OPEN[status]()
 
-    assert world.refusal(world.control("delete")) == f"workflow 'w1#x1' cannot be deleted: it is {status}"
+    assert world.rejection(world.control("delete")) == f"workflow 'w1#x1' cannot be deleted: it is {status}"
 
 
 def test_what_a_retry_opened_is_not_deleted_in_the_same_batch() -> None:

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, map_step, resets, units, wait_step
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Complete, Failed
 from orchestrator.application.spec.model import LoopSpec, RetrySpec, StepSpec
-from specworld import branch, key, task
+from worlds.engine_world import EngineWorld, units, world_of
+from worlds.specs import branch, key, map_step, resets, task, wait_step
 
 XS = [10, 20, 30]
 REFUSED = {"==": [{"var": "items.0.n"}, 0]}
 
 
-def told(*steps: StepSpec, **keys: Any) -> ItemWorld:
-    world = ItemWorld(*steps, **keys)
+def told(*steps: StepSpec, **keys: Any) -> EngineWorld:
+    world = world_of(*steps, **keys)
     world.advance()
     return world
 
@@ -30,7 +30,7 @@ def done(value: Any) -> dict[str, Any]:
     return {"_loop": "done", "value": value}
 
 
-def after_a_fatal_item(**keys: Any) -> ItemWorld:
+def after_a_fatal_item(**keys: Any) -> EngineWorld:
     """Of three items the second failed, and the others have completed."""
     world = told(map_step("m", XS, **keys))
     world.finish("m#0", {"n": 0})
@@ -107,7 +107,7 @@ def test_items_in_back_off_or_in_progress_at_the_end_go_again_at_once() -> None:
 
     assert world.armed == set()
     world.decide(world.result_of(old, {"late": True}))
-    assert (world.counted["stale"], world.item("m#2").status) == (1, "in_progress")
+    assert (world.counters["stale"], world.item("m#2").status) == (1, "in_progress")
 
 
 def test_no_run_of_an_item_has_the_number_of_an_earlier_one() -> None:

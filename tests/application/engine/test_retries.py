@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from coreworld import START_MS
 from orchestrator.application.engine.retries import MAX_RETRY_DELAY_MS
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
@@ -16,10 +15,12 @@ from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.timers import Timer
 from orchestrator.application.spec.model import Limits, RetrySpec
 from orchestrator.application.values.failure_kinds import NON_RETRYABLE_KINDS
-from specworld import SpecWorld, branch, record_of, task, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.records import NOW_MS, record_of
+from worlds.specs import branch, task
 
 
-def delays(world: SpecWorld, step_id: str = "a", kind: str = "exception") -> list[int]:
+def delays(world: EngineWorld, step_id: str = "a", kind: str = "exception") -> list[int]:
     """Fail a step until it is not tried again: how long it had to wait each time."""
     found = []
     while not world.record.is_final and world.statuses[step_id] != "failed":
@@ -70,7 +71,7 @@ def test_jitter_lies_between_nothing_and_its_fraction_of_the_delay() -> None:
     retry = RetrySpec(max_retries=6, jitter_fraction=0.5)
 
     for execution in range(30):
-        world = SpecWorld(replace(record_of(task("a", retry=retry)), execution_id=f"x{execution}"))
+        world = EngineWorld(replace(record_of(task("a", retry=retry)), execution_id=f"x{execution}"))
         world.advance()
         for n, found in enumerate(delays(world)):
             plain = 1000 * 2**n
@@ -81,7 +82,7 @@ def test_jitter_is_spread_over_its_range() -> None:
     retry = RetrySpec(max_retries=1, initial_delay_ms=1000, jitter_fraction=1.0)
     found = []
     for execution in range(200):
-        world = SpecWorld(replace(record_of(task("a", retry=retry)), execution_id=f"x{execution}"))
+        world = EngineWorld(replace(record_of(task("a", retry=retry)), execution_id=f"x{execution}"))
         world.advance()
         found += delays(world)
 
@@ -110,7 +111,7 @@ def test_every_process_computes_the_same_jitter() -> None:
     event = world.error("a")
 
     one, other = (
-        decide(world.record, [event], Moment(START_MS, nonce, cause))
+        decide(world.record, [event], Moment(NOW_MS, nonce, cause))
         for nonce, cause in (("n7", "e7"), ("n8", "e8"))
     )
 
@@ -318,11 +319,11 @@ def test_a_step_in_back_off_waits_for_its_timer() -> None:
 
     seen = world["a"]
     assert (str(seen.status), seen.run_id, seen.attempt, seen.token) == ("retry", 1, 2, None)
-    assert seen.not_before_ms == START_MS + 1000
+    assert seen.not_before_ms == NOW_MS + 1000
     assert (seen.dispatched_at, seen.started_at, seen.deadline_ms) == (None, None, None)
     assert seen.error == {"kind": "exception", "message": "boom"}
     assert seen.output == {"ok": False, "error": "boom"}
-    assert world.last.timers_to_arm == [Timer("retry", "a", "1", START_MS + 1000)]
+    assert world.last.timers_to_arm == [Timer("retry", "a", "1", NOW_MS + 1000)]
     assert world.record.status is WorkflowStatus.IN_PROGRESS
 
 
@@ -336,7 +337,7 @@ def test_the_step_is_dispatched_when_its_time_has_come_and_not_before() -> None:
     assert world.dispatched(world.pass_time(1)) == ["a"]
     assert world["a"].not_before_ms is None
     assert (world.out["a"].run_id, world.out["a"].attempt) == (1, 2)
-    assert world.last.timers_to_disarm == [Timer("retry", "a", "1", START_MS + 1000)]
+    assert world.last.timers_to_disarm == [Timer("retry", "a", "1", NOW_MS + 1000)]
 
 
 def test_a_timer_that_comes_early_is_armed_again_and_changes_nothing() -> None:
@@ -345,11 +346,11 @@ def test_a_timer_that_comes_early_is_armed_again_and_changes_nothing() -> None:
     world.fail("a")
     [timer] = world.armed
 
-    assert world.ring(timer) == Pending()
+    assert world.fire(timer) == Pending()
 
     assert world.last.timers_to_arm == [timer]
     assert world.last.is_empty
-    assert world.counted == {}
+    assert world.counters == {}
     assert world.dispatched(world.pass_time(1000)) == ["a"]
 
 
@@ -368,8 +369,8 @@ def test_a_timer_that_comes_twice_is_stale() -> None:
     [timer] = world.armed
     world.pass_time(1000)
 
-    assert world.ring(timer) == Pending()
-    assert world.counted == {"stale": 1}
+    assert world.fire(timer) == Pending()
+    assert world.counters == {"stale": 1}
     assert world.executed == {"a": 2}
 
 
@@ -381,9 +382,9 @@ def test_a_timer_of_an_older_run_is_stale() -> None:
     world.pass_time(1000)
     world.fail("a")
 
-    assert world.ring(first) == Pending()
-    assert world.counted == {"stale": 1}
-    assert world["a"].not_before_ms == START_MS + 3000
+    assert world.fire(first) == Pending()
+    assert world.counters == {"stale": 1}
+    assert world["a"].not_before_ms == NOW_MS + 3000
 
 
 def test_set_on_a_step_in_retry_back_off_removes_its_timer_and_resets_it() -> None:
@@ -397,8 +398,8 @@ def test_set_on_a_step_in_retry_back_off_removes_its_timer_and_resets_it() -> No
     assert world.last.timers_to_disarm == [timer]
     assert (world["a"].not_before_ms, world["a"].run_id, world["a"].attempt) == (None, 2, 1)
     world.now_ms += 1000
-    world.ring(timer)
-    assert world.counted == {"stale": 1}
+    world.fire(timer)
+    assert world.counters == {"stale": 1}
 
 
 def test_the_end_of_the_workflow_disarms_a_retry() -> None:
@@ -412,8 +413,8 @@ def test_the_end_of_the_workflow_disarms_a_retry() -> None:
     assert world.last.timers_to_disarm == [timer]
     assert (world.statuses["a"], world["a"].not_before_ms) == ("cancelled", None)
     world.now_ms += 1000
-    world.ring(timer)
-    assert world.counted == {"late": 1}
+    world.fire(timer)
+    assert world.counters == {"late": 1}
 
 
 def test_a_retry_that_becomes_due_while_paused_waits_for_unpause() -> None:
@@ -435,7 +436,7 @@ def test_a_result_that_arrives_during_the_back_off_is_stale() -> None:
 
     world.decide(world.result("a", {"n": 1}, job))
 
-    assert world.counted == {"stale": 1}
+    assert world.counters == {"stale": 1}
     assert world.statuses["a"] == "retry"
 
 
@@ -485,7 +486,7 @@ def test_a_timeout_is_retried_with_its_delay() -> None:
     assert world.pass_time(5000) == Pending()
 
     assert (world.statuses["a"], world.error_kind("a")) == ("retry", "timeout")
-    assert world.armed == {Timer("retry", "a", "1", START_MS + 6000)}
+    assert world.armed == {Timer("retry", "a", "1", NOW_MS + 6000)}
     assert [unit for unit, _ in world.last.revoked] == ["a"]
     assert world.dispatched(world.pass_time(1000)) == ["a"]
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, map_step
 from orchestrator.application.records.changes import SharedChange, add_numbers
 from orchestrator.application.records.decisions import Complete, Failed
 from orchestrator.application.spec.model import KvScope, RetrySpec, StepSpec
 from orchestrator.application.values.json_types import describe_type
-from specworld import BROKEN, SpecWorld, branch, task, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.specs import BROKEN, branch, map_step, task
 
 ALL: tuple[KvScope, ...] = ("flow", "global", "flow_group")
 
 
-def sharing(*steps: StepSpec, group: str | None = "g1", scopes: Any = ALL, **workflow: Any) -> SpecWorld:
+def sharing(*steps: StepSpec, group: str | None = "g1", scopes: Any = ALL, **workflow: Any) -> EngineWorld:
     world = world_of(*steps, kv_scopes=scopes, **workflow)
     world.record.group = group
     return world
@@ -123,7 +123,7 @@ def test_an_output_that_is_not_merged_needs_no_group() -> None:
 
 
 def test_the_items_of_a_map_are_not_merged_and_need_no_group() -> None:
-    world = ItemWorld(map_step("m", [1]), kv_scopes=ALL)
+    world = world_of(map_step("m", [1]), kv_scopes=ALL)
     world.advance()
 
     assert world.finish("m#0", {"flow_group:team": 4}) == Complete({})
@@ -284,7 +284,7 @@ def test_each_repetition_of_a_success_adds_only_when_it_is_the_last() -> None:
 
 
 def test_a_map_adds_once_for_all_its_items() -> None:
-    world = ItemWorld(map_step("m", [1, 2], kv_add={"global:n": {"var": "output.count"}}))
+    world = world_of(map_step("m", [1, 2], kv_add={"global:n": {"var": "output.count"}}))
     world.advance()
     world.finish("m#0", {})
 

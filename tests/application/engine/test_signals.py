@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from itemworld import ItemWorld, map_step, resets, units, wait_step
 from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.records.events import Moment
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.timers import Timer
-from specworld import branch, task
+from worlds.engine_world import EngineWorld, units, world_of
+from worlds.specs import branch, map_step, resets, task, wait_step
 
 
-def waiting(*signals: str, **keys: Any) -> ItemWorld:
-    world = ItemWorld(wait_step("w", *(signals or ("go",)), **keys))
+def waiting(*signals: str, **keys: Any) -> EngineWorld:
+    world = world_of(wait_step("w", *(signals or ("go",)), **keys))
     world.advance()
     return world
 
 
-def kept(world: ItemWorld) -> list[tuple[str, Any]]:
+def kept(world: EngineWorld) -> list[tuple[str, Any]]:
     return [(one["name"], one["payload"]) for one in world.record.signals]
 
 
@@ -30,7 +30,7 @@ def kept(world: ItemWorld) -> list[tuple[str, Any]]:
 
 
 def test_a_wait_has_no_job_and_takes_the_payload_of_its_signal_as_its_output() -> None:
-    world = ItemWorld(wait_step("w", "go"), task("n", "w", input={"by": {"var": "steps.w.output.by"}}))
+    world = world_of(wait_step("w", "go"), task("n", "w", input={"by": {"var": "steps.w.output.by"}}))
 
     assert world.advance() == Pending()
     assert world.statuses == {"w": "waiting", "n": "ready"}
@@ -63,7 +63,7 @@ def test_no_more_signals_are_kept_than_a_record_can_hold() -> None:
     world = waiting()
     world.record.signals = [{"name": "other", "payload": n} for n in range(MAX_KEPT_SIGNALS)]
 
-    decided = decide(world.record, [world.said("other")], Moment(1, "n", "1-0"))
+    decided = decide(world.record, [world.signal_event("other")], Moment(1, "n", "1-0"))
 
     assert [position for position, _ in decided.rejected] == [0]
     assert "already keeps 1,000 signals" in decided.rejected[0][1]
@@ -81,7 +81,7 @@ def test_a_signal_of_another_name_is_kept_for_a_later_step() -> None:
 
 
 def test_a_signal_that_comes_before_the_wait_is_taken_at_once() -> None:
-    world = ItemWorld(task("a"), wait_step("w", "go", after="a"))
+    world = world_of(task("a"), wait_step("w", "go", after="a"))
     world.advance()
     world.signal("go", {"n": 1})
     assert kept(world) == [("go", {"n": 1})]
@@ -92,13 +92,13 @@ def test_a_signal_that_comes_before_the_wait_is_taken_at_once() -> None:
 
 
 def test_a_signal_may_come_before_anything_has_begun() -> None:
-    world = ItemWorld(wait_step("w", "go"))
+    world = world_of(wait_step("w", "go"))
 
     assert world.signal("go", {"n": 1}) == Complete({})
 
 
 def test_signals_of_one_name_are_taken_in_the_order_in_which_they_came() -> None:
-    world = ItemWorld(
+    world = world_of(
         task("a"), *(wait_step(f"w{n}", "go", after="a" if n == 0 else f"w{n - 1}") for n in range(3))
     )
     world.advance()
@@ -112,7 +112,7 @@ def test_signals_of_one_name_are_taken_in_the_order_in_which_they_came() -> None
 
 
 def test_signals_of_other_names_are_left_where_they_are() -> None:
-    world = ItemWorld(task("a"), wait_step("w", "go", after="a"))
+    world = world_of(task("a"), wait_step("w", "go", after="a"))
     world.advance()
     for name in ("x", "go", "y", "go"):
         world.signal(name, name)
@@ -122,7 +122,7 @@ def test_signals_of_other_names_are_left_where_they_are() -> None:
 
 
 def test_of_two_waits_for_one_name_the_first_in_the_spec_has_the_first_signal() -> None:
-    world = ItemWorld(
+    world = world_of(
         task("a"), wait_step("w1", "go", after="a"), wait_step("w2", "go"), wait_step("w3", "go")
     )
     world.advance()
@@ -136,19 +136,21 @@ def test_of_two_waits_for_one_name_the_first_in_the_spec_has_the_first_signal() 
 
 
 def test_of_two_waits_that_begin_together_the_first_in_the_spec_has_the_oldest_signal() -> None:
-    world = ItemWorld(task("a"), wait_step("w1", "go", after="a"), wait_step("w2", "go", after="a"))
+    world = world_of(task("a"), wait_step("w1", "go", after="a"), wait_step("w2", "go", after="a"))
     world.advance()
-    world.decide(world.said("go", {"n": 0}), world.said("go", {"n": 1}))
+    world.decide(world.signal_event("go", {"n": 0}), world.signal_event("go", {"n": 1}))
 
     assert world.finish("a", {}) == Complete({})
     assert [world[one].output["n"] for one in ("w1", "w2")] == [0, 1]
 
 
 def test_two_signals_in_one_batch_go_to_two_waits() -> None:
-    world = ItemWorld(wait_step("w1", "go"), wait_step("w2", "go"))
+    world = world_of(wait_step("w1", "go"), wait_step("w2", "go"))
     world.advance()
 
-    assert world.decide(world.said("go", {"n": 0}), world.said("go", {"n": 1})) == Complete({})
+    assert world.decide(world.signal_event("go", {"n": 0}), world.signal_event("go", {"n": 1})) == Complete(
+        {}
+    )
     assert [world[one].output["n"] for one in ("w1", "w2")] == [0, 1]
 
 
@@ -157,12 +159,12 @@ def test_a_signal_after_the_end_is_late() -> None:
     world.signal("go")
 
     assert world.signal("go", {"n": 2}) == Complete({})
-    assert world.counted["late"] == 1
+    assert world.counters["late"] == 1
     assert kept(world) == []
 
 
 def test_a_wait_takes_no_worker() -> None:
-    world = ItemWorld(wait_step("w", "go"), map_step("m", [1, 2, 3]), max_workers=1)
+    world = world_of(wait_step("w", "go"), map_step("m", [1, 2, 3]), max_workers=1)
 
     assert units(world.advance()) == ["m#0"]
 
@@ -194,13 +196,13 @@ def test_an_output_of_a_wait_that_cannot_be_resolved_fails_it() -> None:
 
 
 def test_a_wait_may_go_round_and_take_signal_after_signal() -> None:
-    world = ItemWorld(
+    world = world_of(
         wait_step("w", "go", branch=(resets({"!": {"var": "last"}}, "w"),)),
     )
     world.advance()
     world.signal("go", {"n": 1})
     assert world.statuses == {"w": "waiting"}
-    world.decide(world.said("go", {"n": 2}), world.said("go", {"n": 3, "last": True}))
+    world.decide(world.signal_event("go", {"n": 2}), world.signal_event("go", {"n": 3, "last": True}))
 
     assert world.record.status is WorkflowStatus.COMPLETE
     assert world.record.state == {"n": 3, "last": True}
@@ -218,7 +220,7 @@ def test_the_first_of_several_events_wins_and_is_named() -> None:
 
 
 def test_the_earliest_that_is_kept_wins_and_the_others_stay() -> None:
-    world = ItemWorld(task("a"), wait_step("w", "approve", "reject", after="a", is_any=True))
+    world = world_of(task("a"), wait_step("w", "approve", "reject", after="a", is_any=True))
     world.advance()
     for name, payload in (("other", 0), ("reject", 1), ("approve", 2), ("reject", 3)):
         world.signal(name, payload)
@@ -279,7 +281,7 @@ def test_branches_see_a_wait_that_took_too_long() -> None:
 
 
 def test_a_wait_that_takes_too_long_may_go_on_without() -> None:
-    world = ItemWorld(wait_step("w", "go", timeout_ms=100, on_timeout="continue"), task("n", "w"))
+    world = world_of(wait_step("w", "go", timeout_ms=100, on_timeout="continue"), task("n", "w"))
     world.advance()
 
     assert units(world.pass_time(100)) == ["n"]
@@ -287,7 +289,7 @@ def test_a_wait_that_takes_too_long_may_go_on_without() -> None:
 
 
 def test_the_failure_of_a_wait_follows_its_policy_and_is_not_tried_again() -> None:
-    world = ItemWorld(
+    world = world_of(
         wait_step("w", "go", timeout_ms=100, on_error="continue", max_attempts=3), task("n", "w")
     )
     world.advance()
@@ -297,7 +299,7 @@ def test_the_failure_of_a_wait_follows_its_policy_and_is_not_tried_again() -> No
 
 
 def test_a_signal_in_time_disarms_the_timer() -> None:
-    world = ItemWorld(wait_step("w", "go", timeout_ms=100), task("n", "w"))
+    world = world_of(wait_step("w", "go", timeout_ms=100), task("n", "w"))
     world.advance()
     [timer] = world.armed
     world.signal("go")
@@ -306,7 +308,7 @@ def test_a_signal_in_time_disarms_the_timer() -> None:
     assert world["w"].deadline_ms is None
     world.now_ms += 100
     world.decide(world.timer_event(timer))
-    assert world.counted["stale"] == 1
+    assert world.counters["stale"] == 1
     assert world["w"].status is StepStatus.COMPLETE
 
 
@@ -314,7 +316,7 @@ def test_a_timer_that_comes_too_early_is_armed_again() -> None:
     world = waiting("go", timeout_ms=100)
     [timer] = world.armed
 
-    assert world.ring(timer) == Pending()
+    assert world.fire(timer) == Pending()
 
     assert world.armed == {timer}
     assert world.last.is_empty
@@ -326,7 +328,7 @@ def test_a_signal_and_the_end_of_the_time_in_one_batch_count_in_their_order() ->
         [timer] = world.armed
         world.armed.clear()
         world.now_ms += 100
-        events = [world.said("go", {"n": 1}), world.timer_event(timer)]
+        events = [world.signal_event("go", {"n": 1}), world.timer_event(timer)]
 
         world.decide(*(events if first == "signal" else reversed(events)))
 
@@ -334,7 +336,7 @@ def test_a_signal_and_the_end_of_the_time_in_one_batch_count_in_their_order() ->
 
 
 def test_a_signal_that_is_kept_arms_no_timer() -> None:
-    world = ItemWorld(task("a"), wait_step("w", "go", after="a", timeout_ms=100))
+    world = world_of(task("a"), wait_step("w", "go", after="a", timeout_ms=100))
     world.advance()
     world.signal("go")
 
@@ -344,7 +346,7 @@ def test_a_signal_that_is_kept_arms_no_timer() -> None:
 
 
 def test_a_deferred_wait_begins_when_its_time_has_come() -> None:
-    world = ItemWorld(wait_step("w", "go", defer_ms=100, timeout_ms=50))
+    world = world_of(wait_step("w", "go", defer_ms=100, timeout_ms=50))
     assert world.advance() == Pending()
     assert world.statuses == {"w": "deferred"}
 
@@ -358,7 +360,7 @@ def test_a_deferred_wait_begins_when_its_time_has_come() -> None:
 
 
 def test_a_set_on_a_step_that_waits_takes_its_timer_away_and_begins_anew() -> None:
-    world = ItemWorld(
+    world = world_of(
         wait_step("w", "go", timeout_ms=1_000),
         task("s", branch=(resets({"!": {"var": "state.once"}}, "w"),)),
     )
@@ -377,7 +379,7 @@ def test_a_set_on_a_step_that_waits_takes_its_timer_away_and_begins_anew() -> No
 
 
 def test_a_signal_that_was_taken_is_not_given_back_by_a_set() -> None:
-    world = ItemWorld(
+    world = world_of(
         wait_step("w", "go"), task("s", "w", branch=(resets({"!": {"var": "state.once"}}, "w"),))
     )
     world.advance()
@@ -393,7 +395,7 @@ def test_a_signal_that_was_taken_is_not_given_back_by_a_set() -> None:
 
 
 def test_a_set_above_a_wait_takes_it_back_to_ready() -> None:
-    world = ItemWorld(
+    world = world_of(
         task("a"),
         wait_step("w", "go", after="a", timeout_ms=100),
         task("s", branch=(resets({"!": {"var": "state.once"}}, "a"),)),
@@ -410,7 +412,7 @@ def test_a_set_above_a_wait_takes_it_back_to_ready() -> None:
 
 
 def test_the_end_of_the_workflow_cancels_a_wait_and_its_timer() -> None:
-    world = ItemWorld(wait_step("w", "go", timeout_ms=100), task("s"), timeout_s=9.0)
+    world = world_of(wait_step("w", "go", timeout_ms=100), task("s"), timeout_s=9.0)
     world.advance()
     assert len(world.armed) == 2
 
@@ -422,7 +424,7 @@ def test_the_end_of_the_workflow_cancels_a_wait_and_its_timer() -> None:
 
 
 def test_a_wait_goes_on_in_another_process() -> None:
-    world = ItemWorld(wait_step("w1", "go", timeout_ms=100), wait_step("w2", "go"), task("a"))
+    world = world_of(wait_step("w1", "go", timeout_ms=100), wait_step("w2", "go"), task("a"))
     world.advance()
     world.signal("x", {"n": 0})
     world.reload()

@@ -10,7 +10,8 @@ from orchestrator.application.records.decisions import Complete, Dispatch, Faile
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import RetrySpec, StepSpec
-from specworld import BROKEN, SpecWorld, branch, delay, switch, task, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.specs import BROKEN, branch, delay, switch, task
 
 NO: Any = {"==": [1, 2]}
 YES: Any = {"==": [1, 1]}
@@ -255,7 +256,7 @@ def _broken_input(**keys: Any) -> StepSpec:
 GATES = [_broken_guard, _lacking, _broken_join, _broken_switch, _unfit_switch, _broken_input]
 
 
-def at_the_gate(gate: Any, **keys: Any) -> SpecWorld:
+def at_the_gate(gate: Any, **keys: Any) -> EngineWorld:
     """z, then p that cannot be judged, then d; e is on its own."""
     world = world_of(
         task("z"), gate(**keys), task("d", after="p"), task("e", on_error="skip"), inputs={"xs": [1]}

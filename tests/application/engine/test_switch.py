@@ -9,12 +9,13 @@ import pytest
 from orchestrator.application.records.decisions import Complete, Failed, Halt, Pending
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.spec.model import Limits, RetrySpec
-from specworld import SpecWorld, branch, switch, task, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.specs import branch, switch, task
 
 ON: Any = {"var": "input.k"}
 
 
-def two_ways(k: Any, *, default: str | None = None, **keys: Any) -> SpecWorld:
+def two_ways(k: Any, *, default: str | None = None, **keys: Any) -> EngineWorld:
     """s leads to x for "a" and to y for "b"; z is below both."""
     return world_of(
         switch("s", ON, {"a": "x", "b": "y"}, default, **keys),
@@ -242,7 +243,7 @@ def test_a_filtered_switch_chooses_nothing() -> None:
 
 
 def test_nested_switches_filter_the_whole_path_that_is_not_taken() -> None:
-    def nested(outer: str, inner: str) -> SpecWorld:
+    def nested(outer: str, inner: str) -> EngineWorld:
         return world_of(
             switch("s", {"var": "input.o"}, {"a": "t", "b": "v"}),
             switch("t", {"var": "input.i"}, {"1": "x", "2": "y"}, after="s"),

@@ -30,7 +30,9 @@ from orchestrator.application.redaction.by_key import REDACTED
 from orchestrator.application.spec.model import WEBHOOK_STEP, Limits, WebhookSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT
-from specworld import SpecWorld, branch, child, record_of, task, undo, world_of
+from worlds.engine_world import EngineWorld, world_of
+from worlds.records import record_of
+from worlds.specs import branch, child, task, undo
 
 URL = "https://hooks.example.org/ended"
 
@@ -40,7 +42,7 @@ def told(*on: Any, **keys: Any) -> dict[str, Any]:
     return {"webhook": WebhookSpec(URL, **keys, on=on) if on else WebhookSpec(URL, **keys)}
 
 
-def ended(how: str = "complete", **keys: Any) -> SpecWorld:
+def ended(how: str = "complete", **keys: Any) -> EngineWorld:
     """An execution that has just ended, in one of the four ways."""
     halts = (branch({"var": "stop"}, "halt", result={"why": "enough"}),)
     keys = {"outputs": {"n": {"var": "steps.a.output.n"}}, **told(), **keys}
@@ -58,16 +60,16 @@ def ended(how: str = "complete", **keys: Any) -> SpecWorld:
     return world
 
 
-def body(world: SpecWorld) -> dict[str, Any]:
+def body(world: EngineWorld) -> dict[str, Any]:
     found: dict[str, Any] = world.out[WEBHOOK_UNIT].inputs["body"]
     return found
 
 
-def webhook(world: SpecWorld) -> StepRecord:
+def webhook(world: EngineWorld) -> StepRecord:
     return world.record.items[WEBHOOK_UNIT]
 
 
-def lines(world: SpecWorld) -> list[tuple[str, int]]:
+def lines(world: EngineWorld) -> list[tuple[str, int]]:
     return [(entry["to"], entry["attempt"]) for entry in world.history if entry.get("step") == WEBHOOK_UNIT]
 
 
@@ -235,7 +237,7 @@ def test_so_does_an_error_that_is_too_large() -> None:
 
 
 def start_of(world_spec: WorkflowRecord, webhook: Any) -> WorkflowRecord:
-    moment = SpecWorld(world_spec).moment()
+    moment = EngineWorld(world_spec).moment()
     return new_record(world_spec.loaded, "x2", {}, StartEvent(webhook=webhook), moment)
 
 
@@ -262,7 +264,7 @@ def test_a_start_may_name_a_webhook_which_comes_before_that_of_the_document(
 
 def test_the_webhook_of_a_start_is_the_one_that_is_told() -> None:
     record = start_of(record_of(task("a"), webhook=WebhookSpec("https://other.example.org")), URL)
-    world = SpecWorld(record)
+    world = EngineWorld(record)
 
     world.play(a={})
 
@@ -427,7 +429,7 @@ def test_a_result_that_comes_twice_counts_once() -> None:
 
     world.decide(event)
 
-    assert (world.counted["stale"], world.counted["late"]) == (1, 0)
+    assert (world.counters["stale"], world.counters["late"]) == (1, 0)
     assert len(world.jobs) == 2
 
 
@@ -438,7 +440,7 @@ def test_the_end_that_comes_twice_is_told_once() -> None:
     world.decide(world.result("a", {"n": 2}, job=job))
 
     assert [job.step_id for job in world.jobs] == ["a", WEBHOOK_UNIT]
-    assert (world.counted["late"], body(world)["outcome"]) == (1, {"n": 1})
+    assert (world.counters["late"], body(world)["outcome"]) == (1, {"n": 1})
 
 
 def test_what_concerns_no_webhook_is_stale() -> None:
@@ -452,7 +454,7 @@ def test_what_concerns_no_webhook_is_stale() -> None:
         TimerEvent("deadline", weid, WEBHOOK_UNIT, "t"),
     )
 
-    assert world.counted == {"stale": 4}
+    assert world.counters == {"stale": 4}
     assert world.record.items == {}
 
 
@@ -462,7 +464,7 @@ def test_a_guessed_result_before_the_end_dispatches_no_webhook() -> None:
 
     world.decide(ResultEvent(world.record.workflow_execution_id, WEBHOOK_UNIT, {}))
 
-    assert (world.counted, world.record.items) == ({"stale": 1}, {})
+    assert (world.counters, world.record.items) == ({"stale": 1}, {})
 
 
 def test_another_process_goes_on_with_what_is_written() -> None:
@@ -479,7 +481,7 @@ def test_another_process_goes_on_with_what_is_written() -> None:
 # ---- an execution that runs again
 
 
-def reopened(world: SpecWorld) -> SpecWorld:
+def reopened(world: EngineWorld) -> EngineWorld:
     """An operator retries the execution; the coordinator has not advanced it yet."""
     world.apply(world.control("retry"))
     world.reload()
@@ -496,7 +498,7 @@ def test_an_execution_that_runs_again_cancels_its_webhook() -> None:
     assert (list(world.out), webhook(world).status) == (["a"], StepStatus.CANCELLED)
     assert (webhook(world).reason, len(world.last.revoked)) == ("the execution runs again", 1)
     world.decide(world.result(WEBHOOK_UNIT, {}, job=old))
-    assert world.counted["stale"] == 1
+    assert world.counters["stale"] == 1
 
 
 def test_its_next_end_is_posted_in_the_next_round() -> None:
@@ -520,8 +522,8 @@ def test_a_webhook_that_waits_for_its_next_attempt_is_cancelled_with_its_timer()
     reopened(world).advance()
 
     assert (world.armed, list(world.out)) == (set(), ["a"])
-    world.ring(timer)
-    assert world.counted["stale"] == 1
+    world.fire(timer)
+    assert world.counters["stale"] == 1
 
 
 def test_a_webhook_that_was_never_dispatched_is_skipped() -> None:
@@ -555,7 +557,7 @@ def test_an_end_that_the_webhook_does_not_cover_leaves_the_last_webhook_as_it_is
 # ---- the law
 
 
-def essence(world: SpecWorld) -> Any:
+def essence(world: EngineWorld) -> Any:
     record = world.record
     return (
         record.status,
@@ -610,7 +612,7 @@ def test_nothing_that_becomes_of_a_webhook_changes_how_an_execution_ended(
     assert len(delivered) == (unit.status is StepStatus.COMPLETE)
 
 
-def event_of(world: SpecWorld, what: str) -> Any:
+def event_of(world: EngineWorld, what: str) -> Any:
     match what:
         case "delivered":
             return world.result(WEBHOOK_UNIT, {"status": 200})

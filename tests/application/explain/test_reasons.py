@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from anyworld import any_event, any_world
-from coreworld import START_MS
-from itemworld import ItemWorld, map_step, wait_step
 from orchestrator.application.engine.transitions import decide
 from orchestrator.application.explain.reasons import (
     MAX_ITEMS_SHOWN,
@@ -24,25 +21,28 @@ from orchestrator.application.explain.text import format_duration, join_names, s
 from orchestrator.application.records.events import StepEvent, iso
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.spec.model import RetrySpec
-from specworld import BROKEN, SpecWorld, branch, child, delay, key, switch, task, undo
+from worlds.engine_world import EngineWorld, world_of
+from worlds.random_worlds import any_event, any_world
+from worlds.records import NOW_MS
+from worlds.specs import BROKEN, branch, child, delay, key, map_step, switch, task, undo, wait_step
 
 XS = {"var": "input.xs"}
 
 
-def reasons_for(world: SpecWorld, step: str = "", after_ms: int = 0) -> list[Reason]:
+def reasons_for(world: EngineWorld, step: str = "", after_ms: int = 0) -> list[Reason]:
     """The reasons for a step, or for the execution, some time after now."""
     found = explain_execution(world.record, world.now_ms + after_ms)
     return [reason for reason in found if reason.step == step]
 
 
-def explained(world: SpecWorld, unit: str, after_ms: int = 0) -> Reason:
+def explained(world: EngineWorld, unit: str, after_ms: int = 0) -> Reason:
     """The reason for one unit that is named in the query; it may be final."""
     found = explain_unit(world.record, unit, world.now_ms + after_ms)
     return next(reason for reason in found if reason.step == unit)
 
 
-def started(*steps: Any, **keys: Any) -> ItemWorld:
-    world = ItemWorld(*steps, **keys)
+def started(*steps: Any, **keys: Any) -> EngineWorld:
+    world = world_of(*steps, **keys)
     world.advance()
     return world
 
@@ -146,7 +146,7 @@ def test_a_paused_execution_says_since_when_if_that_is_known() -> None:
     world.pause()
 
     [unknown] = reasons_for(world)
-    known = explain_execution(world.record, START_MS + 200_000, START_MS)[0]
+    known = explain_execution(world.record, NOW_MS + 200_000, NOW_MS)[0]
 
     assert unknown.words == ("the execution has been paused: no step is dispatched; running steps continue")
     assert known.words.startswith("the execution has been paused for 3 m 20 s: ")
@@ -217,9 +217,9 @@ def test_a_wait_names_its_signals_and_how_long_it_waits() -> None:
     assert code_and_words(reason) == (
         "signal",
         "step w waits for the signal 'approve' or 'reject'; its timeout is due in 1 m 0 s,"
-        f" at {iso(START_MS + 90_000)}, then it fails",
+        f" at {iso(NOW_MS + 90_000)}, then it fails",
     )
-    assert reason.until_ms == START_MS + 90_000
+    assert reason.until_ms == NOW_MS + 90_000
     assert reason.advice == "send it: orchestrator signal x1 approve"
 
 
@@ -238,7 +238,7 @@ def test_an_overdue_timeout_says_that_no_coordinator_has_acted() -> None:
 
     [reason] = reasons_for(world, "w", 4_000)
 
-    assert f"its timeout is overdue by 3 s (due at {iso(START_MS + 1_000)}), then it fails" in reason.words
+    assert f"its timeout is overdue by 3 s (due at {iso(NOW_MS + 1_000)}), then it fails" in reason.words
     assert reason.advice == OVERDUE_ADVICE
 
 
@@ -249,11 +249,11 @@ def test_a_deferred_step_a_delay_and_a_delay_that_is_deferred_are_told_apart() -
 
     assert code_and_words(reasons_for(world, "a")[0]) == (
         "deferred",
-        f"step a is deferred, due in 2 s, at {iso(START_MS + 2_000)}",
+        f"step a is deferred, due in 2 s, at {iso(NOW_MS + 2_000)}",
     )
     assert code_and_words(reasons_for(world, "b")[0]) == (
         "delay",
-        f"step b is a delay, due in 3 s, at {iso(START_MS + 3_000)}",
+        f"step b is a delay, due in 3 s, at {iso(NOW_MS + 3_000)}",
     )
     assert reasons_for(world, "c")[0].code == "deferred"
 
@@ -280,9 +280,9 @@ def test_a_retry_says_when_it_comes_and_why_it_is_needed() -> None:
 
     assert code_and_words(reason) == (
         "retry",
-        f"attempt 2 of step a is due in 5 s, at {iso(START_MS + 5_000)}; the last attempt failed: no route",
+        f"attempt 2 of step a is due in 5 s, at {iso(NOW_MS + 5_000)}; the last attempt failed: no route",
     )
-    assert reason.until_ms == START_MS + 5_000
+    assert reason.until_ms == NOW_MS + 5_000
 
 
 def test_a_retry_that_is_due_may_be_kept_back() -> None:
@@ -335,7 +335,7 @@ def test_a_step_held_up_by_max_workers_names_the_units_in_flight() -> None:
 
 
 def test_a_step_that_no_coordinator_has_dispatched_yet_is_ready() -> None:
-    world = ItemWorld(task("a"))
+    world = world_of(task("a"))
 
     [reason] = reasons_for(world, "a")
 
@@ -348,7 +348,7 @@ def test_a_map_says_how_far_it_is_and_what_keeps_its_items_back() -> None:
     world.fail("m#0")
 
     counted, waiting, *items = [
-        one for one in explain_execution(world.record, START_MS) if one.step.startswith("m")
+        one for one in explain_execution(world.record, NOW_MS) if one.step.startswith("m")
     ]
 
     assert code_and_words(counted) == (
@@ -400,7 +400,7 @@ def test_after_a_fatal_item_no_other_item_is_reported_as_waiting() -> None:
 def test_of_a_large_map_only_the_first_items_are_explained() -> None:
     world = started(map_step("m", XS), inputs={"xs": list(range(MAX_ITEMS_SHOWN + 5))})
 
-    found = explain_execution(world.record, START_MS)
+    found = explain_execution(world.record, NOW_MS)
 
     assert len([one for one in found if one.step.startswith("m#")]) == MAX_ITEMS_SHOWN
     assert found[-1].words == "5 more items of step m are in progress"
@@ -440,9 +440,9 @@ def test_a_step_that_runs_says_since_when_where_and_until_when() -> None:
     assert code_and_words(reason) == (
         "running",
         "step a started 1 s ago on host-1 (attempt 2) and is still running; its timeout is due in 50 s,"
-        f" at {iso(START_MS + 60_000)}",
+        f" at {iso(NOW_MS + 60_000)}",
     )
-    assert reason.until_ms == START_MS + 60_000
+    assert reason.until_ms == NOW_MS + 60_000
     assert reasons_for(world, "a", 70_000)[0].advice == OVERDUE_ADVICE
 
 
@@ -488,7 +488,7 @@ def test_a_step_with_a_child_names_it() -> None:
     assert code_and_words(reason) == (
         "child",
         "step c waits for its child x1:c:0, requested 2 s ago; its timeout is due in 28 s,"
-        f" at {iso(START_MS + 30_000)}",
+        f" at {iso(NOW_MS + 30_000)}",
     )
 
 

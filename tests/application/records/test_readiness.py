@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from coreworld import Json, World, document, fresh_readiness, reloaded, step, when
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.readiness_draft import PositionQueue
 from orchestrator.application.engine.transitions import on_step_result
@@ -27,6 +26,10 @@ from orchestrator.application.records.readiness import (
 )
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
+from worlds.documents import Json, document, step, when
+from worlds.engine_checks import fresh_readiness
+from worlds.engine_world import EngineWorld, world_of
+from worlds.records import reloaded
 
 SEEDS = range(60)
 
@@ -70,7 +73,7 @@ def scan(spec: Json, record: WorkflowRecord) -> tuple[dict[str, str], list[str]]
     return status, [one for one in parents if is_candidate(one)]
 
 
-def check(world: World, spec: Json) -> None:
+def check(world: EngineWorld, spec: Json) -> None:
     """The counters kept by events equal those computed from the steps."""
     kept, made = world.record.readiness, fresh_readiness(world.record)
     assert kept.unmet == made.unmet
@@ -116,7 +119,7 @@ def random_document(draw: Random, *, loops: bool, failures: bool) -> Json:
     return spec
 
 
-def random_event(draw: Random, world: World, again: Counter[str], *, failures: bool) -> StepEvent:
+def random_event(draw: Random, world: EngineWorld, again: Counter[str], *, failures: bool) -> StepEvent:
     """A result, an error or a loss of a job that is out, or the result of one that is not any more."""
     name = draw.choice(sorted(world.out))
     kind = draw.random()
@@ -151,8 +154,8 @@ def test_every_decision_claims_and_settles_what_the_definition_says(loops: bool,
     for seed in SEEDS:
         draw = Random(seed)
         spec = random_document(draw, loops=loops, failures=failures)
-        world, again = World(spec), Counter[str]()
-        assert world.dispatched(world.advance()) == scan(spec, World(spec).record)[1], f"seed {seed}"
+        world, again = world_of(spec), Counter[str]()
+        assert world.dispatched(world.advance()) == scan(spec, world_of(spec).record)[1], f"seed {seed}"
         for _ in range(400):
             if world.record.is_final:
                 break
@@ -184,7 +187,7 @@ def test_results_limits_pauses_and_reloads_in_any_order_claim_what_the_definitio
     for seed in SEEDS:
         draw = Random(seed)
         spec = random_document(draw, loops=loops, failures=failures)
-        world, again = World(spec), Counter[str]()
+        world, again = world_of(spec), Counter[str]()
         for _ in range(400):
             if world.record.is_final:
                 break
@@ -216,7 +219,7 @@ def test_results_limits_pauses_and_reloads_in_any_order_claim_what_the_definitio
         assert world.record.is_final, f"seed {seed}: {world.statuses}"
 
 
-def pause_or_resume(world: World) -> None:
+def pause_or_resume(world: EngineWorld) -> None:
     swap = {
         WorkflowStatus.IN_PROGRESS: WorkflowStatus.PAUSED,
         WorkflowStatus.PAUSED: WorkflowStatus.IN_PROGRESS,
@@ -240,7 +243,7 @@ def test_a_long_agenda_is_rebuilt_and_a_short_one_is_edited_with_the_same_result
 
 
 def test_changes_without_readiness_leave_it_as_it_is() -> None:
-    world = World(document(step("a")))
+    world = world_of(document(step("a")))
     world.last.readiness = None
 
     world.record.apply(world.last)
@@ -281,16 +284,16 @@ def looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> int:
     return count
 
 
-def middle_of_a_chain(size: int) -> World:
-    world = World(chain(size), watched=False)
+def middle_of_a_chain(size: int) -> EngineWorld:
+    world = world_of(chain(size), checked=False)
     world.advance()
     for n in range(20):
         world.finish(f"s{n}", {"n": n})
     return world
 
 
-def middle_of_a_fan(size: int, **keys: Any) -> World:
-    world = World(fan(size, **keys), watched=False)
+def middle_of_a_fan(size: int, **keys: Any) -> EngineWorld:
+    world = world_of(fan(size, **keys), checked=False)
     world.advance()
     world.finish("first", {"n": 1})
     for n in range(20):
@@ -320,7 +323,9 @@ def middle_of_a_fan(size: int, **keys: Any) -> World:
     ],
 )
 def test_an_event_costs_what_it_touches_not_what_the_workflow_holds(
-    make: Callable[[int], World], event: Callable[[World], StepEvent], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[int], EngineWorld],
+    event: Callable[[EngineWorld], StepEvent],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     costs = []
     for size in (100, 10_000):

@@ -22,7 +22,8 @@ from orchestrator.cli.output.step_details import format_details
 from orchestrator.cli.output.values import redact_text, redact_value
 from orchestrator.local.what_if import what_if
 from orchestrator.redis_rq.dead_letters import DeadLetter
-from specworld import task, world_of
+from worlds.engine_world import world_of
+from worlds.specs import task
 
 PASSWORD = "hunter2-hunter2"
 NOW_MS = 1_800_000_000_000

@@ -6,7 +6,6 @@ from itertools import product
 
 import pytest
 
-from coreworld import World, document, new_record, step
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import IllegalTransition
 from orchestrator.application.records.events import Moment
@@ -22,6 +21,9 @@ from orchestrator.application.records.status import (
     check_workflow_transition,
 )
 from orchestrator.application.records.step_record import StepRecord
+from worlds.documents import document, step
+from worlds.engine_world import world_of
+from worlds.records import NOW, new_record
 
 STEP_TABLE = {
     "ready": "ready filtered skipped deferred waiting in_progress on_hold failed complete halted",
@@ -193,8 +195,9 @@ def test_a_record_has_a_step_for_each_of_its_spec_and_the_ids_of_the_seed() -> N
 
 
 def test_the_moves_of_an_execution_are_in_its_history() -> None:
-    world = World(document(step("a")))
+    world = world_of(document(step("a")))
     world.advance()
+    world.now_ms += 2_000
 
     world.finish("a", {"n": 1})
 
@@ -209,4 +212,4 @@ def test_the_moves_of_an_execution_are_in_its_history() -> None:
     ]
     assert [line["state_changed"] for line in world.history if "state_changed" in line] == [["n"]]
     assert {line["cause"] for line in world.history} == {"e1", "e2"}
-    assert {line["at"] for line in world.history} == {"2026-01-01T00:00:01.000Z", "2026-01-01T00:00:02.000Z"}
+    assert {line["at"] for line in world.history} == {NOW, "2026-01-01T00:00:02.000Z"}

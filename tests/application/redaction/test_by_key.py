@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreworld import World, document, step
 from orchestrator.application.redaction.by_key import (
     MAX_REDACTION_DEPTH,
     REDACTED,
@@ -17,6 +16,8 @@ from orchestrator.application.redaction.by_key import (
     redact_by_key,
     redact_text,
 )
+from worlds.documents import document, step
+from worlds.engine_world import world_of
 
 keys = st.sampled_from(["user", "password", "n", "Api-Key", "iban", "deep"])
 values: st.SearchStrategy[Any] = st.recursive(
@@ -163,7 +164,7 @@ def test_what_looks_like_a_secret_in_a_text_is_hidden(text: str, shown: str) -> 
 
 def test_a_logged_value_is_in_the_history_without_secrets() -> None:
     spec = document(step("a", input={"n": {"log": {"var": "input"}}}), redact=["iban"])
-    world = World(spec, {"user": "ada", "password": "s3cret", "iban": "DE00"})
+    world = world_of(spec, inputs={"user": "ada", "password": "s3cret", "iban": "DE00"})
 
     world.advance()
 
@@ -172,7 +173,7 @@ def test_a_logged_value_is_in_the_history_without_secrets() -> None:
 
 
 def test_the_details_of_an_error_are_in_the_history_without_secrets() -> None:
-    world = World(document(step("a")))
+    world = world_of(document(step("a")))
     world.advance()
     event = world.error("a")
     assert event.error is not None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from builders import spec
 from orchestrator.application.errors import NoRoute
 from orchestrator.application.spec.tag_routes import TagRoutes
+from worlds.records import spec
 
 TABLE = TagRoutes.parse("gpu=gpu-box, eu + gpu = eu-gpu, eu+big=eu-big, big=large, big=never")
 

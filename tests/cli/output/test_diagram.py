@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from builders import document, record, spec
 from mermaid_checker import NotMermaid, read_mermaid
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
@@ -19,6 +18,8 @@ from orchestrator.application.spec.validation import check_spec
 from orchestrator.cli.output.diagram import Diagram, Edge, Node, diagram_from_record, diagram_from_spec
 from orchestrator.cli.output.diagram_text import print_diagram
 from orchestrator.cli.output.mermaid import COLOURS, escape_label, render_mermaid
+from worlds.documents import document_of
+from worlds.records import record, spec
 
 END = {"condition": True, "action": "complete"}
 EVERYTHING = spec(
@@ -69,7 +70,7 @@ def chain(count: int) -> LoadedSpec:
     for n in range(count):
         parents = sorted({luck.randrange(n) for _ in range(luck.randrange(4))}) if n else []
         steps[f"s{n}"] = {"depends_on": [f"s{parent}" for parent in parents]}
-    return check_spec(document(steps))
+    return check_spec(document_of(steps))
 
 
 # ---- edges

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from builders import NOW, NOW_MS, record, spec
 from orchestrator.application.records.events import Parent, iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -18,6 +17,7 @@ from orchestrator.cli.output import formatting, history_lines, live, overview, v
 from orchestrator.cli.output.console import open_console
 from orchestrator.cli.output.step_details import format_details
 from orchestrator.cli.output.tables import format_table
+from worlds.records import NOW, NOW_MS, record, spec
 
 S = StepStatus
 AFTER_MS = NOW_MS + 12_000

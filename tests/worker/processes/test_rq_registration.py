@@ -1,0 +1,77 @@
+"""RQ's own monitor shows our workers: `rq info` has their names, states and the depth of their queues."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.redis_rq.connection import Client as RedisClient
+from orchestrator.redis_rq.connection import connect
+from processes import PatientClient, stack, wait_until
+
+pytestmark = pytest.mark.slow
+
+QUEUE = "orchestrator.default"
+CHECK = Path(__file__).parents[3] / "scripts" / "check-dashboards"
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[RedisClient]:
+    client = connect(redis_url)
+    yield client
+    client.close()
+
+
+def rq_info(url: str) -> str:
+    """As somebody sees it who has nothing of ours."""
+    command = [sys.executable, "-m", "rq.cli", "info", "--raw", "--url", url]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--concurrency", "1")], ids=["work-horse", "crew"])
+def test_rq_info_shows_a_worker_its_state_and_the_depth_of_its_queue(
+    options: tuple[str, ...], redis: RedisClient, redis_url: str, tmp_path: Path
+) -> None:
+    inputs = {"pid_file": str(tmp_path / "pid"), "go": str(tmp_path / "go")}
+    waiting = {"steps": [{"id": step, "fn": "waits", "input": inputs} for step in ("a", "b", "c")]}
+    with stack(redis_url, "step_functions", tmp_path / "logs") as world:
+        world.coordinator()
+        process = world.worker("default", *options)
+        wait_until(lambda: redis.scard("rq:workers") == 1, what=world.log())
+        (key,) = (str(one) for one in redis.smembers("rq:workers"))
+        name = key.removeprefix("rq:worker:")
+
+        def shows(state: str, depth: int) -> bool:
+            printed = rq_info(redis_url)
+            worker = rf"^worker {re.escape(name)} \(\S+ \S* {process.pid}\) {state} {QUEUE}\b"
+            # There is no such queue for RQ before its first job.
+            queue = rf"^queue {QUEUE} {depth}," if redis.exists("rq:queues") else ""
+            return all(re.search(line, printed, re.M) for line in (worker, queue))
+
+        wait_until(lambda: shows("idle", 0), what=world.log())
+        started = PatientClient(redis).start(waiting, {})
+        wait_until(lambda: shows("busy", 2), what=world.log())
+        assert heard_again(redis, key), "beats while it is busy"
+        (tmp_path / "go").touch()
+        PatientClient(redis).result(started.workflow_execution_id, timeout_s=180)
+        wait_until(lambda: shows("idle", 0), what=world.log())
+        assert heard_again(redis, key), "beats while it is idle"
+
+
+def heard_again(redis: RedisClient, key: str) -> bool:
+    before: Any = redis.hget(key, "last_heartbeat")
+    wait_until(lambda: redis.hget(key, "last_heartbeat") != before, what="another beat")
+    return True
+
+
+def test_the_check_of_other_dashboards_says_what_it_does() -> None:
+    """It needs a network, so here it is only loaded."""
+    done = subprocess.run([sys.executable, str(CHECK), "--help"], capture_output=True, text=True, check=True)
+
+    assert "rq-dashboard and rq-exporter" in done.stdout
