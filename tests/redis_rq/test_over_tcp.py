@@ -36,8 +36,20 @@ def test_a_client_like_any_other_goes_to_the_same_place_and_repeats_nothing(url:
     theirs = other.connection_pool.connection_kwargs
     assert [ours.connection_kwargs.get(name) for name in places] == [theirs.get(name) for name in places]
     assert ours.connection_class is other.connection_pool.connection_class
-    assert ours.connection_kwargs["retry"].get_retries() == 0
+    assert calls_until_it_fails(ours.connection_kwargs["retry"]) == 1
     assert ours.connection_kwargs["protocol"] == 2
+
+
+def calls_until_it_fails(retry: Any) -> int:
+    calls = []
+
+    def fail() -> None:
+        calls.append(1)
+        raise redis.ConnectionError
+
+    with pytest.raises(redis.ConnectionError):
+        retry.call_with_retry(fail, lambda error: None)
+    return len(calls)
 
 
 @pytest.mark.parametrize("worker", WORKERS)
