@@ -23,6 +23,8 @@ from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.keys import Keys
 
 ROOT = Path(__file__).parent.parent
+JSON_SERIALIZER = ("--serializer", "rq.serializers.JSONSerializer")
+"""The option of `rq worker`; its short form `--serializer json` needs rq 2.9."""
 PATIENCE_S = 180.0
 """How long a test waits for what must happen. On a busy machine that may take a while."""
 
@@ -85,7 +87,7 @@ class Stack:
     def rq_worker(self, *queues: str, worker_class: str = "rq.worker.Worker") -> subprocess.Popen[bytes]:
         """A worker as RQ ships it: nothing of ours but the function it calls."""
         names = queues or ("orchestrator.default",)
-        rq = (sys.executable, "-m", "rq.cli", "worker", "--url", self.url, "--serializer", "json")
+        rq = (sys.executable, "-m", "rq.cli", "worker", "--url", self.url, *JSON_SERIALIZER)
         return self._spawn(*rq, "--worker-class", worker_class, "--worker-ttl", "30", *names)
 
     def module(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:

@@ -12,7 +12,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 
 from orchestrator.application.records.decisions import Cancelled, Complete
 from orchestrator.cli.main import main
-from processes import PatientClient, Stack, wait_until
+from processes import JSON_SERIALIZER, PatientClient, Stack, wait_until
 from servers.guarded_redis import USERS, GuardedRedis, guarded_redis
 from worlds.attacks import CREW, STOCK, WARM
 
@@ -53,7 +53,7 @@ def serve(stack: Stack, guarded: GuardedRedis, kind: str) -> None:
     stack.url = guarded.url("worker")
     if kind == STOCK:
         stack._spawn(
-            *(sys.executable, "-m", "rq.cli", "worker", "--url", stack.url, "--serializer", "json"),
+            *(sys.executable, "-m", "rq.cli", "worker", "--url", stack.url, *JSON_SERIALIZER),
             *("--job-class", CLASS, "orchestrator.default"),
         )
     else:

@@ -21,7 +21,7 @@ from orchestrator.application.errors import Unavailable
 from orchestrator.application.records.decisions import Complete
 from orchestrator.cli.main import main
 from orchestrator.redis_rq.connection import connect
-from processes import ROOT, PatientClient, Stack
+from processes import JSON_SERIALIZER, ROOT, PatientClient, Stack
 from servers.ports import free_ports
 from servers.redis_server import own_redis
 from worlds.attacks import CREW, STOCK, WARM
@@ -75,7 +75,7 @@ def test_a_workflow_runs_behind_tls(tls: Tls, tmp_path: Path, kind: str) -> None
     try:
         stack.coordinator()
         if kind == STOCK:
-            rq = (sys.executable, "-m", "rq.cli", "worker", "--url", tls.url, "--serializer", "json")
+            rq = (sys.executable, "-m", "rq.cli", "worker", "--url", tls.url, *JSON_SERIALIZER)
             stack._spawn(*rq, "--job-class", CLASS, "orchestrator.default")
         else:
             stack.worker("default", *kind.split()[2:])

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from orchestrator.redis_rq.job_codec import RUN_STEP
-from processes import ROOT
+from processes import JSON_SERIALIZER, ROOT
 from servers.web import Asked, Reply, Site, said, site
 from worlds.documents import Json
 from worlds.redis_world import RedisWorld
@@ -32,7 +32,7 @@ CLASS = "orchestrator.worker.step_job.StepJob"
 STOCK = (sys.executable, "-m", "rq.cli", "worker", "--burst")
 OURS = (sys.executable, "-m", "orchestrator", "worker", "--burst")
 GUARDED = {
-    "rq worker --job-class": (*STOCK, "--serializer", "json", "--job-class", CLASS, QUEUE),
+    "rq worker --job-class": (*STOCK, *JSON_SERIALIZER, "--job-class", CLASS, QUEUE),
     "rq worker --job-class, pickle": (*STOCK, "--job-class", CLASS, QUEUE),
     "orchestrator worker": OURS,
     "orchestrator worker --concurrency": (*OURS, "--concurrency", "2"),
@@ -191,7 +191,7 @@ def test_a_stock_worker_without_the_class_runs_what_it_finds(attack: Attack) -> 
     attack.forge("forged", ["os.getpid", None, [], {}], webhooks=json.dumps([hook(attack, "finished")]))
     attack.forge("evil", ["os.system", None, [f"touch {attack.touched}"], {}])
 
-    attack.run(*STOCK, "--serializer", "json", QUEUE)
+    attack.run(*STOCK, *JSON_SERIALIZER, QUEUE)
 
     assert attack.touched.exists()
     assert [asked.path for asked in attack.called.asked] == ["/finished"]
@@ -204,6 +204,6 @@ def test_a_worker_pool_unpickles_what_it_finds_whatever_it_is_told(attack: Attac
     attack.world.client.zadd(f"rq:wip:{QUEUE}", {"abandoned:1": 1})
     pool = (sys.executable, "-m", "rq.cli", "worker-pool", "--burst", "--num-workers", "1")
 
-    attack.run(*pool, "--serializer", "json", "--job-class", CLASS, QUEUE)
+    attack.run(*pool, *JSON_SERIALIZER, "--job-class", CLASS, QUEUE)
 
     assert "unpickles" in attack.unpickled
