@@ -68,7 +68,8 @@ def loading(server: RedisServer) -> Iterator[None]:
 def disk_full(server: RedisServer) -> Iterator[None]:
     """Its append-only file cannot grow, so that it takes no writes. The limit is one of its process: no disk
     of the machine has to be filled, and nobody has to be root."""
-    size = max(path.stat().st_size for path in (server.folder / "appendonlydir").iterdir())
+    files = server.folder.rglob("appendonly.aof*")  # in a folder of their own since Redis 7
+    size = max(path.stat().st_size for path in files)
     _, most = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (size, most))
     with server.client() as client:
