@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from threading import Timer
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.redis_rq.job_taker import FinishedJob, JobTaker, WorkerQueues
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.pinned_connection import PinnedConnection
+from processes import wait_until
 from servers.proxy import Proxy
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld
@@ -208,12 +209,22 @@ def kept_back(world: RedisWorld) -> Callable[[], object]:
     return lambda: world.client.rpush("rq:queue:orchestrator.default", token)
 
 
+def once_one_waits(world: RedisWorld, act: Callable[[], object]) -> None:
+    """Act in another thread, as soon as a client waits for a job."""
+
+    def wait_and_act() -> None:
+        wait_until(lambda: world.client.info("clients")["blocked_clients"], what="a client to wait")
+        act()
+
+    Thread(target=wait_and_act).start()
+
+
 def waited(world: RedisWorld, mine: JobTaker) -> tuple[dict[str, Any], Callable[[], object]]:
     """The payload of a step that was waited for, and what puts another one into the queue."""
     begun(world, step("a"), step("b"))
     second = kept_back(world)
     first = kept_back(world)
-    Timer(0.05, first).start()
+    once_one_waits(world, first)
     [(_, payload)] = mine.take(1, wait_s=10)
     assert payload is not None
     return payload, second
@@ -224,7 +235,7 @@ def test_a_worker_that_had_to_wait_finishes_and_waits_in_one_round_trip(
 ) -> None:
     mine = taker(kept)
     payload, come = waited(world, mine)
-    Timer(0.05, come).start()
+    once_one_waits(world, come)
     sent: list[list[Any]] = []
     send = kept._send
 
@@ -246,7 +257,7 @@ def test_a_server_that_lost_the_script_gets_it_again_from_a_waiting_worker(
 ) -> None:
     mine = taker(kept)
     payload, come = waited(world, mine)
-    Timer(0.05, come).start()
+    once_one_waits(world, come)
     world.client.script_flush()
 
     [(second, again)] = mine.take(1, wait_s=10, finished=[result_of(payload)])
@@ -285,7 +296,7 @@ def test_a_job_that_was_begun_when_the_answer_was_lost_is_given_once(world: Redi
         mine = taker(PinnedConnection(bare))
         assert mine.take(1, wait_s=0.05) == []
         proxy.drop_reply_of("EVALSHA")
-        Timer(0.05, come).start()
+        once_one_waits(world, come)
         with pytest.raises(Unavailable):
             mine.take(1, wait_s=10)
 
