@@ -71,15 +71,14 @@ def test_nothing_is_found_in_a_system_at_work(redis_url: str, tmp_path: Path) ->
     ) as world:
         coordinators = [world.coordinator(), world.coordinator()]
         workers: list[Any] = [world.rq_worker(), world.worker()]
-        names = [f"p{n}" for n in range(FAMILIES)]
-        inputs = [{"n": n} for n in range(FAMILIES)]
-        client.start_many([PARENT] * FAMILIES, inputs, names)
-        for share in (FAMILIES // 2, FAMILIES):
-            wait_until(partial(verified, share), what=f"{share} executions to end")
+        wait_until(lambda: redis.scard("rq:workers") == len(workers), what="all workers")
+        for numbers in (range(FAMILIES // 2), range(FAMILIES // 2, FAMILIES)):
+            inputs = [{"n": n} for n in numbers]
+            client.start_many([PARENT] * len(inputs), inputs, [f"p{n}" for n in numbers])
+            wait_until(partial(world.kill_horse, workers[0]), what="a work-horse to kill")
             world.kill(coordinators.pop(0))
             coordinators.append(world.coordinator())
-            wait_until(partial(world.kill_horse, workers[0]), what="a work-horse to kill")
-        wait_until(partial(verified, 2 * FAMILIES), what="all to end")
+            wait_until(partial(verified, 2 * numbers.stop), what="parents and children to end")
 
     assert len(checked) > 10
     assert checked[-1] == 2 * FAMILIES
