@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,8 @@ def test_a_stock_worker_without_the_class_runs_what_it_finds(attack: Attack) -> 
     attack.run(*STOCK, *JSON_SERIALIZER, QUEUE)
 
     assert attack.touched.exists()
-    assert [asked.path for asked in attack.called.asked] == ["/finished"]
+    has_webhooks = find_spec("rq.webhook") is not None  # since rq 2.10
+    assert [asked.path for asked in attack.called.asked] == ["/finished"] * has_webhooks
     assert "os.system" in attack.unpickled, "the trap works"
 
 
