@@ -69,6 +69,7 @@ def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> 
     from orchestrator.redis_rq.keys import OwnStreams
     from orchestrator.redis_rq.runner import RqRunner
     from orchestrator.redis_rq.store import RedisStore
+    from orchestrator.redis_rq.verify.partial_commits import PartialCommits
 
     keys, routes = make_keys(settings), make_routes(settings)
     own_streams = OwnStreams(keys)
@@ -83,7 +84,8 @@ def make_coordinator(client: RedisClient, consumer: str, settings: Settings) -> 
         own_streams=own_streams,
     )
     backend = Backend(store=store, runner=RqRunner(client, keys), settings=settings)
-    return Coordinator(backend, log, definitions=store, routes=routes)
+    repair = PartialCommits(client, keys, settings.retention_s).repair
+    return Coordinator(backend, log, definitions=store, routes=routes, repair=repair)
 
 
 def make_supervisor(

@@ -21,6 +21,7 @@ OrchestratorError
 └── StoreError
     ├── RecordNotFound     no execution has this id
     ├── RecordExists       an execution with this id already exists
+    ├── AccessDenied       the store rejects our user or password
     ├── Unavailable        the store cannot be reached, or cannot write now; a temporary condition
     └── RecordConflict     another commit came first; load the record and decide again
 """
@@ -213,6 +214,10 @@ class RecordExists(StoreError):
     def __init__(self, execution_id: str) -> None:
         super().__init__(f"an execution with the id {execution_id!r} already exists")
         self.execution_id = execution_id
+
+
+class AccessDenied(StoreError):
+    """The store rejects our user or password. Waiting does not help."""
 
 
 class Unavailable(StoreError):

@@ -6,6 +6,8 @@ terminate_existing  the existing execution is cancelled if it has not ended, and
 
 The id of a child derives from the id of its parent. A child replaces the child that an earlier execution with
 the parent's id left behind. If its start event is delivered twice, the child already exists.
+
+A start that created the execution itself, and is delivered again, returns it under every policy.
 """
 
 from __future__ import annotations
@@ -49,8 +51,6 @@ def resolve_conflict(
     """Resolve a creation whose id is taken: returns the commit to try next, or the execution that the start
     returns. Raises ExecutionIdConflict when the start is rejected."""
     execution_id, parent = commit.record.execution_id, commit.record.parent
-    if policy == "fail" and parent is None:
-        raise ExecutionIdConflict(execution_id, "")
     for _ in range(MAX_TRIES):
         try:
             weid = records.find(execution_id)
@@ -58,6 +58,10 @@ def resolve_conflict(
             return replace(commit, replaces=None)  # it was deleted meanwhile
         try:
             existing = records.checkout(weid)
+            if existing.start_event is not None and existing.start_event == commit.record.start_event:
+                return existing
+            if policy == "fail" and parent is None:
+                raise ExecutionIdConflict(execution_id, "")
             if policy == "use_existing":
                 return _check_same_workflow(existing, commit)
             if parent is not None:

@@ -36,6 +36,7 @@ class Commit:
     `creates` requires that no execution has this id yet. A new execution may replace one that has ended:
     `replaces` is that record, at the version it must still have in the store.
     `idempotency_root` is a name and a window in seconds.
+    `failure` is set by the store when it could not write this commit.
 
     The store rejects the whole commit when
     - the record is no longer at the version that was decided upon;
@@ -52,6 +53,7 @@ class Commit:
     creates: bool = False
     idempotency_root: tuple[str, int] | None = None
     replaces: WorkflowRecord | None = None
+    failure: str = ""
 
 
 class Committed(Enum):
@@ -65,6 +67,7 @@ class Committed(Enum):
     EARLY_SIGNAL = "a signal arrived before the execution was created"
     ORPHAN = "the parent step no longer waits for this child"
     REPEATED = "an execution was already started under this idempotency root"
+    FAILED = "the store could not write it; `failure` of the commit has the reason"
 
 
 class Store(Protocol):
@@ -220,6 +223,9 @@ class Delivery:
 
 class EventLog(Protocol):
     """Delivers each event to one coordinator, and again until a commit acknowledges it."""
+
+    next_timer_s: float | None
+    """In how many seconds the next timer is due, as of the last sweep; None when there is none."""
 
     def open(self) -> None: ...
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, cast
 
 from orchestrator.application.engine.transitions import fail_workflow
-from orchestrator.application.errors import RecordNotFound, Unavailable
+from orchestrator.application.errors import AccessDenied, RecordNotFound, StoreError, Unavailable
 from orchestrator.application.records.events import (
     ContinueEvent,
     ControlEvent,
@@ -53,6 +53,7 @@ from orchestrator.coordinator.periodic import PeriodicTask
 from orchestrator.coordinator.rejections import Rejections
 from orchestrator.coordinator.schedules import Schedules
 from orchestrator.coordinator.starts import Starts
+from orchestrator.coordinator.sweeps import Sweeps
 
 __all__ = ["Coordinator", "CoordinatorOptions", "Pace", "StopSignal"]
 
@@ -73,47 +74,78 @@ class Coordinator:
         options: CoordinatorOptions | None = None,
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(8),
         routes: TagRoutes | None = None,
+        repair: Callable[[], object] = lambda: None,
     ) -> None:
+        """`repair` is called now and then, to repair executions that were written in part."""
         self._backend, self._log, self._rejections = backend, log, Rejections(log)
         self._options, self._nonce = options or CoordinatorOptions(), nonce
         self._starts = Starts(backend, log, definitions, routes or TagRoutes(), self._options, self._moment)
         self._decider = Decider(backend, self._rejections, self._options.jobs_per_commit, self._moment)
         self._schedules = Schedules(definitions.schedules, log)
-        self._periodic_tasks = [
-            PeriodicTask(self._options.sweep_every_s, self._log.sweep),
-            PeriodicTask(self._options.reclaim_every_s, self._reclaim),
-            PeriodicTask(self._options.trim_every_s, self._log.trim),
+        self._sweeps = Sweeps(log, self._options.sweep_every_s)
+        self._periodic_tasks: list[Callable[[], object]] = [
+            self._sweeps.run_if_due,
+            PeriodicTask(self._options.reclaim_every_s, self._reclaim).run_if_due,
+            PeriodicTask(self._options.trim_every_s, self._log.trim).run_if_due,
+            PeriodicTask(self._options.repair_every_s, repair).run_if_due,
         ]
+        self._task_problems: dict[int, str] = {}
         self._is_stopping: Callable[[], bool] = lambda: False
 
     # ---- the loop
 
     def run(self, stop: StopSignal) -> None:
-        """Serve until `stop` is set. The batch that was read by then is finished."""
+        """Serve until `stop` is set. The batch that was read by then is finished.
+
+        Once it serves, no event and no reply of the store ends the coordinator. An error that it does not
+        expect is logged, and it goes on after a pause.
+        """
         self._is_stopping = stop.is_set
-        must_resume, pause_s = True, FIRST_PAUSE_S
+        has_served, must_resume, pause_s = False, True, FIRST_PAUSE_S
         while not stop.is_set():
             try:
                 if must_resume:
                     self.resume_unfinished()
                     logger.info("serving")
-                    must_resume, pause_s = False, FIRST_PAUSE_S
+                    has_served, must_resume = True, False
                 self.run_once()
+                pause_s = FIRST_PAUSE_S
             except Unavailable as error:
                 if pause_s == FIRST_PAUSE_S:
                     logger.warning("the store is unavailable; retrying: %s", error)
                 must_resume = True
+            except Exception as error:
+                if not has_served or isinstance(error, AccessDenied):
+                    raise
+                self._report_unexpected(error)
+                must_resume = True
+            if must_resume:
                 stop.wait(pause_s)
                 pause_s = min(pause_s * 2, MAX_PAUSE_S)
         self._close()
 
+    def _report_unexpected(self, error: Exception) -> None:
+        logger.error("an unexpected error; going on", exc_info=error)
+
     def run_once(self) -> int:
         """Run the periodic tasks that are due, then read and handle new events; returns their number."""
-        for task in self._periodic_tasks:
-            task.run_if_due()
-        deliveries = self._log.read(self._options.batch, self._options.block_ms)
+        for position, run_if_due in enumerate(self._periodic_tasks):
+            self._run_task(position, run_if_due)
+        deliveries = self._sweeps.read(self._options.batch, self._options.block_ms)
         self._handle_in_batches(deliveries)
         return len(deliveries)
+
+    def _run_task(self, position: int, run_if_due: Callable[[], object]) -> None:
+        """Run a periodic task. An unexpected error of one must not stop the others, nor the events; the same
+        error is logged once."""
+        try:
+            run_if_due()
+        except (Unavailable, AccessDenied):
+            raise
+        except Exception as error:
+            if self._task_problems.get(position) != str(error):
+                self._report_unexpected(error)
+            self._task_problems[position] = str(error)
 
     def _handle_in_batches(self, deliveries: Sequence[Delivery]) -> None:
         """Handle what was read; each stream may have returned a whole batch. Between two batches the
@@ -123,7 +155,7 @@ class Coordinator:
         renewed_at = time.monotonic()
         for at in range(0, len(deliveries), batch):
             if time.monotonic() - renewed_at >= renew_every_s:
-                self._log.sweep()
+                self._sweeps.run()
                 self._log.renew(deliveries[at:], round(renew_every_s * 1000))
                 renewed_at = time.monotonic()
             self.handle(deliveries[at : at + batch])
@@ -133,7 +165,7 @@ class Coordinator:
         handled first."""
         self._backend.drop_cached_records()
         self._log.open()
-        self._log.sweep()
+        self._sweeps.run()
         self._handle_for_a_while(self._log.read_unfinished(self._options.batch))
 
     def _close(self) -> None:
@@ -159,8 +191,30 @@ class Coordinator:
 
     def handle(self, deliveries: Sequence[Delivery]) -> None:
         """Decide on the events of a batch and commit; events that could not share a commit follow alone."""
-        for delivery in self._handle_together(deliveries):
-            self._handle_together([delivery])
+        for delivery in self._handle_safely(deliveries):
+            self._handle_safely([delivery])
+
+    def _handle_safely(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Handle events. After an unexpected error each of them is handled alone. One that is alone is
+        rejected, or stays pending if even that is impossible."""
+        try:
+            return self._handle_together(deliveries)
+        except (Unavailable, AccessDenied):
+            raise
+        except Exception as error:
+            self._report_unexpected(error)
+            if len(deliveries) > 1:
+                return list(deliveries)
+            self._reject_after(error, deliveries[0])
+            return []
+
+    def _reject_after(self, error: Exception, delivery: Delivery) -> None:
+        try:
+            self._rejections.dead_letter(delivery, internal_error(error))
+        except (Unavailable, AccessDenied):
+            raise
+        except Exception as second:
+            self._report_unexpected(second)
 
     def _handle_together(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Decide on all events and commit in one round trip. Returns the events to be handled alone, which
@@ -313,6 +367,9 @@ class Coordinator:
         match result:
             case Committed.YES:
                 pending.log()
+                changes = pending.commit.changes
+                for timer in changes.timers_to_arm:
+                    self._sweeps.expect_timer((timer.due_ms - changes.at_ms) / 1000)
                 for delivery, reason in pending.rejected:
                     self._rejections.reply_or_reject(delivery, reason)
             case Committed.CONFLICT if not pending.commit.creates:
@@ -327,6 +384,10 @@ class Coordinator:
                 retries.creations.append((pending, result))
             case Committed.ORPHAN:
                 self._log.drop(first)
+            case Committed.FAILED if pending.commit.creates:
+                self._give_up(pending, f"internal error: {pending.commit.failure}")
+            case Committed.FAILED:  # the event stays pending; the key may be repaired before it is reclaimed
+                logger.error("cannot commit: %s", pending.commit.failure, extra=log_fields(first))
             case Committed.SPEC_COLLISION:
                 reason = "another document has the same workflow_id: change the spec, for instance its name"
                 self._rejections.dead_letter(first, reason)
@@ -334,35 +395,42 @@ class Coordinator:
     # ---- giving up
 
     def _give_up(self, pending: PendingCommit, reason: str) -> None:
-        """Dead-letter the events of a commit that cannot be written, and fail the execution: it must not wait
-        for ever."""
-        for delivery in pending.deliveries:
-            self._rejections.dead_letter(delivery, reason)
-        if not pending.commit.creates:
-            self._fail(pending.execution, reason, pending.deliveries[-1])
+        """Fail an execution whose commit cannot be written, and dead-letter the events: it must not wait for
+        ever. The events stay pending if it cannot even be failed."""
+        if pending.commit.creates or self._fail(pending.execution, reason, pending.deliveries[-1]):
+            for delivery in pending.deliveries:
+                self._rejections.dead_letter(delivery, reason)
 
     def _reject_undeliverable(self, delivery: Delivery, reason: str) -> None:
         """Dead-letter an event that kills coordinators. An execution that waits for the event fails, so that
         it does not wait for ever; no execution waits for an event that was sent from outside."""
-        self._rejections.dead_letter(delivery, reason)
-        if isinstance(delivery.event, ResultEvent | LostEvent | TimerEvent | SlotEvent | ContinueEvent):
-            self._fail(delivery.event.workflow_execution_id, reason, delivery)
+        event, is_failed = delivery.event, True
+        if isinstance(event, ResultEvent | LostEvent | TimerEvent | SlotEvent | ContinueEvent):
+            is_failed = self._fail(event.workflow_execution_id, reason, delivery)
+        if is_failed:
+            self._rejections.dead_letter(delivery, reason)
 
-    def _fail(self, workflow_execution_id: str, reason: str, delivery: Delivery) -> None:
+    def _fail(self, workflow_execution_id: str, reason: str, delivery: Delivery) -> bool:
+        """Fail an execution; False when that cannot be written."""
         try:
             for _ in range(self._options.max_conflicts):
                 [record] = self._backend.checkout_many([workflow_execution_id]).values()
                 if not isinstance(record, WorkflowRecord):
-                    return
+                    return True
                 changes = fail_workflow(record, make_failure("internal", reason), self._moment(delivery))
-                if self._backend.commit([Commit(record, changes)]) == [Committed.YES]:
-                    return
+                commit = Commit(record, changes)
+                [result] = self._backend.commit([commit])
+                if result is Committed.YES:
+                    return True
+                if result is Committed.FAILED:
+                    raise StoreError(commit.failure)
         except Unavailable:
             raise
         except Exception:
             logger.exception(
                 "could not mark the execution failed", extra={"execution": workflow_execution_id}
             )
+        return False
 
     def _moment(self, delivery: Delivery) -> Moment:
         return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)

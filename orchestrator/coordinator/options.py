@@ -18,5 +18,6 @@ class CoordinatorOptions:
     reclaim_for_s: float = 1.0
     renew_every_s: float = 1.0
     trim_every_s: float = 10.0
+    repair_every_s: float = 1.0
     max_deliveries: int = 5
     max_conflicts: int = 20

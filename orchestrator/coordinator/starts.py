@@ -177,7 +177,9 @@ class Starts:
             self._rejections.dead_letter(delivery, str(error))
             return None
         if isinstance(resolved, WorkflowRecord):
-            self._log.reply(delivery, _existing_execution_reply(resolved))
+            is_own = resolved.start_event == delivery.ref.entry_id
+            weid = resolved.workflow_execution_id
+            self._log.reply(delivery, _accepted(weid) if is_own else _existing_execution_reply(resolved))
             return None
         return PendingCommit(resolved, pending.deliveries, conflicts=pending.conflicts + 1)
 

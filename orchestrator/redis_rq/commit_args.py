@@ -6,7 +6,7 @@ that many commits write to are batched: the script runs them once per key, after
 One call writes several commits. `n *` means a number, then that many of what follows; `0 | 1 ...` means 0, or
 1 and then what follows.
 
-    KEYS  leases, sequences, counters, the prefix of records
+    KEYS  leases, sequences, counters, the prefix of records, the executions written in part
     ARGV  group, how many pending entries to look up at a time
           n * spec of a new execution: key, document
           n * stream with entries that must still be pending: name, lowest and highest entry id
@@ -20,6 +20,8 @@ One call writes several commits. `n *` means a number, then that many of what fo
                     0 | 1 replaced execution: full id, record, version
                     the key of global values to delete, or ""
               n * queue: name, then n * job: token, data, timeout, lease
+              fragile commands: the number of args, then the args; 0 ends them
+              commands that write the record: likewise
               n * token of a job to revoke
               n * idempotency root to release: key, the execution that must own it
               n * shared value: "set" or "add", key, field, value
@@ -27,14 +29,14 @@ One call writes several commits. `n *` means a number, then that many of what fo
               0 | 1 end of the execution: the spec's key and its TTL in s, the retention in s,
                     the key of its global values or "", the pointer of its root or "" if it is the root,
                     the groups, its group or "", the values of the group
-              commands: the number of args, then the args; 0 ends them
+              other commands: likewise
               batched commands (ZREM, HINCRBY, ZADD, XACK): the number of args, then the args
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import OutgoingEvent, ScheduleEvent, StartEvent
@@ -102,7 +104,7 @@ class CommitArgs:
         for stream, ids in pending_refs.items():
             args += [stream, min(ids, key=_parse_entry_id), max(ids, key=_parse_entry_id)]
         args += commits
-        return [keys.leases, keys.sequences, keys.counters, keys.workflow("")], args
+        return [keys.leases, keys.sequences, keys.counters, keys.workflow(""), keys.partial], args
 
     def args_of(self, commit: Commit, version: str, spec: int = 0) -> Command:
         """The arguments of one commit; `spec` is the position of a new execution's spec in the call."""
@@ -120,15 +122,14 @@ class CommitArgs:
             args += [queue, len(jobs)]
             for job in jobs:
                 args += job_args(job, events)
+        args += _command_args(self._fragile_commands(commit))
+        args += _command_args(self._record_commands(commit, version))
         args += [len(changes.revoked), *(step.token or "" for _, step in changes.revoked)]
         args += self._released_root_args(commit)
         args += self._shared_value_args(commit)
         args += self._slot_args(commit)
         args += self._end_args(commit) if _ends(commit) else [0]
-        for command in self._commands(commit, version):
-            args.append(len(command))
-            args += command
-        args.append(0)
+        args += _command_args(self._other_commands(commit))
         for command in self._batched_commands(commit):
             args.append(len(command))
             args += command
@@ -210,41 +211,59 @@ class CommitArgs:
             self._documents[loaded.workflow_id] = canonical_json(loaded.document)
         return self._documents[loaded.workflow_id]
 
-    def _commands(self, commit: Commit, version: str) -> list[Command]:
-        """The commands for keys that only this commit writes."""
-        record, changes, keys = commit.record, commit.changes, self._keys
-        weid = record.workflow_execution_id
+    def _fragile_commands(self, commit: Commit) -> list[Command]:
+        """The events for other executions, and for itself. Without them an execution would wait for ever, so
+        they are written before the record. If the commit is then given up, they do no harm: their recipients
+        check them against the records."""
+        changes, keys, weid = commit.changes, self._keys, commit.record.workflow_execution_id
         commands: list[Command] = []
-        if record.is_final and "status" in changes.fields:
-            commands += self._reopening_commands(record)
-        if commit.replaces is not None:
-            commands += self._removal_commands(commit.replaces)
-        if changes.deletes_execution:
-            commands += self._removal_commands(record)
-            commands.append(["DEL", keys.execution(record.execution_id)])
-            if record.parent is None:
-                commands.append(["DEL", keys.shared("global", record.execution_id)])
-        elif changes_record(commit):
-            fields = {"version": version, **(created_fields(record) if commit.creates else {})}
-            fields.update(changed_fields(changes))
-            pairs = [arg for pair in fields.items() for arg in pair]
-            commands += _chunked(["HSET", keys.workflow(weid)], pairs)
-        commands += _chunked(["HDEL", keys.workflow(weid)], dropped_fields(changes))
-        if changes.history and not changes.deletes_execution:
-            commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
-        if commit.creates and record.group is not None:
-            commands.append(["HINCRBY", keys.groups, record.group, 1])
-            commands.append(["PERSIST", keys.shared("flow_group", record.group)])
         if changes.has_more_ready:
             stream = self._own_streams.events_of(weid)
             commands.append(["XADD", stream, "*", "type", "continue", "execution", weid])
         for event in changes.outgoing_events:
             stream = keys.events_of(_recipient(event))
             commands.append(["XADD", stream, "*", *flatten_fields(event_fields(event))])
+        if _ends(commit) and commit.record.schedule is not None:
+            commands.append(schedule_hint_command(commit.record.schedule, keys))
+        return commands
+
+    def _record_commands(self, commit: Commit, version: str) -> list[Command]:
+        """The commands that write the record and its history, or delete them."""
+        record, changes, keys = commit.record, commit.changes, self._keys
+        weid = record.workflow_execution_id
+        commands: list[Command] = []
+        if commit.replaces is not None:
+            commands.append(self._deletion_command(commit.replaces))
+        if changes.deletes_execution:
+            commands.append(self._deletion_command(record))
+        elif changes_record(commit):
+            commands += _chunked(["RPUSH", keys.history(weid)], [dumps(entry) for entry in changes.history])
+            fields = {"version": version, **(created_fields(record) if commit.creates else {})}
+            fields.update(changed_fields(changes))
+            pairs = [arg for pair in fields.items() for arg in pair]
+            commands += _chunked(["HSET", keys.workflow(weid)], pairs)
+        return commands
+
+    def _other_commands(self, commit: Commit) -> list[Command]:
+        """The remaining commands for keys that only this commit writes."""
+        record, changes, keys = commit.record, commit.changes, self._keys
+        weid = record.workflow_execution_id
+        commands: list[Command] = []
+        if record.is_final and "status" in changes.fields:
+            commands += self._reopening_commands(record)
+        if commit.replaces is not None:
+            commands += self._unlisting_commands(commit.replaces)
+        if changes.deletes_execution:
+            commands += self._unlisting_commands(record)
+            commands.append(["DEL", keys.execution(record.execution_id)])
+            if record.parent is None:
+                commands.append(["DEL", keys.shared("global", record.execution_id)])
+        commands += _chunked(["HDEL", keys.workflow(weid)], dropped_fields(changes))
+        if commit.creates and record.group is not None:
+            commands.append(["HINCRBY", keys.groups, record.group, 1])
+            commands.append(["PERSIST", keys.shared("flow_group", record.group)])
         if _ends(commit):
             commands.append(["PUBLISH", keys.done(weid), changes.fields["status"]])
-            if record.schedule is not None:
-                commands.append(schedule_hint_command(record.schedule, keys))
             if record.parent is not None:  # `verify` recognizes an ended child by this TTL
                 ttl_s = retention_of(record, self._retention_s) + RETENTION_MARGIN_S
                 commands.append(["EXPIRE", keys.execution(record.execution_id), ttl_s])
@@ -300,14 +319,18 @@ class CommitArgs:
         commands += (["PERSIST", key] for key in kept)
         return commands
 
-    def _removal_commands(self, record: WorkflowRecord) -> list[Command]:
+    def _deletion_command(self, record: WorkflowRecord) -> Command:
         """Delete an execution that has ended, except its pointer and its global values: an execution that
-        replaces it owns the pointer by now, and was created without the values."""
+        replaces it gets the pointer, and was created without the values."""
         keys, weid = self._keys, record.workflow_execution_id
-        indexes = [keys.index(record.status), *permanent_indexes(record, keys)]
+        return ["DEL", keys.workflow(weid), keys.history(weid), keys.step_log(weid)]
+
+    def _unlisting_commands(self, record: WorkflowRecord) -> list[Command]:
+        """Remove an execution that has ended from all indexes."""
+        keys, weid = self._keys, record.workflow_execution_id
         ended, _ = ended_index_entry(record, keys, 0)
-        own = (keys.workflow(weid), keys.history(weid), keys.step_log(weid))
-        commands: list[Command] = [["DEL", *own], ["ZREM", ended, ended_member(record, keys)]]
+        indexes = [keys.index(record.status), *permanent_indexes(record, keys)]
+        commands: list[Command] = [["ZREM", ended, ended_member(record, keys)]]
         commands += (["ZREM", index, weid] for index in indexes)
         return commands
 
@@ -359,6 +382,11 @@ def _may_leave_values(record: WorkflowRecord) -> bool:
 def _ends(commit: Commit) -> bool:
     """Whether a commit ends its execution."""
     return commit.changes.fields.get("status") in FINAL_WORKFLOW_STATUSES
+
+
+def _command_args(commands: Iterable[Command]) -> Command:
+    """Commands as arguments: the number of args of each, then its args; 0 ends them."""
+    return [*(arg for command in commands for arg in (len(command), *command)), 0]
 
 
 def _chunked(head: Command, args: Sequence[str | int]) -> list[Command]:

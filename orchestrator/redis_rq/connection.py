@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from orchestrator.application.errors import StoreError, Unavailable
+from orchestrator.application.errors import AccessDenied, Unavailable
 from orchestrator.redis_rq.sentinels import connect_to_primary, is_sentinel_url, pool_like
 
 SOCKET_TIMEOUT_S = 10.0
@@ -122,7 +122,7 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except redis.exceptions.AuthenticationError as error:
-        raise StoreError(f"Redis authentication failed: {error}") from error  # a retry would not help
+        raise AccessDenied(f"Redis authentication failed: {error}") from error
     except redis.exceptions.RedisError as error:
         if is_transient(error):
             # When no sentinel replies, redis-py appends a description of each of them.
@@ -139,6 +139,7 @@ _TRANSIENT = (
     "MASTERDOWN ",
     "BUSY ",
     "UNBLOCKED ",
+    "ERR The stream has exhausted the last possible ID",  # coordinators repair such a stream
 )
 
 
@@ -148,10 +149,16 @@ def is_transient(error: BaseException | None) -> bool:
         return True
     if not isinstance(error, redis.exceptions.ResponseError):
         return False
-    message = str(error)
-    if message.startswith("Error running script"):  # Redis 6.2 wraps the errors of commands in scripts
-        return any(f": -{code}" in message for code in _TRANSIENT)
-    return message.startswith(_TRANSIENT)
+    return is_transient_text(str(error))
+
+
+def is_transient_text(message: str) -> bool:
+    """The same, by the text of the reply. Redis 6.2 puts the place in the script before some errors, and
+    wraps the error of a script that fails."""
+    return message.startswith(_TRANSIENT) or (
+        message.startswith(("@", "Error running script"))
+        and any(f": -{code}" in message for code in _TRANSIENT)
+    )
 
 
 def check_writable(client: Client, key: str) -> None:

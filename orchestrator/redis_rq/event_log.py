@@ -22,7 +22,7 @@ from orchestrator.application.errors import InvalidEvent, StoreError
 from orchestrator.application.records.events import Event, ResultEvent, ScheduleEvent, SignalEvent
 from orchestrator.backend.ports import Delivery, EventRef
 from orchestrator.redis_rq.commit_args import Command, flatten_fields, reply_commands, schedule_hint_command
-from orchestrator.redis_rq.connection import Client, translate_errors
+from orchestrator.redis_rq.connection import Client, is_transient_text, translate_errors
 from orchestrator.redis_rq.event_codec import (
     event_fields,
     read_event,
@@ -33,6 +33,7 @@ from orchestrator.redis_rq.event_codec import (
 from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import GROUP, Keys, OwnStreams, schedule_member
 from orchestrator.redis_rq.scripts import Script
+from orchestrator.redis_rq.stream_health import MAX_FUTURE_MS, StreamHealth
 from orchestrator.settings import GRACE_MS, MAX_QUEUED, RETENTION_S
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,6 @@ DEAD_AFTER_MS = 5_000
 CONSUMER_GONE_AFTER_MS = 3_600_000
 LEASE_RECOVERY_S = 8.0
 """After an outage workers renew their leases within a quarter of a lease. Until then no lease is checked."""
-MAX_FUTURE_MS = 86_400_000
 SCHEDULE_RECHECK_MS = 60_000
 SIGNAL_RETENTION_S = 86_400
 MAX_SWEPT = 500
@@ -70,9 +70,12 @@ class RedisEventLog:
         self._grace_ms, self._retention_ms = grace_ms, retention_s * 1000
         self._lease_recovery_s, self._check_leases_at = lease_recovery_s, 0.0
         self._max_queued, self._is_intake_paused = max_queued, False
-        self._sweep, self._trim = Script(client, "sweep", "job_lease"), Script(client, "trim")
-        self._keep_signal = Script(client, "keep_signal", "run_commands")
-        self._acknowledge_script = Script(client, "acknowledge", "run_commands")
+        self._sweep, self._trim = Script(client, "sweep", "errors", "job_lease"), Script(client, "trim")
+        self._keep_signal = Script(client, "keep_signal", "errors", "run_commands")
+        self._acknowledge_script = Script(client, "acknowledge", "errors", "run_commands")
+        self._streams_health = StreamHealth(client, self._keys)
+        self.next_timer_s: float | None = None
+        self._sweep_errors: frozenset[str] = frozenset()
         self._own_streams = own_streams or OwnStreams(self._keys)
         self._own_streams.partitions = range(self._keys.partitions)
         self._streams = self._keys.streams(self._keys.partitions)
@@ -84,6 +87,7 @@ class RedisEventLog:
         sent before are delivered."""
         self._check_leases_at = time.monotonic() + self._lease_recovery_s
         self._create_groups(self._streams)
+        self._streams_health.heal(self._streams)
 
     def _create_groups(self, streams: Sequence[str]) -> None:
         with translate_errors():
@@ -238,11 +242,12 @@ class RedisEventLog:
         if isinstance(delivery.event, ScheduleEvent):  # its timer is gone, so the schedule needs a new one
             again_ms = max(delivery.at_ms, round(time.time() * 1000)) + SCHEDULE_RECHECK_MS
             commands.append(["ZADD", keys.timers, again_ms, schedule_member(delivery.event.name)])
+        fragile: list[Command] = []
         failure = _failure_for_execution(delivery, reason[:MAX_LETTER_FIELD_CHARS])
         if failure is not None:
             stream = keys.events_of(failure.workflow_execution_id)
-            commands.append(["XADD", stream, "*", *flatten_fields(event_fields(failure))])
-        self._acknowledge(delivery, commands)
+            fragile.append(["XADD", stream, "*", *flatten_fields(event_fields(failure))])
+        self._acknowledge(delivery, commands, fragile)
 
     def reply(self, delivery: Delivery, reply: dict[str, Any]) -> None:
         """Acknowledge an event and write its reply."""
@@ -260,17 +265,23 @@ class RedisEventLog:
             return []
         return reply_commands(self._keys.reply(name), reply)
 
-    def _acknowledge(self, delivery: Delivery, commands: Sequence[Command]) -> None:
-        """Acknowledge an event and run commands, both or neither. The start of a schedule also gets its
-        schedule checked."""
+    def _acknowledge(
+        self, delivery: Delivery, commands: Sequence[Command], fragile: Sequence[Command] = ()
+    ) -> None:
+        """Acknowledge an event and run commands. After an error of a fragile command the event stays pending;
+        an error of another one is logged. The start of a schedule also gets its schedule checked."""
         ref = delivery.ref
-        args: Command = [GROUP, ref.entry_id]
         schedule = delivery.fields.get("schedule") if ref.stream == self._keys.starts else None
         hints = [] if schedule is None else [schedule_hint_command(schedule, self._keys)]
-        for command in (*commands, *hints):
+        args: Command = [GROUP, ref.entry_id, len(fragile) + len(hints)]
+        for command in (*fragile, *hints, *commands):
             args += [len(command), *command]
         with translate_errors():
-            self._acknowledge_script([ref.stream], args)
+            _, *errors = self._acknowledge_script([ref.stream], args)
+        for error in errors:
+            logger.error(
+                "a reply or a dead letter cannot be written: %s", error, extra={"event": ref.entry_id}
+            )
 
     # ---- early signals
 
@@ -312,7 +323,7 @@ class RedisEventLog:
         """Publish what is due, send a heartbeat, and divide the streams among the live coordinators."""
         keys = self._keys
         with translate_errors():
-            published, waiting, partitions, *alive = self._sweep(
+            published, waiting, partitions, next_timer_ms, errors, alive = self._sweep(
                 [
                     keys.leases,
                     keys.timers,
@@ -330,11 +341,24 @@ class RedisEventLog:
                     int(time.monotonic() >= self._check_leases_at),
                 ],
             )
+        self.next_timer_s = int(next_timer_ms) / 1000 if next_timer_ms else None
+        self._report_sweep_errors(errors)
         self._pause_or_resume_intake(int(waiting))
         self._add_streams(int(partitions))
-        position = alive.index(self._consumer)
-        self._own_streams.partitions = [n for n in range(int(partitions)) if n % len(alive) == position]
+        if self._consumer in alive:
+            position = alive.index(self._consumer)
+            self._own_streams.partitions = [n for n in range(int(partitions)) if n % len(alive) == position]
         return int(published)
+
+    def _report_sweep_errors(self, errors: Sequence[str]) -> None:
+        """Log what a sweep could not do; the same errors once only, since a sweep comes every half second. A
+        stream that takes no more entries is repaired."""
+        if errors and any(map(is_transient_text, errors)):
+            self._streams_health.heal(self._streams)
+        unknown = dict.fromkeys(error for error in errors if error not in self._sweep_errors)
+        for error in unknown:
+            logger.error("the sweep for due timers and lost steps is incomplete: %s", error)
+        self._sweep_errors = frozenset(errors)
 
     def _add_streams(self, partitions: int) -> None:
         """Read more streams than the setting says, if it was lowered or other coordinators have a higher
@@ -359,6 +383,8 @@ class RedisEventLog:
                 self._client.set(self._keys.intake_paused, text, px=DEAD_AFTER_MS)
 
     def trim(self) -> int:
+        """Delete what is no longer needed, and repair streams that take no more entries."""
+        self._streams_health.heal(self._streams)
         keys, trimmed, deleted = self._keys, 0, DROP_BATCH_SIZE
         args = [len(self._streams), self._retention_ms, GROUP, CONSUMER_GONE_AFTER_MS, DROP_BATCH_SIZE]
         args += [keys.workflow(""), keys.history(""), keys.step_log(""), keys.execution(""), keys.indexes]

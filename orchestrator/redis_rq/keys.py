@@ -34,6 +34,7 @@
 <p>:coordinators              zset    coordinator by its last heartbeat, in ms
 <p>:partitions                string  the largest number of event streams ever used
 <p>:full                      string  the number of queued jobs, while no execution is started for it; expires
+<p>:partial                   set     executions written without some of their keys, until they are repaired
 <p>:sequences                 hash    queue -> the sequence of its last job; see FIRST_SEQUENCE
 <p>:counters                  hash    stale, late, lost, dead; not_shared: values that could not be written;
                                       conflicts: decisions repeated because another coordinator was first
@@ -202,6 +203,10 @@ class Keys:
     @property
     def max_partitions(self) -> str:
         return f"{self.prefix}:partitions"
+
+    @property
+    def partial(self) -> str:
+        return f"{self.prefix}:partial"
 
     @property
     def intake_paused(self) -> str:

@@ -24,7 +24,7 @@ _STATUS = {1: Committed.YES, 0: Committed.CONFLICT, -2: Committed.GONE}
 class RedisSchedules:
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client, self._keys = client, keys
-        self._commit = Script(client, "commit_schedule")
+        self._commit = Script(client, "commit_schedule", "errors")
         self._open_executions = Script(client, "open_executions")
 
     # ---- reading

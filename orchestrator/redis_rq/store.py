@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from orchestrator.backend.ids import next_version
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
 from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.redis_rq.commit_args import CommitArgs, changes_record
-from orchestrator.redis_rq.connection import Client, translate_errors
+from orchestrator.redis_rq.connection import Client, is_transient_text, translate_errors
 from orchestrator.redis_rq.json_codec import canonical_json, loads
 from orchestrator.redis_rq.keys import Keys, OwnStreams
 from orchestrator.redis_rq.payloads import RedisPayloads
@@ -35,9 +36,12 @@ from orchestrator.redis_rq.scripts import Script
 from orchestrator.redis_rq.step_log import add_log_lines, read_log_lines
 from orchestrator.settings import RETENTION_MARGIN_S, RETENTION_S
 
+logger = logging.getLogger(__name__)
+
 SPEC_CACHE_SIZE = 256
 
 COMMIT_PARTS = (
+    "errors",
     "grant_slots",
     "job_lease",
     "commit_arguments",
@@ -58,8 +62,8 @@ _STATUS = {
     -4: Committed.EARLY_SIGNAL,
     -5: Committed.ORPHAN,
     -6: Committed.REPEATED,
+    -7: Committed.FAILED,
 }
-
 
 _UNREADABLE = (LookupError, ValueError, TypeError, RecursionError, ResponseError, OrchestratorError)
 
@@ -271,15 +275,40 @@ class RedisStore:
             pipe.execute()
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
-        """All commits in one round trip; each is written whole or not at all."""
+        """All commits in one round trip; each is written whole or not at all. One that is written without
+        some of its keys is logged, and repaired by `RedisEventLog.repair`."""
         versions = [next_version(commit.record.version, secrets.token_hex(4)) for commit in commits]
         calls = list(self._commit_args.calls(commits, versions))
         with translate_errors():
-            results = [_STATUS[status] for statuses in self._commit.run(calls) for status in statuses]
+            replies = [_read_reply(reply) for reply in self._commit.run(calls)]
+        results = [_STATUS[status] for statuses, _ in replies for status in statuses]
         for commit, version, result in zip(commits, versions, results, strict=True):
             if result is Committed.YES and changes_record(commit):
                 commit.record.version = version
+        if errors := [error for _, texts in replies for error in texts]:
+            _report_errors(commits, results, errors)
         return results
+
+
+def _read_reply(reply: Any) -> tuple[list[int], list[str]]:
+    """The statuses of one call, and the errors of its commits: "" for a commit without one."""
+    if reply and isinstance(reply[0], list):
+        return reply[0], reply[1]
+    return reply, [""] * len(reply)
+
+
+def _report_errors(commits: Sequence[Commit], results: Sequence[Committed], errors: Sequence[str]) -> None:
+    """Log the commits that were written in part, and give those that failed their error. Raises Unavailable
+    when a commit failed because Redis cannot serve now."""
+    for commit, result, error in zip(commits, results, errors, strict=True):
+        if result is Committed.FAILED:
+            commit.failure = error
+        elif error:
+            extra = {"execution": commit.record.workflow_execution_id}
+            logger.error("written in part, and to be repaired: %s", error, extra=extra)
+    for commit in commits:
+        if commit.failure and is_transient_text(commit.failure):
+            raise Unavailable(f"Redis: {commit.failure}")
 
 
 def _read_shared(stored: Mapping[str, str] | Exception) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.keys import FIRST_SEQUENCE, GROUP, SEQUENCES_PER_QUEUE, Keys, OwnStreams
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
+from orchestrator.redis_rq.verify.partial_commits import PartialCommits
 from orchestrator.settings import GRACE_MS, MAX_QUEUED, RETENTION_S
 from orchestrator.worker.executors.lookup import Executor, Executors
 from orchestrator.worker.harness import Harness
@@ -92,13 +93,14 @@ class RedisWorld:
         """A coordinator that has begun. It does its chores in every turn and reads without blocking."""
         client, own_streams = client or self.client, OwnStreams(self.keys)
         store = self.store_on(client, own_streams)
-        chores = {"sweep_every_s": 0.0, "reclaim_every_s": 0.0, "trim_every_s": 0.0}
+        chores = dict.fromkeys(("sweep_every_s", "reclaim_every_s", "trim_every_s", "repair_every_s"), 0.0)
         coordinator = Coordinator(
             Backend(store=store, runner=RqRunner(client, self.keys)),
             self.log(name, client, own_streams=own_streams),
             store,
             CoordinatorOptions(**{"block_ms": 0, **chores, **pace}),
             routes=self.routes,
+            repair=PartialCommits(client, self.keys, self.retention_s).repair,
         )
         coordinator.resume_unfinished()
         return coordinator

@@ -1,12 +1,19 @@
 -- Write commits, each of them whole or not at all. The shared parts come before this file, in the order of
--- COMMIT_PARTS in store.py: arguments, pending, batch, creation, jobs, shared.
+-- COMMIT_PARTS in store.py: errors, slots, leases, arguments, pending, batch, creation, jobs, shared.
 --
 -- KEYS[1] the leases   KEYS[2] the sequences of the queues   KEYS[3] the counters   KEYS[4] the prefix of records
+-- KEYS[5] the executions that were written in part
 -- ARGV    see commit_args.py
--- Returns one STATUS for each commit.
+-- Returns one STATUS for each commit; after an error two lists, the statuses and the texts of the errors, "" for none.
 --
--- A script cannot be rolled back, so every check of a commit comes before its first write. An error inside a commit
--- is returned after all commits have run; the others are written.
+-- A script cannot be rolled back. The writes of a commit are in this order:
+--
+--   checks             an error ends the commit, and nothing is written
+--   fragile writes     an error ends the commit, and what was written by then does no harm
+--   the record         from here on the commit is written
+--   all other writes   an error is kept, and the script goes on; coordinators repair the execution from its record
+--
+-- A commit with an error in the last part is written in part: its execution is listed in KEYS[5] until it is repaired.
 
 local function read_required_entries()
   local entries = {}
@@ -19,25 +26,37 @@ local function read_required_entries()
   return entries
 end
 
--- Write one commit, whose last argument is ARGV[last].
-local function write_commit(last)
-  local entries = read_required_entries()
-  if not entries then
-    return STATUS.GONE
+-- Run the commands in ARGV, each: the number of its args, then the args. 0 ends them.
+local function run_commands(call)
+  local args = next_number()
+  while args > 0 do
+    call(unpack(ARGV, at, at + args - 1))
+    at = at + args
+    args = next_number()
   end
-  local record, version, new = next_arg(), next_arg(), nil
-  if next_arg() == "1" then
-    new = read_creation()
-    local status = check_creation(new, record)
-    if status then
-      return status
-    end
-  elseif redis.call("HGET", record, "version") ~= version then
-    return STATUS.CONFLICT
-  end
-  mark_answered(entries)
+end
 
-  dispatch()
+-- Write the history and the record. The history comes first, because its key may have a wrong type. If the record then
+-- cannot be written, the new entries of the history are removed.
+local function write_record()
+  local history, entries = nil, 0
+  local is_done, problem = pcall(run_commands, function(...)
+    must(...)
+    if select(1, ...) == "RPUSH" then
+      history, entries = select(2, ...), entries + select("#", ...) - 2
+    end
+  end)
+  if not is_done then
+    if history then
+      redis.pcall("LTRIM", history, 0, -1 - entries)
+    end
+    error(problem, 0)
+  end
+end
+
+-- The writes after the record, up to ARGV[last].
+local function write_rest(last, new, pushed)
+  write_jobs(pushed)
   if new then
     create(new)
   end
@@ -54,14 +73,9 @@ local function write_commit(last)
     change_slot(next_arg() == "1", next_arg(), next_arg(), next_arg())
   end
   local ended = read_end()
-  local args = next_number()
-  while args > 0 do
-    redis.call(unpack(ARGV, at, at + args - 1))
-    at = at + args
-    args = next_number()
-  end
+  run_commands(run)
   while at <= last do
-    args = next_number()
+    local args = next_number()
     add_to_batch(at, at + args - 1)
     at = at + args
   end
@@ -69,26 +83,68 @@ local function write_commit(last)
   if ended then
     finish(ended)
   end
-  return STATUS.YES
 end
 
-local statuses = {}
+-- Write one commit, whose last argument is ARGV[last]. Returns its status, and the id of the execution if it is written.
+local function write_commit(last)
+  local entries = read_required_entries()
+  if not entries then
+    return STATUS.GONE
+  end
+  local record, version, new = next_arg(), next_arg(), nil
+  if next_arg() == "1" then
+    new = read_creation()
+    local status = check_creation(new, record)
+    if status then
+      return status
+    end
+  elseif must("HGET", record, "version") ~= version then
+    return STATUS.CONFLICT
+  end
+  if new then
+    store_spec(new.spec)
+  end
+  local pushed = push_jobs()
+  run_commands(must) -- fragile writes
+  write_record()
+  mark_answered(entries)
+  local is_done, problem = pcall(write_rest, last, new, pushed)
+  if not is_done then
+    kept_errors[#kept_errors + 1] = error_text(problem)
+  end
+  return STATUS.YES, string.sub(record, #KEYS[4] + 1)
+end
+
+local statuses, written = {}, {}
 while at <= #ARGV do
   local args = next_number()
-  local last = at + args - 1
-  local is_written, status = pcall(write_commit, last)
-  if not is_written then
-    failed = failed or status
-    status = STATUS.CONFLICT
+  local last, errors = at + args - 1, #kept_errors
+  local is_done, status, execution = pcall(write_commit, last)
+  if not is_done then
+    errors_of[#statuses + 1] = error_text(status)
+    status = STATUS.FAILED
+  elseif execution then
+    written[#statuses + 1] = execution
+    errors_of[#statuses + 1] = kept_errors[errors + 1]
   end
   statuses[#statuses + 1] = status
   at = last + 1
 end
+
+-- A batched command belongs to several commits. After an error all of them may be written in part.
+local errors = #kept_errors
 write_batch()
-if failed then
-  if type(failed) == "table" then
-    return failed
+local texts, has_errors = {}, false
+for n = 1, #statuses do
+  texts[n] = errors_of[n] or written[n] and kept_errors[errors + 1] or ""
+  if texts[n] ~= "" then
+    has_errors = true
+    if written[n] then
+      redis.pcall("SADD", KEYS[5], written[n])
+    end
   end
-  error(failed, 0)
+end
+if has_errors then
+  return { statuses, texts }
 end
 return statuses

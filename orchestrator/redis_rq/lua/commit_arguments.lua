@@ -11,9 +11,10 @@ local STATUS = {
   EARLY_SIGNAL = -4,   -- a signal arrived that the decision does not include
   ORPHAN = -5,         -- no parent waits for this child
   REPEATED = -6,       -- an execution was started under the same idempotency root
+  FAILED = -7,         -- an error came before the record was written; the second list of the reply has its text
 }
 
-local at = 1
+local at, errors_of = 1, {}
 local function next_arg()
   at = at + 1
   return ARGV[at - 1]

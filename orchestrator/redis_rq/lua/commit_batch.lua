@@ -47,16 +47,6 @@ local function count_open(spec, change, ttl)
   found.change, found.ttl = found.change + change, ttl or found.ttl
 end
 
--- The first error. The script goes on and returns the error at its end: a script cannot be rolled back.
-local failed
-local function run(...)
-  local reply = redis.pcall(...)
-  if type(reply) == "table" and reply.err then
-    failed = failed or reply
-  end
-  return reply
-end
-
 -- Run one command, or several when it has too many args.
 local function run_in_parts(call, args, ...)
   for first = 1, #args, MAX_ARGS do

@@ -19,13 +19,13 @@ local function read_creation()
 end
 
 local function is_awaited(parent)
-  local is_json, step = pcall(cjson.decode, redis.call("HGET", parent.record, parent.step) or "")
+  local is_json, step = pcall(cjson.decode, must("HGET", parent.record, parent.step) or "")
   return is_json and type(step) == "table" and step.token == parent.token and step.child == parent.child
 end
 
 local function has_other_document(spec)
   if not spec.is_checked then
-    local stored = redis.call("HGET", spec.key, "document")
+    local stored = must("HGET", spec.key, "document")
     if stored and stored ~= spec.document then
       return true
     end
@@ -34,18 +34,12 @@ local function has_other_document(spec)
   return false
 end
 
--- The last check is the first write: only one creation gets an execution id.
-local function claim_execution_id(new)
-  if redis.call("SETNX", new.key, new.id) == 1 then
-    return true
-  end
-  local replaced = new.replaced
-  if not replaced or redis.call("GET", new.key) ~= replaced.id
-    or redis.call("HGET", replaced.record, "version") ~= replaced.version then
-    return false
-  end
-  redis.call("SET", new.key, new.id)
-  return true
+-- Only one creation gets an execution id. The pointer is written with the record.
+local function is_id_free(new)
+  local owner, replaced = must("GET", new.key), new.replaced
+  return not owner
+    or replaced ~= nil and owner == replaced.id
+      and must("HGET", replaced.record, "version") == replaced.version
 end
 
 -- The status when an execution cannot be created; nil when it can.
@@ -53,45 +47,49 @@ local function check_creation(new, record)
   if new.parent and not is_awaited(new.parent) then
     return STATUS.ORPHAN
   end
-  if new.root and redis.call("EXISTS", new.root) == 1 then
+  if new.root and must("EXISTS", new.root) == 1 then
     return STATUS.REPEATED
   end
   if has_other_document(new.spec) then
     return STATUS.SPEC_COLLISION
   end
-  if redis.call("LLEN", new.signals) ~= new.known_signals then
-    return redis.call("EXISTS", new.key) == 1 and not new.replaced and STATUS.EXISTS or STATUS.EARLY_SIGNAL
+  if must("LLEN", new.signals) ~= new.known_signals then
+    return must("EXISTS", new.key) == 1 and not new.replaced and STATUS.EXISTS or STATUS.EARLY_SIGNAL
   end
   -- The record must not exist (then its version reads as false), unless it is the one to replace.
   local replaced = new.replaced
   local version = replaced ~= nil and replaced.record == record and replaced.version
-  local found = redis.call("HGET", record, "version")
+  local found = must("HGET", record, "version")
   if found ~= version then
     return found and STATUS.EXISTS or STATUS.CONFLICT
   end
-  if not claim_execution_id(new) then
+  if not is_id_free(new) then
     return STATUS.EXISTS
   end
 end
 
-local function create(new)
-  local spec = new.spec
+-- A record without its spec could not be read, so the spec comes first. It does no harm without executions.
+local function store_spec(spec)
   if not spec.is_kept then
     if not spec.is_stored then
-      redis.call("HSET", spec.key, "document", spec.document)
+      must("HSET", spec.key, "document", spec.document)
     end
-    redis.call("PERSIST", spec.key)
+    must("PERSIST", spec.key)
     spec.is_kept = true
   end
-  count_open(spec.key, 1)
+end
+
+local function create(new)
+  run("SET", new.key, new.id)
+  count_open(new.spec.key, 1)
   if new.known_signals > 0 then
-    redis.call("DEL", new.signals)
+    run("DEL", new.signals)
   end
   -- An earlier execution with the same id may have left values. They do not belong to this one.
   if new.values ~= "" then
-    redis.call("DEL", new.values)
+    run("DEL", new.values)
   end
   if new.root then
-    redis.call("SET", new.root, new.id, "EX", new.window)
+    run("SET", new.root, new.id, "EX", new.window)
   end
 end

@@ -2,46 +2,58 @@
 
 -- Add jobs to the sequence of a queue and return the last sequence. A new queue gets the first unused range.
 local function last_sequence(name, jobs)
-  local last = redis.call("HINCRBY", KEYS[2], name, jobs)
+  local last = must("HINCRBY", KEYS[2], name, jobs)
   if last < FIRST_SEQUENCE then
-    local highest, known = FIRST_SEQUENCE - SEQUENCES_PER_QUEUE, redis.call("HGETALL", KEYS[2])
+    local highest, known = FIRST_SEQUENCE - SEQUENCES_PER_QUEUE, must("HGETALL", KEYS[2])
     for n = 2, #known, 2 do
       highest = math.max(highest, tonumber(known[n]) or 0)
     end
     last = (math.floor(highest / SEQUENCES_PER_QUEUE) + 1) * SEQUENCES_PER_QUEUE + jobs
-    redis.call("HSET", KEYS[2], name, format_score(last))
-    redis.call("SADD", "rq:queues", "rq:queue:" .. name)
+    must("SADD", "rq:queues", "rq:queue:" .. name)
+    must("HSET", KEYS[2], name, format_score(last))
   end
   return last
 end
 
--- The first commit of a call that uses a queue pushes its jobs at once: if the queue's key has a wrong type, the error
--- comes before the record says that the jobs are queued. The jobs of further commits are pushed with the batch.
-local function dispatch()
+-- Read the jobs of a commit, and push those for queues that no commit of this call has used before: if a queue's key has a
+-- wrong type, the error comes before the record says that the jobs are queued. A token in a queue does no harm if its
+-- commit is given up: RQ skips a job without a hash. The jobs of further commits are pushed with the batch.
+local function push_jobs()
+  local pushed = {}
   for _ = 1, next_number() do
     local name, jobs = next_arg(), next_number()
-    local queue, tokens, leases = queues[name], {}, batched("ZADD", KEYS[1])
-    if queue then
-      tokens = queue.tokens
-    else
-      queue = { sequence = last_sequence(name, jobs) - jobs, tokens = {} }
-      queues[name] = queue
+    local first, is_new = at, not queues[name]
+    at = at + 4 * jobs
+    pushed[#pushed + 1] = { name = name, jobs = jobs, first = first, is_new = is_new }
+    if is_new then
+      local last, tokens = last_sequence(name, jobs), {}
+      for n = 1, jobs do
+        tokens[n] = ARGV[first + 4 * (n - 1)]
+      end
+      run_in_parts(must, tokens, "RPUSH", "rq:queue:" .. name)
+      queues[name] = { sequence = last - jobs, tokens = {} }
       queues[#queues + 1] = name
     end
-    local sequence = queue.sequence
-    for n = 1, jobs do
-      local token, data, timeout, lease = unpack(ARGV, at, at + 3)
-      at = at + 4
-      redis.call("HSET", "rq:job:" .. token, "data", data, "timeout", timeout, "description", lease,
-        "origin", name, "status", "queued")
-      tokens[#tokens + 1] = token
+  end
+  return pushed
+end
+
+-- Write the hashes and the leases of the jobs of a commit.
+local function write_jobs(pushed)
+  local leases = batched("ZADD", KEYS[1])
+  for _, part in ipairs(pushed) do
+    local queue = queues[part.name]
+    for n = 1, part.jobs do
+      local token, data, timeout, lease = unpack(ARGV, part.first + 4 * (n - 1), part.first + 4 * n - 1)
+      run("HSET", "rq:job:" .. token, "data", data, "timeout", timeout, "description", lease,
+        "origin", part.name, "status", "queued")
+      if not part.is_new then
+        queue.tokens[#queue.tokens + 1] = token
+      end
       -- A lease that no worker has taken is never due. sweep.lua makes it due when its job leaves the queue.
-      leases[#leases + 1], leases[#leases + 2] = format_score(sequence + n), lease
+      leases[#leases + 1], leases[#leases + 2] = format_score(queue.sequence + n), lease
     end
-    queue.sequence = sequence + jobs
-    if tokens ~= queue.tokens then
-      run_in_parts(redis.call, tokens, "RPUSH", "rq:queue:" .. name)
-    end
+    queue.sequence = queue.sequence + part.jobs
   end
 end
 
@@ -58,13 +70,13 @@ end
 -- removed, so that its result is stale, and its worker is sent a stop-job command. If the command is lost, the worker
 -- finds the lease missing at its next heartbeat.
 local function revoke(token)
-  local job = redis.call("HMGET", "rq:job:" .. token, "status", "worker_name")
+  local job = run("HMGET", "rq:job:" .. token, "status", "worker_name")
   if job[1] == "queued" then
-    redis.call("DEL", "rq:job:" .. token)
+    run("DEL", "rq:job:" .. token)
   elseif job[1] then
     if job[2] and not is_left_over(job[2], token) then
-      redis.call("PUBLISH", "rq:pubsub:" .. job[2], cjson.encode({ command = "stop-job", job_id = token }))
+      run("PUBLISH", "rq:pubsub:" .. job[2], cjson.encode({ command = "stop-job", job_id = token }))
     end
-    redis.call("EXPIRE", "rq:job:" .. token, 86400)
+    run("EXPIRE", "rq:job:" .. token, 86400)
   end
 end

@@ -3,8 +3,8 @@
 local pending = {}
 for _ = 1, next_number() do
   local stream, first, last = next_arg(), next_arg(), next_arg()
-  local found = redis.pcall("XPENDING", stream, group, first, last, lookup_batch)
-  local known = { is_whole = not found.err and #found < lookup_batch }
+  local found = query_pending(stream, group, first, last, lookup_batch)
+  local known = { is_whole = #found < lookup_batch }
   for _, entry in ipairs(found) do
     known[entry[1]] = true
   end
@@ -14,8 +14,7 @@ end
 local function is_pending(stream, id)
   local known = pending[stream]
   if known[id] == nil and not known.is_whole then
-    local found = redis.pcall("XPENDING", stream, group, id, id, 1)
-    known[id] = not found.err and #found > 0
+    known[id] = is_event_pending(stream, group, id)
   end
   return known[id]
 end

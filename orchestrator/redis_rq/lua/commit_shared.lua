@@ -1,8 +1,8 @@
 -- Part of commit.lua: keys that executions share: shared values, concurrency slots, idempotency roots, groups.
 
 local function release_root(key, owner)
-  if redis.call("GET", key) == owner then
-    redis.call("DEL", key)
+  if run("GET", key) == owner then
+    run("DEL", key)
   end
 end
 
@@ -15,25 +15,25 @@ local function write_shared_value(kind, key, field, value)
     value = is_number and string.format(is_whole and "%.0f" or "%.17g", sum)
   end
   if not value or type(redis.pcall("HSET", key, field, value)) == "table" then
-    redis.call("HINCRBY", KEYS[3], "not_shared", 1)
+    run("HINCRBY", KEYS[3], "not_shared", 1)
   end
 end
 
 local function change_slot(is_acquire, holders, waiters, member)
   if is_acquire then
-    local last = redis.call("ZRANGE", waiters, -1, -1, "WITHSCORES")[2]
-    redis.call("ZADD", waiters, (tonumber(last) or 0) + 1, member)
+    local last = run("ZRANGE", waiters, -1, -1, "WITHSCORES")[2]
+    run("ZADD", waiters, (tonumber(last) or 0) + 1, member)
   else
-    redis.call("ZREM", holders, member)
-    redis.call("ZREM", waiters, member)
+    run("ZREM", holders, member)
+    run("ZREM", waiters, member)
   end
-  grant_slots(holders, waiters)
+  grant_slots(holders, waiters, run)
 end
 
 local FINAL = { complete = true, halted = true, failed = true, cancelled = true }
 local function has_ended(execution)
-  local id = redis.call("GET", execution)
-  return not id or FINAL[redis.call("HGET", KEYS[4] .. id, "status")]
+  local id = run("GET", execution)
+  return type(id) ~= "string" or FINAL[run("HGET", KEYS[4] .. id, "status")]
 end
 
 local function read_end()
@@ -48,11 +48,12 @@ end
 local function finish(ended)
   -- Global values expire after their root execution, or after the last child that outlives it.
   if ended.values ~= "" and (ended.root == "" or has_ended(ended.root)) then
-    redis.call("EXPIRE", ended.values, ended.retention)
+    run("EXPIRE", ended.values, ended.retention)
   end
-  if ended.group ~= "" and redis.call("HINCRBY", ended.groups, ended.group, -1) <= 0 then
-    redis.call("HDEL", ended.groups, ended.group)
-    redis.call("EXPIRE", ended.group_values, ended.retention)
+  local open = ended.group ~= "" and run("HINCRBY", ended.groups, ended.group, -1)
+  if type(open) == "number" and open <= 0 then
+    run("HDEL", ended.groups, ended.group)
+    run("EXPIRE", ended.group_values, ended.retention)
   end
   count_open(ended.spec, -1, ended.spec_ttl)
 end

@@ -1,20 +1,27 @@
 -- Shared by scripts: grant the free slots of a concurrency key to its waiters, first come, first served. Each
--- waiter that gets a slot is sent a "slot" event.
+-- waiter that gets a slot is sent a "slot" event. `call` runs a command: redis.call, or a function that keeps errors.
 --
--- A member is <limit>|<stream>|<execution>|<step>|<token>. A waiter of any other form is removed.
-local function grant_slots(holders, waiters)
-  local first = redis.call("ZRANGE", waiters, 0, 0)[1]
+-- A member is <limit>|<stream>|<execution>|<step>|<token>. A waiter of any other form is removed. The event comes first:
+-- a holder that is never told of its slot would keep it for ever.
+local function grant_slots(holders, waiters, call)
+  local first = call("ZRANGE", waiters, 0, 0)[1]
   while first do
     local limit, stream, execution, step, token = string.match(first, "^(%d+)|(.-)|(.-)|(.-)|(.-)$")
-    if limit and redis.call("ZCARD", holders) >= tonumber(limit) then
+    if limit then
+      local held = call("ZCARD", holders)
+      if type(held) ~= "number" or held >= tonumber(limit) then
+        return
+      end
+      local event = call("XADD", stream, "*", "type", "slot", "execution", execution, "step", step, "token", token)
+      if type(event) == "table" and event.err then
+        return
+      end
+      local time = call("TIME")
+      call("ZADD", holders, time[1] * 1000 + math.floor(time[2] / 1000), first)
+    end
+    if call("ZREM", waiters, first) ~= 1 then
       return
     end
-    redis.call("ZREM", waiters, first)
-    if limit then
-      local time = redis.call("TIME")
-      redis.call("ZADD", holders, time[1] * 1000 + math.floor(time[2] / 1000), first)
-      redis.call("XADD", stream, "*", "type", "slot", "execution", execution, "step", step, "token", token)
-    end
-    first = redis.call("ZRANGE", waiters, 0, 0)[1]
+    first = call("ZRANGE", waiters, 0, 0)[1]
   end
 end

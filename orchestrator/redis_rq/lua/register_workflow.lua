@@ -22,11 +22,12 @@ if ARGV[2] == "" and not before and ARGV[6] == "" then
   return -2
 end
 
-if ARGV[7] == "" then
-  redis.call("HDEL", KEYS[3], ARGV[1])
-else
-  redis.call("HSET", KEYS[3], ARGV[1], ARGV[7])
+local old = before and before ~= ARGV[2] and ARGV[4] .. before
+if old then
+  redis.call("HGET", old, "registered")
 end
+
+-- All keys but the timers and the open executions were read above, so that their types are right. Those come first.
 if ARGV[9] == "" then
   redis.call("ZREM", KEYS[4], ARGV[8])
 else
@@ -35,12 +36,16 @@ end
 for n = 10, #ARGV do
   redis.call("HDEL", KEYS[5], ARGV[n])
 end
+if ARGV[7] == "" then
+  redis.call("HDEL", KEYS[3], ARGV[1])
+else
+  redis.call("HSET", KEYS[3], ARGV[1], ARGV[7])
+end
 
 if before == ARGV[2] and known then
   return 1
 end
-if before and before ~= ARGV[2] then
-  local old = ARGV[4] .. before
+if old then
   if redis.call("HINCRBY", old, "registered", -1) <= 0
     and tonumber(redis.call("HGET", old, "executions") or 0) <= 0 then
     redis.call("EXPIRE", old, ARGV[5])

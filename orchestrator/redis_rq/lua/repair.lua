@@ -34,7 +34,7 @@ local function repair_slot(holders, waiters, member, action)
     local last = redis.call("ZRANGE", waiters, -1, -1, "WITHSCORES")[2]
     redis.call("ZADD", waiters, "NX", (tonumber(last) or 0) + 1, member)
   end
-  grant_slots(holders, waiters)
+  grant_slots(holders, waiters, redis.call)
 end
 
 local repairs, at = { lease = repair_lease, slot = repair_slot }, 2

@@ -8,7 +8,11 @@
 -- ARGV[5] the name of this coordinator   ARGV[6] after how many ms without a heartbeat a coordinator is dead
 -- ARGV[7] 1 to check leases; 0 after an outage, until workers had time to renew them
 -- Returns the number of events published, the number of jobs that wait in all queues, the number of event streams,
---         then the names of the live coordinators, sorted.
+--         in how many ms the next timer is due ("" for none), a list of errors, and the names of the live coordinators,
+--         sorted.
+--
+-- A lease or a timer is removed only after its event is written. An error, such as a key of a wrong type, is kept, and
+-- the rest of the sweep goes on.
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local grace, max_entries = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -20,20 +24,24 @@ local function events_of(execution)
   return ARGV[1] .. (tonumber(string.sub(sha1hex(execution), 1, 8), 16) % tonumber(ARGV[2]))
 end
 
--- A lease is <execution>|<step>|<run_id>|<attempt>|<token>. A member of any other form is not ours.
-local function publish_lost(lease, reason)
-  local execution, step, run_id, attempt, token = string.match(lease, "^(.-)|(.-)|(.-)|(.-)|(.-)$")
-  if not execution then
-    return
-  end
-  redis.call("XADD", events_of(execution), "*", "type", "lost", "execution", execution, "step", step,
-    "run_id", run_id, "attempt", attempt, "token", token, "reason", reason)
-  published = published + 1
+local function publish(execution, ...)
+  local event = run("XADD", events_of(execution), "*", ...)
+  local is_published = not (type(event) == "table" and event.err)
+  published = published + (is_published and 1 or 0)
+  return is_published
 end
 
--- RQ's keys may hold anything. A wrong type must not stop the sweep.
+-- A lease is <execution>|<step>|<run_id>|<attempt>|<token>. A member of any other form is not ours, and is dropped.
+-- Returns whether nothing is left to be published.
+local function publish_lost(lease, reason)
+  local execution, step, run_id, attempt, token = string.match(lease, "^(.-)|(.-)|(.-)|(.-)|(.-)$")
+  return not execution or publish(execution, "type", "lost", "execution", execution, "step", step,
+    "run_id", run_id, "attempt", attempt, "token", token, "reason", reason)
+end
+
+-- The reply of a read, nil after an error.
 local function query(...)
-  local reply = redis.pcall(...)
+  local reply = run(...)
   if type(reply) == "table" and reply.err then
     return nil
   end
@@ -56,17 +64,18 @@ local function head_of(queue, first)
   end
 end
 
-local queues, waiting = redis.call("HGETALL", KEYS[3]), 0
+local queues, waiting = query("HGETALL", KEYS[3]) or {}, 0
 for n = 1, #queues, 2 do
   waiting = waiting + (query("LLEN", "rq:queue:" .. queues[n]) or 0)
 end
 if ARGV[7] == "1" then
-  local due = redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", now, "WITHSCORES", "LIMIT", 0, max_entries)
+  local due = query("ZRANGEBYSCORE", KEYS[1], "-inf", now, "WITHSCORES", "LIMIT", 0, max_entries) or {}
   for i = 1, #due, 2 do
-    redis.call("ZREM", KEYS[1], due[i])
     local is_unstarted = tonumber(due[i + 1]) % 1 > 0
-    publish_lost(due[i],
-      is_unstarted and "its job left the queue and no worker started it" or "its worker stopped beating")
+    if publish_lost(due[i],
+        is_unstarted and "its job left the queue and no worker started it" or "its worker stopped beating") then
+      run("ZREM", KEYS[1], due[i])
+    end
   end
 end
 
@@ -78,7 +87,7 @@ local function set_due(leases)
   for n, lease in ipairs(leases) do
     args[#args + 1], args[#args + 2] = unstarted_due, lease
     if #args >= 2000 or n == #leases then
-      redis.call("ZADD", KEYS[1], unpack(args))
+      run("ZADD", KEYS[1], unpack(args))
       args = {}
     end
   end
@@ -90,7 +99,7 @@ for n = 1, #queues, 2 do
   local head = head_of(queue, first)
   if head and first >= FIRST_SEQUENCE then
     local below = "(" .. format_score(math.min(head, first + SEQUENCES_PER_QUEUE))
-    set_due(redis.call("ZRANGEBYSCORE", KEYS[1], format_score(first), below, "LIMIT", 0, 10 * max_entries))
+    set_due(query("ZRANGEBYSCORE", KEYS[1], format_score(first), below, "LIMIT", 0, 10 * max_entries) or {})
   end
 end
 
@@ -99,36 +108,34 @@ for n = 1, #queues, 2 do
   local failed = "rq:failed:" .. queues[n]
   for _, token in ipairs(query("ZRANGE", failed, 0, max_entries - 1) or {}) do
     local lease = job_lease(token, query("HGET", "rq:job:" .. token, "description"))
-    publish_lost(lease or "", "its work-horse died")
-    redis.call("ZREM", failed, token)
-    redis.call("DEL", "rq:job:" .. token, "rq:results:" .. token)
+    if publish_lost(lease or "", "its work-horse died") then
+      run("ZREM", failed, token)
+      run("DEL", "rq:job:" .. token, "rq:results:" .. token)
+    end
   end
 end
 
--- A timer is <kind>|<execution>|<step>|<token>.
-for _, timer in ipairs(redis.call("ZRANGEBYSCORE", KEYS[2], "-inf", now, "LIMIT", 0, max_entries)) do
+-- A timer is <kind>|<execution>|<step>|<token>. A member of any other form is dropped.
+for _, timer in ipairs(query("ZRANGEBYSCORE", KEYS[2], "-inf", now, "LIMIT", 0, max_entries) or {}) do
   local kind, execution, step, token = string.match(timer, "^(.-)|(.-)|(.-)|(.-)$")
-  redis.call("ZREM", KEYS[2], timer)
-  if kind then
-    redis.call("XADD", events_of(execution), "*", "type", kind, "execution", execution, "step", step,
-      "token", token)
-    published = published + 1
+  if not kind or publish(execution, "type", kind, "execution", execution, "step", step, "token", token) then
+    run("ZREM", KEYS[2], timer)
   end
 end
+local next_timer = query("ZRANGE", KEYS[2], 0, 0, "WITHSCORES") or {}
 
-redis.call("ZADD", KEYS[4], now, ARGV[5])
-redis.call("ZREMRANGEBYSCORE", KEYS[4], "-inf", now - ARGV[6])
+run("ZADD", KEYS[4], now, ARGV[5])
+run("ZREMRANGEBYSCORE", KEYS[4], "-inf", now - ARGV[6])
 
 -- A job that was dispatched while there were more streams still names one of those, so all of them stay in use.
-local streams = tonumber(redis.call("GET", KEYS[5]) or "") or 0
+local streams = tonumber(query("GET", KEYS[5]) or "") or 0
 if streams < tonumber(ARGV[2]) then
-  redis.call("SET", KEYS[5], ARGV[2])
+  run("SET", KEYS[5], ARGV[2])
   streams = tonumber(ARGV[2])
 end
-local reply = { tostring(published), tostring(waiting), tostring(streams) }
-local alive = redis.call("ZRANGE", KEYS[4], 0, -1)
+local alive = query("ZRANGE", KEYS[4], 0, -1) or {}
 table.sort(alive)
-for _, name in ipairs(alive) do
-  reply[#reply + 1] = name
-end
-return reply
+return {
+  tostring(published), tostring(waiting), tostring(streams),
+  next_timer[2] and string.format("%.0f", tonumber(next_timer[2]) - now) or "", kept_errors, alive,
+}

@@ -116,6 +116,13 @@ class Verifier:
             self._verify_cases([_Case(weid, own)])
         return self._report
 
+    def verify_record(self, workflow_execution_id: str) -> VerifyReport:
+        """Verify what must exist for one execution, and not what must not: that would need a search."""
+        self._report = VerifyReport()
+        with translate_errors():
+            self._verify_cases([_Case(workflow_execution_id)])
+        return self._report
+
     def verify_all(self) -> VerifyReport:
         """Verify every execution, and every member that names one, in batches."""
         self._report, self._open = VerifyReport(), Counter()

@@ -1,0 +1,53 @@
+-- Repair a stream whose last id lies far in the future. Any client can choose such an id, and if it is the largest of
+-- all, no further entry can be added.
+--
+-- KEYS[1] the stream   ARGV[1] our group, "" for a stream without one   ARGV[2] from which time in ms an id is absurd
+-- ARGV[3] the new last id, unless an entry with a sensible id is newer
+-- Returns 1 when the stream is repaired, 0 when that is not needed, -1 when an entry with such an id is not handled yet.
+--
+-- Entries with absurd ids are deleted once they are handled: the last id cannot be smaller than that of an entry.
+-- Entries with sensible ids stay, pending ones too. They are older, so they have all been delivered, and the group can
+-- go on after the new last id. Without that, new entries would have smaller ids than the last one that was delivered.
+--
+-- Ids are compared as digits: both parts may have 64 bits, and a number in Lua is exact to 53.
+local function is_absurd(id)
+  local ms = string.match(id, "^%d+")
+  return #ms > #ARGV[2] or (#ms == #ARGV[2] and ms >= ARGV[2])
+end
+
+local function fields(flat)
+  local named = {}
+  for i = 1, #flat, 2 do
+    named[flat[i]] = flat[i + 1]
+  end
+  return named
+end
+
+if redis.call("EXISTS", KEYS[1]) == 0 then
+  return 0
+end
+local last = fields(redis.call("XINFO", "STREAM", KEYS[1]))["last-generated-id"]
+if not is_absurd(last) then
+  return 0
+end
+local absurd = redis.call("XRANGE", KEYS[1], ARGV[2], "+")
+for _, flat in ipairs(redis.call("XINFO", "GROUPS", KEYS[1])) do
+  local group = fields(flat)
+  if group["name"] == ARGV[1] and #absurd > 0 and (group["last-delivered-id"] ~= last
+      and group["last-delivered-id"] ~= absurd[#absurd][1]
+      or #redis.call("XPENDING", KEYS[1], ARGV[1], ARGV[2], "+", 1) > 0) then
+    return -1
+  end
+end
+for _, entry in ipairs(absurd) do
+  redis.call("XDEL", KEYS[1], entry[1])
+end
+local newest = redis.call("XREVRANGE", KEYS[1], "+", "-", "COUNT", 1)[1]
+redis.call("XSETID", KEYS[1], newest and newest[1] or ARGV[3])
+for _, flat in ipairs(redis.call("XINFO", "GROUPS", KEYS[1])) do
+  local group = fields(flat)
+  if is_absurd(group["last-delivered-id"]) then
+    redis.call("XGROUP", "SETID", KEYS[1], group["name"], newest and newest[1] or ARGV[3])
+  end
+end
+return 1
