@@ -13,6 +13,7 @@ import pytest
 
 from effort import count
 from orchestrator.application.errors import RecordNotFound, Unavailable
+from orchestrator.application.spec.validation import check_spec
 from orchestrator.redis_rq.verify.verifier import Verifier
 from worlds.documents import Json
 from worlds.redis_world import RedisWorld
@@ -139,3 +140,100 @@ def test_an_error_at_any_command_of_a_script_leaves_no_half_commit(
     tried = fail_at_every_command(world, text, only, lambda: at_event(world, number))
 
     assert tried > (0 if only else 3)
+
+
+# ---- keys of a wrong type, on a running system
+
+
+def test_a_start_whose_history_has_a_wrong_type_is_rejected_and_nothing_of_it_stays(
+    world: RedisWorld,
+) -> None:
+    one = world.coordinator()
+    entry, weid = world.start(CHILD, execution_id="x1"), f"{check_spec(CHILD).workflow_id}#x1"
+    world.client.set(world.keys.history(weid), "taken")
+
+    one.run_once()
+
+    assert world.answer(entry)["ok"] is False
+    assert "WRONGTYPE" in world.answer(entry)["reason"]
+    assert world.keys.history(weid) in world.answer(entry)["reason"]
+    assert [letter["entry"] for letter in world.dead()] == [entry]
+    assert world.work() == 0
+    assert not world.client.exists(world.keys.workflow(weid), world.keys.execution("x1"))
+    world.client.delete(world.keys.history(weid))
+    world.begin(one, CHILD, execution_id="x1")
+    world.settle(one)
+    assert world.status(weid) == "complete"
+
+
+def test_a_start_whose_queue_has_a_wrong_type_leaves_no_job_behind(world: RedisWorld) -> None:
+    one = world.coordinator()
+    queue = world.keys.rq_queue(world.keys.queue("default"))
+    world.client.set(queue, "taken")
+    entry = world.start(CHILD, execution_id="x1")
+
+    one.run_once()
+
+    assert world.answer(entry)["ok"] is False
+    assert queue in world.answer(entry)["reason"]
+    assert world.client.keys("rq:job:*") == []
+    assert world.leases() == {}
+
+
+def test_of_two_starts_in_a_batch_only_the_one_with_the_wrong_key_is_rejected(world: RedisWorld) -> None:
+    one = world.coordinator()
+    weid = f"{check_spec(CHILD).workflow_id}#x2"
+    world.client.set(world.keys.history(weid), "taken")
+    entries = [world.start(CHILD, execution_id=name) for name in ("x1", "x2", "x3")]
+
+    one.run_once()
+
+    assert [world.answer(entry)["ok"] for entry in entries] == [True, False, True]
+    world.settle(one)
+    assert [world.record(name).status for name in ("x1", "x3")] == ["complete", "complete"]
+
+
+@pytest.mark.parametrize("key", ["index", "timers", "counters", "concurrency"])
+def test_an_execution_with_a_key_of_a_wrong_type_goes_on_and_is_repaired_later(
+    world: RedisWorld, key: str
+) -> None:
+    keys = {
+        "index": world.keys.index("in_progress"),
+        "timers": world.keys.timers,
+        "counters": world.keys.counters,
+        "concurrency": world.keys.slot_holders("seat"),
+    }
+    one = world.coordinator()
+    world.client.set(keys[key], "taken")
+    entry = world.start({**FAMILY, "concurrency": None}, execution_id="x1")
+    one.run_once()
+    world.work()
+    one.run_once()
+    assert world.answer(entry)["ok"] is True
+
+    world.client.delete(keys[key])
+    world.killed("one")
+    run_to_its_end(world)
+
+    check_end(world, entry)
+
+
+def test_a_result_that_cannot_be_written_is_handled_when_the_key_is_right_again(world: RedisWorld) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, CHILD, execution_id="x1")
+    before = world.record(weid)
+    history = world.client.lrange(world.keys.history(weid), 0, -1)
+    world.client.delete(world.keys.history(weid))
+    world.client.set(world.keys.history(weid), "taken")
+    world.work()
+    one.run_once()
+    assert world.record(weid) == before
+    assert len(world.pending()) == 1
+
+    world.client.delete(world.keys.history(weid))
+    world.client.rpush(world.keys.history(weid), *history)  # type: ignore[misc]
+    world.killed("one")
+    run_to_its_end(world)
+
+    assert world.status(weid) == "complete"
+    assert world.dead() == []

@@ -50,4 +50,9 @@ for _, flat in ipairs(redis.call("XINFO", "GROUPS", KEYS[1])) do
     redis.call("XGROUP", "SETID", KEYS[1], group["name"], newest and newest[1] or ARGV[3])
   end
 end
+if ARGV[1] == "" then -- a stream that no group reads: its entries are kept under new ids
+  for _, entry in ipairs(absurd) do
+    redis.call("XADD", KEYS[1], "*", unpack(entry[2]))
+  end
+end
 return 1

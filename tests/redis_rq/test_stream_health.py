@@ -1,0 +1,119 @@
+"""Streams whose last id lies far in the future: nothing is lost, no coordinator ends, and they recover."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.redis_rq.keys import GROUP
+from orchestrator.redis_rq.stream_health import StreamHealth
+from worlds.documents import Json, document, step
+from worlds.redis_world import RedisWorld, running
+from worlds.waiting import wait_until
+
+LAST = f"{2**64 - 1}-{2**64 - 1}"
+FAR = f"{2**63}-5"
+ONE = document(step("a"))
+LATE: Json = {"name": "late", "steps": [{"id": "a", "delay": "1ms"}]}
+
+
+def last_id(world: RedisWorld, stream: str) -> int:
+    info: Any = world.client.xinfo_stream(stream)
+    return int(info["last-generated-id"].partition("-")[0])
+
+
+def exhaust(world: RedisWorld, stream: str, entry_id: str = LAST) -> None:
+    world.send(stream, {"nonsense": "1"}, entry_id)
+
+
+@pytest.mark.parametrize("entry_id", [LAST, FAR])
+def test_starts_are_accepted_again_after_an_entry_with_an_absurd_id(world: RedisWorld, entry_id: str) -> None:
+    one = world.coordinator()
+    exhaust(world, world.keys.starts, entry_id)
+
+    one.run_once()  # rejects it
+    one.run_once()  # repairs the stream
+
+    assert last_id(world, world.keys.starts) <= world.now_ms()
+    weid = world.begin(one, ONE)
+    world.settle(one)
+    assert world.status(weid) == "complete"
+    assert [letter["entry"] for letter in world.dead()] == [entry_id]
+
+
+def test_a_timer_is_kept_until_its_event_can_be_written(world: RedisWorld) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, LATE)
+    exhaust(world, world.keys.events_of(weid))
+    timers = world.timers()
+    assert timers
+
+    assert world.log("two").sweep() == 0
+    assert world.timers() == timers
+
+    wait_until(lambda: not one.run_once() and world.status(weid) == "complete")
+    assert world.timers() == {}
+
+
+@pytest.mark.parametrize("stream", ["starts", "events"])
+def test_a_running_coordinator_survives_an_exhausted_stream(world: RedisWorld, stream: str) -> None:
+    one = world.coordinator("one", world.connect(), block_ms=20, sweep_every_s=0.05, trim_every_s=0.1)
+    with running(one):
+        for n in range(world.keys.partitions):
+            exhaust(world, world.keys.starts if stream == "starts" else world.keys.events(n))
+            if stream == "starts":
+                break
+        wait_until(lambda: all(last_id(world, name) <= world.now_ms() for name in world.streams()))
+
+        entry = world.start(LATE)
+        wait_until(lambda: world.client.exists(world.keys.reply(entry)))
+        weid = world.answer(entry)["workflow_execution_id"]
+        wait_until(lambda: world.status(weid) == "complete")
+
+
+def test_pending_entries_survive_the_repair(world: RedisWorld) -> None:
+    world.coordinator("opener")
+    stream = world.keys.starts
+    kept = [world.start(ONE) for _ in range(3)]
+    world.client.xreadgroup(GROUP, "dead", {stream: ">"})
+    exhaust(world, stream)
+    world.client.xreadgroup(GROUP, "dead", {stream: ">"})
+    health = StreamHealth(world.client, world.keys)
+
+    health.heal([stream])
+    assert last_id(world, stream) == 2**64 - 1, "the entry with the absurd id is not handled yet"
+    world.client.xack(stream, GROUP, LAST)
+    health.heal([stream])
+
+    assert last_id(world, stream) <= world.now_ms()
+    assert [row["message_id"] for row in world.client.xpending_range(stream, GROUP, "-", "+", 9)] == kept
+    new = world.start(ONE)
+    found: Any = world.client.xreadgroup(GROUP, "two", {stream: ">"})
+    assert [entry for _, entries in found for entry, _ in entries] == [new]
+
+
+def test_an_absurd_entry_that_was_deleted_before_it_was_read_hides_no_older_one(world: RedisWorld) -> None:
+    world.coordinator("opener")
+    stream = world.keys.starts
+    unread = world.start(ONE)
+    exhaust(world, stream)
+    world.client.xdel(stream, LAST)
+
+    StreamHealth(world.client, world.keys).heal([stream])
+
+    new = world.start(ONE)
+    found: Any = world.client.xreadgroup(GROUP, "two", {stream: ">"})
+    assert [entry for _, entries in found for entry, _ in entries] == [unread, new]
+
+
+def test_dead_letters_are_written_again_after_an_absurd_one(world: RedisWorld) -> None:
+    one = world.coordinator()
+    world.send(world.keys.dead_letters, {"reason": "none"}, LAST)
+
+    one.run_once()
+    entry = world.send(world.keys.starts, {"workflow": "unknown"})
+    one.run_once()
+
+    assert [letter["reason"] for letter in world.dead()] == ["none", "no workflow is registered as 'unknown'"]
+    assert world.answer(entry)["ok"] is False
