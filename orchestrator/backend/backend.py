@@ -199,7 +199,8 @@ class Backend(RunfoxMethods):
         return self.store.load(workflow_execution_id)
 
     def write(self, record: WorkflowRecord) -> None:
-        """Write a whole record without a version check: for repairs, not for decisions."""
+        """Write a whole record over what is stored: for repairs, not for decisions. Raises RecordConflict for
+        a record that was loaded and has changed since."""
         self.store.write(record)
         self._live.pop(record.workflow_execution_id)
 

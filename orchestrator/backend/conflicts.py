@@ -51,6 +51,9 @@ def resolve_conflict(
     """Resolve a creation whose id is taken: returns the commit to try next, or the execution that the start
     returns. Raises ExecutionIdConflict when the start is rejected."""
     execution_id, parent = commit.record.execution_id, commit.record.parent
+    start_event = commit.record.start_event
+    if policy == "fail" and parent is None and start_event is None:
+        raise ExecutionIdConflict(execution_id, "")
     for _ in range(MAX_TRIES):
         try:
             weid = records.find(execution_id)
@@ -58,7 +61,7 @@ def resolve_conflict(
             return replace(commit, replaces=None)  # it was deleted meanwhile
         try:
             existing = records.checkout(weid)
-            if existing.start_event is not None and existing.start_event == commit.record.start_event:
+            if start_event is not None and start_event == existing.start_event:
                 return existing
             if policy == "fail" and parent is None:
                 raise ExecutionIdConflict(execution_id, "")

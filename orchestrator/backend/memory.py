@@ -19,7 +19,7 @@ from orchestrator.application.values.payload_refs import PayloadStore
 from orchestrator.backend.copies import copy_json, isolate_job, isolate_record, to_plain_json
 from orchestrator.backend.ids import next_version, random_nonce, step_run_key
 from orchestrator.backend.payloads import MemoryPayloads
-from orchestrator.backend.ports import Commit, Committed
+from orchestrator.backend.ports import Commit, Committed, check_version
 from orchestrator.backend.results import ResultPairs, as_pairs, make_result
 from orchestrator.backend.shared_state import MemorySharedState
 
@@ -82,6 +82,7 @@ class InMemoryStore:
                 raise RecordExists(record.execution_id)
             copy = isolate_record(record, to_plain_json)
             before = self._executions.get(weid)
+            check_version(record, before.fields["version"] if before else None)
             copy.version = next_version(record.version, self._nonce())
             self._put(copy, before.history if before else [])
             record.version = copy.version

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.engine.schedules import Schedule
+from orchestrator.application.errors import RecordConflict
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import DispatchJob
 from orchestrator.application.records.events import Event
@@ -70,12 +71,21 @@ class Committed(Enum):
     FAILED = "the store could not write it; `failure` of the commit has the reason"
 
 
+def check_version(record: WorkflowRecord, stored: str | None) -> None:
+    """Raise RecordConflict unless a record that was loaded is still stored at that version."""
+    if record.version and stored is not None and stored != record.version:
+        raise RecordConflict(record.workflow_execution_id, record.version)
+
+
 class Store(Protocol):
     """Keeps records. `load` returns and `write` takes isolated copies; `load` raises RecordNotFound."""
 
     def load(self, workflow_execution_id: str) -> WorkflowRecord: ...
 
-    def write(self, record: WorkflowRecord) -> None: ...
+    def write(self, record: WorkflowRecord) -> None:
+        """Write a whole record over what is stored, and set its new `version`. A record that was loaded must
+        still be stored at that version, or RecordConflict is raised; a new one replaces any other."""
+        ...
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         """Write each commit as a whole or not at all, and set the new `record.version` of those written.

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import ResponseError
+from redis.exceptions import ResponseError, WatchError
 
 from orchestrator.application.errors import (
     OrchestratorError,
+    RecordConflict,
     RecordExists,
     RecordNotFound,
     StoreError,
@@ -23,7 +24,7 @@ from orchestrator.application.spec.model import LoadedSpec, ScheduleSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.ids import next_version
-from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef
+from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef, check_version
 from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.redis_rq.commit_args import CommitArgs, changes_record
 from orchestrator.redis_rq.connection import Client, is_transient_text, translate_errors
@@ -252,27 +253,31 @@ class RedisStore:
 
     def write(self, record: WorkflowRecord) -> None:
         """Write a whole record over what is stored: for imports and repairs, not for decisions."""
-        key = self._keys.workflow(record.workflow_execution_id)
-        with translate_errors():
-            owner = self._client.get(self._keys.execution(record.execution_id))
-            is_new = not self._client.exists(key)
-        if owner not in (None, record.workflow_execution_id):
-            raise RecordExists(record.execution_id)
-        record.version = next_version(record.version, secrets.token_hex(4))
+        keys = self._keys
+        pointer, key = keys.execution(record.execution_id), keys.workflow(record.workflow_execution_id)
+        version = next_version(record.version, secrets.token_hex(4))
+        fields: dict[Any, Any] = {**created_fields(record), "version": version}
         with translate_errors(), self._client.pipeline(transaction=True) as pipe:
-            pipe.delete(key)
-            fields: dict[Any, Any] = {**created_fields(record), "version": record.version}
-            pipe.hset(key, mapping=fields)
-            pipe.hsetnx(
-                self._keys.spec(record.workflow_id), "document", canonical_json(record.loaded.document)
-            )
-            pipe.set(self._keys.execution(record.execution_id), record.workflow_execution_id)
-            if is_new and not record.is_final:
-                pipe.hincrby(self._keys.spec(record.workflow_id), "executions", 1)
-                if record.group is not None:
-                    pipe.hincrby(self._keys.groups, record.group, 1)
-                    pipe.persist(self._keys.shared("flow_group", record.group))
-            pipe.execute()
+            try:
+                pipe.watch(pointer, key)  # type: ignore[no-untyped-call]
+                owner, stored = pipe.get(pointer), pipe.hget(key, "version")
+                if owner not in (None, record.workflow_execution_id):
+                    raise RecordExists(record.execution_id)
+                check_version(record, stored)  # type: ignore[arg-type]
+                pipe.multi()
+                pipe.delete(key)
+                pipe.hset(key, mapping=fields)
+                pipe.hsetnx(keys.spec(record.workflow_id), "document", canonical_json(record.loaded.document))
+                pipe.set(pointer, record.workflow_execution_id)
+                if stored is None and not record.is_final:
+                    pipe.hincrby(keys.spec(record.workflow_id), "executions", 1)
+                    if record.group is not None:
+                        pipe.hincrby(keys.groups, record.group, 1)
+                        pipe.persist(keys.shared("flow_group", record.group))
+                pipe.execute()
+            except WatchError:
+                raise RecordConflict(record.workflow_execution_id, record.version) from None
+        record.version = version
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         """All commits in one round trip; each is written whole or not at all. One that is written without

@@ -11,7 +11,7 @@ import pytest
 
 from backend.port_implementations import STORES, KeepingStore
 from orchestrator.application.engine.transitions import decide
-from orchestrator.application.errors import RecordExists, RecordNotFound
+from orchestrator.application.errors import RecordConflict, RecordExists, RecordNotFound
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -124,6 +124,17 @@ def test_write_moves_the_version_of_the_record_it_was_given(store: KeepingStore)
     store.write(one)
 
     assert one.version == store.load(one.workflow_execution_id).version != first
+
+
+def test_a_record_that_was_changed_since_it_was_loaded_is_not_written(store: KeepingStore) -> None:
+    store.write(record(_state={"n": 1}))
+    mine, theirs = (store.load(record().workflow_execution_id) for _ in range(2))
+    store.write(theirs)
+
+    with pytest.raises(RecordConflict, match="is no longer at version"):
+        store.write(mine)
+
+    assert store.load(mine.workflow_execution_id).version == theirs.version
 
 
 def test_executions_of_one_spec_are_kept_apart(store: KeepingStore) -> None:

@@ -19,9 +19,9 @@ from orchestrator.application.values.durations import parse_ms
 from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 from orchestrator.client import Client
 from orchestrator.redis_rq.event_codec import event_fields
-from orchestrator.redis_rq.stream_health import MAX_FUTURE_MS
 from orchestrator.redis_rq.job_codec import lease_of_job, lease_of_step, read_job
 from orchestrator.redis_rq.keys import timer_member
+from orchestrator.redis_rq.stream_health import MAX_FUTURE_MS
 from orchestrator.worker.lease import Lease, RedisClock
 from worlds.engine_checks import all_timers
 from worlds.redis_world import RedisWorld

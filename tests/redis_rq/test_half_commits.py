@@ -231,7 +231,7 @@ def test_a_result_that_cannot_be_written_is_handled_when_the_key_is_right_again(
     assert len(world.pending()) == 1
 
     world.client.delete(world.keys.history(weid))
-    world.client.rpush(world.keys.history(weid), *history)  # type: ignore[misc]
+    world.client.rpush(world.keys.history(weid), *history)
     world.killed("one")
     run_to_its_end(world)
 

@@ -48,8 +48,8 @@ end
 
 @contextmanager
 def failing_command(script: str, position: int, error: str, only: str = "") -> Iterator[None]:
-    """Within the block, the write command at this position of a script fails, for clients that are made there.
-    With `only`, if it is that command. The script must begin with errors.lua."""
+    """Within the block, the write command at this position of a script fails, for clients that are made
+    there. With `only`, if it is that command. The script must begin with errors.lua."""
     prelude = PRELUDE.format(reads=READS, position=position, error=error, only=only, hit=HIT)
     text, init = scripts.script_text, scripts.Script.__init__
 

@@ -19,7 +19,7 @@ from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_spec
 from orchestrator.backend.copies import dumps
 from orchestrator.backend.ids import next_version, random_nonce
-from orchestrator.backend.ports import Commit, Committed
+from orchestrator.backend.ports import Commit, Committed, check_version
 from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.backend.sqlite.database import Database
 from orchestrator.backend.sqlite.payloads import SqlitePayloads
@@ -102,10 +102,12 @@ class SqliteStore:
         version = next_version(record.version, self._nonce())
         with self._db.write_transaction() as db:
             owner = db.execute(
-                "SELECT workflow_execution_id FROM workflows WHERE execution_id = ?", [record.execution_id]
+                "SELECT workflow_execution_id, version FROM workflows WHERE execution_id = ?",
+                [record.execution_id],
             ).fetchone()
             if owner is not None and owner[0] != weid:
                 raise RecordExists(record.execution_id)
+            check_version(record, owner[1] if owner is not None else None)
             if not self._pin_spec(db, record.loaded):
                 raise StoreError(f"another document has the workflow_id {record.workflow_id!r}")
             for table in ("workflows", "steps", "state"):
