@@ -179,11 +179,7 @@ _MUTANTS = [
     Mutant(
         "no version check",
         "F1: a commit is written only at the version that was decided on",
-        [
-            script(
-                "commit", 'elseif redis.call("HGET", record, "version") ~= version then', "elseif false then"
-            )
-        ],
+        [script("commit", 'elseif must("HGET", record, "version") ~= version then', "elseif false then")],
     ),
     Mutant(
         "bare version counter",
@@ -217,19 +213,15 @@ _MUTANTS = [
             script("commit_creation", "  if found ~= version then", "  if false then"),
             script(
                 "commit_creation",
-                "  if not claim_execution_id(new) then",
-                "  if claim_execution_id(new) == nil then",
+                "  if not is_id_free(new) then",
+                "  if false then",
             ),
         ],
     ),
     Mutant(
         "no idempotency root",
         "F6: a root starts one execution, and a second start gets its reply",
-        [
-            script(
-                "commit_creation", 'if new.root and redis.call("EXISTS", new.root) == 1 then', "if false then"
-            )
-        ],
+        [script("commit_creation", 'if new.root and must("EXISTS", new.root) == 1 then', "if false then")],
     ),
     Mutant(
         "split dispatch",
@@ -281,8 +273,8 @@ _MUTANTS = [
         [
             script(
                 "grant_slots",
-                'redis.call("ZCARD", holders) >= tonumber(limit)',
-                'redis.call("ZCARD", holders) > tonumber(limit)',
+                "held >= tonumber(limit)",
+                "held > tonumber(limit)",
             )
         ],
     ),
@@ -292,7 +284,7 @@ _MUTANTS = [
         [
             script(
                 "commit_creation",
-                'if redis.call("LLEN", new.signals) ~= new.known_signals then',
+                'if must("LLEN", new.signals) ~= new.known_signals then',
                 "if false then",
             )
         ],
@@ -315,7 +307,7 @@ _MUTANTS = [
     Mutant(
         "lease gone before its event",
         "a lease is removed in the script that publishes its loss",
-        [script("sweep", "    publish_lost(due[i],\n", "    string.len(due[i],\n")],
+        [script("sweep", "    if publish_lost(due[i],\n", "    if string.len(due[i],\n")],
     ),
     Mutant(
         "pending events trimmed",
@@ -340,11 +332,7 @@ _MUTANTS = [
     Mutant(
         "rejected twice",
         "an event that another coordinator has acknowledged is not rejected again",
-        [
-            script(
-                "acknowledge", 'if redis.call("XACK", KEYS[1], ARGV[1], ARGV[2]) == 0 then', "if false then"
-            )
-        ],
+        [script("acknowledge", "if not is_event_pending(KEYS[1], ARGV[1], ARGV[2]) then", "if false then")],
     ),
     Mutant(
         "groups start now",

@@ -246,6 +246,12 @@ class SmallRedis(StreamCommands, SortedSetCommands):
     def on_lrange(self, key: str, first: str, last: str) -> list[str]:
         return _slice(self.look(key, list), first, last)
 
+    def on_ltrim(self, key: str, first: str, last: str) -> str:
+        kept = self.look(key, list)
+        kept[:] = _slice(kept, first, last)
+        self._tidy(key)
+        return "OK"
+
     def on_lindex(self, key: str, at: str) -> str | None:
         found = _slice(self.look(key, list), at, at)
         return found[0] if found else None
@@ -258,6 +264,17 @@ class SmallRedis(StreamCommands, SortedSetCommands):
         before = len(kept)
         kept.update(members)
         return len(kept) - before
+
+    def on_srem(self, key: str, *members: str) -> int:
+        kept = self.look(key, set)
+        gone = len(kept & set(members))
+        kept.difference_update(members)
+        self._tidy(key)
+        return gone
+
+    def on_srandmember(self, key: str, count: str) -> list[str]:
+        """The first ones: a simulation has its own chance."""
+        return sorted(self.look(key, set))[: int(count)]
 
     def on_smembers(self, key: str) -> list[str]:
         return sorted(self.look(key, set))

@@ -9,7 +9,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 Id = tuple[int, int]
-LAST: Id = (2**63, 2**63)
+LAST: Id = (2**64 - 1, 2**64 - 1)
 
 
 @dataclass(slots=True)
@@ -67,6 +67,8 @@ class StreamCommands:
         if words[0].upper() == "MAXLEN":  # more dead letters than are kept never come together here
             at = 3 if words[1] in ("~", "=") else 2
         stream = self._make_stream(key)
+        if stream.last == LAST:
+            raise ResponseError("ERR The stream has exhausted the last possible ID, unable to add more items")
         entry = self._next_id(stream, words[at])
         if entry <= stream.last:
             raise ResponseError(
@@ -104,7 +106,25 @@ class StreamCommands:
             del entries[entry]
         return len(gone)
 
+    def on_xsetid(self, key: str, last: str) -> str:
+        stream = self._make_stream(key)
+        if stream.entries and _id(last) < max(stream.entries):
+            raise ResponseError("ERR The ID specified in XSETID is smaller than the target stream top item")
+        stream.last = _id(last)
+        return "OK"
+
+    def on_xinfo_stream(self, key: str) -> list[Any]:
+        stream = self._stream(key)
+        if stream is None:
+            raise ResponseError("ERR no such key")
+        ends = ("first-entry", None, "last-entry", None)
+        return ["length", len(stream.entries), "last-generated-id", _shown(stream.last), *ends]
+
     # ---- groups
+
+    def on_xgroup_setid(self, key: str, name: str, last: str) -> str:
+        self._group(key, name).last = _id(last)
+        return "OK"
 
     def on_xgroup_create(self, key: str, name: str, first: str, *options: str) -> str:
         if self._stream(key) is None and not options:

@@ -18,6 +18,7 @@ from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.redis_rq.keys import Keys, OwnStreams
 from orchestrator.redis_rq.runner import RqRunner
 from orchestrator.redis_rq.store import RedisStore
+from orchestrator.redis_rq.verify.partial_commits import PartialCommits
 from orchestrator.settings import LEASE_S
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lease import Lease, RedisClock
@@ -34,6 +35,13 @@ MOST_DELIVERIES = 12
 """More than usual, because more faults happen: an event that kills no coordinator must not be given up."""
 TAKES_MS = (*(0,) * 20, *(10, 300) * 4, *(1_500, 6_000, 40_000) * 2)
 """How long executors take: most no time, some longer than a lease."""
+
+
+class StrictCoordinator(Coordinator):
+    """Ends at an error that a coordinator does not expect, so that the simulation notices it."""
+
+    def _report_unexpected(self, error: Exception) -> None:
+        raise error
 
 
 class Staff:
@@ -65,7 +73,9 @@ class Staff:
             trim_every_s=draw.choice([0.05, 0.05, 5.0, 30.0]),
             max_deliveries=MOST_DELIVERIES,
         )
-        Coordinator(backend, log, store, pace, self._world.nonce).run(Never(self._world.scheduler))
+        repair = PartialCommits(client, self._world.keys).repair
+        coordinator = StrictCoordinator(backend, log, store, pace, self._world.nonce, repair=repair)
+        coordinator.run(Never(self._world.scheduler))
 
     # ---- workers
 

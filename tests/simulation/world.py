@@ -123,7 +123,7 @@ class World:
             answer = self.server.execute(*words)
             self._trace_command(words, answer)
             return answer
-        records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[7:])]
+        records = [key.removeprefix(self.keys.workflow("")) for key in _records(words[8:])]
         known = {weid: self._fields(self.keys.workflow(weid)) for weid in records}
         kept = {weid: [] if known[weid] else self._kept_signals(weid.partition("#")[2]) for weid in records}
         answer = self.server.execute(*words)

@@ -30,12 +30,15 @@ local last = fields(redis.call("XINFO", "STREAM", KEYS[1]))["last-generated-id"]
 if not is_absurd(last) then
   return 0
 end
+-- An entry is handled when our group has acknowledged it, and while entries can be added, every other group too.
 local absurd = redis.call("XRANGE", KEYS[1], ARGV[2], "+")
-for _, flat in ipairs(redis.call("XINFO", "GROUPS", KEYS[1])) do
+local is_exhausted = string.match(last, "^%d+") == "18446744073709551615"
+for _, flat in ipairs(#absurd > 0 and redis.call("XINFO", "GROUPS", KEYS[1]) or {}) do
   local group = fields(flat)
-  if group["name"] == ARGV[1] and #absurd > 0 and (group["last-delivered-id"] ~= last
-      and group["last-delivered-id"] ~= absurd[#absurd][1]
-      or #redis.call("XPENDING", KEYS[1], ARGV[1], ARGV[2], "+", 1) > 0) then
+  local name, delivered = group["name"], group["last-delivered-id"]
+  if (name == ARGV[1] or not is_exhausted)
+    and (delivered ~= last and delivered ~= absurd[#absurd][1]
+      or #redis.call("XPENDING", KEYS[1], name, ARGV[2], "+", 1) > 0) then
     return -1
   end
 end
