@@ -22,6 +22,7 @@ from simulation.scheduler import Scheduler
 TIMED = (
     "orchestrator.coordinator.periodic",
     "orchestrator.coordinator.loop",
+    "orchestrator.coordinator.sweeps",
     "orchestrator.redis_rq.connection",
     "orchestrator.redis_rq.event_log",
     "orchestrator.redis_rq.job_taker",
