@@ -368,7 +368,7 @@ class Coordinator:
             case Committed.YES:
                 pending.log()
                 changes = pending.commit.changes
-                for timer in changes.timers_to_arm:
+                for timer in changes.timers_by_name_to_arm.values():
                     self._sweeps.expect_timer((timer.due_ms - changes.at_ms) / 1000)
                 for delivery, reason in pending.rejected:
                     self._rejections.reply_or_reject(delivery, reason)

@@ -386,7 +386,11 @@ def _ends(commit: Commit) -> bool:
 
 def _command_args(commands: Iterable[Command]) -> Command:
     """Commands as arguments: the number of args of each, then its args; 0 ends them."""
-    return [*(arg for command in commands for arg in (len(command), *command)), 0]
+    args: Command = []
+    for command in commands:
+        args += (len(command), *command)
+    args.append(0)
+    return args
 
 
 def _chunked(head: Command, args: Sequence[str | int]) -> list[Command]:
