@@ -6,7 +6,6 @@ Each command waits for the reply of a coordinator: what it prints has happened.
 from __future__ import annotations
 
 import getpass
-import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import click
 
 from orchestrator.cli.errors import EXIT_INVALID
 from orchestrator.cli.options import connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 from orchestrator.cli.output.formatting import format_count, humanize
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def send_to_each(
         if not as_json:
             print_text(f"{one}: {(describe or _describe_status)(reply)}")
     if as_json:
-        click.echo(json.dumps(rows if len(ids) > 1 else rows[0], ensure_ascii=False))
+        print_json(rows if len(ids) > 1 else rows[0])
     raise click.exceptions.Exit(exit_code)
 
 
@@ -108,7 +107,7 @@ def send_to_all(
         click.confirm(f"{verb} {format_count(count, 'execution')}?", abort=True, err=True)
     bulk = BulkResult() if count == 0 else send(execution_filter)
     if as_json:
-        click.echo(json.dumps({"done": bulk.done, "refused": bulk.rejected}, ensure_ascii=False))
+        print_json({"done": bulk.done, "refused": bulk.rejected})
         return
     for one, reason in bulk.rejected.items():
         print_text(f"{one}: {reason}", err=True)

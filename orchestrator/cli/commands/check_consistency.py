@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 
 from orchestrator.cli.completers import optional_execution_argument
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 from orchestrator.cli.output.formatting import format_count
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def check_consistency(target: Target, execution_id: str | None, repair: bool, as
         verifier = Verifier(client, make_keys(settings), settings.retention_s, repairs=repair)
         report = verifier.verify_all() if execution_id is None else verifier.verify(execution_id)
     if as_json:
-        click.echo(json.dumps(_as_dict(report)))
+        print_json(_as_dict(report))
     else:
         for found in report.found:
             print_text(_format_finding(found))

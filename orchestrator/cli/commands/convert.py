@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.options import json_option, read_document
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import format_json, print_text
 
 if TYPE_CHECKING:
     from orchestrator.convert import ConversionResult
@@ -59,7 +58,7 @@ def convert(file: str, dialect: str | None, output: str | None, force: bool, as_
 
 def _format_json(result: ConversionResult) -> str:
     notes = [note.as_dict() for note in result.notes]
-    return json.dumps({"document": result.document, "notes": notes}, indent=2) + "\n"
+    return format_json({"document": result.document, "notes": notes}, indent=2) + "\n"
 
 
 def _write(text: str, output: str | None, force: bool) -> None:

@@ -12,7 +12,7 @@ import click
 
 from orchestrator.cli.command_group import CommandGroup
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import escape_line, print_text
+from orchestrator.cli.output.escaping import escape_line, print_json, print_text
 from orchestrator.cli.output.formatting import format_count
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def list_letters(target: Target, limit: int, reason: str, as_json: bool) -> None
     with _open_letters(target) as letters:
         found = list(islice(letters.newest(reason), limit))
         if as_json:
-            click.echo(json.dumps([_as_dict(letters, letter) for letter in found]))
+            print_json([_as_dict(letters, letter) for letter in found])
             return
         for letter in found:
             text, _ = _redact_letter(letter)
@@ -71,7 +71,7 @@ def show(target: Target, entry: str, as_json: bool) -> None:
     with _open_letters(target) as letters:
         letter = letters.get(entry)
         if as_json:
-            click.echo(json.dumps(_as_dict(letters, letter)))
+            print_json(_as_dict(letters, letter))
             return
         problem = letters.problem(letter)
         reason, fields = _redact_letter(letter)
@@ -107,7 +107,7 @@ def replay(target: Target, entries: tuple[str, ...], takes_all: bool, reason: st
             elif not as_json:
                 print_text(f"{letter.entry} cannot be replayed: {problem}", err=True)
     if as_json:
-        click.echo(json.dumps(rows))
+        print_json(rows)
     raise click.exceptions.Exit(EXIT_REJECTED if any(row["problem"] for row in rows) else 0)
 
 
@@ -129,7 +129,10 @@ def drop(
             question = f"Permanently delete {format_count(len(selected), 'dead letter')}?"
             click.confirm(question, abort=True, err=True)
         dropped = [letter.entry for letter in selected if letters.drop(letter)]
-    click.echo(json.dumps(dropped) if as_json else f"{format_count(len(dropped), 'dead letter')} dropped")
+    if as_json:
+        print_json(dropped)
+    else:
+        click.echo(f"{format_count(len(dropped), 'dead letter')} dropped")
 
 
 @contextmanager

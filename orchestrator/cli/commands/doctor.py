@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from orchestrator.cli.options import (
     json_option,
     pass_target,
 )
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 
 if TYPE_CHECKING:
     from orchestrator.diagnosis import Check
@@ -45,7 +44,7 @@ def doctor(target: Target, strict: bool, as_json: bool) -> None:
             {"name": one.name, "level": one.level.value, "found": one.found, "advice": one.advice}
             for one in checks
         ]
-        click.echo(json.dumps({"ok": is_ok, "checks": rows}, indent=2, ensure_ascii=False))
+        print_json({"ok": is_ok, "checks": rows}, indent=2)
     else:
         print_text("\n".join(_format_checks(checks)))
     raise click.exceptions.Exit(0 if is_ok else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ import click
 
 from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, add_current_directory, executors_option, json_option
-from orchestrator.cli.output.escaping import escape_line
+from orchestrator.cli.output.escaping import escape_line, print_json
 
 if TYPE_CHECKING:
     from orchestrator.worker.executors.catalogue import Catalogue, CatalogueEntry
@@ -37,7 +36,7 @@ def executors(name: str | None, executors: tuple[str, ...], as_json: bool) -> No
     if as_json:
         rows = [_as_dict(one, is_whole=name is not None) for one in entries]
         result = {"executors": rows, "problems": catalogue.problems}
-        click.echo(json.dumps(result, indent=2, ensure_ascii=False))
+        print_json(result, indent=2)
     else:
         _print_entries(entries, catalogue.problems, is_whole=name is not None)
     if catalogue.problems:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +9,7 @@ import click
 from orchestrator.cli.completers import execution_argument
 from orchestrator.cli.errors import EXIT_INVALID
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 
 if TYPE_CHECKING:
     from orchestrator.application.explain.reasons import Reason
@@ -38,7 +37,7 @@ def explain(target: Target, execution_id: str, step: str, as_json: bool) -> None
     settings, client = target.connect()
     explanation = why(client, make_keys(settings), execution_id, step)
     if as_json:
-        click.echo(json.dumps(explanation.as_dict(), indent=2, ensure_ascii=False))
+        print_json(explanation.as_dict(), indent=2)
     else:
         print_text("\n".join(_format_explanation(explanation)))
     if explanation.is_unknown:

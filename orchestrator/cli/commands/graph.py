@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ from orchestrator.cli.commands.start import is_file
 from orchestrator.cli.completers import complete_graph_target
 from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_spec
+from orchestrator.cli.output.escaping import print_json
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -43,7 +43,7 @@ def graph(target: Target, what: tuple[str, ...], form: str, as_json: bool) -> No
 
     diagram = _find_diagram(target, what)
     if as_json:
-        click.echo(json.dumps(diagram.as_dict(), indent=2, ensure_ascii=False))
+        print_json(diagram.as_dict(), indent=2)
     elif form == "mermaid":
         click.echo(render_mermaid(diagram))
     else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from typing import Any
 
 import click
 
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_ms
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 
 
 @click.command()
@@ -43,7 +42,7 @@ def health(
     process_filter = ProcessFilter(None if on_any_host else socket.gethostname(), name)
     result = check_health(client, make_keys(settings), process, process_filter, max_age)
     if as_json:
-        click.echo(json.dumps(result.as_dict(), indent=2, ensure_ascii=False))
+        print_json(result.as_dict(), indent=2)
     else:
         print_text(result.words)
     raise click.exceptions.Exit(0 if result.is_healthy else 1)

@@ -13,6 +13,7 @@ from orchestrator.cli.completers import execution_argument
 from orchestrator.cli.errors import unknown_step
 from orchestrator.cli.follow import detach_on_interrupt, follow_history, open_record_queries
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
+from orchestrator.cli.output.escaping import print_json
 from orchestrator.cli.output.history_lines import HistoryFormatter, entry_status, is_about
 from orchestrator.cli.output.step_log import HistoryEntry, merge_log_lines
 
@@ -49,12 +50,12 @@ def history(
     entries = _read_entries(record, queries, is_following, include_step_log)
     selected = _select_entries(record, entries, step)
     if as_json and not is_following:
-        click.echo(json.dumps(list(selected), indent=2, ensure_ascii=False))
+        print_json(list(selected), indent=2)
         return
     with detach_on_interrupt(record.execution_id):
         if as_json:
             for entry in selected:
-                click.echo(json.dumps(entry, ensure_ascii=False))
+                print_json(entry)
         else:
             _print_entries(record, selected)
 

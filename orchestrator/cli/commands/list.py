@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from orchestrator.cli.filters import filter_options
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 
 if TYPE_CHECKING:
     from orchestrator.client import Client, ExecutionFilter, Page, Summary
@@ -40,7 +39,7 @@ def list_executions(
     page = _fill_page(target.client(), execution_filter, limit, cursor)
     if as_json:
         rows = [summary_as_dict(one) for one in page.executions]
-        click.echo(json.dumps({"executions": rows, "cursor": page.cursor}, ensure_ascii=False))
+        print_json({"executions": rows, "cursor": page.cursor})
         return
     columns: list[Column | str] = [
         "EXECUTION",

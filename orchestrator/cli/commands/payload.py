@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, connection_options, pass_target
+from orchestrator.cli.output.escaping import print_json
 
 
 @click.command()
@@ -24,4 +23,4 @@ def payload(target: Target, payload_id: str) -> None:
 
     if not is_payload_id(payload_id):
         raise InvalidRequest(f"a payload id has 64 digits of 0 to 9 and a to f, not {payload_id[:100]!r}")
-    click.echo(json.dumps(target.client().payload(payload_id), ensure_ascii=False))
+    print_json(target.client().payload(payload_id))

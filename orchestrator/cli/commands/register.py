@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from orchestrator.cli.options import (
@@ -14,7 +12,7 @@ from orchestrator.cli.options import (
     pass_target,
     read_spec,
 )
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 
 
 @click.command()
@@ -35,6 +33,6 @@ def register(target: Target, files: tuple[str, ...], name: str | None, as_json: 
         raise click.UsageError(f"{' + '.join(files)} has no name: add one, or use --name NAME")
     workflow_id = target.client().register(name, loaded.document)
     if as_json:
-        click.echo(json.dumps({"name": name, "workflow_id": workflow_id}, ensure_ascii=False))
+        print_json({"name": name, "workflow_id": workflow_id})
     else:
         print_text(f"{name} is now {workflow_id}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,7 @@ from orchestrator.cli.command_group import CommandGroup
 from orchestrator.cli.completers import name_argument
 from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 
 if TYPE_CHECKING:
     from orchestrator.application.engine.schedules import Schedule
@@ -34,7 +33,7 @@ def schedules(ctx: click.Context, as_json: bool) -> None:
         return
     found = ctx.ensure_object(Target).client().store.schedules.all()
     if as_json:
-        click.echo(json.dumps([_as_dict(one) for one in found], indent=2, ensure_ascii=False))
+        print_json([_as_dict(one) for one in found], indent=2)
     elif not found:
         click.echo("no registered workflow has a schedule")
     else:
@@ -73,7 +72,7 @@ def unpause(target: Target, name: str, as_json: bool) -> None:
 
 def _print_change(name: str, as_json: bool, *, is_paused: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"name": name, "paused": is_paused}, ensure_ascii=False))
+        print_json({"name": name, "paused": is_paused})
     else:
         print_text(f"{name} is {'paused' if is_paused else 'unpaused'}")
 

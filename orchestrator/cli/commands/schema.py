@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from orchestrator.cli.options import write_text
+from orchestrator.cli.output.escaping import format_json
 
 
 @click.command()
@@ -19,7 +18,7 @@ def schema(output: str | None) -> None:
     """
     from orchestrator.application.spec.json_schema import build_schema
 
-    text = json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
+    text = format_json(build_schema(), indent=2) + "\n"
     if output is None:
         click.echo(text, nl=False)
     else:

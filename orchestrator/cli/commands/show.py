@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from orchestrator.cli.completers import execution_argument
 from orchestrator.cli.errors import EXIT_CODES, unknown_step
 from orchestrator.cli.follow import open_record_queries
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import escape_line
+from orchestrator.cli.output.escaping import escape_line, print_json
 
 if TYPE_CHECKING:
     from orchestrator.application.records.record import WorkflowRecord
@@ -41,11 +40,11 @@ def show(target: Target, execution_id: str, unit: str | None, outputs: bool, as_
     if unit is not None:
         _check_unit(record, unit)
     if outputs:
-        _print_json(_collect_outputs(record, unit))
+        print_json(_collect_outputs(record, unit), indent=2)
     else:
         lines = filter_by_step((line for _, line in queries.log_lines(record.workflow_execution_id)), unit)
         if as_json:
-            _print_json(_as_dict(record, unit, lines))
+            print_json(_as_dict(record, unit, lines), indent=2)
         elif unit is not None:
             _print_step(record, unit, queries, lines)
         else:
@@ -107,7 +106,3 @@ def _check_unit(record: WorkflowRecord, unit: str) -> None:
     known = [name for name, _ in record.units()]
     if unit not in known:
         raise unknown_step(record.execution_id, unit, known)
-
-
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

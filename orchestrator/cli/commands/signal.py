@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from orchestrator.cli.completers import execution_argument
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_document
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 
 
 @click.command()
@@ -35,7 +33,7 @@ def signal(target: Target, execution_id: str, name: str, payload: str, as_json: 
         raise click.BadParameter(f"not JSON: {error}", param_hint="--payload") from None
     is_delivered = target.client().signal(execution_id, name, value)
     if as_json:
-        click.echo(json.dumps({"execution_id": execution_id, "signal": name, "kept": not is_delivered}))
+        print_json({"execution_id": execution_id, "signal": name, "kept": not is_delivered})
     elif is_delivered:
         print_text(f"{execution_id}: signal {name!r} delivered to a waiting step")
     else:

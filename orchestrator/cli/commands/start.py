@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from orchestrator.cli.options import (
     read_spec,
     start_options,
 )
+from orchestrator.cli.output.escaping import print_json
 
 if TYPE_CHECKING:
     from orchestrator.application.spec.model import LoadedSpec
@@ -51,7 +51,7 @@ def start(
     started = target.client().start(_read_workflow(workflow), inputs, execution_id, **asdict(options))
     if as_json:
         fields = {name: value for name, value in asdict(started).items() if value not in (None, False)}
-        click.echo(json.dumps(fields, ensure_ascii=False))
+        print_json(fields)
         return
     click.echo(started.execution_id)
     if started.existing:

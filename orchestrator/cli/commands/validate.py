@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from orchestrator.cli.commands.executors import read_catalogue
 from orchestrator.cli.errors import EXIT_INVALID, InvalidRequest
 from orchestrator.cli.options import files_argument, json_option, read_document
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 from orchestrator.cli.output.formatting import format_count
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def validate(
     documents = [files] if merge else [(name,) for name in files]
     reports = [_check_files(names, catalogue) for names in documents]
     if as_json:
-        click.echo(json.dumps(reports, indent=2))
+        print_json(reports, indent=2)
     else:
         for report in reports:
             print_text("\n".join(_format_report(report)))

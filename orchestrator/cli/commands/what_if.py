@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 from orchestrator.cli.completers import execution_argument
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_spec
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 
 if TYPE_CHECKING:
     from orchestrator.local.what_if import Differences
@@ -44,7 +43,7 @@ def what_if(target: Target, execution_id: str, files: tuple[str, ...], as_json: 
 
     differences = find_differences(target.client().record(execution_id), read_spec(*files))
     if as_json:
-        click.echo(json.dumps({**asdict(differences), "same": differences.is_same}))
+        print_json({**asdict(differences), "same": differences.is_same})
     else:
         print_text(_format_differences(differences))
     raise click.exceptions.Exit(0 if differences.is_same else EXIT_DIFFERENT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from orchestrator.cli.command_group import CommandGroup
 from orchestrator.cli.completers import name_argument
 from orchestrator.cli.errors import InvalidRequest
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
-from orchestrator.cli.output.escaping import print_text
+from orchestrator.cli.output.escaping import print_json, print_text
 
 if TYPE_CHECKING:
     from orchestrator.redis_rq.queries.definitions import Definition
@@ -33,7 +32,7 @@ def workflows(ctx: click.Context, as_json: bool) -> None:
         return
     found = _read_definitions(ctx.ensure_object(Target))
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=2, ensure_ascii=False))
+        print_json([asdict(one) for one in found], indent=2)
     elif not found:
         click.echo("no workflow is registered")
     else:
@@ -54,7 +53,7 @@ def show(target: Target, name: str, as_json: bool) -> None:
     except KeyError:
         raise _unknown_name(name) from None
     if as_json:
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document, indent=2)
     else:
         click.echo(render_yaml(document), nl=False)
 
@@ -74,7 +73,7 @@ def remove(target: Target, name: str, as_json: bool) -> None:
     except KeyError:
         raise _unknown_name(name) from None
     if as_json:
-        click.echo(json.dumps({"name": name, "registered": False}, ensure_ascii=False))
+        print_json({"name": name, "registered": False})
     else:
         print_text(f"{name} is no longer registered")
 

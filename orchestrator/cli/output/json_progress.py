@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from orchestrator.cli.output.escaping import format_json
 from orchestrator.cli.output.formatting import humanize
 
 if TYPE_CHECKING:
@@ -18,14 +19,16 @@ logger.setLevel(logging.INFO)  # progress is always shown; --log-level is about 
 
 
 class LoggedProgress:
-    """Logs progress and what executors print; log lines of the services, which are JSON, pass unchanged."""
+    """Logs progress and what executors print; log lines of the services, which are JSON, pass unchanged,
+    except that control characters are escaped: an executor may print JSON too."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream, self._seen = stream or sys.stderr, 0
 
     def print_text(self, line: str, child: str = "") -> None:
-        if _is_json_object(line):
-            self._stream.write(f"{line}\n")  # in one call: other threads write to the same stream
+        if (value := _read_json_object(line)) is not None:
+            text = line if line.isprintable() else format_json(value)
+            self._stream.write(f"{text}\n")  # in one call: other threads write to the same stream
         else:
             logger.info("%s", line, extra={"child": child} if child else None)
 
@@ -39,8 +42,9 @@ class LoggedProgress:
         self._seen = len(entries)
 
 
-def _is_json_object(line: str) -> bool:
+def _read_json_object(line: str) -> dict[str, Any] | None:
     try:
-        return isinstance(json.loads(line), dict)
+        value = json.loads(line)
     except (ValueError, RecursionError):
-        return False
+        return None
+    return value if isinstance(value, dict) else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.redaction.by_key import REDACTED, is_secret_key
 from orchestrator.application.values.unit_id import UnitId
+from orchestrator.cli.output.escaping import format_json
 from orchestrator.cli.output.formatting import format_error, format_interval, humanize
 from orchestrator.cli.output.values import redact_text, redact_value
 
@@ -22,7 +23,7 @@ MAX_VALUE_CHARS = 2_000
 
 
 def as_json(record: WorkflowRecord) -> str:
-    return json.dumps(as_dict(record), indent=2, ensure_ascii=False)
+    return format_json(as_dict(record), indent=2)
 
 
 def as_dict(record: WorkflowRecord) -> dict[str, Any]:

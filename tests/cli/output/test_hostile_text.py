@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ from processes import PatientClient
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld, running
 
-NASTY = "evil\x1b]0;owned\x07\r\x1b[2J\x9b31m\u202e"
+NASTY = "evil\x1b]0;owned\x07\r\x1b[2J\x9b31m\x7f\u202e"
 """Sets the title, rings the bell, returns to the start of the line, clears the screen, sets the colour red
-with a one-character code, and reverses the rest of the line."""
+with a one-character code, deletes, and reverses the rest of the line."""
 
 Terminal = Callable[..., Result]
 
@@ -84,6 +86,32 @@ def test_no_control_character_reaches_the_terminal(terminal: Terminal, what: str
     printed = found.stdout + found.stderr
     assert printed
     assert not {char for char in printed if not char.isprintable()} - {"\n"}
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_no_control_character_is_in_json_output(terminal: Terminal, what: str) -> None:
+    found = terminal(*COMMANDS[what], "--json")
+
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exc_info
+    printed = found.stdout + found.stderr
+    assert not {char for char in printed if not char.isprintable()} - {"\n"}
+    if found.stdout:
+        json.loads(found.stdout)
+
+
+def test_every_command_prints_json_with_print_json() -> None:
+    """Text of json.dumps would contain control characters: it escapes neither DEL nor anything above."""
+    cli = Path(str(files("orchestrator.cli")))
+
+    unsafe = [
+        f"{path.relative_to(cli)}:{call.lineno}"
+        for path in sorted(cli.rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "click.echo"
+        if "json.dumps" in ast.unparse(call)
+    ]
+
+    assert not unsafe, f"use print_json of orchestrator/cli/output/escaping.py: {unsafe}"
 
 
 def test_json_output_keeps_the_original_text(terminal: Terminal) -> None:
