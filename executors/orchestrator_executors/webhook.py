@@ -9,16 +9,18 @@ Both belong to the worker and are never stored in Redis. `network.py` describes 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
-import importlib
 import json
 import os
 import time
+from base64 import b64encode
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from .http_connections import Connections, Endpoint, prepare_connections
 from .network import (
     HostAllowlist,
     HostNotFound,
@@ -26,7 +28,7 @@ from .network import (
     describe_unreachable,
     host_of,
     port_of,
-    resolve,
+    resolve_in_thread,
 )
 from .settings import Refused
 
@@ -39,8 +41,12 @@ HOSTS_VARIABLE = "ORCHESTRATOR_WEBHOOK_HOSTS"
 SECRET_VARIABLE = "ORCHESTRATOR_WEBHOOK_SECRET"
 ALLOWLIST = HostAllowlist(HOSTS_VARIABLE, "post to")
 
+TIMEOUT_S = 15.0
+"""The time for a whole post: looking up the name, connecting, sending, and waiting for the response."""
 CONNECT_TIMEOUT_S = 5.0
-RESPONSE_TIMEOUT_S = 10.0
+"""The time for one address of a host, so that the next one is tried in time."""
+EXCERPT_TIMEOUT_S = 2.0
+"""The time for the text of an error response. The status is known by then, and counts without it."""
 
 
 class NotDelivered(Exception):
@@ -48,13 +54,13 @@ class NotDelivered(Exception):
 
 
 def prepare() -> None:
-    """Import httpx before the worker forks, since that is slow; not if this worker may not post."""
+    """Load httpx and the certificates before the worker forks, since that is slow; not if this worker may
+    not post."""
     if os.environ.get(HOSTS_VARIABLE):
-        with suppress(ImportError):
-            importlib.import_module("httpx")
+        prepare_connections()
 
 
-def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+async def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
     """Post `body` as JSON to `url` with `headers`; any response but 2xx is a failure, a redirect too."""
     try:
         import httpx
@@ -67,7 +73,6 @@ def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
     host = host_of(url)
     if url.scheme not in ("http", "https") or not host:
         raise Refused("the URL cannot be used: it must begin with http:// or https:// and have a host")
-    addresses = _find_addresses(host, port_of(url))
     body = json.dumps(inputs.get("body"), ensure_ascii=False, separators=(",", ":")).encode()
     own_headers = inputs.get("headers") or {}
     headers = httpx.Headers({"User-Agent": "rq-orchestrator", **own_headers}, encoding="utf-8")
@@ -77,9 +82,12 @@ def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
     secrets = [os.environ.get(SECRET_VARIABLE, ""), url.userinfo.decode(), url.raw_path.decode()]
     secrets += [*own_headers.values(), *url.params.values()]
     try:
-        return {"status": _post(url, addresses, headers, body, secrets)}
-    except httpx.TimeoutException:
-        raise NotDelivered(f"{host} did not answer within {RESPONSE_TIMEOUT_S:g} s") from None
+        async with asyncio.timeout(TIMEOUT_S):
+            return {"status": await _post(url, headers, body, secrets)}
+    except TimeoutError:
+        raise NotDelivered(f"{host} did not answer within {TIMEOUT_S:g} s") from None
+    except httpx.ConnectTimeout:
+        raise NotDelivered(f"{host} cannot be reached within {CONNECT_TIMEOUT_S:g} s") from None
     except httpx.HTTPError as error:
         raise NotDelivered(describe_unreachable(host, error, secrets)) from None
 
@@ -92,6 +100,9 @@ def _fixed_headers(url: httpx.URL, body: bytes, delivery: str) -> dict[str, str]
         "Accept-Encoding": "identity",
         "Orchestrator-Delivery": delivery,
     }
+    if url.userinfo:
+        credentials = b64encode(f"{url.username}:{url.password}".encode()).decode()
+        headers["Authorization"] = f"Basic {credentials}"
     secret = os.environ.get(SECRET_VARIABLE)
     if secret:
         at = int(time.time())
@@ -100,45 +111,59 @@ def _fixed_headers(url: httpx.URL, body: bytes, delivery: str) -> dict[str, str]
     return headers
 
 
-def _post(
-    url: httpx.URL, addresses: list[str], headers: httpx.Headers, body: bytes, secrets: Iterable[str]
-) -> int:
+async def _post(url: httpx.URL, headers: httpx.Headers, body: bytes, secrets: Iterable[str]) -> int:
     """Post to the first address that can be reached, and to no other. Returns the status of a success."""
     import httpx
 
-    timeout = httpx.Timeout(RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-    # trust_env=False: no proxy and no .netrc of the environment, so that the request goes to the checked
-    # address.
-    trusted = httpx.create_ssl_context()
-    with httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False, verify=trusted) as client:
-        while True:
-            request = client.build_request(
-                "POST",
-                url.copy_with(host=addresses[0]),
-                headers=headers,
-                content=body,
-                extensions={"sni_hostname": host_of(url)},
-            )
+    host, port = host_of(url), port_of(url)
+    addresses = await _find_addresses(host, port)
+    connections = await Connections.for_running_loop()
+    while True:
+        async with connections.transport_to(Endpoint(url.scheme, host, port, addresses[0])) as transport:
             try:
-                response = client.send(request, stream=True)
-                break
+                response = await transport.handle_async_request(_request(url, addresses[0], headers, body))
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if len(addresses) == 1:
                     raise
                 addresses = addresses[1:]
-        with closing(response):
-            if response.is_success:
-                return response.status_code
-            text = ""
-            with suppress(httpx.HTTPError):
-                text = next(response.iter_raw(), b"").decode(errors="replace")
-    raise NotDelivered(describe_failure(host_of(url), response.status_code, text, secrets))
+                continue
+            try:
+                if response.is_success:
+                    return response.status_code
+                text = await _read_excerpt(response)
+            finally:
+                await response.aclose()
+            raise NotDelivered(describe_failure(host, response.status_code, text, secrets))
 
 
-def _find_addresses(host: str, port: int) -> list[str]:
+def _request(url: httpx.URL, address: str, headers: httpx.Headers, body: bytes) -> httpx.Request:
+    """The request to a checked address. The host name is in the Host header, and TLS verifies it."""
+    import httpx
+
+    timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)  # TIMEOUT_S limits everything
+    return httpx.Request(
+        "POST",
+        url.copy_with(host=address),
+        headers=headers,
+        content=body,
+        extensions={"sni_hostname": host_of(url), "timeout": timeout.as_dict()},
+    )
+
+
+async def _read_excerpt(response: httpx.Response) -> str:
+    """The first part of an error response, as far as it arrives soon."""
+    import httpx
+
+    with suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(EXCERPT_TIMEOUT_S):
+            return (await anext(response.aiter_raw(), b"")).decode(errors="replace")
+    return ""
+
+
+async def _find_addresses(host: str, port: int) -> list[str]:
     """The addresses of a host to which this worker may post; Refused when there is none."""
     is_named = ALLOWLIST.check_host(host, port)
     try:
-        return ALLOWLIST.allowed_addresses(host, resolve(host, port), is_named)
+        return ALLOWLIST.allowed_addresses(host, await resolve_in_thread(host, port), is_named)
     except HostNotFound as error:
         raise NotDelivered(str(error)) from None

@@ -145,7 +145,7 @@ def test_the_settings_and_attempts_on_the_page_are_right() -> None:
     assert {module.HOSTS_VARIABLE, module.SECRET_VARIABLE} <= set(re.findall(r"`(\w+)`", PAGE))
     assert (retry.max_retries, retry.jitter_fraction, WEBHOOK_STEP.timeout_s) == (8, 0.2, 30)
     assert retry.initial_delay_ms * retry.backoff_multiplier ** (retry.max_retries - 1) == 128_000
-    assert (module.RESPONSE_TIMEOUT_S, network.MAX_RESPONSE_EXCERPT) == (10, 200)
+    assert (module.TIMEOUT_S, network.MAX_RESPONSE_EXCERPT) == (15, 200)
     assert WEBHOOK_STEP.queue == "default"
 
 

@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestrator.invocation.coroutines import await_result
 from orchestrator_executors import webhook as module
 from orchestrator_executors.settings import Refused
 from orchestrator_executors.webhook import NotDelivered, webhook
@@ -53,7 +55,13 @@ def resolve(monkeypatch: pytest.MonkeyPatch, **names: str | list[str]) -> list[s
 
 
 def post(url: str, body: Any = BODY, **headers: str) -> dict[str, Any]:
-    return webhook({"url": url, "headers": headers, "body": body}, CONTEXT)
+    return send({"url": url, "headers": headers, "body": body})
+
+
+def send(inputs: Any) -> dict[str, Any]:
+    """Call the executor as a worker does."""
+    returned: Any = await_result(webhook(inputs, CONTEXT))
+    return dict(returned)
 
 
 def verified(secret: str, signature: str, body: bytes) -> bool:
@@ -101,7 +109,7 @@ def test_the_headers_of_the_document_are_sent_but_cannot_replace_the_fixed_ones(
 
 
 def test_a_step_may_call_it_with_a_url_alone(hooks: Receiver) -> None:
-    assert webhook({"url": hooks.url}, CONTEXT) == {"status": 204}
+    assert send({"url": hooks.url}) == {"status": 204}
 
     assert hooks.posts[0].json is None
 
@@ -194,11 +202,85 @@ def test_a_redirect_is_not_followed(hooks: Receiver) -> None:
 def test_a_receiver_that_does_not_answer_is_a_failure(
     hooks: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RESPONSE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.05)
     hooks.hold()
 
     with pytest.raises(NotDelivered, match=r"127\.0\.0\.1 did not answer within 0\.05 s"):
         post(hooks.url)
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX-A: ", b"HTTP/1.1 200 OK\r\n", b""])
+def test_a_receiver_that_sends_byte_after_byte_gets_no_more_time(
+    monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    """No single byte is slow; all of them together are, and they never end."""
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.3)
+    allow(monkeypatch, "127.0.0.1")
+
+    with dripping(start) as port, pytest.raises(NotDelivered) as failed:
+        post(f"http://127.0.0.1:{port}/")
+
+    assert str(failed.value) == "127.0.0.1 did not answer within 0.3 s"
+
+
+def test_a_receiver_that_takes_the_body_slowly_gets_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.3)
+    allow(monkeypatch, "127.0.0.1")
+
+    with dripping(None) as port, pytest.raises(NotDelivered, match=r"did not answer within 0\.3 s"):
+        post(f"http://127.0.0.1:{port}/", "x" * 30_000_000)
+
+
+def test_a_slow_lookup_of_the_name_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
+
+    def slow(*args: Any, **keys: Any) -> Any:
+        is_over.wait(180)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.3)
+    allow(monkeypatch, "*")
+
+    with pytest.raises(NotDelivered, match=r"hooks\.example\.org did not answer within 0\.3 s"):
+        post("https://hooks.example.org/")
+    is_over.set()
+
+
+def test_the_status_counts_although_its_text_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EXCERPT_TIMEOUT_S", 0.2)
+    allow(monkeypatch, "127.0.0.1")
+
+    start = b"HTTP/1.1 500 Oh\r\nContent-Length: 50\r\n\r\n"
+    with dripping(start, drip=b"") as port, pytest.raises(NotDelivered) as failed:
+        post(f"http://127.0.0.1:{port}/")
+
+    assert str(failed.value) == "127.0.0.1 answered 500"
+
+
+@contextmanager
+def dripping(start: bytes | None, drip: bytes = b"x") -> Iterator[int]:
+    """A server that answers with a start, and then with a byte now and then, without an end. Without a start
+    it reads a byte now and then instead. Yields its port."""
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            line, _ = server.accept()
+            with line, suppress(OSError):
+                if start is not None:
+                    line.recv(10_000)
+                    line.sendall(start)
+                while not is_over.wait(0.02):
+                    line.sendall(drip) if start is not None else line.recv(1)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            is_over.set()
+            thread.join()
 
 
 def test_an_unreachable_receiver_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +401,7 @@ def test_a_bad_url_is_rejected(monkeypatch: pytest.MonkeyPatch, url: Any) -> Non
     allow(monkeypatch, "*")
 
     with pytest.raises(Refused, match="the URL cannot be used"):
-        webhook({"url": url}, CONTEXT)
+        send({"url": url})
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "file:///etc/passwd", "http:///x", "127.0.0.1"])
@@ -327,4 +409,4 @@ def test_a_url_without_http_or_a_host_is_rejected(monkeypatch: pytest.MonkeyPatc
     allow(monkeypatch, "127.0.0.1")
 
     with pytest.raises(Refused, match="the URL cannot be used"):
-        webhook({"url": url}, CONTEXT)
+        send({"url": url})

@@ -68,7 +68,7 @@ def test_executors_are_listed_with_their_origin_and_parameters() -> None:
     assert title.split() == ["EXECUTOR", "FROM", "TAKES", "ABOUT"]
     assert charge == "charge    shop      async inputs, context  Take the money."
     assert ship == r"ship      shop      inputs, heartbeat      Send it.\x1b[31m"
-    assert webhook.startswith("webhook   built-in  inputs, context ")
+    assert webhook.startswith("webhook   built-in  async inputs, context ")
     assert result.stderr == "hello from shop\n", "what a module prints is no part of the answer"
 
 
