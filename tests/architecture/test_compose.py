@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from redis import Redis
 from rq import Worker
 
@@ -119,13 +123,74 @@ def test_a_worker_is_healthy_when_it_is_registered_and_connected(
 def test_the_image_is_built_from_files_that_exist_and_runs_as_a_plain_user(
     services: dict[str, dict[str, Any]],
 ) -> None:
-    build = services["worker"]["build"]
-    lines = (ROOT / build["context"] / build["dockerfile"]).read_text(encoding="utf-8").splitlines()
+    lines = dockerfile_of(services["worker"])
     copied = {name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]}
 
-    assert "FROM python:3.11-slim" in lines
     assert "USER orchestrator" in lines
     assert not {name for name in copied if not (ROOT / name).exists()}
+
+
+def test_the_image_installs_only_what_the_lock_file_allows(services: dict[str, dict[str, Any]]) -> None:
+    lines = dockerfile_of(services["worker"])
+    installs = [line.split() for line in lines if "pip install" in line]
+
+    locked, ours = installs
+    assert {"--require-hashes", "scripts/requirements.lock"} <= {*locked}
+    assert {"--no-deps", "--no-build-isolation", "."} <= {*ours}, "pip would fetch what is not locked"
+
+
+def test_the_builder_can_pin_the_base_image(services: dict[str, dict[str, Any]]) -> None:
+    lines = dockerfile_of(services["worker"])
+
+    assert lines.index("ARG PYTHON_IMAGE=python:3.11-slim") < lines.index("FROM ${PYTHON_IMAGE}")
+    assert "PYTHON_IMAGE" in services["worker"]["build"]["args"]
+
+
+def test_every_locked_requirement_has_a_version_and_hashes() -> None:
+    for requirement, hashes in read_lock().items():
+        assert re.fullmatch(r"[\w.-]+==[\w.!+]+", requirement), requirement
+        assert hashes, requirement
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes), requirement
+
+
+def test_the_lock_satisfies_the_project_the_extra_http_and_the_build() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = [
+        *project["project"]["dependencies"],
+        *project["project"]["optional-dependencies"]["http"],
+        *project["build-system"]["requires"],
+    ]
+    locked = {canonicalize_name(one.partition("==")[0]): one.partition("==")[2] for one in read_lock()}
+
+    unmet = [
+        text
+        for text in needed
+        if not (requirement := Requirement(text)).specifier.contains(
+            locked.get(canonicalize_name(requirement.name), "0.dev0")
+        )
+    ]
+
+    assert not unmet, f"run scripts/lock: scripts/requirements.lock does not satisfy {unmet}"
+
+
+@pytest.mark.parametrize("name", ["ORCHESTRATOR_HTTP_HOSTS", "ORCHESTRATOR_WEBHOOK_HOSTS"])
+def test_workers_get_the_hosts_that_they_may_call(services: dict[str, dict[str, Any]], name: str) -> None:
+    assert services["worker"]["environment"][name] == f"${{{name}:-}}"
+    assert name not in services["coordinator"]["environment"]
+
+
+def dockerfile_of(service: dict[str, Any]) -> list[str]:
+    """The lines of a Dockerfile; a line that goes on is one line."""
+    build = service["build"]
+    text = (ROOT / build["context"] / build["dockerfile"]).read_text(encoding="utf-8")
+    return text.replace("\\\n", " ").splitlines()
+
+
+def read_lock() -> dict[str, list[str]]:
+    """The locked requirements with their hashes."""
+    text = (ROOT / "scripts" / "requirements.lock").read_text(encoding="utf-8")
+    lines = [line.split("#")[0] for line in text.replace("\\\n", " ").splitlines()]
+    return {words[0]: words[1:] for line in lines if (words := line.split())}
 
 
 def is_healthy(service: dict[str, Any], server: RedisServer) -> bool:
