@@ -182,7 +182,7 @@ def test_workers_get_the_hosts_that_they_may_call(services: dict[str, dict[str, 
 def dockerfile_of(service: dict[str, Any]) -> list[str]:
     """The lines of a Dockerfile; a line that goes on is one line."""
     build = service["build"]
-    text = (ROOT / build["context"] / build["dockerfile"]).read_text(encoding="utf-8")
+    text: str = (ROOT / build["context"] / build["dockerfile"]).read_text(encoding="utf-8")
     return text.replace("\\\n", " ").splitlines()
 
 

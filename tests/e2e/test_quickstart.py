@@ -1,4 +1,5 @@
-"""scripts/quickstart takes a newcomer from a clone to a finished workflow, and leaves nothing running."""
+"""scripts/quickstart takes a newcomer from a clone to a finished workflow, and leaves nothing running. It
+installs nothing outside of .venv; scripts/test may, as root, and says so before. Neither waits for input."""
 
 from __future__ import annotations
 
@@ -27,3 +28,94 @@ def test_the_quickstart_finishes_an_order_and_shows_what_redis_holds() -> None:
     assert '"workflow":"complete"}' in said
     assert 'outcome: {"reason": "we do not sell \'z9\'"}' in said
     assert "exit code 3" in said
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path) -> dict[str, str]:
+    """An environment for scripts: root on a machine without a Redis server, whose apt-get is observed.
+
+    apt-get reads an answer from its standard input, as it would for a question, and writes what it was asked
+    into a file. Then it installs a redis-server, if it was told to install one.
+    """
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for place in os.get_exec_path():
+        for program in Path(place).glob("*"):
+            if not program.name.startswith(("redis-", "valkey-")) and not (folder / program.name).exists():
+                (folder / program.name).symlink_to(program)
+    write_program(folder / "id", "echo 0")
+    write_program(
+        folder / "apt-get",
+        f"""
+        echo "apt-get $1 $DEBIAN_FRONTEND" >>{tmp_path}/asked
+        read -r answer && echo "answered: $answer" >>{tmp_path}/asked
+        echo "apt-get is called"
+        if [ "$1" = install ]; then
+            printf '#!/bin/sh\\necho the server of the distribution\\n' >{folder}/redis-server
+            chmod +x {folder}/redis-server
+        fi
+        """,
+    )
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("ORCHESTRATOR_")}
+    return {**ours, "PATH": str(folder)}
+
+
+def write_program(path: Path, script: str) -> None:
+    path.unlink(missing_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def run_without_answering(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Run a command whose standard input stays open and is never written to."""
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+        assert run.stdout is not None
+        printed = run.stdout.read()
+    return run.returncode, printed
+
+
+@pytest.mark.slow
+def test_the_quickstart_takes_the_server_of_the_wheel_and_installs_no_system_package(
+    bare_machine: dict[str, str], tmp_path: Path
+) -> None:
+    code, printed = run_without_answering(["./scripts/quickstart"], bare_machine)
+
+    assert code == 0, printed
+    assert not (tmp_path / "asked").exists(), (tmp_path / "asked").read_text()
+    assert "Valkey server v=" in printed
+    assert "/server/redis-server, a coordinator and 2 workers" in printed
+    assert "demo:" not in printed
+    assert printed.count(": complete in ") == 1
+
+
+def test_the_tests_say_what_they_install_before_they_install_it(
+    bare_machine: dict[str, str], tmp_path: Path
+) -> None:
+    script = "source scripts/_environment; redis_server --install"
+    code, printed = run_without_answering(["bash", "-euo", "pipefail", "-c", script], bare_machine)
+
+    assert code == 0, printed
+    lines = printed.splitlines()
+    assert lines[0].startswith(
+        "No redis-server on the PATH. As root, this script installs the system package"
+    )
+    assert lines[-1] == "the server of the distribution"
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        "apt-get update noninteractive",
+        "apt-get install noninteractive",
+    ]
+
+
+def test_only_scripts_test_installs_system_packages() -> None:
+    scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file()]
+    installing = {path.name for path in scripts if "redis_server --install" in path.read_text("utf-8")}
+
+    assert installing == {"test"}
