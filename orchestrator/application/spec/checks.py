@@ -188,7 +188,7 @@ def check_step_spec(step: StepSpec, scopes: Sequence[KvScope] | None, path: Path
     if step.child is not None and step.child.loaded is not None:
         for name, declared in step.child.loaded.spec.inputs.items():
             if declared.required and not declared.has_default and name not in step.input:
-                report.add((*path, "input"), "bad_type", f"the child needs the input {name!r}")
+                report.add((*path, "input"), "missing_input", f"the child needs the input {name!r}")
 
 
 def check_join(step: StepSpec, path: Path, graph: Graph, report: Report) -> None:

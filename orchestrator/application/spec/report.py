@@ -57,6 +57,7 @@ CODES = frozenset(
         "loop_without_exit",
         "many_kinds",
         "missing_id",
+        "missing_input",
         "no_token",
         "not_json",
         "too_big",

@@ -100,7 +100,7 @@ def check_inputs(spec: WorkflowSpec, inputs: Any, whole: Any = None) -> tuple[di
         elif declared.has_default:
             filled[name] = declared.default
         elif declared.required:
-            problems.append(Problem(path, "bad_type", f"the workflow needs the input {name!r}"))
+            problems.append(Problem(path, "missing_input", f"the workflow needs the input {name!r}"))
     return filled, problems
 
 

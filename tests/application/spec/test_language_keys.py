@@ -897,7 +897,7 @@ STEP_CASES: list[tuple[str, str, str, str, str | None]] = [
         None,
     ),
     (
-        "bad_type",
+        "missing_input",
         "workflow: {inputs: {url: {required: true}}, steps: []}\n    input: ^{uri: 1}",
         ".input",
         "the child needs the input 'url'",

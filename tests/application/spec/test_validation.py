@@ -360,7 +360,7 @@ def test_a_problem_has_a_code_a_position_and_a_message_with_advice(
 
 
 def test_every_code_has_a_case() -> None:
-    of_other_keys = {"bad_schedule", "many_kinds", "unknown_source"}  # test_language_keys.py has them
+    of_other_keys = {"bad_schedule", "many_kinds", "missing_input", "unknown_source"}  # test_language_keys.py
     of_other_keys |= {"bad_secret"}  # test_secrets.py has it
 
     assert {code for code, *_ in CASES} == CODES - of_other_keys
@@ -591,7 +591,7 @@ def test_problems_of_inputs_name_them() -> None:
 
     assert [str(problem) for problem in problems] == [
         "inputs.day: a value of type set is not JSON [not_json]",
-        "inputs.url: the workflow needs the input 'url' [bad_type]",
+        "inputs.url: the workflow needs the input 'url' [missing_input]",
         "inputs.n: must be of type integer, not a string [bad_type]",
     ]
     assert check_inputs(spec, [1])[1] == [Problem("inputs", "bad_type", "must be a mapping, not a list")]
