@@ -34,6 +34,7 @@ CHECK_NAMES = (
     "queues",
     "failed_jobs",
     "dead_letters",
+    "webhooks",
     "counters",
     "index",
     "rq",

@@ -1,4 +1,5 @@
-"""Checks what has accumulated (dead letters, counters, indexes), and the versions and executors in use."""
+"""Checks what has accumulated (dead letters, webhooks, counters, indexes), and the versions and executors in
+use."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from typing import Any
 
 from orchestrator.application.explain.text import format_duration, join_names
 from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, WorkflowStatus
-from orchestrator.diagnosis.checks import Check, ok, warning
+from orchestrator.diagnosis.checks import Check, Level, ok, warning
 from orchestrator.diagnosis.snapshot import REPAIR_ADVICE, RedisSnapshot
+from orchestrator.diagnosis.webhooks import RECENT_MS, check_webhooks
 from orchestrator.redis_rq.connection import execute_pipeline, translate_errors
 from orchestrator.worker.executors.lookup import BadExecutors, Executors
 
-RECENT_MS = 3_600_000
 SAMPLE_SIZE = 100
 MIN_RQ_VERSION, RQ_VERSION_BELOW = (2, 12), (3, 0)
 OPEN_STATUSES = [status for status in WorkflowStatus if status not in FINAL_WORKFLOW_STATUSES]
@@ -22,6 +23,7 @@ OPEN_STATUSES = [status for status in WorkflowStatus if status not in FINAL_WORK
 def check_leftovers(snapshot: RedisSnapshot, executors: Sequence[str]) -> list[Check]:
     return [
         _check_dead_letters(snapshot),
+        check_webhooks(snapshot),
         _check_counters(snapshot),
         _check_index(snapshot),
         _check_rq_versions(snapshot),
@@ -34,7 +36,7 @@ def _check_dead_letters(snapshot: RedisSnapshot) -> Check:
         total = int(snapshot.client.xlen(snapshot.keys.dead_letters))
         newest: Any = snapshot.client.xrevrange(snapshot.keys.dead_letters, count=1)
     if not newest:
-        return ok("dead_letters", "none")
+        return ok("dead_letters", "none", total=0)
     letter_id, letter = newest[0]
     age_ms = snapshot.now - int(letter_id.partition("-")[0])
     reason = str(letter.get("reason", "")).partition("\n")[0][:200]
@@ -43,8 +45,8 @@ def _check_dead_letters(snapshot: RedisSnapshot) -> Check:
         advice = (
             "list them: orchestrator dead-letters list; send them again: orchestrator dead-letters replay"
         )
-        return warning("dead_letters", found, advice)
-    return ok("dead_letters", found)
+        return warning("dead_letters", found, advice, total=total, newest_ms=age_ms)
+    return ok("dead_letters", found, total=total, newest_ms=age_ms)
 
 
 def _check_counters(snapshot: RedisSnapshot) -> Check:
@@ -52,10 +54,11 @@ def _check_counters(snapshot: RedisSnapshot) -> Check:
     with translate_errors():
         counters: Any = snapshot.client.hgetall(snapshot.keys.counters)
     found = ", ".join(f"{name} {count}" for name, count in sorted(counters.items())) or "none"
-    if int(counters.get("not_shared", 0)):
+    numbers = {name: int(count) for name, count in sorted(counters.items()) if count.isdecimal()}
+    if numbers.get("not_shared", 0):
         advice = "a key of kv.global or kv.flow_group is not a number or not a hash: see docs/language.md"
-        return warning("counters", found, advice)
-    return ok("counters", found)
+        return Check("counters", Level.WARNING, found, advice, numbers)
+    return Check("counters", Level.OK, found, numbers=numbers)
 
 
 def _check_index(snapshot: RedisSnapshot) -> Check:
@@ -73,11 +76,12 @@ def _check_index(snapshot: RedisSnapshot) -> Check:
         existing = execute_pipeline(pipe) if ids else []
     missing = [one for one, exists in zip(ids, existing, strict=True) if not exists]
     total = sum(found[0::2])
+    numbers = {"open": total, "checked": len(ids), "missing": len(missing)}
     if missing:
         names = join_names((one.partition("#")[2] for one in missing), 3)
         words = f"{len(missing)} of {len(ids)} open executions have no record: {names}"
-        return warning("index", words, REPAIR_ADVICE)
-    return ok("index", f"{total} open executions; the oldest {len(ids)} all have a record")
+        return warning("index", words, REPAIR_ADVICE, **numbers)
+    return ok("index", f"{total} open executions; the oldest {len(ids)} all have a record", **numbers)
 
 
 def _check_rq_versions(snapshot: RedisSnapshot) -> Check:
@@ -112,4 +116,5 @@ def _check_executors(modules: Sequence[str]) -> Check:
         return warning(
             "executors", str(error), "a worker with these settings would not start; fix the module"
         )
-    return ok("executors", f"{len(names)} in {join_names(modules)}: {join_names(names)}")
+    found = f"{len(names)} in {join_names(modules)}: {join_names(names)}"
+    return ok("executors", found, executors=len(names))

@@ -91,14 +91,15 @@ def _check_memory(info: Info) -> Check:
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     used_mb = f"{used / 2**20:,.0f} MB used"
     if not limit:
-        return ok("memory", f"{used_mb}, no limit")
+        return ok("memory", f"{used_mb}, no limit", used_bytes=used)
+    numbers = {"used_bytes": used, "limit_bytes": limit}
     share, found = used / limit, f"{used_mb} of {limit / 2**20:,.0f} MB ({used / limit:.0%})"
     advice = "add memory, or keep finished executions for less time (ORCHESTRATOR_RETENTION_S)"
     if share >= MEMORY_PROBLEM_SHARE:
-        return problem("memory", f"{found}: Redis is about to reject writes", advice)
+        return problem("memory", f"{found}: Redis is about to reject writes", advice, **numbers)
     if share >= MEMORY_WARNING_SHARE:
-        return warning("memory", found, advice)
-    return ok("memory", found)
+        return warning("memory", found, advice, **numbers)
+    return ok("memory", found, **numbers)
 
 
 def _check_replication(info: Info) -> Check:
@@ -106,7 +107,8 @@ def _check_replication(info: Info) -> Check:
         primary = f"{info.get('master_host')}:{info.get('master_port')}"
         found = f"this server is a replica of {primary} and does not accept writes"
         return problem("replication", found, "set --redis-url to the primary, or to a Sentinel URL")
-    return ok("replication", f"primary with {int(info.get('connected_slaves', 0))} replicas")
+    replicas = int(info.get("connected_slaves", 0))
+    return ok("replication", f"primary with {replicas} replicas", replicas=replicas)
 
 
 def _check_clock(client: Client, clock: Callable[[], float]) -> Check:
@@ -120,7 +122,7 @@ def _check_clock(client: Client, clock: Callable[[], float]) -> Check:
     found = f"this machine is {format_duration(abs(skew_ms))} {side} Redis"
     advice = "synchronize both clocks with NTP: workers report the times of steps, and RQ compares times"
     if abs(skew_ms) >= LARGE_SKEW_MS:
-        return problem("clock", found, advice)
+        return problem("clock", found, advice, skew_ms=round(skew_ms))
     if abs(skew_ms) >= SKEW_MS:
-        return warning("clock", found, advice)
-    return ok("clock", found)
+        return warning("clock", found, advice, skew_ms=round(skew_ms))
+    return ok("clock", found, skew_ms=round(skew_ms))

@@ -47,10 +47,11 @@ def _check_coordinators(snapshot: RedisSnapshot) -> Check:
             ago = format_duration(snapshot.now - snapshot.heartbeats[0].at_ms)
             last = f" (last heartbeat {ago} ago)"
         found = f"no coordinator is alive{last}: executions make no progress"
-        return problem("coordinators", found, "start one: orchestrator coordinator")
-    oldest = format_duration(snapshot.now - min(heartbeat.at_ms for heartbeat in alive))
+        return problem("coordinators", found, "start one: orchestrator coordinator", alive=0)
+    oldest_ms = max(snapshot.now - min(heartbeat.at_ms for heartbeat in alive), 0)
     names = join_names(heartbeat.name for heartbeat in alive)
-    return ok("coordinators", f"{len(alive)} alive, all heartbeats within {oldest}: {names}")
+    found = f"{len(alive)} alive, all heartbeats within {format_duration(oldest_ms)}: {names}"
+    return ok("coordinators", found, alive=len(alive), oldest_heartbeat_ms=oldest_ms)
 
 
 def _check_lag(snapshot: RedisSnapshot, name: str, streams: Sequence[Stream]) -> Check:
@@ -58,25 +59,27 @@ def _check_lag(snapshot: RedisSnapshot, name: str, streams: Sequence[Stream]) ->
     worst = max(streams, key=lambda one: one.age_ms(snapshot.now))
     age_ms = worst.age_ms(snapshot.now)
     found = f"{unread} unread, {pending} unacknowledged"
+    numbers = {"unread": unread, "unacknowledged": pending, "oldest_ms": age_ms}
     if age_ms < BEHIND_MS:
-        return ok(name, found)
+        return ok(name, found, **numbers)
     found = f"{found}; the oldest, in {worst.name}, has waited for {format_duration(age_ms)}"
     advice = "start more coordinators, or check their logs for the cause"
-    return (problem if age_ms >= FAR_BEHIND_MS else warning)(name, found, advice)
+    return (problem if age_ms >= FAR_BEHIND_MS else warning)(name, found, advice, **numbers)
 
 
 def _check_stream_lengths(streams: Sequence[Stream]) -> Check:
     """Coordinators trim acknowledged entries: a long stream is normal only if its entries are waiting."""
     untrimmed = [stream for stream in streams if stream.length - stream.waiting > LONG_STREAM]
+    total = sum(stream.length for stream in streams)
+    numbers = {"entries": total, "streams": len(streams), "untrimmed": len(untrimmed)}
     if untrimmed:
         names = join_names(f"{stream.name} ({stream.length})" for stream in untrimmed)
         advice = (
             "coordinators trim every ten seconds; check whether another consumer group on these streams is"
             " behind"
         )
-        return warning("streams", f"acknowledged entries are not trimmed: {names}", advice)
-    total = sum(stream.length for stream in streams)
-    return ok("streams", f"{total} entries in {len(streams)} streams")
+        return warning("streams", f"acknowledged entries are not trimmed: {names}", advice, **numbers)
+    return ok("streams", f"{total} entries in {len(streams)} streams", **numbers)
 
 
 def _check_partitions(snapshot: RedisSnapshot) -> Check:
@@ -94,14 +97,15 @@ def _check_partitions(snapshot: RedisSnapshot) -> Check:
     ]
     waiting = [stream for stream in snapshot.streams(list(map(keys.events, filled))) if stream.waiting]
     setting = f"ORCHESTRATOR_PARTITIONS is {keys.partitions} here"
+    numbers = {"partitions": keys.partitions, "waiting": sum(stream.waiting for stream in waiting)}
     if waiting:
         names = join_names(f"{stream.name} ({stream.waiting})" for stream in waiting)
         advice = (
             "start a coordinator with the ORCHESTRATOR_PARTITIONS of the process that wrote there; then all"
             " coordinators read these streams"
         )
-        return problem("partitions", f"{setting}, but events wait in {names}", advice)
-    return ok("partitions", setting)
+        return problem("partitions", f"{setting}, but events wait in {names}", advice, **numbers)
+    return ok("partitions", setting, **numbers)
 
 
 def _check_overdue(snapshot: RedisSnapshot, name: str, key: str, what: str) -> Check:
@@ -111,44 +115,55 @@ def _check_overdue(snapshot: RedisSnapshot, name: str, key: str, what: str) -> C
         late: Any = client.zcount(key, "-inf", snapshot.now - OVERDUE_MS)
         first: Any = client.zrange(key, 0, 0, withscores=True)
     if not late:
-        return ok(name, f"{total} {what}, none overdue")
-    age = format_duration(snapshot.now - first[0][1])
-    found = f"{late} of {total} {what} are overdue, the first by {age}"
-    return problem(name, found, "no coordinator processes them: see the check `coordinators`")
+        return ok(name, f"{total} {what}, none overdue", total=total, overdue=0)
+    age_ms = round(snapshot.now - first[0][1])
+    found = f"{late} of {total} {what} are overdue, the first by {format_duration(age_ms)}"
+    advice = "no coordinator processes them: see the check `coordinators`"
+    return problem(name, found, advice, total=total, overdue=int(late), oldest_overdue_ms=age_ms)
 
 
 def _check_workers(snapshot: RedisSnapshot, queues: Sequence[RqQueue]) -> Check:
     """Check that a worker serves every queue in which jobs wait."""
     alive = [worker for worker in snapshot.workers if worker.is_alive]
     served = {name for worker in alive for name in worker.queues}
-    unserved = [queue for queue in queues if queue.depth and queue.name not in served]
-    if unserved:
-        names = join_names(f"{queue.name} ({queue.depth} waiting)" for queue in unserved)
-        advice = f"start one: {worker_command(snapshot, unserved[0].name)}"
-        return problem("workers", f"no worker serves {names}", advice)
+    unserved = [queue for queue in queues if queue.waiting and queue.name not in served]
     ours = [one for one in alive if any(name.startswith(f"{snapshot.keys.prefix}.") for name in one.queues)]
+    busy = sum(worker.is_busy for worker in ours)
+    numbers = {
+        "alive": len(ours),
+        "busy": busy,
+        "unserved_queues": len(unserved),
+        "unserved_jobs": sum(queue.waiting for queue in unserved),
+    }
+    if unserved:
+        names = join_names(f"{queue.name} ({queue.waiting} waiting)" for queue in unserved)
+        advice = f"start one: {worker_command(snapshot, unserved[0].name)}"
+        return problem("workers", f"no worker serves {names}", advice, **numbers)
     if not ours:
         found = "no worker serves any of our queues; no jobs are waiting yet"
-        return warning("workers", found, "start one: orchestrator worker default")
-    return ok("workers", f"{len(ours)} alive, {sum(worker.is_busy for worker in ours)} busy")
+        return warning("workers", found, "start one: orchestrator worker default", **numbers)
+    return ok("workers", f"{len(ours)} alive, {busy} busy", **numbers)
 
 
 def _check_queues(snapshot: RedisSnapshot, queues: Sequence[RqQueue]) -> Check:
-    depth = sum(queue.depth for queue in queues)
+    waiting = sum(queue.waiting for queue in queues)
     with translate_errors():
         queued: Any = snapshot.client.get(snapshot.keys.intake_paused)
     if queued is not None:
         worst = max(queues, key=lambda queue: queue.depth)
         found = f"{queued} jobs wait for workers: coordinators accept no starts"
-        return problem("queues", found, f"start more workers: {worker_command(snapshot, worst.name)}")
-    ages = [(_oldest_age_ms(snapshot, queue), queue) for queue in queues if queue.depth]
+        advice = f"start more workers: {worker_command(snapshot, worst.name)}"
+        return problem("queues", found, advice, waiting=waiting)
+    ages = [(_oldest_age_ms(snapshot, queue), queue) for queue in queues if queue.waiting]
     if not ages:
-        return ok("queues", "no jobs are waiting")
+        return ok("queues", "no jobs are waiting", waiting=0)
     age_ms, worst = max(ages, key=lambda one: one[0])
-    found = f"{depth} waiting, the oldest in {worst.name} for {format_duration(age_ms)}"
-    if depth >= DEEP_QUEUE or age_ms >= OLD_JOB_MS:
-        return warning("queues", found, f"start more workers: {worker_command(snapshot, worst.name)}")
-    return ok("queues", found)
+    found = f"{waiting} waiting, the oldest in {worst.name} for {format_duration(age_ms)}"
+    numbers = {"waiting": waiting, "oldest_ms": round(age_ms)}
+    if waiting >= DEEP_QUEUE or age_ms >= OLD_JOB_MS:
+        advice = f"start more workers: {worker_command(snapshot, worst.name)}"
+        return warning("queues", found, advice, **numbers)
+    return ok("queues", found, **numbers)
 
 
 def _oldest_age_ms(snapshot: RedisSnapshot, queue: RqQueue) -> float:
@@ -162,7 +177,8 @@ def _oldest_age_ms(snapshot: RedisSnapshot, queue: RqQueue) -> float:
 def _check_failed_jobs(queues: Sequence[RqQueue]) -> Check:
     failed = [queue for queue in queues if queue.failed]
     if not failed:
-        return ok("failed_jobs", "RQ has no failed jobs in our queues")
+        return ok("failed_jobs", "RQ has no failed jobs in our queues", failed=0)
     names = join_names(f"{queue.name} ({queue.failed})" for queue in failed)
     advice = "coordinators handle them within a second: see the check `coordinators`"
-    return warning("failed_jobs", f"RQ keeps failed jobs in our queues: {names}", advice)
+    count = sum(queue.failed for queue in failed)
+    return warning("failed_jobs", f"RQ keeps failed jobs in our queues: {names}", advice, failed=count)

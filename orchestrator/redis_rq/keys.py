@@ -273,6 +273,13 @@ def is_queue_sequence(score: float, last_sequences: Iterable[int]) -> bool:
     return any(last - last % SEQUENCES_PER_QUEUE < score <= last for last in last_sequences)
 
 
+def sequence_range(stored: str) -> tuple[str, str]:
+    """The scores of the jobs that wait in a queue, by its last sequence, as arguments of ZCOUNT. Without a
+    sequence that can be read, the range is empty."""
+    last = int(stored) if stored.isdecimal() else 0
+    return f"({last - last % SEQUENCES_PER_QUEUE}", str(last)
+
+
 def slot_member(limit: int, stream: str, workflow_execution_id: str, step_id: str, token: str) -> str:
     """A holder or waiter of a concurrency key: enough to publish a grant without reading another key."""
     return f"{limit}|{stream}|{workflow_execution_id}|{step_id}|{token}"

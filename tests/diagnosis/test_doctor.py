@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,10 +21,12 @@ from orchestrator.diagnosis.doctor import CHECK_NAMES
 from orchestrator.diagnosis.server import check_server
 from orchestrator.redis_rq.connection import connect
 from orchestrator.redis_rq.keys import Keys
+from orchestrator_executors.webhook import webhook
 from processes import stack, wait_until
 from servers.redis_contents import calls
 from servers.redis_server import RedisServer, own_redis
 from worlds.documents import document, step
+from worlds.families import control, decide_all
 from worlds.redis_world import RedisWorld
 from worlds.waiting import in_thread
 
@@ -380,6 +383,28 @@ def test_jobs_without_a_worker_are_a_problem(world: RedisWorld) -> None:
     assert check.advice == "start one: orchestrator worker gpu"
 
 
+def test_the_job_of_a_cancelled_execution_is_no_problem(world: RedisWorld) -> None:
+    one = world.coordinator()
+    for name in ("x1", "x2"):
+        weid = world.begin(one, document(step("a", queue="gpu")), execution_id=name)
+        if name == "x1":
+            control(world, weid, "cancel")
+            one.run_once()
+    both = checked(world, "workers")
+    control(world, weid, "cancel")
+    one.run_once()
+
+    check = checked(world, "workers")
+
+    assert len(world.waiting()) == 2, "a revoked job stays in its queue until a worker takes it"
+    assert both.found == "no worker serves orchestrator.gpu (1 waiting)"
+    assert (check.level, check.found) == (
+        Level.WARNING,
+        "no worker serves any of our queues; no jobs are waiting yet",
+    )
+    assert checked(world, "queues").found == "no jobs are waiting"
+
+
 def test_a_worker_whose_heartbeat_is_overdue_does_not_count(world: RedisWorld) -> None:
     one = world.coordinator()
     world.begin(one, ONE)
@@ -456,6 +481,59 @@ def test_a_recent_dead_letter_is_a_warning_and_an_old_one_is_not(world: RedisWor
     assert (old.level, old.found) == (Level.OK, "1, the newest 2 h 0 m ago: old")
     assert recent.level is Level.WARNING
     assert recent.found.endswith("ago: no workflow is registered as 'missing'")
+
+
+POSTED = document(step("a"), webhook={"url": "https://hooks.example.org/orders"})
+
+
+def test_a_rejected_webhook_is_a_warning_until_it_is_old(
+    world: RedisWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = world.coordinator()
+    kept = {**POSTED, "retention": "2h"}
+    assert checked(world, "webhooks").found == "none among the last 0 executions that ended"
+    for name, spec in (("x1", POSTED), ("x2", kept)):
+        world.begin(one, spec, execution_id=name, inputs={"api_token": "hooks.example"})
+    world.settle(one, executors={"webhook": webhook})
+
+    check = checked(world, "webhooks")
+    monkeypatch.setattr("orchestrator.diagnosis.webhooks.RECENT_MS", -1)
+    old = checked(world, "webhooks")
+
+    assert (check.level, check.numbers) == (
+        Level.WARNING,
+        {
+            "checked": 2,
+            "webhooks": 2,
+            "failed": 2,
+            "open": 0,
+            "newest_failure_ms": check.numbers["newest_failure_ms"],
+        },
+    )
+    assert re.match(
+        r"2 of 2 webhooks of the last 2 executions that ended were not delivered; the newest, of x[12],"
+        r" \d+ ms ago: .*ORCHESTRATOR_WEBHOOK_HOSTS",
+        check.found,
+    )
+    assert "hooks.example" not in check.found
+    assert re.fullmatch(r"see the cause: orchestrator explain x[12]", check.advice)
+    assert (old.level, old.advice) == (Level.OK, "")
+
+
+def test_a_webhook_that_waits_for_its_worker_is_no_warning(world: RedisWorld) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, POSTED)
+    world.client.hset(world.keys.workflow(world.begin(one, POSTED)), "item::webhook", "no JSON")
+    world.work(most=2)
+    decide_all(world, one)
+
+    check = checked(world, "webhooks")
+
+    assert world.status(weid) == "complete"
+    assert (check.level, check.found) == (
+        Level.OK,
+        "2 among the last 2 executions that ended; 2 not posted yet",
+    )
 
 
 def test_counters_are_shown_and_values_that_could_not_be_shared_are_a_warning(world: RedisWorld) -> None:
@@ -543,7 +621,44 @@ def test_the_command_prints_json(server: RedisServer) -> None:
 
     assert printed["ok"] is False
     assert [check["name"] for check in printed["checks"]] == list(CHECK_NAMES)
-    assert set(printed["checks"][0]) == {"name", "level", "found", "advice"}
+    assert set(printed["checks"][0]) == {"name", "level", "found", "advice", "numbers"}
+    numbers = {check["name"]: check["numbers"] for check in printed["checks"]}
+    assert numbers["coordinators"] == {"alive": 0}
+    assert numbers["workers"] == {"alive": 0, "busy": 0, "unserved_queues": 0, "unserved_jobs": 0}
+    assert numbers["memory"]["used_bytes"] > 100_000
+    assert all(isinstance(one, int | float) for each in numbers.values() for one in each.values())
+
+
+def test_every_number_in_the_prose_is_a_number_in_the_json(server: RedisServer) -> None:
+    world = RedisWorld(lambda: connect(server.url))
+    one = world.coordinator()
+    for n in range(3):
+        world.begin(one, document(step("a", queue="gpu")), execution_id=f"x{n}")
+    world.start("missing")
+    one.run_once()
+    configure(server, maxmemory=100 * 2**20)
+    world.client.zadd(world.keys.timers, {"wake|w#x|a|0": world.now_ms() - 60_500})
+
+    found = {check.name: check.numbers for check in run_checks(world.client, world.keys)}
+
+    assert found["memory"]["limit_bytes"] == 100 * 2**20
+    assert found["replication"] == {"replicas": 0}
+    assert abs(found["clock"]["skew_ms"]) < 60_000
+    assert found["coordinators"]["alive"] == 1
+    assert found["coordinators"]["oldest_heartbeat_ms"] >= 0
+    assert found["starts"] == {"unread": 0, "unacknowledged": 0, "oldest_ms": 0}
+    assert found["streams"]["streams"] == 9
+    assert found["partitions"] == {"partitions": 8, "waiting": 0}
+    assert (found["timers"]["total"], found["timers"]["overdue"]) == (1, 1)
+    assert found["timers"]["oldest_overdue_ms"] >= 60_500
+    assert found["leases"] == {"total": 3, "overdue": 0}
+    assert found["workers"] == {"alive": 0, "busy": 0, "unserved_queues": 1, "unserved_jobs": 3}
+    assert found["queues"]["waiting"] == 3
+    assert found["failed_jobs"] == {"failed": 0}
+    assert found["dead_letters"]["total"] == 1
+    assert found["counters"] == {"dead": 1}
+    assert found["index"] == {"open": 3, "checked": 3, "missing": 0}
+    world.close()
 
 
 def test_the_command_exits_with_1_if_redis_is_unreachable() -> None:

@@ -15,6 +15,7 @@ from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.results import BRANCH_SKIPPED
 from orchestrator.application.engine.webhook import cancel_webhook
 from orchestrator.application.errors import InvalidEvent
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
 from orchestrator.application.values.unit_id import UnitId
@@ -43,15 +44,22 @@ def _reopen(draft: Draft, action: str, allowed: tuple[WorkflowStatus, ...]) -> N
     cannot = f"workflow {record.workflow_execution_id!r} cannot be {action}"
     if draft.status not in allowed:
         raise InvalidEvent(f"{cannot}: it is {draft.status}")
-    if record.parent is not None:
-        parent, step_id = record.parent.execution, record.parent.step_id
-        raise InvalidEvent(f"{cannot}: step {step_id!r} of {parent!r} already has its result; retry that one")
-    if record.compensated is not None:
-        raise InvalidEvent(f"{cannot}: its steps were compensated; start a new execution")
+    obstacle = find_reopen_obstacle(record)
+    if obstacle is not None:
+        raise InvalidEvent(f"{cannot}: {obstacle}")
     cleared = dict.fromkeys(("outcome", "error", "ended_at", "cancelled", "deadline_ms"))
     draft.move_workflow(WorkflowStatus.IN_PROGRESS, **cleared)
     draft.start_timeout()
     cancel_webhook(draft)
+
+
+def find_reopen_obstacle(record: WorkflowRecord) -> str | None:
+    """Return why an ended execution can never be reopened, whatever its status; None if nothing prevents
+    it."""
+    if record.parent is not None:
+        parent, step_id = record.parent.execution, record.parent.step_id
+        return f"step {step_id!r} of {parent!r} already has its result; retry that one"
+    return None if record.compensated is None else "its steps were compensated; start a new execution"
 
 
 def _incomplete_steps(draft: Draft) -> list[str]:

@@ -14,6 +14,7 @@ from orchestrator.application.engine.dependencies import JoinState, evaluate_joi
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.errors import ExpressionError
 from orchestrator.application.explain.root_cause import (
+    advise_after_failure,
     describe_finish,
     describe_pending_finish,
     describe_root_cause,
@@ -29,12 +30,13 @@ from orchestrator.application.records.events import Moment, iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
-from orchestrator.application.spec.model import StepSpec
-from orchestrator.application.values.unit_id import UnitId
+from orchestrator.application.spec.model import WEBHOOK_STEP, StepSpec
+from orchestrator.application.values.unit_id import WEBHOOK_UNIT, UnitId
 
 S, W = StepStatus, WorkflowStatus
 
 MAX_ITEMS_SHOWN = 10
+WEBHOOK_ADVICE = "this end is not posted again: correct the cause for the next executions"
 OVERDUE_ADVICE = "no coordinator has acted on it; check that one is running: orchestrator doctor"
 
 
@@ -71,8 +73,9 @@ class ReasonCode(StrEnum):
 class Reason:
     """One reason why an execution or a step makes no progress.
 
-    `step` is a step, an item of a map (`<step>#<n>`) or a compensation (`<step>#undo`), and empty for the
-    execution itself. `until_ms` is when the reason goes away by itself. `advice` is what an operator can do.
+    `step` is a step, an item of a map (`<step>#<n>`), a compensation (`<step>#undo`) or the webhook
+    (`#webhook`), and empty for the execution itself. `until_ms` is when the reason goes away by itself.
+    `advice` is what an operator can do.
     """
 
     code: str
@@ -89,7 +92,7 @@ def explain_execution(record: WorkflowRecord, now_ms: int, since_ms: int | None 
     """
     found = explain_execution_status(record, now_ms, since_ms)
     if record.is_final:
-        return found
+        return found + _explain_undelivered_webhook(record, now_ms)
     for step_id in record.graph.order:
         if not record.steps[step_id].is_final:
             found += explain_unit_status(record, step_id, now_ms)
@@ -97,6 +100,14 @@ def explain_execution(record: WorkflowRecord, now_ms: int, since_ms: int | None 
     return found + (
         explain_unit_status(record, compensation_step, now_ms) if compensation_step is not None else []
     )
+
+
+def _explain_undelivered_webhook(record: WorkflowRecord, now_ms: int) -> list[Reason]:
+    """Explain why the end of an execution was not posted, or not yet; empty if it was, or need not be."""
+    webhook = record.items.get(WEBHOOK_UNIT)
+    if webhook is None or webhook.status is S.COMPLETE:
+        return []
+    return explain_unit_status(record, WEBHOOK_UNIT, now_ms)
 
 
 def explain_unit(record: WorkflowRecord, unit: str, now_ms: int, since_ms: int | None = None) -> list[Reason]:
@@ -116,12 +127,8 @@ def explain_execution_status(
 ) -> list[Reason]:
     """Explain why the execution as a whole makes no progress; empty if only its steps hold it up."""
     if record.is_final:
-        words, advice = describe_finish(record, now_ms), ""
-        if record.status is W.FAILED:
-            name, step_id = record.execution_id, (record.error or {}).get("step")
-            show = f"orchestrator show {name}" + (f" --step {step_id}" if step_id else " --json")
-            advice = f"see the full error: {show}; run it again: orchestrator retry {name}"
-        return [Reason(ReasonCode(record.status.value), words, advice=advice)]
+        advice = advise_after_failure(record) if record.status is W.FAILED else ""
+        return [Reason(ReasonCode(record.status.value), describe_finish(record, now_ms), advice=advice)]
     since = f" for {format_duration(now_ms - since_ms)}" if since_ms is not None else ""
     if record.status is W.PAUSED:
         words = f"the execution has been paused{since}: no step is dispatched; running steps continue"
@@ -142,7 +149,7 @@ def explain_unit_status(record: WorkflowRecord, unit: str, now_ms: int) -> list[
     step = query.step
     if step.is_final:
         return [_explain_final(query)]
-    if record.is_final:
+    if record.is_final and not UnitId(unit).is_webhook:
         words = f"{query.subject} never ran: the execution is {format_status(record.status)}"
         return [query.reason(ReasonCode.NEVER_RAN, words)]
     match step.status:
@@ -164,6 +171,8 @@ def explain_unit_status(record: WorkflowRecord, unit: str, now_ms: int) -> list[
 def describe_unit(unit: str) -> str:
     """Name a unit for people to read; the empty unit is the execution itself."""
     unit_id = UnitId(unit)
+    if unit_id.is_webhook:
+        return "the webhook"
     if unit_id.is_compensation:
         return f"the compensation of step {unit_id.step_id}"
     if unit_id.part:
@@ -185,6 +194,8 @@ class _UnitQuery:
     def of(cls, record: WorkflowRecord, unit: str, now_ms: int) -> _UnitQuery:
         unit_id = UnitId(unit)
         step = record.steps[unit] if unit_id.is_step else record.items[unit]
+        if unit_id.is_webhook:
+            return cls(record, unit, now_ms, step, WEBHOOK_STEP)
         spec = record.spec.steps[record.graph.index[unit_id.step_id]]
         return cls(record, unit, now_ms, step, spec.compensation_step if unit_id.is_compensation else spec)
 
@@ -392,4 +403,6 @@ def _explain_final(query: _UnitQuery) -> Reason:
     advice = ""
     if step.error is not None and "child" in step.error:
         advice = f"explain the child: orchestrator explain {step.error['child']}"
+    elif step.status is S.FAILED and UnitId(query.unit).is_webhook:
+        advice = WEBHOOK_ADVICE
     return query.reason(ReasonCode(step.status.value), words, advice=advice)

@@ -1,4 +1,4 @@
-"""Finds the step that caused others not to run, and describes how an execution finished.
+"""Finds the step that caused others not to run, and describes how an execution finished and what can be done.
 
 The search goes from a step that did not run to the parent or the fatal step that caused it, and repeats until
 it reaches a step that failed, was filtered or was halted by itself.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.application.engine.dependencies import EdgeState, evaluate_edge
+from orchestrator.application.engine.redrive import find_reopen_obstacle
 from orchestrator.application.explain.text import format_ago, format_status, join_names, summarize_error
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -54,6 +55,22 @@ def describe_finish(record: WorkflowRecord, now_ms: int) -> str:
     if record.compensated:
         return f"{words}; its completed steps were compensated"
     return f"{words}; not all of its completed steps could be compensated"
+
+
+def advise_after_failure(record: WorkflowRecord) -> str:
+    """Say what an operator can do about a failed execution: see the error, and retry it unless a retry would
+    be rejected."""
+    name, step_id = record.execution_id, (record.error or {}).get("step")
+    show = f"orchestrator show {name}" + (f" --step {step_id}" if step_id else " --json")
+    obstacle = find_reopen_obstacle(record)
+    if obstacle is None:
+        after = f"run it again: orchestrator retry {name}"
+    elif record.parent is not None:
+        parent_id = record.parent.execution.partition("#")[2]
+        after = f"a child cannot be retried itself: orchestrator explain {parent_id}"
+    else:
+        after = f"it cannot be retried: {obstacle}"
+    return f"see the full error: {show}; {after}"
 
 
 def describe_pending_finish(record: WorkflowRecord) -> str:

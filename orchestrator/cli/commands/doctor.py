@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -40,11 +41,7 @@ def doctor(target: Target, strict: bool, as_json: bool) -> None:
     failing = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
     is_ok = not any(check.level in failing for check in checks)
     if as_json:
-        rows = [
-            {"name": one.name, "level": one.level.value, "found": one.found, "advice": one.advice}
-            for one in checks
-        ]
-        print_json({"ok": is_ok, "checks": rows}, indent=2)
+        print_json({"ok": is_ok, "checks": [asdict(one) for one in checks]}, indent=2)
     else:
         print_text("\n".join(_format_checks(checks)))
     raise click.exceptions.Exit(0 if is_ok else 1)

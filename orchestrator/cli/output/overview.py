@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.application.records.events import parse_iso_ms
+from orchestrator.application.spec.model import WEBHOOK_STEP
 from orchestrator.application.values.unit_id import UnitId
 from orchestrator.cli.output.formatting import (
     format_count,
@@ -75,10 +76,14 @@ def format_title(record: WorkflowRecord, now_ms: int) -> str:
 
 
 def step_rows(record: WorkflowRecord, now_ms: int) -> tuple[list[list[str]], str]:
-    """Build a row for each selected step and compensation, in the order of the spec, and a line about the
-    hidden ones."""
-    compensations = ((unit, item) for unit, item in record.items.items() if UnitId(unit).is_compensation)
-    units = [*record.steps.items(), *compensations]
+    """Build a row for each selected step and compensation, in the order of the spec, and for the webhook, and
+    a line about the hidden ones."""
+    others = (
+        (unit, item)
+        for unit, item in record.items.items()
+        if UnitId(unit).is_compensation or UnitId(unit).is_webhook
+    )
+    units = [*record.steps.items(), *others]
     shown = select_units(units, MAX_STEPS)
     rows = [step_row(record, unit, step, now_ms) for unit, step in shown]
     return rows, count_hidden(units, shown)
@@ -189,8 +194,11 @@ def format_item_counts(counts: ItemCounts) -> str:
 
 
 def find_unit_spec(record: WorkflowRecord, unit: str) -> StepSpec:
-    """Find the spec of a step, of the map for an item, or of the compensation for `<step>#undo`."""
+    """Find the spec of a step, of the map for an item, of the compensation for `<step>#undo`, or of the
+    webhook."""
     unit_id = UnitId(unit)
+    if unit_id.is_webhook:
+        return WEBHOOK_STEP
     spec = record.spec.steps[record.graph.index[unit_id.step_id]]
     return spec.compensation_step if unit_id.is_compensation and spec.compensate is not None else spec
 

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.redis_rq.connection import Client, execute_pipeline, translate_errors
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.json_codec import loads
-from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.keys import Keys, sequence_range
 from orchestrator.redis_rq.queries.inspection import Inspection
 from orchestrator.redis_rq.record_codec import unit_field
 
@@ -52,10 +52,12 @@ class RqWorker:
 
 @dataclass(frozen=True, slots=True)
 class RqQueue:
-    """One of our queues: how many jobs wait, since when the oldest waits, how many RQ lists as failed."""
+    """One of our queues: how many entries it has, how many of them are jobs that still wait, since when the
+    oldest waits, how many RQ lists as failed. The entry of a revoked job stays until a worker takes it."""
 
     name: str
     depth: int
+    waiting: int
     oldest_at: str | None
     failed: int
 
@@ -104,17 +106,25 @@ def rq_queues(inspection: Inspection) -> list[RqQueue]:
     """Every queue of ours that ever had a job, sorted."""
     client, keys = inspection.client, inspection.keys
     with translate_errors():
-        names: list[str] = sorted(client.hkeys(keys.sequences))  # type: ignore[arg-type]
+        sequences: dict[str, str] = client.hgetall(keys.sequences)  # type: ignore[assignment]
+    names = sorted(sequences)
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.llen(keys.rq_queue(name))
             pipe.lrange(keys.rq_queue(name), 0, MAX_OLDEST_CHECKED - 1)
             pipe.zcard(keys.rq_failed(name))
+            pipe.zcount(keys.leases, *sequence_range(sequences[name]))
         found = execute_pipeline(pipe)
-    triples = zip(names, found[0::3], found[1::3], found[2::3], strict=True)
+    replies = zip(names, found[0::4], found[1::4], found[2::4], found[3::4], strict=True)
     return [
-        RqQueue(name, _count(depth), _oldest(client, keys, tokens), _count(failed))
-        for name, depth, tokens, failed in triples
+        RqQueue(
+            name,
+            _count(depth),
+            min(_count(depth), _count(leased)),
+            _oldest(client, keys, tokens),
+            _count(failed),
+        )
+        for name, depth, tokens, failed, leased in replies
     ]
 
 

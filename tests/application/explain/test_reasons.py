@@ -18,9 +18,9 @@ from orchestrator.application.explain.reasons import (
     explain_unit,
 )
 from orchestrator.application.explain.text import format_duration, join_names, summarize_error
-from orchestrator.application.records.events import StepEvent, iso
+from orchestrator.application.records.events import Parent, StepEvent, iso
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
-from orchestrator.application.spec.model import RetrySpec
+from orchestrator.application.spec.model import RetrySpec, WebhookSpec
 from worlds.engine_world import EngineWorld, world_of
 from worlds.random_worlds import any_event, any_world
 from worlds.records import NOW_MS
@@ -525,6 +525,35 @@ def test_a_failure_names_its_step_and_its_error() -> None:
     )
 
 
+def test_a_child_that_failed_is_not_to_be_retried_but_its_parent_is_to_be_explained() -> None:
+    world = started(task("a"))
+    world.record.parent = Parent("w0#p1", "kid", 0, 1, "t", "p1", 1)
+    world.fail("a")
+
+    [execution] = reasons_for(world)
+
+    assert execution.advice == (
+        "see the full error: orchestrator show x1 --step a; a child cannot be retried itself:"
+        " orchestrator explain p1"
+    )
+    assert "cannot be retried" in world.rejection(world.control("retry"))
+
+
+def test_a_compensated_execution_is_not_to_be_retried() -> None:
+    world = started(task("a", **undo()), task("b", after="a"))
+    world.finish("a")
+    world.fail("b")
+    world.finish("a#undo")
+
+    [execution] = reasons_for(world)
+
+    assert execution.advice == (
+        "see the full error: orchestrator show x1 --step b; it cannot be retried: its steps were compensated;"
+        " start a new execution"
+    )
+    assert "cannot be retried" in world.rejection(world.control("retry"))
+
+
 def test_a_chain_of_skipped_steps_leads_to_the_failure() -> None:
     world = started(task("a", on_error="skip"), task("b", after="a"), task("c", after="b"), task("x"))
     world.fail("a", "no money")
@@ -654,6 +683,42 @@ def test_the_failure_of_a_child_leads_to_the_child() -> None:
     )
 
     assert explained(world, "c").advice == "explain the child: orchestrator explain w2#x1:c:0"
+
+
+# ---- the webhook of an execution that has ended
+
+
+WEBHOOK = WebhookSpec("https://hooks.example.org/")
+
+
+def test_a_webhook_that_was_not_delivered_is_a_reason_of_the_execution() -> None:
+    world = started(task("a"), webhook=WEBHOOK)
+    world.finish("a")
+
+    [waiting] = reasons_for(world, "#webhook", 3_000)
+    world.fail("#webhook", "hooks.example.org answered 503")
+    [retried] = reasons_for(world, "#webhook")
+    world.pass_time(10_000)
+    refused = {"kind": "exception", "type": "Refused", "message": "not allowed"}
+    world.decide(replace(world.error("#webhook"), error=refused))
+    [rejected] = reasons_for(world, "#webhook")
+
+    assert waiting.code == "dispatched"
+    assert waiting.words.startswith("the webhook was dispatched 3 s ago; no worker has reported its start")
+    assert retried.code == "retry"
+    assert retried.words.startswith("attempt 2 of the webhook is due in ")
+    assert code_and_words(rejected) == ("failed", "the webhook failed 0 ms ago (attempt 2): not allowed")
+    assert rejected.advice == "this end is not posted again: correct the cause for the next executions"
+    assert explained(world, "#webhook") == rejected
+
+
+def test_a_webhook_that_was_delivered_is_not_worth_a_line() -> None:
+    world = started(task("a"), webhook=WEBHOOK)
+    world.finish("a")
+    world.finish("#webhook")
+
+    assert [reason.code for reason in explain_execution(world.record, world.now_ms)] == ["complete"]
+    assert explained(world, "#webhook").words == "the webhook completed 0 ms ago"
 
 
 def test_an_item_that_was_cancelled_says_why() -> None:

@@ -29,6 +29,7 @@ from orchestrator.cli.follow import POLL_INTERVAL_S
 from orchestrator.cli.options import Target
 from orchestrator.client import Client
 from orchestrator.redis_rq.queries.record_queries import RecordQueries
+from orchestrator_executors.webhook import webhook
 from servers.redis_contents import calls
 from worlds.redis_world import RedisWorld, durable_world
 from worlds.waiting import PATIENCE_S, wait_until
@@ -120,6 +121,26 @@ def test_show_prints_a_running_and_a_failed_execution(world: RedisWorld) -> None
     assert re.search(r"^order order-1: failed in ", failed.output)
     assert re.search(r"^ship +failed +2 +1 .* tester +ValueError: no such address$", failed.output, re.M)
     assert failed.output.splitlines()[-1] == "error: ValueError: no such address"
+
+
+def test_show_and_explain_have_a_line_for_a_rejected_webhook(world: RedisWorld) -> None:
+    one = world.coordinator()
+    posted = {**ORDER, "webhook": {"url": "https://hooks.example.org/"}}
+    world.begin(one, posted, inputs={"sku": "a1"}, execution_id="order-1")
+    world.settle(one, executors={"webhook": webhook})
+
+    whole = orchestrator(world, "show", "order-1").output
+    details = orchestrator(world, "show", "order-1", "--step", "#webhook").output
+    why, of_it = (orchestrator(world, "explain", "order-1", *unit).output for unit in ([], ["#webhook"]))
+
+    assert re.search(r"^#webhook +failed +1 +0 .* this worker may not post to any host", whole, re.M)
+    assert details.startswith("step #webhook of order-1: failed\n")
+    assert "  kind  refused\n" in details
+    for text in (why, of_it):
+        assert re.search(
+            r"^  the webhook failed .* ago: this worker may not post to any host.* \[failed\]$", text, re.M
+        )
+    assert "order-1: complete\n" in why
 
 
 def test_show_of_a_step_has_the_inputs_of_its_job_while_the_job_exists(world: RedisWorld) -> None:
