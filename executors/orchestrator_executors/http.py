@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["http"]
 
+REQUIRES = {"httpx": "pip install 'rq-orchestrator[http]'"}
+"""The libraries that a call needs, and how each is installed."""
 HOSTS_VARIABLE = "ORCHESTRATOR_HTTP_HOSTS"
 ALLOWLIST = HostAllowlist(HOSTS_VARIABLE, "call")
 
@@ -89,7 +91,7 @@ async def http(
     try:
         import httpx
     except ImportError:
-        raise NotAnswered("a call needs httpx: pip install 'rq-orchestrator[http]'") from None
+        raise NotAnswered(f"a call needs httpx: {REQUIRES['httpx']}") from None
     call = read_call(inputs, configuration, str(context["idempotency_key"]))
     try:
         async with asyncio.timeout(call.timeout_s):

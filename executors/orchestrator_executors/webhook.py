@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["webhook"]
 
+REQUIRES = {"httpx": "pip install 'rq-orchestrator[http]'"}
+"""The libraries that a post needs, and how each is installed."""
 HOSTS_VARIABLE = "ORCHESTRATOR_WEBHOOK_HOSTS"
 SECRET_VARIABLE = "ORCHESTRATOR_WEBHOOK_SECRET"
 ALLOWLIST = HostAllowlist(HOSTS_VARIABLE, "post to")
@@ -65,7 +67,7 @@ async def webhook(inputs: dict[str, Any], context: dict[str, Any]) -> dict[str, 
     try:
         import httpx
     except ImportError:
-        raise NotDelivered("a webhook needs httpx: pip install 'rq-orchestrator[http]'") from None
+        raise NotDelivered(f"a webhook needs httpx: {REQUIRES['httpx']}") from None
     try:
         url = httpx.URL(inputs["url"])
     except (httpx.InvalidURL, KeyError, TypeError) as error:

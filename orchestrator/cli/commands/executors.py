@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,12 +46,30 @@ def executors(name: str | None, executors: tuple[str, ...], as_json: bool) -> No
 
 
 def read_catalogue(modules: tuple[str, ...]) -> Catalogue:
-    """Read the executors of these modules, or of ORCHESTRATOR_EXECUTORS, as a worker does."""
+    """Read the executors of these modules, or of ORCHESTRATOR_EXECUTORS, as a worker does.
+
+    A built-in that lacks one of its libraries can be loaded, but each of its calls would fail. It is read as
+    one that cannot be loaded.
+    """
     from orchestrator.worker.executors.catalogue import Catalogue
 
     add_current_directory()
     with redirect_stdout(sys.stderr):  # a module may print while it is imported
-        return Catalogue.load(modules or Target().settings().executors)
+        found = Catalogue.load(modules or Target().settings().executors)
+    return replace(found, entries=tuple(map(_without_missing_library, found.entries)))
+
+
+def _without_missing_library(entry: CatalogueEntry) -> CatalogueEntry:
+    """Replace the function of a built-in by the problem, if a library that its module lists in `REQUIRES` is
+    not installed."""
+    if entry.kind != "built-in" or entry.executor is None:
+        return entry
+    required = getattr(sys.modules[entry.executor.__module__], "REQUIRES", {})
+    for library, command in required.items():
+        if find_spec(library) is None:
+            problem = f"the executor {entry.name!r} needs {library}, which is not installed here: {command}"
+            return replace(entry, executor=None, problem=problem)
+    return entry
 
 
 def _find_entries(name: str, catalogue: Catalogue) -> list[CatalogueEntry]:

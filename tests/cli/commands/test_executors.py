@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -259,3 +260,33 @@ def test_a_broken_module_ends_the_validation(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "the executors module 'no_such_module' cannot be imported" in result.stderr
     assert result.stdout == ""
+
+
+# ---- libraries that a built-in needs
+
+
+@pytest.mark.parametrize("name", ["http", "webhook"])
+def test_a_built_in_that_lacks_its_library_is_a_problem_of_the_document(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "BUILT_IN", frozenset({"http", "webhook"}))
+    document = {
+        "http": "steps:\n  - {id: a, fn: http}\n  - {id: b, fn: http}\n",
+        "webhook": "steps: []\nwebhook: {url: https://hooks.example.org}\n",
+    }[name]
+    (tmp_path / "order.yaml").write_text(document)
+    installed = orchestrator("validate", "order.yaml", "--check-executors")
+    monkeypatch.setitem(sys.modules, "httpx", None)
+
+    missing = orchestrator("validate", "order.yaml", "--check-executors")
+    listed = orchestrator("executors")
+    [row] = as_json("executors", name)["executors"]
+
+    problem = (
+        f"the executor {name!r} needs httpx, which is not installed here: pip install 'rq-orchestrator[http]'"
+    )
+    assert (installed.exit_code, missing.exit_code, listed.exit_code) == (0, 2, 0)
+    places = {"http": ["2:17: steps[0].fn", "3:17: steps[1].fn"], "webhook": ["2:10: webhook"]}[name]
+    assert missing.stdout.splitlines() == [f"order.yaml:{one}: {problem} [bad_executor]" for one in places]
+    assert row["problem"] == problem
+    assert problem in listed.stdout
