@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator import logs
+from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.events import ResultEvent
 from orchestrator.application.records.record import WorkflowRecord
@@ -375,8 +376,8 @@ def test_a_run_that_logs_json_shows_each_move_once(case: PendingCommit, log_as: 
     log, progress = log_as(JsonFormatter(), "orchestrator.run"), LoggedProgress(io.StringIO())
     record, history = case.commit.record, case.commit.changes.history
 
-    progress.show(record, history[:1])
-    progress.show(record, history)
+    progress.show(StatusView(record), history[:1])
+    progress.show(StatusView(record), history)
 
     [line] = log.objects
     assert line["message"] == "a: complete"

@@ -43,12 +43,13 @@ def follow(
     workflow_execution_id: str,
     read: Callable[[], T],
     print_text: Callable[[str], None],
-    poll_log: Callable[[], Any] = lambda: None,
+    poll: Callable[[], Any] = lambda: None,
 ) -> Iterator[T | None]:
     """Yield the result of `read` at each change of an execution, and None at each poll without a change.
 
-    The last value is read after the execution has ended. `poll_log` is called at every poll, because log
-    lines do not change the record. During an outage of Redis it waits, and prints one line about it.
+    The last value is read after the execution has ended. `poll` is called at every poll, after `read`, for
+    what does not change the record: log lines and leases. During an outage of Redis it waits, and prints one
+    line about it.
     """
     from orchestrator.application.errors import Unavailable
     from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES
@@ -65,7 +66,7 @@ def follow(
                     is_unavailable, found = False, None
                     if version != seen_version:
                         found, seen_version = read(), version
-                    poll_log()
+                    poll()
                     # A large workflow takes longer to read: spend at most a tenth of the time on it.
                     pause_s = max(POLL_INTERVAL_S, 10 * (time.monotonic() - began))
                     yield found

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.application.errors import Busy, OrchestratorError, RecordNotFound, StartRejected
+from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.decisions import (
     Complete,
     Failed,
@@ -35,6 +36,7 @@ from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.queries.listing import ExecutionFilter, Listing, Page, Summary
+from orchestrator.redis_rq.queries.queued_units import read_status_view
 from orchestrator.redis_rq.scripts import batches
 from orchestrator.redis_rq.store import RedisStore
 from orchestrator.settings import MAX_BACKLOG, Settings
@@ -298,6 +300,11 @@ class Client:
     def record(self, execution_id: str) -> WorkflowRecord:
         """Return the record of an execution; raises RecordNotFound if there is none."""
         return self.store.load(execution_id)
+
+    def status_view(self, execution_id: str) -> StatusView:
+        """Return the record of an execution together with the statuses of its units as commands show them: a
+        unit whose job no worker has taken is `queued`."""
+        return read_status_view(self._redis, self._keys, self.record(execution_id))
 
     def status(self, execution_id: str) -> WorkflowStatus:
         return self.record(execution_id).status

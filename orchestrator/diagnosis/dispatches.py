@@ -11,7 +11,7 @@ from orchestrator.application.records.step_record import StepRecord
 from orchestrator.diagnosis.snapshot import REPAIR_ADVICE, RedisReasonCode, RedisSnapshot
 from orchestrator.redis_rq.connection import translate_errors
 from orchestrator.redis_rq.job_codec import lease_of_step
-from orchestrator.redis_rq.keys import FIRST_SEQUENCE
+from orchestrator.redis_rq.keys import FIRST_SEQUENCE, is_untaken
 from orchestrator.redis_rq.queries.rq_workers import queue_position
 
 
@@ -38,7 +38,7 @@ def explain_dispatch(
         workers = [] if queue in explained_queues else _explain_workers(snapshot, queue, unit)
         explained_queues.add(queue)
         return [Reason(RedisReasonCode.QUEUED, words, unit), *workers]
-    if score >= FIRST_SEQUENCE or score % 1:
+    if is_untaken(score):
         return [_explain_taken(snapshot, unit, score, position[0] if position is not None else "")]
     if score <= snapshot.now:
         overdue = format_duration(snapshot.now - score)

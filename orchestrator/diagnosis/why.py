@@ -20,6 +20,7 @@ from orchestrator.diagnosis.not_started import execution_of_start, explain_missi
 from orchestrator.diagnosis.snapshot import REPAIR_ADVICE, RedisReasonCode, RedisSnapshot
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.queries.queued_units import read_status_view
 from orchestrator.redis_rq.store import RedisStore
 
 MAX_CHILD_DEPTH = 5
@@ -115,10 +116,11 @@ class _Explainer:
 
     def _explain_record(self, record: WorkflowRecord, step: str) -> list[Reason]:
         now_ms, since_ms = self._snapshot.now, self._status_since_ms(record)
+        view = read_status_view(self._snapshot.client, self._snapshot.keys, record)
         if not step:
-            return explain_execution(record, now_ms, since_ms)
+            return explain_execution(view, now_ms, since_ms)
         try:
-            return explain_unit(record, step, now_ms, since_ms)
+            return explain_unit(view, step, now_ms, since_ms)
         except LookupError:
             raise UnknownStep(record, step) from None
 

@@ -273,6 +273,12 @@ def is_queue_sequence(score: float, last_sequences: Iterable[int]) -> bool:
     return any(last - last % SEQUENCES_PER_QUEUE < score <= last for last in last_sequences)
 
 
+def is_untaken(score: float) -> bool:
+    """Whether the score of a lease says that no worker has taken the job: it waits in its queue, or it has
+    left the queue and sweep.lua has marked it as not started, with half a millisecond."""
+    return score >= FIRST_SEQUENCE or bool(score % 1)
+
+
 def sequence_range(stored: str) -> tuple[str, str]:
     """The scores of the jobs that wait in a queue, by its last sequence, as arguments of ZCOUNT. Without a
     sequence that can be read, the range is empty."""

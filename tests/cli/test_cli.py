@@ -26,6 +26,7 @@ from orchestrator.application.errors import (
     StoreError,
     Unavailable,
 )
+from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
@@ -452,7 +453,7 @@ def test_every_final_status_has_an_exit_code() -> None:
 def test_a_report_in_json_has_all_fields() -> None:
     failed = StepRecord(StepStatus.FAILED, 2, 3, output={"ok": False}, error={"kind": "exception"})
     told = json.loads(
-        report.as_json(record(WorkflowStatus.FAILED, error={"kind": "exception"}, state={"a": 1}))
+        report.as_json(StatusView(record(WorkflowStatus.FAILED, error={"kind": "exception"}, state={"a": 1})))
     )
 
     assert told["workflow_execution_id"].endswith("#order-1")
@@ -461,7 +462,7 @@ def test_a_report_in_json_has_all_fields() -> None:
     assert set(told["steps"]) == {"check", "ship"}
     made = record()
     made.steps["check"] = failed
-    step = report.as_dict(made)["steps"]["check"]
+    step = report.as_dict(StatusView(made))["steps"]["check"]
     assert {name: step[name] for name in ("status", "run_id", "attempt", "output", "error")} == {
         "status": "failed",
         "run_id": 2,
@@ -527,13 +528,13 @@ def test_plain_progress_prints_each_transition_once() -> None:
     stream = io.StringIO()
     progress = PlainProgress(stream)
 
-    progress.show(record(), HISTORY[:1])
-    progress.show(record(), HISTORY)
-    progress.show(record(), HISTORY)
+    progress.show(StatusView(record()), HISTORY[:1])
+    progress.show(StatusView(record()), HISTORY)
+    progress.show(StatusView(record()), HISTORY)
 
     assert stream.getvalue().splitlines() == [
-        "   0.000 s  check: in progress",
-        "   0.250 s  check: retry (attempt 2): busy",
+        "   0.000 s  check: dispatched",
+        "   0.250 s  check: retry scheduled (attempt 2): busy",
     ]
 
 
@@ -553,11 +554,11 @@ def test_live_progress_redraws_in_place_and_leaves_only_printed_lines(terminal: 
     running = record(WorkflowStatus.IN_PROGRESS)
 
     with open_progress(terminal) as progress:
-        progress.show(running, [])
+        progress.show(StatusView(running), [])
         running.steps["check"] = StepRecord(StepStatus.COMPLETE)
-        progress.show(running, [])
+        progress.show(StatusView(running), [])
         progress.print_text("hello", "worker 1")
-        progress.show(record(WorkflowStatus.COMPLETE), [])
+        progress.show(StatusView(record(WorkflowStatus.COMPLETE)), [])
         progress.print_text("[red]bye\x1b[2J")
 
     assert "ship" in terminal.getvalue()
@@ -571,7 +572,7 @@ def test_live_progress_shows_active_steps_when_there_are_more_steps_than_lines(t
     made.steps["s77"] = StepRecord(StepStatus.IN_PROGRESS)
 
     with open_progress(terminal) as progress:
-        progress.show(made, [])
+        progress.show(StatusView(made), [])
         lines = screen(terminal.getvalue())
 
     assert len(lines) < 10

@@ -170,11 +170,11 @@ def test_a_run_that_logs_json_writes_nothing_else_to_the_standard_error(tmp_path
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert {line["logger"] for line in lines} >= {"orchestrator.run", "orchestrator.worker.harness", "shop"}
     assert [line["message"] for line in lines if line["logger"] == "orchestrator.run" and "step" in line] == [
-        "first: in progress",
+        "first: dispatched",
         "first: complete",
-        "second: in progress",
-        "second: retry",
-        "second: in progress",
+        "second: dispatched",
+        "second: retry scheduled",
+        "second: dispatched",
         "second: failed",
     ]
     assert "SECRET" not in done.stderr

@@ -19,6 +19,7 @@ from orchestrator.application.explain.root_cause import (
     describe_pending_finish,
     describe_root_cause,
 )
+from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.explain.text import (
     format_ago,
     format_duration,
@@ -85,40 +86,42 @@ class Reason:
     advice: str = ""
 
 
-def explain_execution(record: WorkflowRecord, now_ms: int, since_ms: int | None = None) -> list[Reason]:
+def explain_execution(view: StatusView, now_ms: int, since_ms: int | None = None) -> list[Reason]:
     """Explain why the execution and each of its open steps make no progress.
 
     `since_ms` is when the execution reached its present status, if the caller knows it.
     """
+    record = view.record
     found = explain_execution_status(record, now_ms, since_ms)
     if record.is_final:
-        return found + _explain_undelivered_webhook(record, now_ms)
+        return found + _explain_undelivered_webhook(view, now_ms)
     for step_id in record.graph.order:
         if not record.steps[step_id].is_final:
-            found += explain_unit_status(record, step_id, now_ms)
+            found += explain_unit_status(view, step_id, now_ms)
     compensation_step = (record.ending or {}).get("undoing")
     return found + (
-        explain_unit_status(record, compensation_step, now_ms) if compensation_step is not None else []
+        explain_unit_status(view, compensation_step, now_ms) if compensation_step is not None else []
     )
 
 
-def _explain_undelivered_webhook(record: WorkflowRecord, now_ms: int) -> list[Reason]:
+def _explain_undelivered_webhook(view: StatusView, now_ms: int) -> list[Reason]:
     """Explain why the end of an execution was not posted, or not yet; empty if it was, or need not be."""
-    webhook = record.items.get(WEBHOOK_UNIT)
+    webhook = view.record.items.get(WEBHOOK_UNIT)
     if webhook is None or webhook.status is S.COMPLETE:
         return []
-    return explain_unit_status(record, WEBHOOK_UNIT, now_ms)
+    return explain_unit_status(view, WEBHOOK_UNIT, now_ms)
 
 
-def explain_unit(record: WorkflowRecord, unit: str, now_ms: int, since_ms: int | None = None) -> list[Reason]:
+def explain_unit(view: StatusView, unit: str, now_ms: int, since_ms: int | None = None) -> list[Reason]:
     """Explain why one step, item or compensation makes no progress, including the open steps it depends on.
 
     Raises LookupError if the record has no unit of that name.
     """
-    found = [*explain_execution_status(record, now_ms, since_ms), *explain_unit_status(record, unit, now_ms)]
+    record = view.record
+    found = [*explain_execution_status(record, now_ms, since_ms), *explain_unit_status(view, unit, now_ms)]
     if any(reason.code == ReasonCode.PARENTS for reason in found):
         for ancestor in _blocking_ancestors(record, unit):
-            found += explain_unit_status(record, ancestor, now_ms)
+            found += explain_unit_status(view, ancestor, now_ms)
     return found
 
 
@@ -143,10 +146,10 @@ def explain_execution_status(
     return []
 
 
-def explain_unit_status(record: WorkflowRecord, unit: str, now_ms: int) -> list[Reason]:
+def explain_unit_status(view: StatusView, unit: str, now_ms: int) -> list[Reason]:
     """Explain why one unit makes no progress; for a map, its active items too."""
-    query = _UnitQuery.of(record, unit, now_ms)
-    step = query.step
+    query = _UnitQuery.of(view, unit, now_ms)
+    record, step = query.record, query.step
     if step.is_final:
         return [_explain_final(query)]
     if record.is_final and not UnitId(unit).is_webhook:
@@ -184,20 +187,24 @@ def describe_unit(unit: str) -> str:
 class _UnitQuery:
     """The unit to explain, with its record and the time."""
 
-    record: WorkflowRecord
+    view: StatusView
     unit: str
     now_ms: int
     step: StepRecord
     spec: StepSpec
 
     @classmethod
-    def of(cls, record: WorkflowRecord, unit: str, now_ms: int) -> _UnitQuery:
-        unit_id = UnitId(unit)
+    def of(cls, view: StatusView, unit: str, now_ms: int) -> _UnitQuery:
+        record, unit_id = view.record, UnitId(unit)
         step = record.steps[unit] if unit_id.is_step else record.items[unit]
         if unit_id.is_webhook:
-            return cls(record, unit, now_ms, step, WEBHOOK_STEP)
+            return cls(view, unit, now_ms, step, WEBHOOK_STEP)
         spec = record.spec.steps[record.graph.index[unit_id.step_id]]
-        return cls(record, unit, now_ms, step, spec.compensation_step if unit_id.is_compensation else spec)
+        return cls(view, unit, now_ms, step, spec.compensation_step if unit_id.is_compensation else spec)
+
+    @property
+    def record(self) -> WorkflowRecord:
+        return self.view.record
 
     @property
     def subject(self) -> str:
@@ -231,7 +238,9 @@ def _explain_ready(query: _UnitQuery) -> Reason:
         unmet = [one for one in query.record.graph.parents[query.unit] if not steps[one].is_final]
         if unmet and _must_wait(query, len(unmet)):
             join_rule = "" if query.spec.join == "all" else f" (join: {_describe_join(query.spec.join)})"
-            parents = join_names(f"{one} ({format_status(steps[one].status)})" for one in unmet)
+            parents = join_names(
+                f"{one} ({format_status(query.view.status_of(one, steps[one]))})" for one in unmet
+            )
             return query.reason(ReasonCode.PARENTS, f"{query.subject} waits for {parents}{join_rule}")
     return _explain_not_dispatched(query, f"{query.subject} is ready")
 
@@ -365,13 +374,13 @@ def _explain_map(query: _UnitQuery, counts: ItemCounts) -> list[Reason]:
         found = [query.reason(ReasonCode.ITEMS, words)]
     elif ready:
         first = query.record.readiness.due.get(query.unit, [counts.next])[0]
-        item = _UnitQuery.of(query.record, UnitId.for_item(query.unit, first), query.now_ms)
+        item = _UnitQuery.of(query.view, UnitId.for_item(query.unit, first), query.now_ms)
         noun, verb = ("item", "is") if ready == 1 else ("items", "are")
         reason = _explain_not_dispatched(item, f"{ready} more {noun} of {query.subject} {verb} ready")
         found.append(query.reason(ReasonCode(reason.code), reason.words, advice=reason.advice))
     active = [name for name in names if _is_active(query.record.items[name])]
     for name in active[:MAX_ITEMS_SHOWN]:
-        found += explain_unit_status(query.record, name, query.now_ms)
+        found += explain_unit_status(query.view, name, query.now_ms)
     if len(active) > MAX_ITEMS_SHOWN:
         more = f"{len(active) - MAX_ITEMS_SHOWN} more items of {query.subject} are in progress"
         found.append(query.reason(ReasonCode.ITEMS, more))

@@ -13,7 +13,7 @@ from orchestrator.cli.options import Target, connection_options, json_option, pa
 from orchestrator.cli.output.escaping import print_json
 
 if TYPE_CHECKING:
-    from orchestrator.application.records.record import WorkflowRecord
+    from orchestrator.application.explain.status_view import StatusView
     from orchestrator.cli.output.diagram import Diagram
 
 
@@ -52,16 +52,16 @@ def graph(target: Target, what: tuple[str, ...], form: str, as_json: bool) -> No
 
 def _find_diagram(target: Target, arguments: tuple[str, ...]) -> Diagram:
     """Find files, then an execution with this id, then a registered workflow with this name."""
-    from orchestrator.cli.output.diagram import diagram_from_record, diagram_from_spec
+    from orchestrator.cli.output.diagram import diagram_from_spec, diagram_from_view
 
     names = [argument for argument in arguments if not is_file(argument)]
     if not names:
         return diagram_from_spec(read_spec(*arguments))
     if len(arguments) > 1:
         raise click.UsageError(f"{names[0]!r} is not a file; give files, or one id or name")
-    record = _find_record(target, names[0])
-    if record is not None:
-        return diagram_from_record(record)
+    view = _find_execution(target, names[0])
+    if view is not None:
+        return diagram_from_view(view)
     try:
         return diagram_from_spec(target.client().store.load_definition(names[0]))
     except KeyError:
@@ -70,10 +70,10 @@ def _find_diagram(target: Target, arguments: tuple[str, ...]) -> Diagram:
         ) from None
 
 
-def _find_record(target: Target, execution_id: str) -> WorkflowRecord | None:
+def _find_execution(target: Target, execution_id: str) -> StatusView | None:
     from orchestrator.application.errors import RecordNotFound
 
     try:
-        return target.client().record(execution_id)
+        return target.client().status_view(execution_id)
     except RecordNotFound:
         return None

@@ -28,7 +28,7 @@ from orchestrator.cli.options import (
 from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
-    from orchestrator.application.records.record import WorkflowRecord
+    from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.spec.model import LoadedSpec
     from orchestrator.cli.output.progress import Progress
     from orchestrator.client import Client, StartOptions, StartResult
@@ -102,14 +102,15 @@ def run(
             stack.client.register(name, child.document)
         started = _wait_for_start(stack, stack.client.send_start(loaded, inputs, options=options))
         try:
-            record = _wait_for_end(stack.client, started.execution_id, progress, stack.check)
+            view = _wait_for_end(stack.client, started.execution_id, progress, stack.check)
             if target.redis_url is None:
-                record = _wait_for_webhook(stack, record, progress)
+                view = _wait_for_webhook(stack, view, progress)
         except Interrupted as error:
             raise Failure(_describe_interrupt(error, started, target)) from None
+        record = view.record
         dump = report.dump_redis_keys(record, stack.redis, make_keys(target.settings())) if show_redis else ""
     if as_json:
-        click.echo(report.as_json(record))
+        click.echo(report.as_json(view))
     else:
         print_text(report.summary(record))
     if dump:
@@ -218,7 +219,7 @@ def _wait_for_start(stack: EmbeddedStack, entry_id: str) -> StartResult:
 
 def _wait_for_end(
     client: Client, execution_id: str, progress: Progress, check: Callable[[], None]
-) -> WorkflowRecord:
+) -> StatusView:
     """Show the progress until the execution has ended; during an outage of Redis, wait."""
     from orchestrator.application.errors import Unavailable
     from orchestrator.client import StillRunning
@@ -227,10 +228,10 @@ def _wait_for_end(
     while True:
         began = time.monotonic()
         try:
-            record = client.record(execution_id)
-            progress.show(record, client.history(execution_id))
-            if record.is_final:
-                return record
+            view = client.status_view(execution_id)
+            progress.show(view, client.history(execution_id))
+            if view.record.is_final:
+                return view
             is_unavailable = False
             check()
             # A large workflow takes longer to read: spend at most a tenth of the time on it.
@@ -245,20 +246,21 @@ def _wait_for_end(
             time.sleep(POLL_INTERVAL_S * 5)
 
 
-def _wait_for_webhook(stack: EmbeddedStack, record: WorkflowRecord, progress: Progress) -> WorkflowRecord:
+def _wait_for_webhook(stack: EmbeddedStack, view: StatusView, progress: Progress) -> StatusView:
     """Wait until the webhook is delivered, up to a limit: the private system stops with this process."""
     from orchestrator.application.values.unit_id import WEBHOOK_UNIT
 
     deadline = time.monotonic() + WEBHOOK_TIMEOUT_S
-    while (webhook := record.items.get(WEBHOOK_UNIT)) is not None and not webhook.is_final:
+    while (webhook := view.record.items.get(WEBHOOK_UNIT)) is not None and not webhook.is_final:
         if time.monotonic() > deadline:
             progress.print_text(f"giving up: the webhook was not delivered within {WEBHOOK_TIMEOUT_S:g} s")
             break
         stack.check()
         time.sleep(POLL_INTERVAL_S)
-        record = stack.client.record(record.workflow_execution_id)
-        progress.show(record, stack.client.history(record.workflow_execution_id))
-    return record
+        execution = view.record.workflow_execution_id
+        view = stack.client.status_view(execution)
+        progress.show(view, stack.client.history(execution))
+    return view
 
 
 def _check_modules(names: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from orchestrator.cli.options import Target, connection_options, json_option, pa
 from orchestrator.cli.output.escaping import escape_line, print_json
 
 if TYPE_CHECKING:
+    from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.records.step_log import LogLine
     from orchestrator.redis_rq.queries.record_queries import RecordQueries
@@ -36,7 +37,8 @@ def show(target: Target, execution_id: str, unit: str | None, outputs: bool, as_
     """
     from orchestrator.application.records.step_log import filter_by_step
 
-    record, queries = target.client().record(execution_id), open_record_queries(target)
+    view, queries = target.client().status_view(execution_id), open_record_queries(target)
+    record = view.record
     if unit is not None:
         _check_unit(record, unit)
     if outputs:
@@ -44,35 +46,36 @@ def show(target: Target, execution_id: str, unit: str | None, outputs: bool, as_
     else:
         lines = filter_by_step((line for _, line in queries.log_lines(record.workflow_execution_id)), unit)
         if as_json:
-            print_json(_as_dict(record, unit, lines), indent=2)
+            print_json(_as_dict(view, unit, lines), indent=2)
         elif unit is not None:
-            _print_step(record, unit, queries, lines)
+            _print_step(view, unit, queries, lines)
         else:
-            _print_execution(record, queries.now_ms(), lines)
+            _print_execution(view, queries.now_ms(), lines)
     raise click.exceptions.Exit(EXIT_CODES.get(record.status.value, 0))
 
 
-def _print_execution(record: WorkflowRecord, now_ms: int, lines: Sequence[LogLine]) -> None:
+def _print_execution(view: StatusView, now_ms: int, lines: Sequence[LogLine]) -> None:
     from orchestrator.cli.output import overview
     from orchestrator.cli.output.step_log import format_log_sections, last_log_lines
     from orchestrator.cli.output.tables import print_table
 
+    record = view.record
     _print_lines(overview.format_header(record, now_ms))
-    rows, hidden = overview.step_rows(record, now_ms)
+    rows, hidden = overview.step_rows(view, now_ms)
     if rows:
         print_table(overview.COLUMNS, rows)
     log = format_log_sections(last_log_lines(record, lines))
     _print_lines([*([hidden] if hidden else []), *log, *overview.format_result(record)])
 
 
-def _print_step(record: WorkflowRecord, unit: str, queries: RecordQueries, lines: Sequence[LogLine]) -> None:
+def _print_step(view: StatusView, unit: str, queries: RecordQueries, lines: Sequence[LogLine]) -> None:
     from orchestrator.cli.output.step_details import find_unit, format_details
     from orchestrator.cli.output.step_log import format_unit_log
 
-    step = find_unit(record, unit)
+    step = find_unit(view.record, unit)
     inputs = None if step is None or step.token is None else queries.inputs_of(step.token)
-    _print_lines(format_details(record, unit, queries.now_ms(), inputs))
-    _print_lines(format_unit_log(record.execution_id, unit, lines))
+    _print_lines(format_details(view, unit, queries.now_ms(), inputs))
+    _print_lines(format_unit_log(view.record.execution_id, unit, lines))
 
 
 def _print_lines(lines: Sequence[str]) -> None:
@@ -80,14 +83,14 @@ def _print_lines(lines: Sequence[str]) -> None:
         click.echo(escape_line(line))
 
 
-def _as_dict(record: WorkflowRecord, unit: str | None, lines: Sequence[LogLine]) -> Any:
+def _as_dict(view: StatusView, unit: str | None, lines: Sequence[LogLine]) -> Any:
     """An execution with the last log lines of its steps, or a step with all of its log lines."""
     from orchestrator.cli.output import report
     from orchestrator.cli.output.step_log import last_log_lines, to_history_entry
 
-    fields = report.as_dict(record)
+    fields = report.as_dict(view)
     if unit is None:
-        last = [line for unit_lines in last_log_lines(record, lines).values() for line in unit_lines]
+        last = [line for unit_lines in last_log_lines(view.record, lines).values() for line in unit_lines]
         return {**fields, "lines": [to_history_entry(line) for line in last]}
     entries = [to_history_entry(line) for line in lines]
     return {"step": unit, **(fields["steps"].get(unit) or fields["items"][unit]), "lines": entries}

@@ -57,7 +57,7 @@ def watch(target: Target, execution_id: str, as_json: bool) -> None:
             record = _print_changes(client, queries, record)
             click.echo(escape_line(overview.format_title(record, clock())))
     if as_json:
-        click.echo(report.as_json(record))
+        click.echo(report.as_json(queries.status_view(record)))
     else:
         for line in overview.format_result(record):
             click.echo(escape_line(line))
@@ -76,16 +76,23 @@ def _watch_on_terminal(
 ) -> WorkflowRecord:
     from orchestrator.cli.output.live import LiveDisplay
 
-    execution = record.workflow_execution_id
+    execution, view = record.workflow_execution_id, queries.status_view(record)
     log_reader = StepLogReader(queries, execution, queries.last_log_entry_id(execution))
+
+    def read() -> None:
+        nonlocal record
+        record = client.record(execution)
+
+    def poll() -> None:
+        nonlocal view
+        log_reader.poll_log()
+        view = queries.status_view(record)  # a worker that takes a job does not change the record
+
     with LiveDisplay(sys.stdout) as display:
-        for changed in follow(
-            queries, execution, lambda: client.record(execution), display.print_text, log_reader.poll_log
-        ):
-            record = changed or record
+        for _ in follow(queries, execution, read, display.print_text, poll):
             for line in log_reader.take_new_lines():
                 display.print_text(f"{line.step}: {line.text}")
-            display.draw(record, clock())  # without a change, too: the durations have changed
+            display.draw(view, clock())  # without a change, too: the durations have changed
     return record
 
 

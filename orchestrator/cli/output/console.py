@@ -21,6 +21,7 @@ STATUS_STYLES: Mapping[str, str] = {
     "complete": "green",
     "in progress": "cyan",
     "compensating": "magenta",
+    "queued": "blue",
     "waiting": "blue",
     "deferred": "blue",
     "retry": "yellow",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from orchestrator.cli.output.formatting import format_duration
 
 if TYPE_CHECKING:
-    from orchestrator.application.records.record import WorkflowRecord
+    from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.spec.graph import Graph
     from orchestrator.application.spec.model import BranchSpec, ChildSpec, LoadedSpec, StepSpec
 
@@ -73,15 +73,17 @@ def diagram_from_spec(loaded: LoadedSpec) -> Diagram:
     return Diagram(loaded.spec.name, nodes, tuple(_list_edges(steps, loaded.graph)))
 
 
-def diagram_from_record(record: WorkflowRecord) -> Diagram:
+def diagram_from_view(view: StatusView) -> Diagram:
+    """The diagram of an execution, with the status of each step."""
     from orchestrator.cli.output.overview import format_item_counts
 
+    record = view.record
     diagram = diagram_from_spec(record.loaded)
     nodes = []
     for node in diagram.nodes:
         step = record.steps[node.id]
         marks = (*node.marks, format_item_counts(step.items)) if step.items is not None else node.marks
-        nodes.append(replace(node, status=step.status.value, marks=marks))
+        nodes.append(replace(node, status=view.status_of(node.id, step), marks=marks))
     return replace(diagram, nodes=tuple(nodes), execution_id=record.execution_id)
 
 

@@ -76,7 +76,7 @@ def describe_entry(entry: HistoryEntry) -> str:
     """Describe an entry in words; a field without words is shown with its name and value."""
     parts = []
     if "to" in entry:
-        parts.append(_describe_move(entry))
+        parts.append(describe_move(entry))
     if "workflow" in entry:
         parts.append(f"is {humanize(entry['workflow'])}")
     if "control" in entry:
@@ -97,7 +97,8 @@ def describe_change(entry: HistoryEntry, created_at: datetime) -> str | None:
     return f"{after:8.3f} s  {entry.get('step', 'workflow')}: {describe_entry(entry)}{attempt}"
 
 
-def _describe_move(entry: HistoryEntry) -> str:
+def describe_move(entry: HistoryEntry) -> str:
+    """Describe a change of the status of a step. A step that was dispatched may still be in its queue."""
     before, after = entry.get("from"), str(entry["to"])
     if before == "on_hold":
         return f"released, now {humanize(after)}"

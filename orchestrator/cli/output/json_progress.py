@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.cli.output.escaping import format_json
-from orchestrator.cli.output.formatting import humanize
+from orchestrator.cli.output.history_lines import describe_move
 
 if TYPE_CHECKING:
-    from orchestrator.application.records.record import WorkflowRecord
+    from orchestrator.application.explain.status_view import StatusView
 
 logger = logging.getLogger("orchestrator.run")
 logger.setLevel(logging.INFO)  # progress is always shown; --log-level is about the coordinator and workers
@@ -32,13 +32,13 @@ class LoggedProgress:
         else:
             logger.info("%s", line, extra={"child": child} if child else None)
 
-    def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
+    def show(self, view: StatusView, history: Iterable[dict[str, Any]]) -> None:
         entries = list(history)
         for entry in entries[self._seen :]:
             if "to" in entry:
                 of_step = {name: entry[name] for name in ("step", "run_id", "attempt")}
-                extra = {"execution": record.workflow_execution_id, **of_step, "event": entry["cause"]}
-                logger.info("%s: %s", entry["step"], humanize(entry["to"]), extra=extra)
+                extra = {"execution": view.record.workflow_execution_id, **of_step, "event": entry["cause"]}
+                logger.info("%s: %s", entry["step"], describe_move(entry), extra=extra)
         self._seen = len(entries)
 
 

@@ -18,7 +18,7 @@ from orchestrator.cli.output.tables import build_table
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from orchestrator.application.records.record import WorkflowRecord
+    from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.records.step_record import StepRecord
 
 BAR_WIDTH = 24
@@ -55,10 +55,10 @@ class LiveDisplay:
     ) -> None:
         self.stop()
 
-    def draw(self, record: WorkflowRecord, now_ms: int) -> None:
+    def draw(self, view: StatusView, now_ms: int) -> None:
         """Draw the execution over the last drawing."""
         with self._lock:
-            self._live.update(build_frame(record, now_ms, self._console.height), refresh=True)
+            self._live.update(build_frame(view, now_ms, self._console.height), refresh=True)
 
     def print_text(self, line: str) -> None:
         """Print a line above the drawing."""
@@ -73,27 +73,28 @@ class LiveDisplay:
             self._live.stop()
 
 
-def build_frame(record: WorkflowRecord, now_ms: int, max_lines: int) -> Group:
+def build_frame(view: StatusView, now_ms: int, max_lines: int) -> Group:
     """Build a drawing of at most `max_lines` lines. If there are too many steps, active ones come first."""
     from rich.console import Group
     from rich.text import Text
 
-    units = list(record.steps.items())
+    units = list(view.record.steps.items())
     shown = _select_steps(units, max(max_lines - LINES_BESIDE_STEPS, 1))
-    head = (format_title(record, now_ms), format_bar(record))
+    head = (format_title(view.record, now_ms), format_bar(view))
     parts = [Text(escape_line(line), no_wrap=True, overflow="ellipsis") for line in head]
-    rows = [step_row(record, unit, step, now_ms) for unit, step in shown]
+    rows = [step_row(view, unit, step, now_ms) for unit, step in shown]
     table = [build_table(COLUMNS, rows)] if rows else []
     hidden = [Text(f"and {len(units) - len(shown)} more")] if len(shown) < len(units) else []
     return Group(*parts, *table, *hidden)
 
 
-def format_bar(record: WorkflowRecord) -> str:
+def format_bar(view: StatusView) -> str:
     """Format the number of finished steps, as a bar and in words."""
-    count = len(record.steps)
-    final = sum(step.is_final for step in record.steps.values())
+    steps = view.record.steps
+    count = len(steps)
+    final = sum(step.is_final for step in steps.values())
     filled = BAR_WIDTH if not count else BAR_WIDTH * final // count
-    statuses = Counter(step.status.value for step in record.steps.values())
+    statuses = Counter(view.status_of(unit, step) for unit, step in steps.items())
     others = [f"{statuses[one]} {humanize(one)}" for one in statuses if one not in ("ready", "complete")]
     return ", ".join([f"{'█' * filled}{'░' * (BAR_WIDTH - filled)} {final} of {count} steps", *others])
 

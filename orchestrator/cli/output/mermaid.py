@@ -30,6 +30,7 @@ ARROWS = {
 COLOURS = {
     "ready": "fill:#f5f5f5,stroke:#9e9e9e,color:#212121",
     "deferred": "fill:#e3f2fd,stroke:#1e88e5,color:#212121",
+    "queued": "fill:#e3f2fd,stroke:#1e88e5,color:#212121",
     "waiting": "fill:#e3f2fd,stroke:#1e88e5,color:#212121",
     "in_progress": "fill:#b2ebf2,stroke:#00838f,color:#212121",
     "retry": "fill:#fff9c4,stroke:#f9a825,color:#212121",

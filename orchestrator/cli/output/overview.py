@@ -22,6 +22,7 @@ from orchestrator.cli.output.tables import Column
 from orchestrator.cli.output.values import format_json_line, redact_text, redact_value
 
 if TYPE_CHECKING:
+    from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.records.events import Parent
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.records.step_record import ItemCounts, Slot, StepRecord
@@ -75,9 +76,10 @@ def format_title(record: WorkflowRecord, now_ms: int) -> str:
     return f"{record.spec.name or 'workflow'} {record.execution_id}: {status} {preposition} {duration}"
 
 
-def step_rows(record: WorkflowRecord, now_ms: int) -> tuple[list[list[str]], str]:
+def step_rows(view: StatusView, now_ms: int) -> tuple[list[list[str]], str]:
     """Build a row for each selected step and compensation, in the order of the spec, and for the webhook, and
     a line about the hidden ones."""
+    record = view.record
     others = (
         (unit, item)
         for unit, item in record.items.items()
@@ -85,8 +87,8 @@ def step_rows(record: WorkflowRecord, now_ms: int) -> tuple[list[list[str]], str
     )
     units = [*record.steps.items(), *others]
     shown = select_units(units, MAX_STEPS)
-    rows = [step_row(record, unit, step, now_ms) for unit, step in shown]
-    return rows, count_hidden(units, shown)
+    rows = [step_row(view, unit, step, now_ms) for unit, step in shown]
+    return rows, count_hidden(view, units, shown)
 
 
 def select_units(units: Sequence[tuple[str, StepRecord]], max_count: int) -> Sequence[tuple[str, StepRecord]]:
@@ -102,25 +104,27 @@ def select_units(units: Sequence[tuple[str, StepRecord]], max_count: int) -> Seq
     return [units[index] for index in sorted(chosen)]
 
 
-def count_hidden(units: Sequence[tuple[str, StepRecord]], shown: Sequence[tuple[str, StepRecord]]) -> str:
+def count_hidden(
+    view: StatusView, units: Sequence[tuple[str, StepRecord]], shown: Sequence[tuple[str, StepRecord]]
+) -> str:
     """Format the number of units that are not shown, by status; empty if all are shown."""
-    hidden = Counter(step.status.value for _, step in units)
-    hidden.subtract(step.status.value for _, step in shown)
+    hidden = Counter(view.status_of(*pair) for pair in units)
+    hidden.subtract(view.status_of(*pair) for pair in shown)
     parts = [f"{count} {humanize(status)}" for status, count in hidden.items() if count]
     return f"and {len(units) - len(shown)} more: {', '.join(parts)}; --json shows all" if parts else ""
 
 
-def step_row(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -> list[str]:
+def step_row(view: StatusView, unit: str, step: StepRecord, now_ms: int) -> list[str]:
     """Build the row of one unit, for COLUMNS."""
     has_run = step.dispatches > 0 or step.run_id > 0
     return [
         unit,
-        humanize(step.status.value),
+        humanize(view.status_of(unit, step)),
         str(step.attempt) if has_run else "",
         str(step.run_id) if has_run else "",
-        format_step_duration(step, now_ms),
+        format_step_duration(view, unit, step, now_ms),
         step.worker or "",
-        "; ".join(list_notes(record, unit, step, now_ms)),
+        "; ".join(list_notes(view.record, unit, step, now_ms)),
     ]
 
 
@@ -140,9 +144,11 @@ def format_result(record: WorkflowRecord) -> list[str]:
 # ---- one step
 
 
-def format_step_duration(step: StepRecord, now_ms: int) -> str:
-    """Format how long a step took, or has taken so far if it is in progress."""
-    if step.start_time is None:
+def format_step_duration(view: StatusView, unit: str, step: StepRecord, now_ms: int) -> str:
+    """Format how long a unit took since its start, or has taken so far if it is in progress. The time in its
+    queue does not count."""
+    started_at = view.started_at(unit, step)
+    if started_at is None:
         return ""
     if step.ended_at:
         ended_ms = parse_iso_ms(step.ended_at)
@@ -150,7 +156,7 @@ def format_step_duration(step: StepRecord, now_ms: int) -> str:
         ended_ms = now_ms
     else:
         return ""
-    return format_duration(max(ended_ms - parse_iso_ms(step.start_time), 0) / 1000)
+    return format_duration(max(ended_ms - parse_iso_ms(started_at), 0) / 1000)
 
 
 def list_notes(record: WorkflowRecord, unit: str, step: StepRecord, now_ms: int) -> Iterable[str]:

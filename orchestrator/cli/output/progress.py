@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from orchestrator.cli.output.console import can_redraw
 from orchestrator.cli.output.escaping import escape_line
-from orchestrator.cli.output.formatting import format_error, humanize
+from orchestrator.cli.output.formatting import format_error
+from orchestrator.cli.output.history_lines import describe_move
 from orchestrator.cli.output.values import redact_value
 
 if TYPE_CHECKING:
+    from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.cli.output.live import LiveDisplay
 
@@ -23,7 +25,7 @@ class Progress(Protocol):
     def print_text(self, line: str, child: str = "") -> None:
         """Print a line of `run` itself, or one that a child process or an executor printed."""
 
-    def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
+    def show(self, view: StatusView, history: Iterable[dict[str, Any]]) -> None:
         """Show the current state of the execution."""
 
 
@@ -48,18 +50,18 @@ class PlainProgress:
     def print_text(self, line: str, child: str = "") -> None:
         print(escape_line(_with_child(child, line)), file=self._stream, flush=True)
 
-    def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
+    def show(self, view: StatusView, history: Iterable[dict[str, Any]]) -> None:
         entries = list(history)
         for entry in entries[self._seen :]:
             if "to" in entry:
-                self.print_text(self._format(record, entry))
+                self.print_text(self._format(view.record, entry))
         self._seen = len(entries)
 
     def _format(self, record: WorkflowRecord, entry: dict[str, Any]) -> str:
         after = datetime.fromisoformat(entry["at"]) - datetime.fromisoformat(record.created_at)
         attempt = f" (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
         error = f": {format_error(redact_value(record, entry['error']))}" if entry.get("error") else ""
-        return f"{after.total_seconds():8.3f} s  {entry['step']}: {humanize(entry['to'])}{attempt}{error}"
+        return f"{after.total_seconds():8.3f} s  {entry['step']}: {describe_move(entry)}{attempt}{error}"
 
 
 class LiveProgress:
@@ -75,11 +77,11 @@ class LiveProgress:
     def print_text(self, line: str, child: str = "") -> None:
         self._display.print_text(_with_child(child, line))
 
-    def show(self, record: WorkflowRecord, history: Iterable[dict[str, Any]]) -> None:
-        if record.is_final:
+    def show(self, view: StatusView, history: Iterable[dict[str, Any]]) -> None:
+        if view.record.is_final:
             self._display.stop()
         else:
-            self._display.draw(record, round(time.time() * 1000))
+            self._display.draw(view, round(time.time() * 1000))
 
 
 def _with_child(child: str, line: str) -> str:

@@ -13,6 +13,7 @@ from orchestrator.cli.output.formatting import format_error, format_interval, hu
 from orchestrator.cli.output.values import redact_text, redact_value
 
 if TYPE_CHECKING:
+    from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.records.step_record import StepRecord
     from orchestrator.redis_rq.connection import Client
@@ -22,11 +23,12 @@ MAX_STEPS = 50
 MAX_VALUE_CHARS = 2_000
 
 
-def as_json(record: WorkflowRecord) -> str:
-    return format_json(as_dict(record), indent=2)
+def as_json(view: StatusView) -> str:
+    return format_json(as_dict(view), indent=2)
 
 
-def as_dict(record: WorkflowRecord) -> dict[str, Any]:
+def as_dict(view: StatusView) -> dict[str, Any]:
+    record = view.record
     return {
         "workflow_execution_id": record.workflow_execution_id,
         "execution_id": record.execution_id,
@@ -44,14 +46,15 @@ def as_dict(record: WorkflowRecord) -> dict[str, Any]:
         "compensated": record.compensated,
         "created_at": record.created_at,
         "ended_at": record.ended_at,
-        "steps": {step_id: _step_as_dict(record, step) for step_id, step in record.steps.items()},
-        "items": {unit: _step_as_dict(record, item) for unit, item in record.items.items()},
+        "steps": {step_id: _step_as_dict(view, step_id, step) for step_id, step in record.steps.items()},
+        "items": {unit: _step_as_dict(view, unit, item) for unit, item in record.items.items()},
     }
 
 
-def _step_as_dict(record: WorkflowRecord, step: StepRecord) -> dict[str, Any]:
+def _step_as_dict(view: StatusView, unit: str, step: StepRecord) -> dict[str, Any]:
+    record = view.record
     return {
-        "status": step.status.value,
+        "status": view.status_of(unit, step),
         "run_id": step.run_id,
         "attempt": step.attempt,
         "output": redact_value(record, step.output),
@@ -59,6 +62,7 @@ def _step_as_dict(record: WorkflowRecord, step: StepRecord) -> dict[str, Any]:
         "reason": redact_value(record, step.reason),
         "worker": step.worker,
         "child": step.child,
+        "dispatched_at": step.dispatched_at,
         "started_at": step.started_at,
         "ended_at": step.ended_at,
     }

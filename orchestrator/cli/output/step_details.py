@@ -24,6 +24,7 @@ from orchestrator.cli.output.overview import (
 from orchestrator.cli.output.values import format_value_lines, redact_value
 
 if TYPE_CHECKING:
+    from orchestrator.application.explain.status_view import StatusView
     from orchestrator.application.records.record import WorkflowRecord
     from orchestrator.application.records.step_record import StepRecord
     from orchestrator.application.spec.model import StepSpec
@@ -35,16 +36,15 @@ def find_unit(record: WorkflowRecord, unit: str) -> StepRecord | None:
     return record.steps.get(unit) or record.items.get(unit)
 
 
-def format_details(
-    record: WorkflowRecord, unit: str, now_ms: int, inputs: dict[str, Any] | None
-) -> list[str]:
+def format_details(view: StatusView, unit: str, now_ms: int, inputs: dict[str, Any] | None) -> list[str]:
     """Format all that is known about a unit. `inputs` are those of its queued or running job; without a job,
     the input is shown as it is written in the spec."""
+    record = view.record
     step = find_unit(record, unit)
     assert step is not None, f"{unit} is not in the record"
     spec = find_unit_spec(record, unit)
-    lines = [f"step {unit} of {record.execution_id}: {humanize(step.status.value)}"]
-    lines += format_facts(_list_facts(record, unit, spec, step, now_ms))
+    lines = [f"step {unit} of {record.execution_id}: {humanize(view.status_of(unit, step))}"]
+    lines += format_facts(_list_facts(view, unit, spec, step, now_ms))
     if inputs is not None:
         lines += _format_section("input", redact_value(record, inputs))
     elif spec.input:
@@ -57,13 +57,14 @@ def format_details(
     if step.error is not None:
         lines += _format_error_section(redact_value(record, step.error))
     if step.items is not None:
-        lines += _format_items(record, unit, now_ms)
+        lines += _format_items(view, unit, now_ms)
     return lines
 
 
 def _list_facts(
-    record: WorkflowRecord, unit: str, spec: StepSpec, step: StepRecord, now_ms: int
+    view: StatusView, unit: str, spec: StepSpec, step: StepRecord, now_ms: int
 ) -> dict[str, str | None]:
+    record = view.record
     is_step = UnitId(unit).is_step
     max_attempts = max(spec.max_attempts, 1 + spec.retry.max_retries if spec.retry else 1)
     deadline_ms = step.deadline_ms if step.status == "in_progress" else None
@@ -83,7 +84,7 @@ def _list_facts(
         "dispatched": format_past_time(step.dispatched_at, now_ms) if step.dispatched_at else None,
         "started": format_past_time(step.started_at, now_ms) if step.started_at else None,
         "ended": format_past_time(step.ended_at, now_ms) if step.ended_at else None,
-        "took": format_step_duration(step, now_ms) or None,
+        "took": format_step_duration(view, unit, step, now_ms) or None,
         "timeout": None if deadline_ms is None else format_countdown(deadline_ms, now_ms),
         "slot": None if slot is None else f"holds one of {slot.limit} of {slot.key}",
         "compensation": spec.compensate.fn if spec.compensate is not None and is_step else None,
@@ -111,7 +112,8 @@ def _format_error_section(error: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _format_items(record: WorkflowRecord, step_id: str, now_ms: int) -> list[str]:
+def _format_items(view: StatusView, step_id: str, now_ms: int) -> list[str]:
+    record = view.record
     items = [
         (unit, item)
         for unit, item in record.items.items()
@@ -122,8 +124,8 @@ def _format_items(record: WorkflowRecord, step_id: str, now_ms: int) -> list[str
     width = max((len(unit) for unit, _ in shown), default=0)
     lines = ["items:"]
     for unit, item in shown:
-        notes = [format_step_duration(item, now_ms), *list_notes(record, unit, item, now_ms)]
+        notes = [format_step_duration(view, unit, item, now_ms), *list_notes(record, unit, item, now_ms)]
         text = "; ".join(note for note in notes if note)
-        lines.append(f"  {unit:<{width}}  {humanize(item.status.value):<11}  {text}".rstrip())
-    hidden = count_hidden(items, shown)
+        lines.append(f"  {unit:<{width}}  {humanize(view.status_of(unit, item)):<11}  {text}".rstrip())
+    hidden = count_hidden(view, items, shown)
     return [*lines, f"  {hidden}"] if hidden else lines

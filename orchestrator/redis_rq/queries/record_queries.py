@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.application.errors import RecordNotFound
+from orchestrator.application.explain.status_view import StatusView
+from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.redis_rq.connection import Client, clock_ms, translate_errors
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.queries.queued_units import read_status_view
 from orchestrator.redis_rq.step_log import read_log_lines
 
 
@@ -24,6 +27,10 @@ class RecordQueries:
 
     def now_ms(self) -> int:
         return clock_ms(self.client)
+
+    def status_view(self, record: WorkflowRecord) -> StatusView:
+        """The statuses of a record as they are shown; `record` need not be read again for it."""
+        return read_status_view(self.client, self.keys, record)
 
     def version(self, workflow_execution_id: str) -> tuple[str, WorkflowStatus]:
         """The version and status of a record: two fields instead of the whole hash."""

@@ -17,6 +17,7 @@ from orchestrator.application.explain.reasons import (
     explain_execution,
     explain_unit,
 )
+from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.explain.text import format_duration, join_names, summarize_error
 from orchestrator.application.records.events import Parent, StepEvent, iso
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -31,13 +32,13 @@ XS = {"var": "input.xs"}
 
 def reasons_for(world: EngineWorld, step: str = "", after_ms: int = 0) -> list[Reason]:
     """The reasons for a step, or for the execution, some time after now."""
-    found = explain_execution(world.record, world.now_ms + after_ms)
+    found = explain_execution(StatusView(world.record), world.now_ms + after_ms)
     return [reason for reason in found if reason.step == step]
 
 
 def explained(world: EngineWorld, unit: str, after_ms: int = 0) -> Reason:
     """The reason for one unit that is named in the query; it may be final."""
-    found = explain_unit(world.record, unit, world.now_ms + after_ms)
+    found = explain_unit(StatusView(world.record), unit, world.now_ms + after_ms)
     return next(reason for reason in found if reason.step == unit)
 
 
@@ -61,6 +62,14 @@ def test_a_step_names_the_parents_that_have_not_ended() -> None:
     [reason] = reasons_for(world, "d")
 
     assert code_and_words(reason) == ("parents", "step d waits for b (in progress) and c (in progress)")
+
+
+def test_a_parent_that_no_worker_has_taken_is_called_queued() -> None:
+    world = started(task("a"), task("b"), task("c", after="a b"))
+
+    reasons = explain_execution(StatusView(world.record, {"a"}), world.now_ms)
+
+    assert reasons[-1].words == "step c waits for a (queued) and b (in progress)"
 
 
 def test_many_parents_are_counted() -> None:
@@ -125,7 +134,7 @@ def test_a_step_is_explained_together_with_the_open_steps_it_depends_on() -> Non
         task("x"),
     )
 
-    found = explain_unit(world.record, "e", world.now_ms)
+    found = explain_unit(StatusView(world.record), "e", world.now_ms)
 
     assert [(one.step, one.code) for one in found] == [("e", "parents"), ("a", "dispatched"), ("b", "signal")]
 
@@ -135,7 +144,7 @@ def test_a_unit_that_does_not_exist_is_a_lookup_error() -> None:
 
     for unit in ("b", "a#0", "a#undo"):
         with pytest.raises(LookupError):
-            explain_unit(world.record, unit, world.now_ms)
+            explain_unit(StatusView(world.record), unit, world.now_ms)
 
 
 # ---- the whole execution
@@ -146,7 +155,7 @@ def test_a_paused_execution_says_since_when_if_that_is_known() -> None:
     world.pause()
 
     [unknown] = reasons_for(world)
-    known = explain_execution(world.record, NOW_MS + 200_000, NOW_MS)[0]
+    known = explain_execution(StatusView(world.record), NOW_MS + 200_000, NOW_MS)[0]
 
     assert unknown.words == ("the execution has been paused: no step is dispatched; running steps continue")
     assert known.words.startswith("the execution has been paused for 3 m 20 s: ")
@@ -176,7 +185,7 @@ def test_a_compensating_execution_says_why_and_which_steps_are_left() -> None:
     world.finish("b")
     world.fail("z", "no money")
 
-    execution, unit = explain_execution(world.record, world.now_ms + 5_000, world.now_ms)
+    execution, unit = explain_execution(StatusView(world.record), world.now_ms + 5_000, world.now_ms)
 
     assert code_and_words(execution) == (
         "compensating",
@@ -348,7 +357,7 @@ def test_a_map_says_how_far_it_is_and_what_keeps_its_items_back() -> None:
     world.fail("m#0")
 
     counted, waiting, *items = [
-        one for one in explain_execution(world.record, NOW_MS) if one.step.startswith("m")
+        one for one in explain_execution(StatusView(world.record), NOW_MS) if one.step.startswith("m")
     ]
 
     assert code_and_words(counted) == (
@@ -400,7 +409,7 @@ def test_after_a_fatal_item_no_other_item_is_reported_as_waiting() -> None:
 def test_of_a_large_map_only_the_first_items_are_explained() -> None:
     world = started(map_step("m", XS), inputs={"xs": list(range(MAX_ITEMS_SHOWN + 5))})
 
-    found = explain_execution(world.record, NOW_MS)
+    found = explain_execution(StatusView(world.record), NOW_MS)
 
     assert len([one for one in found if one.step.startswith("m#")]) == MAX_ITEMS_SHOWN
     assert found[-1].words == "5 more items of step m are in progress"
@@ -717,7 +726,9 @@ def test_a_webhook_that_was_delivered_is_not_worth_a_line() -> None:
     world.finish("a")
     world.finish("#webhook")
 
-    assert [reason.code for reason in explain_execution(world.record, world.now_ms)] == ["complete"]
+    assert [reason.code for reason in explain_execution(StatusView(world.record), world.now_ms)] == [
+        "complete"
+    ]
     assert explained(world, "#webhook").words == "the webhook completed 0 ms ago"
 
 
@@ -763,14 +774,14 @@ def test_after_any_event_every_open_step_has_a_reason_and_none_is_left_undispatc
             seen.append(event)
             world.decide(event)
 
-        found = explain_execution(world.record, world.now_ms)
+        found = explain_execution(StatusView(world.record), world.now_ms)
         explained_steps = {reason.step.partition("#")[0] for reason in found}
         open_steps = {one for one, step in world.record.steps.items() if not step.is_final}
         assert explained_steps >= (set() if world.record.is_final else open_steps)
         assert {reason.code for reason in found} <= set(ReasonCode)
         assert not [reason for reason in found if reason.code in (ReasonCode.READY, ReasonCode.LOST)]
         for unit, _ in world.record.units():
-            assert explain_unit(world.record, unit, world.now_ms)
+            assert explain_unit(StatusView(world.record), unit, world.now_ms)
     assert world.record.status in WorkflowStatus
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.record_view import RecordView, make_record_view
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -75,12 +76,12 @@ def test_each_record_has_its_own(record: WorkflowRecord) -> None:
 
 def test_no_view_has_it(record: WorkflowRecord) -> None:
     views = [
-        report.as_json(record),
+        report.as_json(StatusView(record)),
         report.summary(record),
         "\n".join(overview.format_result(record)),
-        str(overview.step_rows(record, NOW_MS)),
+        str(overview.step_rows(StatusView(record), NOW_MS)),
         *(
-            "\n".join(format_details(record, unit, NOW_MS, {"again": PASSWORD}))
+            "\n".join(format_details(StatusView(record), unit, NOW_MS, {"again": PASSWORD}))
             for unit in ("login", "next", "login#undo")
         ),
     ]
@@ -99,7 +100,7 @@ def test_the_progress_of_a_run_does_not_have_it(
 
     entry = {"at": "2026-01-01T00:00:01.000Z", "step": "login", "to": "failed", "attempt": 1, "error": ERROR}
 
-    PlainProgress(sys.stdout).show(record, [entry])
+    PlainProgress(sys.stdout).show(StatusView(record), [entry])
 
     assert f"login: failed: LoginError: no login with {REDACTED} for ada" in capsys.readouterr().out
 

@@ -28,10 +28,12 @@ from orchestrator.cli import main
 from orchestrator.cli.follow import POLL_INTERVAL_S
 from orchestrator.cli.options import Target
 from orchestrator.client import Client
+from orchestrator.redis_rq.connection import connect
+from orchestrator.redis_rq.job_taker import JobTaker, WorkerQueues
 from orchestrator.redis_rq.queries.record_queries import RecordQueries
 from orchestrator_executors.webhook import webhook
 from servers.redis_contents import calls
-from worlds.redis_world import RedisWorld, durable_world
+from worlds.redis_world import RedisWorld, durable_world, result_fields
 from worlds.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -114,7 +116,7 @@ def test_show_prints_a_running_and_a_failed_execution(world: RedisWorld) -> None
     assert others[2] == "  group    march"
     assert [line.split()[:3] for line in others[3:]] == [
         ["STEP", "STATUS", "ATTEMPT"],
-        ["check", "in", "progress"],
+        ["check", "queued", "1"],
         ["ship", "ready"],
     ]
     assert failed.exit_code == 4
@@ -141,6 +143,81 @@ def test_show_and_explain_have_a_line_for_a_rejected_webhook(world: RedisWorld) 
             r"^  the webhook failed .* ago: this worker may not post to any host.* \[failed\]$", text, re.M
         )
     assert "order-1: complete\n" in why
+
+
+def take_job(world: RedisWorld) -> dict[str, Any]:
+    """Take the next job as `orchestrator worker` does, without running it."""
+    [payload] = world.payloads()
+    queues = WorkerQueues("tester", [world.keys.queue("default")], world.keys)
+    with connect(url_of(world), decodes=False) as bare:
+        assert JobTaker(bare, queues, lambda: world.now_ms() + 30_000).take(1)
+    return payload
+
+
+def statuses_of(world: RedisWorld, execution_id: str) -> list[str]:
+    """The status of the step `check`, as every command shows it."""
+    shown = orchestrator(world, "show", execution_id).output
+    step = orchestrator(world, "show", execution_id, "--step", "check").output
+    graph = orchestrator(world, "graph", execution_id).output
+    found = [
+        re.search(pattern, text, re.M)
+        for pattern, text in [
+            (r"^check +(queued|in progress|complete) ", shown),
+            (r"^step check of \S+: (.*)$", step),
+            (r"^ +1 +check +(queued|in progress|complete)$", graph),
+        ]
+    ]
+    as_json = json.loads(orchestrator(world, "show", execution_id, "--json").stdout)["steps"]["check"]
+    node = json.loads(orchestrator(world, "graph", execution_id, "--json").stdout)["nodes"][0]
+    texts = [match[1].replace(" ", "_") if match else "" for match in found]
+    return [*texts, as_json["status"], node["status"]]
+
+
+def test_a_step_is_queued_until_a_worker_takes_it_in_every_command(world: RedisWorld) -> None:
+    one = world.coordinator()
+    weid = world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    before = statuses_of(world, "order-1")
+    waiting = orchestrator(world, "explain", "order-1", "ship").output
+    payload = take_job(world)
+
+    taken = statuses_of(world, "order-1")
+    took = orchestrator(world, "show", "order-1", "--step", "check").output
+    world.send(world.keys.events_of(weid), result_fields(payload, {"sku": "a1"}))
+    one.run_once()
+    after = statuses_of(world, "order-1")
+
+    assert before == ["queued"] * 5
+    assert "step ship waits for check (queued) [parents]" in waiting
+    assert taken == ["in_progress"] * 5
+    assert "took" not in took
+    assert after == ["complete"] * 5
+    assert world.status(weid) == "in_progress", "the record does not store it"
+
+
+def test_a_job_that_left_its_queue_and_was_not_started_is_still_queued(world: RedisWorld) -> None:
+    one = world.coordinator()
+    world.begin(one, ORDER, inputs={"sku": "a1"}, execution_id="order-1")
+    world.pop()
+    one.run_once()
+
+    assert statuses_of(world, "order-1") == ["queued"] * 5
+
+
+def test_the_leases_of_an_execution_cost_one_command_and_none_after_its_end(world: RedisWorld) -> None:
+    one = world.coordinator()
+    many = {"steps": [{"id": f"s{n}", "fn": "f"} for n in range(30)]}
+    world.begin(one, many, execution_id="many")
+    world.begin(one, {"steps": [{"id": "w", "wait": {"signal": "go"}}]}, execution_id="waits")
+
+    def lease_reads(execution_id: str) -> int:
+        world.client.config_resetstat()
+        orchestrator(world, "show", execution_id)
+        return sum(count for name, count in calls(world.client).items() if name in ("zmscore", "zscore"))
+
+    queued, waiting = lease_reads("many"), lease_reads("waits")
+    world.settle(one)
+
+    assert (queued, waiting, lease_reads("many")) == (1, 0, 0)
 
 
 def test_show_of_a_step_has_the_inputs_of_its_job_while_the_job_exists(world: RedisWorld) -> None:
@@ -369,18 +446,22 @@ def test_watch_draws_on_a_terminal_until_the_end(world: RedisWorld) -> None:
     ours, theirs = pty.openpty()
     with command(world, "watch", "order-1", stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        shown = _read_until(ours, "in progress")
-        world.settle(one, executors={"check": _speak})
+        shown = _read_until(ours, "1 queued")
+        payload = take_job(world)
+        shown += _read_until(ours, "1 in progress")
+        world.send(world.keys.events_of(payload["execution"]), result_fields(payload, {"sku": "a1"}))
+        world.settle(one, executors={"ship": _speak})
         shown += _read_until(ours, "outcome")
         assert process.wait(180) == 0
     os.close(ours)
 
     plain = click.unstyle(shown)
+    assert "░░░░░░░░░░░░ 0 of 2 steps, 1 queued" in plain
     assert "░░░░░░░░░░░░ 0 of 2 steps, 1 in progress" in plain
     assert "████████████████████████ 2 of 2 steps" in plain
     assert "\x1b[1A" in shown, "it draws over what it drew"
     assert re.search(r"check +complete +1 +0 ", plain)
-    assert "check: packing \\x1b[2J\r\n" in plain, "log lines stand above it"
+    assert "ship: packing \\x1b[2J\r\n" in plain, "log lines stand above it"
 
 
 def _speak(inputs: dict[str, Any], log: Any) -> dict[str, Any]:

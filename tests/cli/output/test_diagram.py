@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from mermaid_checker import NotMermaid, read_mermaid
+from orchestrator.application.explain.status_view import QUEUED, StatusView
 from orchestrator.application.records.status import StepStatus
 from orchestrator.application.records.step_record import ItemCounts, StepRecord
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.validation import check_spec
-from orchestrator.cli.output.diagram import Diagram, Edge, Node, diagram_from_record, diagram_from_spec
+from orchestrator.cli.output.diagram import Diagram, Edge, Node, diagram_from_spec, diagram_from_view
 from orchestrator.cli.output.diagram_text import print_diagram
 from orchestrator.cli.output.mermaid import COLOURS, escape_label, render_mermaid
 from worlds.documents import document_of
@@ -164,7 +165,7 @@ def test_the_table_of_an_execution_has_the_status_of_each_step(monkeypatch: pyte
         a=StepRecord(StepStatus.IN_PROGRESS, items=ItemCounts(100, settled=12, errors=1)),
     )
 
-    assert text(diagram_from_record(made)).splitlines() == [
+    assert text(diagram_from_view(StatusView(made))).splitlines() == [
         "order e1: 2 steps in 2 layers",
         "LAYER  STEP  STATUS       HOW",
         "    1  a     in progress  map; 12/100 items, 1 failed",
@@ -173,7 +174,7 @@ def test_the_table_of_an_execution_has_the_status_of_each_step(monkeypatch: pyte
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    on_terminal = text(diagram_from_record(made), Terminal())
+    on_terminal = text(diagram_from_view(StatusView(made)), Terminal())
     assert "\x1b[36min progress" in on_terminal
     assert "…" not in on_terminal, "a long text is wrapped, and not cut"
 
@@ -218,7 +219,7 @@ def test_the_whole_diagram_in_mermaid() -> None:
     )
     made = record(loaded, a=StepStatus.COMPLETE, b=StepStatus.IN_PROGRESS)
 
-    assert render_mermaid(diagram_from_record(made)).splitlines() == [
+    assert render_mermaid(diagram_from_view(StatusView(made))).splitlines() == [
         "flowchart TD",
         '    s0["a<br/>complete"]',
         '    s1["b<br/>in progress"]',
@@ -284,7 +285,7 @@ def test_a_thousand_steps_are_the_same_graph_in_mermaid() -> None:
     half: dict[str, Any] = {f"s{n}": StepStatus.COMPLETE for n in range(500)}
     made = record(loaded, **half)
 
-    read = read_mermaid(render_mermaid(diagram_from_record(made)))
+    read = read_mermaid(render_mermaid(diagram_from_view(StatusView(made))))
 
     names = {name: shown.split("\n")[0] for name, shown in read.nodes.items()}
     edges = {(names[source], names[target]) for source, _, _, target in read.edges}
@@ -295,7 +296,7 @@ def test_a_thousand_steps_are_the_same_graph_in_mermaid() -> None:
 
 
 def test_every_status_has_its_colour_and_the_result_is_the_same_every_time() -> None:
-    statuses = [status.value for status in StepStatus]
+    statuses = [*(status.value for status in StepStatus), QUEUED]
     nodes = tuple(Node(status, None, "task", 0, status=status) for status in statuses)
     drawn = Diagram(None, nodes, ())
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.events import Parent, iso
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -24,7 +25,7 @@ AFTER_MS = NOW_MS + 12_000
 
 
 def drawn(made: WorkflowRecord, now_ms: int = AFTER_MS) -> list[str]:
-    rows, others = overview.step_rows(made, now_ms)
+    rows, others = overview.step_rows(StatusView(made), now_ms)
     lines = [
         *overview.format_header(made, now_ms),
         *format_table(overview.COLUMNS, rows).splitlines(),
@@ -41,7 +42,7 @@ def ran(status: StepStatus = S.COMPLETE, took_ms: int = 1_500, **changes: Any) -
 
 def note(changes: dict[str, Any], status: StepStatus = S.READY, **step: Any) -> str:
     made = record(spec(a=step), a=StepRecord(status, **changes))
-    return overview.step_row(made, "a", made.steps["a"], AFTER_MS)[-1]
+    return overview.step_row(StatusView(made), "a", made.steps["a"], AFTER_MS)[-1]
 
 
 # ---- an execution
@@ -190,13 +191,38 @@ def test_a_switch_shows_the_case_that_it_took() -> None:
     )
     made = record(loaded, a=StepRecord(S.COMPLETE, output={"branch": "big"}))
 
-    assert overview.step_row(made, "a", made.steps["a"], AFTER_MS)[-1] == "case big"
+    assert overview.step_row(StatusView(made), "a", made.steps["a"], AFTER_MS)[-1] == "case big"
 
 
 def test_a_step_in_progress_shows_its_duration_so_far_and_a_waiting_one_shows_none() -> None:
-    assert overview.format_step_duration(ran(S.IN_PROGRESS), AFTER_MS) == "12.0 s"
-    assert overview.format_step_duration(ran(S.RETRY), AFTER_MS) == ""
-    assert overview.format_step_duration(StepRecord(), AFTER_MS) == ""
+    def duration(step: StepRecord) -> str:
+        return overview.format_step_duration(StatusView(record(spec(a={}), a=step)), "a", step, AFTER_MS)
+
+    assert duration(ran(S.IN_PROGRESS)) == "12.0 s"
+    assert duration(ran(S.RETRY)) == ""
+    assert duration(StepRecord()) == ""
+
+
+def test_the_time_in_a_queue_does_not_count_as_the_duration_of_a_step() -> None:
+    job: dict[str, Any] = {"dispatches": 1, "token": "t", "dispatched_at": NOW}
+    made = record(
+        spec(a={}, b={}, c={}, d={}),
+        a=StepRecord(S.IN_PROGRESS, **job),
+        b=StepRecord(S.IN_PROGRESS, **job),
+        c=StepRecord(S.CANCELLED, dispatches=1, dispatched_at=NOW, ended_at=iso(NOW_MS + 9_000)),
+        d=ran(dispatched_at=iso(NOW_MS - 60_000)),
+    )
+    view = StatusView(made, {"a"})
+
+    rows = [overview.step_row(view, unit, step, AFTER_MS) for unit, step in made.steps.items()]
+
+    assert [(status, took) for _, status, _, _, took, *_ in rows] == [
+        ("queued", ""),
+        ("in progress", ""),
+        ("cancelled", ""),
+        ("complete", "1.5 s"),
+    ]
+    assert live.format_bar(view).endswith("2 of 4 steps, 1 queued, 1 in progress, 1 cancelled")
 
 
 def test_of_many_steps_the_ready_and_complete_ones_are_hidden() -> None:
@@ -204,7 +230,7 @@ def test_of_many_steps_the_ready_and_complete_ones_are_hidden() -> None:
     steps: dict[str, Any] = {f"s{n:03}": StepRecord(S.COMPLETE) for n in range(200)}
     made = record(loaded, **{**steps, "s150": StepRecord(S.FAILED), "s299": StepRecord(S.IN_PROGRESS)})
 
-    rows, others = overview.step_rows(made, AFTER_MS)
+    rows, others = overview.step_rows(StatusView(made), AFTER_MS)
 
     assert [row[0] for row in rows] == [*(f"s{n:03}" for n in range(48)), "s150", "s299"]
     assert others == "and 250 more: 151 complete, 99 ready; --json shows all"
@@ -215,7 +241,7 @@ def test_many_failed_steps_are_limited_too() -> None:
     steps: dict[str, Any] = {f"s{n:03}": StepRecord(S.FAILED) for n in range(900)}
     made = record(loaded, **steps)
 
-    rows, others = overview.step_rows(made, AFTER_MS)
+    rows, others = overview.step_rows(StatusView(made), AFTER_MS)
 
     assert (len(rows), others) == (500, "and 400 more: 400 failed; --json shows all")
 
@@ -242,7 +268,7 @@ def test_the_details_of_a_failed_step() -> None:
         ),
     )
 
-    assert format_details(made, "a", AFTER_MS, None) == [
+    assert format_details(StatusView(made), "a", AFTER_MS, None) == [
         "step a of e1: failed",
         "  executor    a",
         "  queue       default, priority 3",
@@ -288,7 +314,7 @@ def test_the_details_of_a_step_in_progress_have_the_inputs_of_its_job() -> None:
     step = ran(S.IN_PROGRESS, deadline_ms=AFTER_MS + 60_000, round=1, slot=Slot("shop", 2, "t", is_held=True))
     made = record(loaded, a=step)
 
-    assert format_details(made, "a", AFTER_MS, {"n": 7}) == [
+    assert format_details(StatusView(made), "a", AFTER_MS, {"n": 7}) == [
         "step a of e1: in progress",
         "  executor      a",
         "  queue         default, priority 3",
@@ -318,7 +344,7 @@ def test_the_details_of_a_map_have_its_items_in_order() -> None:
     made.items["a#2"] = ran(S.FAILED, error={"type": "E", "message": "two"})
     made.items["a#11"] = StepRecord(S.RETRY, not_before_ms=AFTER_MS + 1_000)
 
-    lines = format_details(made, "a", AFTER_MS, None)
+    lines = format_details(StatusView(made), "a", AFTER_MS, None)
 
     assert "  note      11/12 items, 1 failed, 1 in progress" in lines
     items = lines[lines.index("items:") + 1 :]
@@ -329,7 +355,7 @@ def test_the_details_of_a_map_have_its_items_in_order() -> None:
         "  a#3   complete     1.5 s",
     ]
     assert items[-1] == "  a#11  retry        retry in 1.0 s"
-    one = format_details(made, "a#10", AFTER_MS, None)
+    one = format_details(StatusView(made), "a#10", AFTER_MS, None)
     assert one[0] == "step a#10 of e1: complete"
     assert one[-2:] == ["item:", "  10"]
 
@@ -338,14 +364,17 @@ def test_the_details_of_a_large_map_are_limited() -> None:
     made = record(spec(a={"map": {"over": []}}), a=StepRecord(S.IN_PROGRESS, items=ItemCounts(100)))
     made.items = {f"a#{n}": ran() for n in range(100)}
 
-    assert format_details(made, "a", AFTER_MS, None)[-1] == "  and 80 more: 80 complete; --json shows all"
+    assert (
+        format_details(StatusView(made), "a", AFTER_MS, None)[-1]
+        == "  and 80 more: 80 complete; --json shows all"
+    )
 
 
 def test_the_details_of_a_compensation_have_its_executor() -> None:
     made = record(spec(a={"compensate": {"fn": "give_back", "input": {"n": 1}}}), a=ran())
     made.items["a#undo"] = ran()
 
-    lines = format_details(made, "a#undo", AFTER_MS, None)
+    lines = format_details(StatusView(made), "a#undo", AFTER_MS, None)
 
     assert lines[:2] == ["step a#undo of e1: complete", "  executor    give_back"]
     assert "input, as written:" in lines
@@ -354,7 +383,7 @@ def test_the_details_of_a_compensation_have_its_executor() -> None:
 def test_the_details_of_a_child_have_its_execution_id() -> None:
     made = record(spec(a={"fn": None, "workflow": "kid"}), a=StepRecord(S.IN_PROGRESS, child="e1:a:0"))
 
-    assert format_details(made, "a", AFTER_MS, None) == [
+    assert format_details(StatusView(made), "a", AFTER_MS, None) == [
         "step a of e1: in progress",
         "  kind     workflow",
         "  attempt  1 of 1",
@@ -494,7 +523,7 @@ def frame(made: WorkflowRecord, max_lines: int = 24, width: int = 80) -> list[st
     stream = io.StringIO()
     console = open_console(stream)
     console.width = width
-    console.print(live.build_frame(made, AFTER_MS, max_lines))
+    console.print(live.build_frame(StatusView(made), AFTER_MS, max_lines))
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
@@ -533,7 +562,7 @@ def test_a_frame_fits_the_terminal_and_shows_active_and_failed_steps() -> None:
 
 
 def test_a_workflow_without_steps_has_a_full_bar() -> None:
-    assert live.format_bar(record(spec())) == "████████████████████████ 0 of 0 steps"
+    assert live.format_bar(StatusView(record(spec()))) == "████████████████████████ 0 of 0 steps"
 
 
 class Terminal(io.StringIO):
@@ -553,10 +582,10 @@ def draw_twice(terminal: Terminal, *, is_transient: bool = False) -> list[str]:
     """Draw two frames, print lines between them; returns the last frame."""
     made = record(spec(a={}, b={}), a=ran(S.IN_PROGRESS))
     with live.LiveDisplay(terminal, is_transient=is_transient) as display:
-        display.draw(made, AFTER_MS)
+        display.draw(StatusView(made), AFTER_MS)
         display.print_text("[red]Redis\x1b[2J[/] is unavailable")
         made.steps["a"] = ran()
-        display.draw(made, AFTER_MS)
+        display.draw(StatusView(made), AFTER_MS)
     return frame(made)
 
 

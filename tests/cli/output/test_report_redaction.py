@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fakeredis import FakeRedis, FakeServer
 
+from orchestrator.application.explain.status_view import StatusView
 from orchestrator.application.records.events import Parent
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
@@ -49,9 +50,9 @@ def record() -> WorkflowRecord:
 
 
 def test_as_json_no_secret_is_shown(record: WorkflowRecord) -> None:
-    shown = json.loads(report.as_json(record))
+    shown = json.loads(report.as_json(StatusView(record)))
 
-    assert "s3cret" not in report.as_json(record)
+    assert "s3cret" not in report.as_json(StatusView(record))
     assert (shown["inputs"], shown["outcome"]) == (SHOWN, SHOWN)
     assert shown["state"] == {"token": REDACTED, "found": SHOWN}
     assert shown["error"] == {**ERROR, "request": SHOWN}
@@ -60,7 +61,7 @@ def test_as_json_no_secret_is_shown(record: WorkflowRecord) -> None:
 
 
 def test_our_own_fields_are_shown_even_if_they_look_secret(record: WorkflowRecord) -> None:
-    shown: Any = report.as_dict(record)
+    shown: Any = report.as_dict(StatusView(record))
 
     assert shown["parent"]["token"] == "n-0"
 
