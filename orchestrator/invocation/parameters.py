@@ -103,8 +103,9 @@ class Heartbeat:
 def evaluate(expression: Any, data: Any) -> Any:
     """Evaluate an expression for an executor; it can read only `data`."""
     from orchestrator.application.expressions.evaluation import resolve
+    from orchestrator.application.expressions.meter import MAX_WORK_ON_WORKER, Meter
 
-    return resolve(expression, data)
+    return resolve(expression, data, Meter(MAX_WORK_ON_WORKER))
 
 
 def build_context(

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from orchestrator.application.expressions.dotted_path import to_plain_dicts
 from orchestrator.application.records.events import Moment
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_record import StepRecord
@@ -206,7 +205,7 @@ class Context(Mapping[str, Any]):
         draft, unit = self._draft, self._unit
         draft.log_count += 1
         if draft.log_count <= MAX_LOGGED_VALUES:
-            redacted = redact_by_key(to_plain_dicts(value), draft.record.spec.redact)
+            redacted = redact_by_key(value, draft.record.spec.redact)
             text = json.dumps(redacted, ensure_ascii=False)[:MAX_LOGGED_LENGTH]
             draft.note(**({} if unit is None else {"step": unit}), log=text)
 

@@ -1,4 +1,7 @@
-"""Dotted paths, as `var` reads them. They follow keys and list indexes only, never attributes."""
+"""Dotted paths, as `var` reads them. They follow keys and list indexes only, never attributes.
+
+A caller spends on the length of a path; what a lazy mapping is copied into is spent on here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.application.expressions.jsonpath import supports_descend
+from orchestrator.application.expressions.meter import Meter
 from orchestrator.application.values.payload_refs import (
     REFERENCE_KEYS,
     is_payload_reference,
@@ -16,13 +20,13 @@ from orchestrator.application.values.payload_refs import (
 ABSENT = object()
 
 
-def look_up(data: Any, path: str, default: Any = None) -> Any:
+def look_up(data: Any, path: str, default: Any = None, meter: Meter | None = None) -> Any:
     """Return the value at a dotted path, with lazy mappings turned into dicts."""
     parts = split_path(path)
     value = find(data, parts, default)
     if type(value) in _SCALARS or (type(value) is dict and len(parts) >= 2):
         return value
-    return to_plain_dicts(value, 2 - len(parts))
+    return to_plain_dicts(value, meter or Meter(), 2 - len(parts))
 
 
 def find(value: Any, parts: tuple[str, ...], default: Any) -> Any:
@@ -58,16 +62,18 @@ def split_path(path: str) -> tuple[str, ...]:
     return tuple(path.split(".")) if path else ()
 
 
-def to_plain_dicts(value: Any, reach: int = 2) -> Any:
+def to_plain_dicts(value: Any, meter: Meter, reach: int = 2) -> Any:
     """Turn lazy mappings into dicts. They occur in one another and in the top `reach` levels of dicts, never
     in lists, so nothing else is searched."""
     if type(value) is dict:
         if reach <= 0:
             return value
-        plain = {key: to_plain_dicts(item, reach - 1) for key, item in value.items()}
+        meter.spend(len(value) // 2)
+        plain = {key: to_plain_dicts(item, meter, reach - 1) for key, item in value.items()}
         return plain if any(plain[key] is not item for key, item in value.items()) else value
     if isinstance(value, Mapping):
-        return {key: to_plain_dicts(item, reach) for key, item in value.items()}
+        meter.spend(1 + 3 * len(value))
+        return {key: to_plain_dicts(item, meter, reach) for key, item in value.items()}
     return value
 
 

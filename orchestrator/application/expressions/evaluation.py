@@ -4,13 +4,13 @@ An object whose only key is an operator is an expression. Any other object or li
 expressions; {"$literal": x} is x. This module walks over the rule itself: operators are the names in one flat
 table, and paths follow keys and indexes only, so an expression cannot reach any attribute.
 
-`check` limits the nesting and the number of nodes of a rule before it is accepted. Evaluation limits the work
-of one call (Meter) and the size of everything it builds. Every failure is an ExpressionError.
+`check` limits the nesting and the number of nodes of a rule before it is accepted. Evaluation limits its work
+(Meter) and the size of everything it builds. Every failure is an ExpressionError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import inf, isfinite
@@ -18,10 +18,12 @@ from typing import Any, Literal
 
 from orchestrator.application.errors import ExpressionError, Problem
 from orchestrator.application.expressions import functions as operators
+from orchestrator.application.expressions.costs import ARGUMENT_COSTS, CALL_COSTS
 from orchestrator.application.expressions.dotted_path import look_up, split_path
-from orchestrator.application.expressions.json_logic import OPERATOR_TABLE, SCOPED_OPERATORS, WorkBudget
+from orchestrator.application.expressions.json_logic import OPERATOR_TABLE, SCOPED_OPERATORS, EvaluationState
 from orchestrator.application.expressions.jsonpath import BadPath, parse
-from orchestrator.application.expressions.limits import check_scalar, json_size
+from orchestrator.application.expressions.limits import charge_for, check_scalar
+from orchestrator.application.expressions.meter import Meter
 from orchestrator.application.expressions.safe_regex import BadPattern, compile_pattern
 from orchestrator.application.values.json_types import describe_type
 from orchestrator.application.values.payload_refs import is_payload_reference, opaque_reference_error
@@ -38,24 +40,36 @@ MAX_NODES = 2_000
 
 OPERATORS: frozenset[str] = frozenset(OPERATOR_TABLE)
 LITERAL = "$literal"
+_MAX_ERROR_LENGTH = 500
+_UNLIMITED = 1 << 62
 _CONTAINERS = (dict, list)
 _SIZED = (dict, list, str)
 _FAILURES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-def evaluate(rule: Any, data: Any = None) -> Any:
-    """Evaluate an expression, or every expression inside a value. `data` may be a lazy Mapping."""
+def evaluate(rule: Any, data: Any = None, meter: Meter | None = None) -> Any:
+    """Evaluate an expression, or every expression inside a value. `data` may be a lazy Mapping.
+
+    Without a meter, this call may spend MAX_WORK."""
     try:
-        if type(rule) is dict and len(rule) == 1 and type(rule.get("var")) is str:
-            return look_up(data, rule["var"])  # a shortcut for the most frequent rule
-        if not isinstance(rule, _CONTAINERS):
-            return _search(rule, Scope(data, Evaluation(data))) if isinstance(rule, float) else rule
-        return _search(rule, Scope(data, Evaluation(data)))
+        if type(rule) is dict and len(rule) == 1 and type(path := rule.get("var")) is str:
+            if meter is not None:
+                meter.spend(1 + len(path) // 64)
+            return look_up(data, path, None, meter)  # a shortcut for the most frequent rule
+        if not isinstance(rule, _CONTAINERS) and not isinstance(rule, float):
+            return rule
+        return _search(rule, Scope(data, Evaluation(data, meter or Meter())))
     except _FAILURES as error:
-        raise ExpressionError(str(error)) from error
+        raise ExpressionError(_shorten(error)) from error
 
 
 resolve = evaluate  # for data that may contain expressions: the inputs of a step, the outputs of a workflow
+
+
+def resolve_all(values: Mapping[str, Any], data: Any, meter: Meter) -> dict[str, Any]:
+    """Resolve the values of a mapping such as `input`. The mapping itself is not an expression."""
+    meter.spend(len(values) // 2)
+    return {key: resolve(value, data, meter) for key, value in values.items()}
 
 
 def is_expression(value: Any) -> bool:
@@ -64,36 +78,27 @@ def is_expression(value: Any) -> bool:
 
 def is_constant(value: Any) -> bool:
     """Whether a value contains no expression."""
-    return Evaluation(None).is_constant(value)
+    return Evaluation(None, Meter(_UNLIMITED)).is_constant(value)
 
 
 # Evaluating
 
 
-class Evaluation(WorkBudget):
-    """One call of evaluate(): its remaining budget, and facts about its rule that it has computed."""
+class Evaluation(EvaluationState):
+    """One call of evaluate(), with the facts about its rule that it has computed."""
 
-    __slots__ = ("_compiled", "_constant")
+    __slots__ = ("_constant",)
 
-    def __init__(self, root: Any) -> None:
-        super().__init__(root)
+    def __init__(self, root: Any, meter: Meter) -> None:
+        super().__init__(root, meter)
         self._constant: dict[int, bool] = {}
-        self._compiled: set[str] = set()
-
-    def pattern_cost(self, pattern: Any) -> int:
-        """Return the work units of a regular expression: more when this call uses it for the first time.
-
-        The cache of compiled patterns does not count, so that every evaluation has the same cost."""
-        is_new = isinstance(pattern, str) and pattern not in self._compiled
-        if is_new:
-            self._compiled.add(pattern)
-        return 2_000 if is_new else 20
 
     def is_constant(self, rule: Any) -> bool:
         """Whether this part of the rule contains no expression. The answer is cached by identity."""
         if not isinstance(rule, _CONTAINERS):
             return not isinstance(rule, float) or isfinite(rule)
         if id(rule) not in self._constant:
+            self.spend(1 + len(rule) // 4)
             is_literal = len(rule) == 1 and isinstance(rule, dict) and LITERAL in rule
             inner = rule.values() if isinstance(rule, dict) else rule
             is_data = not is_literal and not is_expression(rule)
@@ -121,33 +126,44 @@ class Scope:
         if isinstance(rule, dict) and len(rule) == 1:
             [(operator, argument)] = rule.items()
             if operator in OPERATORS:
-                self.evaluation.spend(1)
                 if operator == "var" and isinstance(argument, str):
-                    return look_up(self.data, argument)
+                    self.evaluation.spend(1 + len(argument) // 64)
+                    return look_up(self.data, argument, None, self.evaluation.meter)
                 return self._apply(operator, argument if isinstance(argument, list) else [argument])
             if operator == LITERAL:
                 return argument
         if self.evaluation.is_constant(rule):
             return rule
+        self.evaluation.spend(2 + len(rule) // 2)
         if isinstance(rule, list):
-            return self.evaluation.charge_for([self.run(item) for item in rule])
-        return self.evaluation.charge_for({key: self.run(item) for key, item in rule.items()})
+            return charge_for([self.run(item) for item in rule], self.evaluation.meter)
+        return charge_for({key: self.run(item) for key, item in rule.items()}, self.evaluation.meter)
 
     def _apply(self, operator: str, rules: list[Any]) -> Any:
         role, function, min_args, max_args = OPERATOR_TABLE[operator]
         if not min_args <= len(rules) <= max_args:
             raise _wrong_argument_count(operator, min_args, max_args, len(rules))
         try:
-            self.evaluation.spend(len(rules) // 2)
+            self.evaluation.spend(CALL_COSTS.get(operator, 1) + len(rules) // 2)
             if role == "form":
                 return function(self, *rules)
             args = [self.run(rule) for rule in rules]
-            self.evaluation.spend(_read_cost(operator, args, self.evaluation))
+            sized = [arg for arg in args if isinstance(arg, _SIZED)]
+            if sized:
+                self._spend_on_arguments(operator, args, sized)
             if role == "reader":
                 return function(self, *args)
-            return self.evaluation.charge_for(check_scalar(function(*args)))
+            return charge_for(check_scalar(function(*args)), self.evaluation.meter)
         except _FAILURES as error:
-            raise ExpressionError(f"{operator}: {error}") from error
+            raise ExpressionError(f"{operator}: {_shorten(error)}") from error
+
+    def _spend_on_arguments(self, operator: str, args: list[Any], sized: list[Any]) -> None:
+        self.evaluation.spend(1)
+        if operator not in _TAKES_REFERENCES:
+            _reject_references(operator, args)
+        cost = ARGUMENT_COSTS.get(operator)
+        if cost is not None:
+            cost(sized, self.evaluation.meter)
 
 
 def _wrong_argument_count(operator: str, min_args: int, max_args: float, count: int) -> ExpressionError:
@@ -158,29 +174,23 @@ def _wrong_argument_count(operator: str, min_args: int, max_args: float, count: 
     return ExpressionError(f"{operator} takes {expected} arguments, got {count}")
 
 
+def _shorten(error: Exception) -> str:
+    """The text of an error. Those of Python may quote a whole value."""
+    text = str(error)
+    return text if len(text) <= _MAX_ERROR_LENGTH else f"{text[:_MAX_ERROR_LENGTH]}..."
+
+
 def _search(value: Any, scope: Scope) -> Any:
-    """Evaluate the expressions inside data. The data around them costs no work and has no size limit."""
+    """Evaluate the expressions inside data. The data around them is copied, and has no size limit."""
     if isinstance(value, list):
+        scope.evaluation.spend(1 + len(value) // 4)
         return [_search(item, scope) for item in value]
     if not isinstance(value, dict):
         return scope.run(value) if isinstance(value, float) else value  # infinity is not JSON
     if len(value) == 1 and (LITERAL in value or is_expression(value)):
         return scope.run(value)
+    scope.evaluation.spend(1 + len(value) // 4)
     return {key: _search(item, scope) for key, item in value.items()}
-
-
-def _read_cost(operator: str, args: list[Any], evaluation: Evaluation) -> int:
-    """Return the work units that an operator needs to read its arguments."""
-    sized = [arg for arg in args if isinstance(arg, _SIZED)]
-    if not sized:
-        return 0
-    if operator not in _TAKES_REFERENCES:
-        _reject_references(operator, args)
-    if operator == "str.matches":
-        return evaluation.pattern_cost(sized[-1]) + sum(map(len, sized)) * len(sized[-1]) // 32
-    if operator in _WRITES or (operator in _COMPARES and len(sized) == len(args)):
-        return sum(len(arg) if isinstance(arg, str) else json_size(arg) for arg in sized) // 16
-    return sum(map(len, sized)) // (2 if operator in _LOOPS else 64)
 
 
 def _reject_references(operator: str, args: list[Any]) -> None:
@@ -199,11 +209,6 @@ def _is_small_scalar(value: Any) -> bool:
 
 _EQUALS = frozenset({"==", "!=", "===", "!=="})
 _TAKES_REFERENCES = frozenset({"!", "!!", "log"})
-_COMPARES = frozenset({"==", "!=", "===", "!==", "<", "<=", ">", ">=", "in"})
-_WRITES = frozenset({"cat", "json.dumps", "list.unique"})
-_LOOPS = frozenset(
-    {"missing", "missing_some", "list.sort", "str.join"}
-)  # loops in Python are slower than in C
 
 
 # Inspecting a rule without evaluating it

@@ -24,7 +24,8 @@
 
 A literal list as the only argument needs its own brackets: {"list.length": [[1, 2, 3]]}. A time is an
 ISO-8601 string (UTC unless it has an offset) or a number of seconds since 1970. The operators that read the
-data (time.now, kv.get) or choose what to evaluate (any.default) are in json_logic.py.
+data (time.now, kv.get), choose what to evaluate (any.default) or spend while they work (str.matches) are in
+json_logic.py.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from decimal import ROUND_HALF_UP, Decimal
 from math import isfinite
 from typing import Any
 
-from orchestrator.application.expressions.safe_regex import compile_pattern
 from orchestrator.application.values.json_types import describe_type
 
 MAX_RESULT_BYTES = 1 << 20
@@ -78,18 +78,21 @@ def _split(subject: Any, separator: Any = None) -> list[str]:
 
 
 def _join(items: Any, separator: Any = "") -> str:
-    parts = [
-        item if isinstance(item, str) else json.dumps(require_type(item, "a string", "a number"))
-        for item in _require_list(items)
-    ]
+    parts = [item if type(item) is str else _item_text(item) for item in _require_list(items)]
     check_result_size(sum(map(len, parts)) + len(parts) * len(require_string(separator)))
     return require_string(separator).join(parts)
 
 
-def _matches(subject: Any, pattern: Any) -> bool:
+def _item_text(item: Any) -> str:
+    if type(item) in (int, float):
+        return repr(item)
+    return str(require_type(item, "a string", "a number"))
+
+
+def check_subject(subject: Any) -> None:
+    """Check the text that `str.matches` searches."""
     if len(require_string(subject)) > MAX_SUBJECT_LENGTH:
         raise ValueError(f"the text is longer than {MAX_SUBJECT_LENGTH:,} characters")
-    return compile_pattern(require_string(pattern)).is_found_in(subject)
 
 
 def _length(value: Any) -> int:
@@ -188,7 +191,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "str.contains": lambda subject, part: require_string(part) in require_string(subject),
     "str.starts_with": lambda subject, part: require_string(subject).startswith(require_string(part)),
     "str.ends_with": lambda subject, part: require_string(subject).endswith(require_string(part)),
-    "str.matches": _matches,
     "list.length": _length,
     "list.first": _first,
     "list.last": _last,

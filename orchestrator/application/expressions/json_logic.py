@@ -22,28 +22,32 @@ from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.expressions import functions as operators
 from orchestrator.application.expressions.dotted_path import ABSENT, find, look_up, split_path, to_plain_dicts
-from orchestrator.application.expressions.jsonpath import MAX_WORK, Meter, parse
-from orchestrator.application.expressions.limits import check_scalar, json_size
+from orchestrator.application.expressions.jsonpath import parse
+from orchestrator.application.expressions.limits import charge_for, check_scalar
+from orchestrator.application.expressions.meter import Meter
+from orchestrator.application.expressions.safe_regex import compile_pattern
 from orchestrator.application.values.payload_refs import is_payload_reference, opaque_reference_error
 
+MAX_COMPILE_WORK = 2_000
+"""What it takes to compile the most complicated pattern."""
 
-class WorkBudget(Meter):
-    """One call of evaluate(): its data, and the work units it has left."""
 
-    __slots__ = ("root",)
+class EvaluationState:
+    """One call of evaluate(): its data, and the meter of what it spends."""
 
-    def __init__(self, root: Any) -> None:
-        super().__init__(MAX_WORK)
-        self.root = root
+    __slots__ = ("_compiled", "meter", "root", "spend")
 
-    def charge_for(self, value: Any) -> Any:
-        """Charge for a list or object that an expression built, and return it.
+    def __init__(self, root: Any, meter: Meter) -> None:
+        self.root, self.meter, self.spend = root, meter, meter.spend
+        self._compiled: set[str] = set()
 
-        Its parts are shared, not copied, so without this charge a few operators could cheaply build a value
-        that takes very long to compare or to serialise."""
-        if isinstance(value, dict | list):
-            self.spend(json_size(value) // 32)
-        return value
+    def spend_on_compiling(self, source: str, work: int) -> None:
+        """Spend on a path or a pattern that this call uses for the first time.
+
+        The caches of compiled paths and patterns do not count, so that every evaluation has the same cost."""
+        if source not in self._compiled:
+            self.spend(work)
+            self._compiled.add(source)
 
 
 class Scope(Protocol):
@@ -52,7 +56,7 @@ class Scope(Protocol):
     data: Any
 
     @property
-    def evaluation(self) -> WorkBudget: ...
+    def evaluation(self) -> EvaluationState: ...
 
     def for_item(self, item: Any) -> Scope: ...
 
@@ -71,7 +75,7 @@ def _load_private_copy(name: str) -> ModuleType:
 
 
 _library: Any = _load_private_copy("json_logic")
-_less_than = _library._less_than
+_less_than, _to_numeric = _library._less_than, _library._to_numeric
 
 
 def _less(a: Any, b: Any, c: Any = _library._no_argument) -> bool:
@@ -90,9 +94,12 @@ _library.jsonLogic = lambda rule, scope: scope.run(rule)
 def _cat(*args: Any) -> str:
     parts, size = [], 0
     for arg in args:
-        parts.append(_library._concatenate(arg))
-        size += len(parts[-1])
-        operators.check_result_size(size)
+        part = arg if type(arg) is str else str(arg)
+        size += len(part)
+        if size > operators.MAX_RESULT_BYTES:
+            break
+        parts.append(part)
+    operators.check_result_size(size)
     return "".join(parts)
 
 
@@ -104,7 +111,7 @@ def _merge(*args: Any) -> Any:
 def _multiply(*args: Any) -> Any:
     product = 1
     for arg in args:
-        product = check_scalar(_library._multiply(product, arg))
+        product = check_scalar(_to_numeric(product * _to_numeric(arg)))
     return product
 
 
@@ -121,27 +128,41 @@ def _find_var(scope: Scope, path: Any, default: Any) -> Any:
 
 
 def _var(scope: Scope, path: Any = None, default: Any = None) -> Any:
+    meter = scope.evaluation.meter
     if isinstance(path, str):
-        return look_up(scope.data, path, default)
-    return to_plain_dicts(_find_var(scope, path, default))
+        meter.spend(len(path) // 64)
+        return look_up(scope.data, path, default, meter)
+    return to_plain_dicts(_find_var(scope, path, default), meter)
 
 
 def _vars(scope: Scope, path: Any) -> Any:
-    matches = parse(operators.require_string(path)).find(scope.data, scope.evaluation)
-    return scope.evaluation.charge_for([to_plain_dicts(match) for match in matches])
+    source, meter = operators.require_string(path), scope.evaluation.meter
+    scope.evaluation.spend_on_compiling(source, len(source))
+    matches = parse(source).find(scope.data, meter)
+    return charge_for([to_plain_dicts(match, meter) for match in matches], meter)
+
+
+def _matches(scope: Scope, subject: Any, pattern: Any) -> bool:
+    source, meter = operators.require_string(pattern), scope.evaluation.meter
+    operators.check_subject(subject)
+    scope.evaluation.spend_on_compiling(source, MAX_COMPILE_WORK)
+    return compile_pattern(source).is_found_in(subject, meter)
 
 
 def _evaluate_list(scope: Scope, rule: Any) -> list[Any]:
+    """Evaluate the list of a scoped operator, and spend on visiting all its items."""
     items = scope.run(rule)
     if is_payload_reference(items):
         raise opaque_reference_error(items, "the list")
-    return items if isinstance(items, list) else []
+    if not isinstance(items, list):
+        return []
+    scope.evaluation.spend(len(items) // 2)
+    return items
 
 
 def _map(scope: Scope, items: Any, body: Any) -> Any:
-    return scope.evaluation.charge_for(
-        [scope.for_item(item).run(body) for item in _evaluate_list(scope, items)]
-    )
+    values = [scope.for_item(item).run(body) for item in _evaluate_list(scope, items)]
+    return charge_for(values, scope.evaluation.meter)
 
 
 def _filter(scope: Scope, items: Any, body: Any) -> list[Any]:
@@ -154,8 +175,9 @@ def _all(scope: Scope, items: Any, body: Any) -> bool:
 
 
 def _reduce(scope: Scope, items: Any, body: Any, initial: Any = None) -> Any:
-    accumulator = scope.run(initial)
-    for item in _evaluate_list(scope, items):
+    accumulator, values = scope.run(initial), _evaluate_list(scope, items)
+    scope.evaluation.spend(len(values) // 2)
+    for item in values:
         accumulator = scope.for_item({"accumulator": accumulator, "current": item}).run(body)
     return accumulator
 
@@ -193,7 +215,7 @@ def _kv_get(scope: Scope, key: Any, default: Any = None) -> Any:
     for area in [forced] if is_forced else ["local", "flow", "global"]:
         found = find(scope.evaluation.root, ("kv", area, name if is_forced else key), ABSENT)
         if found is not ABSENT:
-            return to_plain_dicts(found)
+            return to_plain_dicts(found, scope.evaluation.meter)
     return default
 
 
@@ -207,11 +229,12 @@ _FORMS: dict[str, Callable[..., Any]] = {  # evaluate their arguments themselves
     "none": lambda scope, items, body: not _filter(scope, items, body),
     "any.default": _first_not_null,
 }
-_READERS: dict[str, Callable[..., Any]] = {  # read the data
+_READERS: dict[str, Callable[..., Any]] = {  # read the data, or spend while they work
     "var": _var,
     "vars": _vars,
     "missing": _library._missing,
     "missing_some": _library._missing_some,
+    "str.matches": _matches,
     "time.now": _now,
     "time.hour": lambda scope, time=ABSENT: _time_or_now(scope, time).hour,
     "time.weekday": lambda scope, time=ABSENT: _time_or_now(scope, time).isoweekday(),
@@ -227,7 +250,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "count": _count,
     **operators.FUNCTIONS,
 }
-DATA_OPERATORS = frozenset(_READERS) - {"log"}
+DATA_OPERATORS = frozenset(_READERS) - {"log", "str.matches"}
 SCOPED_OPERATORS = frozenset({"map", "filter", "reduce", "all", "some", "none"})
 
 

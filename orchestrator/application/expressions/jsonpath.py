@@ -16,9 +16,9 @@ from itertools import takewhile
 from typing import Any, Protocol, runtime_checkable
 
 from orchestrator.application.errors import ExpressionError
+from orchestrator.application.expressions.meter import Meter
 from orchestrator.application.values.payload_refs import is_payload_reference, opaque_reference_error
 
-MAX_WORK = 500_000  # a few seconds at worst; a sum over 100,000 items takes 300,000
 MAX_SEGMENTS = 50
 MAX_DATA_DEPTH = 200
 
@@ -47,20 +47,6 @@ def _supports_descend(cls: type) -> bool:
 
 # issubclass() with a Protocol is slow, and there are few types.
 supports_descend: Callable[[type], bool] = lru_cache(_supports_descend)
-
-
-class Meter:
-    """The work units that one evaluation has left."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, left: int = MAX_WORK) -> None:
-        self.left = left
-
-    def spend(self, work: int) -> None:
-        self.left -= work
-        if self.left < 0:
-            raise ExpressionError(f"the expression takes more than {MAX_WORK:,} units of work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +87,7 @@ class RecursiveSegment:
         for key, child in pairs:
             meter.spend(1)
             if key == self.name:
+                meter.spend(depth // 16)  # the child is passed on from level to level
                 yield child
             if isinstance(child, Mapping | list):
                 _reject_reference(child)
@@ -127,8 +114,9 @@ class FilterSegment:
     terms: tuple[FilterTerm, ...]
 
     def select(self, value: Any, meter: Meter) -> Iterable[Any]:
+        work = 1 + sum(1 + len(term.names) // 2 for term in self.terms)
         for item in _children(value):
-            meter.spend(1)
+            meter.spend(work)
             if all(term.matches(item) for term in self.terms):
                 yield item
 

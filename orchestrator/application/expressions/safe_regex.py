@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from orchestrator.application.expressions.meter import Meter
+
 MAX_PATTERN_LENGTH = 200
 _MAX_PARTS = 400  # of a pattern, with its repetitions expanded
 
@@ -41,9 +43,10 @@ class Pattern:
             raise self._bad("^ and $ go around a group of alternatives: ^(a|b)$")
         self._can_be_empty, self._first, self._last = self._add(tree)
 
-    def is_found_in(self, subject: str) -> bool:
+    def is_found_in(self, subject: str, meter: Meter) -> bool:
         if self._can_be_empty and not (self._from_start and self._to_end and subject):
             return True
+        meter.spend(1 + len(subject) // 6)
         restart = 0 if self._from_start else self._first
         reached, cache = 0, dict[tuple[int, str], int]()
         for index, character in enumerate(subject):
@@ -52,6 +55,7 @@ class Pattern:
                 candidates = restart if index else self._first
                 for position in _bits(reached):
                     candidates |= self._follow[position]
+                meter.spend(2 + (reached.bit_count() + candidates.bit_count()) // 2)
                 cache[step] = sum(1 << p for p in _bits(candidates) if self._tests[p].match(character))
             reached = cache[step]
             if reached & self._last and not self._to_end:

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.application.errors import ExpressionError
-from orchestrator.application.expressions import json_logic as operator_table
 from orchestrator.application.expressions.evaluation import (
     MAX_DEPTH,
     MAX_NODES,
@@ -285,8 +284,7 @@ BLOW_UPS = {
 
 
 @pytest.mark.parametrize("rule", BLOW_UPS.values(), ids=BLOW_UPS.keys())
-def test_a_blow_up_ends_as_an_error_in_bounded_time(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operator_table, "MAX_WORK", 100_000)  # a fifth, so that it takes a fifth of the time
+def test_a_blow_up_ends_as_an_error_in_bounded_time(rule: Any) -> None:
     started = process_time()
 
     with pytest.raises(ExpressionError, match=r"the result is|units of work"):
@@ -296,13 +294,12 @@ def test_a_blow_up_ends_as_an_error_in_bounded_time(rule: Any, monkeypatch: pyte
 
 
 def test_an_honest_rule_over_many_items_is_within_the_limits() -> None:
-    data = {"n": list(range(100_000))}
+    data = {"n": list(range(15_000))}
 
     assert (
-        evaluate({"reduce": [{"var": "n"}, {"+": [ACCUMULATOR, {"var": "current"}]}, 0]}, data)
-        == 4_999_950_000
+        evaluate({"reduce": [{"var": "n"}, {"+": [ACCUMULATOR, {"var": "current"}]}, 0]}, data) == 112_492_500
     )
-    assert evaluate({"list.length": {"str.split": [{"str.join": [{"var": "n"}, ","]}, ","]}}, data) == 100_000
+    assert evaluate({"list.length": {"str.split": [{"str.join": [{"var": "n"}, ","]}, ","]}}, data) == 15_000
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from orchestrator.application.errors import ExpressionError
 from orchestrator.application.expressions import functions as operators
 from orchestrator.application.expressions.evaluation import OPERATORS, evaluate
 from orchestrator.application.expressions.functions import MAX_RESULT_BYTES, MAX_SUBJECT_LENGTH
+from orchestrator.application.expressions.meter import Meter
 from orchestrator.application.expressions.safe_regex import BadPattern, compile_pattern
 from orchestrator.application.values.json_types import describe_type
 
@@ -231,7 +232,7 @@ PATTERNS = [
 def test_a_pattern_finds_what_the_standard_library_finds(pattern: str, subject: str) -> None:
     expected = re.search(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern, subject)
 
-    assert compile_pattern(pattern).is_found_in(subject) is (expected is not None)
+    assert compile_pattern(pattern).is_found_in(subject, Meter()) is (expected is not None)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +274,7 @@ def test_an_unsafe_pattern_is_rejected(pattern: str) -> None:
 def test_a_pattern_that_would_backtrack_forever_returns_at_once(pattern: str) -> None:
     started = process_time()
 
-    assert not compile_pattern(pattern).is_found_in("a" * (MAX_SUBJECT_LENGTH - 1) + "!")
+    assert not compile_pattern(pattern).is_found_in("a" * (MAX_SUBJECT_LENGTH - 1) + "!", Meter())
     assert process_time() - started < 2
 
 
