@@ -29,7 +29,7 @@ RETENTION_MARGIN_S = 86_400
 MAX_BACKLOG = 100_000
 """How many starts may wait for a coordinator. Each takes about a hundred bytes, and its inputs."""
 MAX_QUEUED = 500_000
-"""How many jobs may wait for workers before coordinators stop accepting starts."""
+"""How many jobs may wait in a queue before starts that need it are held."""
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 """The size limit of one value that is stored by reference."""
 

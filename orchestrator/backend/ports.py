@@ -224,11 +224,22 @@ class Delivery:
     problem: str | None = None
     fields: dict[str, str] = field(default_factory=dict)
     delivery_count: int = 1
+    origin: EventRef | None = None
+    """Where the event was sent to, if it was moved since: a start may have been held."""
+
+    @property
+    def sent_as(self) -> EventRef:
+        """The stream and entry id under which its sender knows the event."""
+        return self.origin or self.ref
 
     @property
     def reply_to(self) -> str | None:
         """The name under which the sender waits for a reply."""
         return self.fields.get("reply")
+
+
+Queue = tuple[str, int]
+"""A queue of jobs: its name and a priority."""
 
 
 class EventLog(Protocol):
@@ -270,6 +281,16 @@ class EventLog(Protocol):
 
     def drop(self, delivery: Delivery) -> None:
         """Acknowledge an event that has no effect any more."""
+        ...
+
+    @property
+    def has_full_queues(self) -> bool:
+        """Whether starts for some queue are held, as of the last sweep."""
+        ...
+
+    def hold(self, starts: Sequence[tuple[Delivery, Sequence[Queue]]]) -> list[bool]:
+        """Hold the starts that need a full queue, in order: each is acknowledged, and delivered again when
+        the queue has room. Returns for each start whether there is nothing more to do for it."""
         ...
 
     def load_early_signals(self, execution_id: str) -> list[dict[str, Any]]:

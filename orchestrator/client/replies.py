@@ -14,7 +14,7 @@ from orchestrator.application.errors import OrchestratorError, Unavailable
 from orchestrator.redis_rq.connection import BLOCK_MS, Client, backoff_delays, translate_errors
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.queries.pending_events import has_entry
+from orchestrator.redis_rq.queries.pending_events import has_entry, is_start_held
 
 REPLY_TIMEOUT_S = 10.0
 
@@ -78,8 +78,11 @@ class Replies:
             time.sleep(0.01)  # fakeredis returns at once instead of blocking
 
     def _read_unless_waiting(self, key: str, stream: str, entry_id: str) -> str | None:
-        """Return None while the request waits in its stream, else its reply; RequestLost if it has none."""
+        """Return None while the request waits in its stream, else its reply; RequestLost if it has none. A
+        start may be held: then it has left its stream, and has no reply yet."""
         if has_entry(self._client, stream, entry_id):
+            return None
+        if stream == self._keys.starts and is_start_held(self._client, self._keys, entry_id):
             return None
         reply = self._read(key)  # a coordinator may just have replied and removed the request from its stream
         if reply is None:

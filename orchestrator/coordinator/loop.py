@@ -220,7 +220,7 @@ class Coordinator:
         """Decide on all events and commit in one round trip. Returns the events to be handled alone, which
         a single event never is."""
         starts, others = self._classify(deliveries)
-        creations = self._starts.build_all(starts) if starts else []
+        creations = self._starts.hold_back(self._starts.build_all(starts)) if starts else []
         if creations and any(isinstance(one.event, SignalEvent | ControlEvent) for one in others):
             # A signal or control may be for an execution that is created by this very batch.
             self._commit_with_retries(creations)
@@ -433,7 +433,7 @@ class Coordinator:
         return False
 
     def _moment(self, delivery: Delivery) -> Moment:
-        return Moment(delivery.at_ms, self._nonce(), delivery.ref.entry_id)
+        return Moment(delivery.at_ms, self._nonce(), delivery.sent_as.entry_id)
 
 
 class StopSignal(Protocol):

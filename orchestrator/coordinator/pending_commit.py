@@ -19,7 +19,7 @@ MAX_LOGGED_ID_CHARS = 300
 
 def log_fields(delivery: Delivery) -> dict[str, str | int]:
     """The fields of a log line about an event: its entry id, and the execution and step that it names."""
-    fields, found = delivery.fields, dict[str, str | int](event=delivery.ref.entry_id)
+    fields, found = delivery.fields, dict[str, str | int](event=delivery.sent_as.entry_id)
     if execution := fields.get("execution") or fields.get("execution_id"):
         found["execution"] = execution[:MAX_LOGGED_ID_CHARS]
     if step := fields.get("step"):
@@ -62,7 +62,7 @@ class PendingCommit:
         if not logger.isEnabledFor(logging.INFO):
             return
         changes = self.commit.changes
-        subject = {"execution": self.execution, "event": self.deliveries[-1].ref.entry_id}
+        subject = {"execution": self.execution, "event": self.deliveries[-1].sent_as.entry_id}
         status = {"status": str(changes.fields["status"])} if "status" in changes.fields else {}
         logger.info(
             "%d events, %d steps changed, %d jobs",

@@ -1,6 +1,7 @@
 """Starts: the commits that create executions.
 
     build_all(starts)          a creation for each start that is valid; the others are rejected
+    hold_back(creations)       the creations whose first jobs have room in their queues; the others are held
     retry(creation, result)    a creation that was not written: the next one to try, or a reply or rejection
 
 A start comes from a producer, or from a parent that starts its child. Nothing is created here: the
@@ -24,7 +25,7 @@ from orchestrator.application.spec.tag_routes import TagRoutes
 from orchestrator.application.spec.validation import check_inputs, load_spec
 from orchestrator.backend.backend import Backend
 from orchestrator.backend.conflicts import ExecutionIdConflict, resolve_conflict
-from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog
+from orchestrator.backend.ports import Commit, Committed, Definitions, Delivery, EventLog, Queue
 from orchestrator.backend.spec_cache import SpecCache
 from orchestrator.coordinator.options import CoordinatorOptions
 from orchestrator.coordinator.pending_commit import PendingCommit, internal_error, log_fields
@@ -117,7 +118,7 @@ class Starts:
         changes = decide(record, [], moment, self._options.jobs_per_commit).changes
         commit = Commit(record, changes, events=[delivery.ref], pending_refs=[delivery.ref], creates=True)
         if event.parent is None:
-            commit.replies = {delivery.ref.entry_id: _accepted(record.workflow_execution_id)}
+            commit.replies = {delivery.sent_as.entry_id: _accepted(record.workflow_execution_id)}
         if event.idempotency_root is not None:
             commit.idempotency_root = (event.idempotency_root, event.idempotency_window_s)
         return commit
@@ -152,6 +153,25 @@ class Starts:
             self._specs.put(text, loaded)
         return loaded
 
+    # ---- full queues
+
+    def hold_back(self, creations: list[PendingCommit]) -> list[PendingCommit]:
+        """Hold the starts whose first jobs need a full queue; returns the other creations. A held start is
+        delivered again, and its creation is built afresh then."""
+        if not creations or not self._log.has_full_queues:
+            return creations
+        starts = [(one.deliveries[0], self._first_queues(one.commit)) for one in creations]
+        is_held = self._log.hold(starts)
+        return [one for one, held in zip(creations, is_held, strict=True) if not held]
+
+    def _first_queues(self, commit: Commit) -> list[Queue]:
+        """The queues of the first jobs of a new execution. A child is never held: its parent runs already."""
+        if commit.record.parent is not None:
+            return []
+        queue_of = self._routes.queue_of
+        jobs = commit.changes.jobs
+        return list({(queue_of(job.tags, job.queue, job.step_id), job.priority): None for job in jobs})
+
     # ---- creations that were not written
 
     def retry(self, pending: PendingCommit, result: Committed) -> PendingCommit | None:
@@ -177,7 +197,7 @@ class Starts:
             self._rejections.dead_letter(delivery, str(error))
             return None
         if isinstance(resolved, WorkflowRecord):
-            is_own = resolved.start_event == delivery.ref.entry_id
+            is_own = resolved.start_event == delivery.sent_as.entry_id
             weid = resolved.workflow_execution_id
             self._log.reply(delivery, _accepted(weid) if is_own else _existing_execution_reply(resolved))
             return None
@@ -205,7 +225,7 @@ class Starts:
 
 def execution_id_for_start(delivery: Delivery) -> str:
     """An execution id derived from the start's entry id, so that the same start gets the same execution."""
-    milliseconds, _, sequence = delivery.ref.entry_id.partition("-")
+    milliseconds, _, sequence = delivery.sent_as.entry_id.partition("-")
     at = datetime.fromtimestamp(delivery.at_ms // 1000, UTC)
     return f"{at:%Y%m%dT%H%M%S}-{int(milliseconds) % 1000:03x}{int(sequence):x}"
 

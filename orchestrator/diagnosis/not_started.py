@@ -1,4 +1,4 @@
-"""Explains why an execution does not exist: its start event waits, or was rejected, or never arrived.
+"""Explains why an execution does not exist: its start waits, or is held, or was rejected, or never arrived.
 
 Signals may have been sent to it before its start; they are kept for a day.
 """
@@ -15,8 +15,9 @@ from orchestrator.application.explain.text import format_duration, join_names
 from orchestrator.diagnosis.dispatches import worker_command
 from orchestrator.diagnosis.snapshot import RedisReasonCode, RedisSnapshot
 from orchestrator.redis_rq.connection import translate_errors
+from orchestrator.redis_rq.held_starts import read_held_start
 from orchestrator.redis_rq.queries.inspection import Stream
-from orchestrator.redis_rq.queries.rq_workers import rq_queues
+from orchestrator.redis_rq.queries.rq_workers import RqQueue, rq_queues
 
 MAX_DEAD_LETTERS_READ = 1_000
 _ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}")
@@ -32,6 +33,7 @@ def explain_missing_execution(snapshot: RedisSnapshot, execution_id: str) -> lis
     """Explain why no execution has this id; empty if the id appears nowhere."""
     return [
         *_explain_waiting_start(snapshot, execution_id),
+        *_explain_held_start(snapshot, execution_id),
         *_explain_rejected_start(snapshot, execution_id),
         *_explain_kept_signals(snapshot, execution_id),
     ]
@@ -45,24 +47,45 @@ def _explain_waiting_start(snapshot: RedisSnapshot, execution_id: str) -> list[R
             age = format_duration(snapshot.now - int(entry_id.partition("-")[0]))
             words = f"its start event {entry_id} has waited in {stream.name} for {age}"
             coordinators = snapshot.explain_coordinators(execution_id, starts=stream is starts)
-            paused = _explain_paused_intake(snapshot) if stream is starts else []
-            return [Reason(RedisReasonCode.START_WAITS, words), *paused, *coordinators]
+            return [Reason(RedisReasonCode.START_WAITS, words), *coordinators]
     return []
 
 
-def _explain_paused_intake(snapshot: RedisSnapshot) -> list[Reason]:
-    """Explain that coordinators accept no starts, if too many jobs wait for workers."""
-    with translate_errors():
-        queued: Any = snapshot.client.get(snapshot.keys.intake_paused)
-    if queued is None:
-        return []
-    deepest = max(rq_queues(snapshot), key=lambda queue: queue.depth)
-    words = (
-        f"coordinators accept no starts: {queued} jobs wait for workers (ORCHESTRATOR_MAX_QUEUED), most of"
-        f" them in {deepest.name}"
-    )
-    advice = f"start more workers: {worker_command(snapshot, deepest.name)}"
-    return [Reason(RedisReasonCode.QUEUES_FULL, words, advice=advice)]
+def _explain_held_start(snapshot: RedisSnapshot, execution_id: str) -> list[Reason]:
+    """Explain that a start is held, because its first steps need a full queue."""
+    for queue in rq_queues(snapshot):
+        entry_id = _find_held_start(snapshot, queue, execution_id) if queue.held else None
+        if entry_id is not None:
+            age = format_duration(snapshot.now - int(entry_id.partition("-")[0]))
+            held = f"its start event {entry_id} has waited for {age}: it is held in"
+            words = (
+                f"its first steps need the queue {queue.name}, which is full or was a moment ago"
+                f" (ORCHESTRATOR_MAX_QUEUED): jobs that wait for workers: {queue.depth}, starts that are"
+                f" held: {queue.held}"
+            )
+            advice = f"start more workers: {worker_command(snapshot, queue.name)}"
+            is_served = snapshot.has_live_coordinator
+            return [
+                Reason(RedisReasonCode.START_WAITS, f"{held} {snapshot.keys.held(queue.name)}"),
+                Reason(RedisReasonCode.QUEUES_FULL, words, advice=advice),
+                *([] if is_served else snapshot.explain_coordinators(execution_id, starts=True)),
+            ]
+    return []
+
+
+def _find_held_start(snapshot: RedisSnapshot, queue: RqQueue, execution_id: str) -> str | None:
+    """Return the entry id under which a start was sent, if it is held for this queue."""
+    keys = snapshot.keys
+    if _ENTRY_ID.fullmatch(execution_id):
+        with translate_errors():
+            held_for: Any = snapshot.client.hget(keys.held_queues, execution_id)
+        return execution_id if held_for == keys.queue_name(queue.name) else None
+    [stream] = snapshot.streams([keys.held(queue.name)])
+    for entry_id, fields in (*snapshot.pending(stream), *snapshot.unread(stream)):
+        if fields.get("execution_id") == execution_id:
+            origin, _ = read_held_start(fields, keys)
+            return origin.entry_id if origin is not None else entry_id
+    return None
 
 
 def _find_waiting_start(

@@ -147,13 +147,8 @@ def _check_workers(snapshot: RedisSnapshot, queues: Sequence[RqQueue]) -> Check:
 
 def _check_queues(snapshot: RedisSnapshot, queues: Sequence[RqQueue]) -> Check:
     waiting = sum(queue.waiting for queue in queues)
-    with translate_errors():
-        queued: Any = snapshot.client.get(snapshot.keys.intake_paused)
-    if queued is not None:
-        worst = max(queues, key=lambda queue: queue.depth)
-        found = f"{queued} jobs wait for workers: coordinators accept no starts"
-        advice = f"start more workers: {worker_command(snapshot, worst.name)}"
-        return problem("queues", found, advice, waiting=waiting)
+    if full := _check_full_queues(snapshot, queues):
+        return full
     ages = [(_oldest_age_ms(snapshot, queue), queue) for queue in queues if queue.waiting]
     if not ages:
         return ok("queues", "no jobs are waiting", waiting=0)
@@ -164,6 +159,21 @@ def _check_queues(snapshot: RedisSnapshot, queues: Sequence[RqQueue]) -> Check:
         advice = f"start more workers: {worker_command(snapshot, worst.name)}"
         return warning("queues", found, advice, **numbers)
     return ok("queues", found, **numbers)
+
+
+def _check_full_queues(snapshot: RedisSnapshot, queues: Sequence[RqQueue]) -> Check | None:
+    """Report the queues that hold up starts: starts are held for them, or would be."""
+    with translate_errors():
+        full: Any = snapshot.client.get(snapshot.keys.intake_paused)
+    held = [queue for queue in queues if queue.held]
+    if not held and (full is None or not queues):
+        return None
+    names = join_names(f"{queue.name} ({queue.depth} jobs wait, {queue.held} starts held)" for queue in held)
+    worst = max(held or queues, key=lambda queue: (queue.held, queue.depth))
+    found = f"starts are held for {names}" if held else f"full: {full}; starts for it are held"
+    advice = f"start more workers: {worker_command(snapshot, worst.name)}"
+    waiting, starts = sum(queue.waiting for queue in queues), sum(queue.held for queue in held)
+    return problem("queues", found, advice, waiting=waiting, held_starts=starts)
 
 
 def _oldest_age_ms(snapshot: RedisSnapshot, queue: RqQueue) -> float:

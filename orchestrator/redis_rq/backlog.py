@@ -1,8 +1,8 @@
 """The backlog: how many starts wait, and whether more are accepted.
 
-There are two limits. Coordinators create no execution while too many jobs wait for workers: then starts stay
-in their stream, where each takes a tenth of the memory. The client rejects starts while too many wait in that
-stream. Running executions, children and schedules are never rejected, only late.
+There are two limits. Coordinators create no execution whose first jobs need a full queue: its start is held,
+where it takes a tenth of the memory (held_starts.py). The client rejects starts while too many are held or
+not read. Running executions, children and schedules are never rejected, only late.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ class Backlog:
 
 
 def count_waiting_starts(client: Client, keys: Keys) -> int:
-    """How many starts no coordinator has handled. Where Redis does not know how many are unread, because it
-    is older than 7.0 or entries were deleted, the whole stream counts. Without the right to read it, the
-    result is 0."""
+    """How many starts no coordinator has handled, held ones included. Where Redis does not know how many are
+    unread, because it is older than 7.0 or entries were deleted, the whole stream counts. A key that the user
+    may not read counts as empty."""
     with client.pipeline(transaction=False) as pipe:
         pipe.xlen(keys.starts)
         pipe.xinfo_groups(keys.starts)
-        length, groups = execute_pipeline(pipe)
+        pipe.hlen(keys.held_queues)
+        length, groups, found = execute_pipeline(pipe)
+    held = 0 if isinstance(found, Exception) else int(found)
     if isinstance(length, Exception):
-        return 0
+        return held
     ours: dict[str, Any] | None = None
     if not isinstance(groups, Exception):
         ours = next((group for group in groups if group["name"] == GROUP), None)
     if ours is None or ours.get("lag") is None:
-        return int(length)
-    return int(ours["lag"]) + int(ours["pending"])
+        return int(length) + held
+    return int(ours["lag"]) + int(ours["pending"]) + held

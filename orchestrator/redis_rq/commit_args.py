@@ -45,7 +45,7 @@ from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES
 from orchestrator.application.records.timers import Timer
 from orchestrator.application.spec.model import LoadedSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
-from orchestrator.backend.ports import Commit
+from orchestrator.backend.ports import Commit, EventRef
 from orchestrator.backend.shared_state import scope_owner
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.indexes import ended_index_entry, ended_member, permanent_indexes, score_of
@@ -267,6 +267,9 @@ class CommitArgs:
             if record.parent is not None:  # `verify` recognizes an ended child by this TTL
                 ttl_s = retention_of(record, self._retention_s) + RETENTION_MARGIN_S
                 commands.append(["EXPIRE", keys.execution(record.execution_id), ttl_s])
+        for ref in commit.events:
+            if commit.creates and keys.is_held(ref.stream):
+                commands += release_commands(ref, record.start_event or "", keys)
         for name, reply in commit.replies.items():
             commands += reply_commands(keys.reply(name), reply)
         return commands
@@ -351,6 +354,11 @@ def reply_commands(key: str, reply: Mapping[str, object]) -> list[Command]:
     """Write a reply. The key is deleted first: a reply name that is used again must not return the old reply,
     and a value of another type under the key must not make half a commit fail."""
     return [["DEL", key], ["RPUSH", key, dumps(reply)], ["EXPIRE", key, REPLY_TTL_S]]
+
+
+def release_commands(ref: EventRef, start_event: str, keys: Keys) -> list[Command]:
+    """Remove a held start that is handled: from its stream, and from the list of held starts."""
+    return [["XDEL", ref.stream, ref.entry_id], ["HDEL", keys.held_queues, start_event]]
 
 
 def _recipient(event: OutgoingEvent) -> str:

@@ -20,8 +20,14 @@ from orchestrator.application.engine.create import reject_child
 from orchestrator.application.engine.signals import MAX_KEPT_SIGNALS, too_many_signals
 from orchestrator.application.errors import InvalidEvent, StoreError
 from orchestrator.application.records.events import Event, ResultEvent, ScheduleEvent, SignalEvent
-from orchestrator.backend.ports import Delivery, EventRef
-from orchestrator.redis_rq.commit_args import Command, flatten_fields, reply_commands, schedule_hint_command
+from orchestrator.backend.ports import Delivery, EventRef, Queue
+from orchestrator.redis_rq.commit_args import (
+    Command,
+    flatten_fields,
+    release_commands,
+    reply_commands,
+    schedule_hint_command,
+)
 from orchestrator.redis_rq.connection import Client, is_transient_text, translate_errors
 from orchestrator.redis_rq.event_codec import (
     event_fields,
@@ -30,6 +36,7 @@ from orchestrator.redis_rq.event_codec import (
     reply_of,
     unreadable_result,
 )
+from orchestrator.redis_rq.held_starts import HeldStarts, read_held_start
 from orchestrator.redis_rq.json_codec import dumps, loads
 from orchestrator.redis_rq.keys import GROUP, Keys, OwnStreams, schedule_member
 from orchestrator.redis_rq.scripts import Script
@@ -69,7 +76,7 @@ class RedisEventLog:
         self._client, self._consumer, self._keys = client, consumer, keys or Keys()
         self._grace_ms, self._retention_ms = grace_ms, retention_s * 1000
         self._lease_recovery_s, self._check_leases_at = lease_recovery_s, 0.0
-        self._max_queued, self._is_intake_paused = max_queued, False
+        self._held_starts = HeldStarts(client, consumer, self._keys, max_queued)
         self._sweep, self._trim = Script(client, "sweep", "errors", "job_lease"), Script(client, "trim")
         self._keep_signal = Script(client, "keep_signal", "errors", "run_commands")
         self._acknowledge_script = Script(client, "acknowledge", "errors", "run_commands")
@@ -99,19 +106,14 @@ class RedisEventLog:
                         raise
 
     def read(self, count: int, block_ms: int) -> list[Delivery]:
-        """New events; waits up to `block_ms` for the first of them. While too many jobs wait for workers,
-        starts are not read."""
-        keys = self._keys
-        starts = [] if self._is_intake_paused else [keys.starts]
-        streams = [*starts, *self._own_streams.streams]
-        if not streams:
-            time.sleep(block_ms / 1000)
-            return []
-        wanted: dict[Any, Any] = dict.fromkeys(streams, ">")
+        """New events; waits up to `block_ms` for the first of them. Held starts whose queue has room again
+        come first."""
+        held = self._held_starts.read(count)
+        wanted: dict[Any, Any] = dict.fromkeys([self._keys.starts, *self._own_streams.streams], ">")
         with translate_errors():
             try:
                 found: Any = self._client.xreadgroup(
-                    GROUP, self._consumer, wanted, count=count, block=block_ms or None
+                    GROUP, self._consumer, wanted, count=count, block=None if held else block_ms or None
                 )
             except redis.exceptions.ResponseError as error:
                 if not str(error).startswith(_FLUSHED):
@@ -122,7 +124,7 @@ class RedisEventLog:
         # An entry without fields was deleted meanwhile: there is nothing to handle.
         return [
             self._delivery(stream, entry_id, fields)
-            for stream, entries in found or ()
+            for stream, entries in (*held, *(found or ()))
             for entry_id, fields in entries
             if fields
         ]
@@ -212,26 +214,31 @@ class RedisEventLog:
     ) -> Delivery:
         event: Event | None = None
         problem: str | None = None
+        origin: EventRef | None = None
+        keys, ref = self._keys, EventRef(stream, entry_id)
+        if is_held := keys.is_held(stream):
+            origin, fields = read_held_start(fields, keys)
         try:
-            event = read_event(fields, is_start=stream == self._keys.starts)
+            event = read_event(fields, is_start=is_held or stream == keys.starts)
         except InvalidEvent as error:
             problem = str(error)
         # Any client can choose an entry id; the time of one in the far future is not used.
-        at_ms, now_ms = int(entry_id.partition("-")[0]), round(time.time() * 1000)
+        sent_as, now_ms = origin or ref, round(time.time() * 1000)
+        at_ms = int(sent_as.entry_id.partition("-")[0])
         at_ms = at_ms if at_ms < now_ms + MAX_FUTURE_MS else now_ms
-        return Delivery(EventRef(stream, entry_id), at_ms, event, problem, dict(fields), deliveries)
+        return Delivery(ref, at_ms, event, problem, dict(fields), deliveries, origin)
 
     # ---- acknowledging
 
     def reject(self, delivery: Delivery, reason: str, reply: dict[str, Any] | None = None) -> None:
         """Move an event to the dead letters, with a reason, and acknowledge it. An execution that waits for
         the event gets a failure instead."""
-        keys, ref = self._keys, delivery.ref
+        keys, sent_as = self._keys, delivery.sent_as
         fields = {name: value[:MAX_LETTER_FIELD_CHARS] for name, value in delivery.fields.items()}
         letter = {
             "reason": reason[:MAX_LETTER_FIELD_CHARS],
-            "stream": ref.stream,
-            "entry": ref.entry_id,
+            "stream": sent_as.stream,
+            "entry": sent_as.entry_id,
             "event": dumps(fields),
         }
         commands: list[Command] = [
@@ -259,8 +266,8 @@ class RedisEventLog:
 
     def _reply_commands(self, delivery: Delivery, reply: dict[str, Any]) -> list[Command]:
         """Write a reply: to a start under its entry id, to another event under its `reply` field, if any."""
-        is_start = delivery.ref.stream == self._keys.starts
-        name = delivery.ref.entry_id if is_start else reply_of(delivery.fields)
+        sent_as = delivery.sent_as
+        name = sent_as.entry_id if sent_as.stream == self._keys.starts else reply_of(delivery.fields)
         if name is None:
             return []
         return reply_commands(self._keys.reply(name), reply)
@@ -270,18 +277,29 @@ class RedisEventLog:
     ) -> None:
         """Acknowledge an event and run commands. After an error of a fragile command the event stays pending;
         an error of another one is logged. The start of a schedule also gets its schedule checked."""
-        ref = delivery.ref
-        schedule = delivery.fields.get("schedule") if ref.stream == self._keys.starts else None
+        ref, sent_as = delivery.ref, delivery.sent_as
+        schedule = delivery.fields.get("schedule") if sent_as.stream == self._keys.starts else None
         hints = [] if schedule is None else [schedule_hint_command(schedule, self._keys)]
+        is_held = self._keys.is_held(ref.stream)
+        released = release_commands(ref, sent_as.entry_id, self._keys) if is_held else []
         args: Command = [GROUP, ref.entry_id, len(fragile) + len(hints)]
-        for command in (*fragile, *hints, *commands):
+        for command in (*fragile, *hints, *commands, *released):
             args += [len(command), *command]
         with translate_errors():
             _, *errors = self._acknowledge_script([ref.stream], args)
         for error in errors:
             logger.error(
-                "a reply or a dead letter cannot be written: %s", error, extra={"event": ref.entry_id}
+                "a reply or a dead letter cannot be written: %s", error, extra={"event": sent_as.entry_id}
             )
+
+    # ---- full queues
+
+    @property
+    def has_full_queues(self) -> bool:
+        return self._held_starts.has_full_queues
+
+    def hold(self, starts: Sequence[tuple[Delivery, Sequence[Queue]]]) -> list[bool]:
+        return self._held_starts.hold(starts)
 
     # ---- early signals
 
@@ -323,13 +341,14 @@ class RedisEventLog:
         """Publish what is due, send a heartbeat, and divide the streams among the live coordinators."""
         keys = self._keys
         with translate_errors():
-            published, waiting, partitions, next_timer_ms, errors, alive = self._sweep(
+            published, limited, partitions, next_timer_ms, errors, alive = self._sweep(
                 [
                     keys.leases,
                     keys.timers,
                     keys.sequences,
                     keys.coordinators,
                     keys.max_partitions,
+                    keys.held_queues,
                 ],
                 [
                     keys.events(0)[:-1],
@@ -339,11 +358,14 @@ class RedisEventLog:
                     self._consumer,
                     DEAD_AFTER_MS,
                     int(time.monotonic() >= self._check_leases_at),
+                    self._held_starts.max_queued,
+                    keys.held(""),
+                    len(keys.queue("")),
                 ],
             )
         self.next_timer_s = int(next_timer_ms) / 1000 if next_timer_ms else None
         self._report_sweep_errors(errors)
-        self._pause_or_resume_intake(int(waiting))
+        self._held_starts.update(limited, coordinators=len(alive))
         self._add_streams(int(partitions))
         if self._consumer in alive:
             position = alive.index(self._consumer)
@@ -362,25 +384,10 @@ class RedisEventLog:
 
     def _add_streams(self, partitions: int) -> None:
         """Read more streams than the setting says, if it was lowered or other coordinators have a higher
-        one."""
+        one. The streams with held starts have their group already."""
         streams = self._keys.streams(partitions)
-        self._create_groups(streams[len(self._streams) :])
-        self._streams = streams
-
-    def _pause_or_resume_intake(self, waiting: int) -> None:
-        """Create no executions while too many jobs wait for workers. A key that expires shows the reason to
-        operators."""
-        is_paused = waiting >= self._max_queued
-        if is_paused != self._is_intake_paused:
-            effect = "starts are held back" if is_paused else "starts are read again"
-            logger.warning("%d jobs wait for workers, of at most %d: %s", waiting, self._max_queued, effect)
-            with translate_errors():
-                self._client.delete(self._keys.intake_paused)
-        self._is_intake_paused = is_paused
-        if is_paused:
-            text = f"{waiting} of {self._max_queued}"
-            with translate_errors():
-                self._client.set(self._keys.intake_paused, text, px=DEAD_AFTER_MS)
+        self._create_groups([stream for stream in streams if stream not in self._streams])
+        self._streams = [*streams, *self._held_starts.streams]
 
     def trim(self) -> int:
         """Delete what is no longer needed, and repair streams that take no more entries."""

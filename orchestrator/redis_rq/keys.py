@@ -1,6 +1,8 @@
 """Every Redis key we own, and the few of RQ that we write.
 
 <p>:starts                    stream  workflow-start events from producers
+<p>:held:<queue>              stream  starts that wait for a full queue; start_event is their id in <p>:starts
+<p>:held                      hash    the id of a held start in <p>:starts -> the queue that it waits for
 <p>:events:<n>                stream  step results, signals, controls, due timers; n spreads executions
 <p>:dead                      stream  rejected events: reason, stream, entry, and the event's fields
 <p>:spec:<workflow_id>        hash    document (JSON), number of open executions, number of registered names,
@@ -33,7 +35,7 @@
 <p>:scheduled                 hash    execution_id -> entry id of its start, while its schedule counts it
 <p>:coordinators              zset    coordinator by its last heartbeat, in ms
 <p>:partitions                string  the largest number of event streams ever used
-<p>:full                      string  the number of queued jobs, while no execution is started for it; expires
+<p>:full                      string  the full queues, each with its number of jobs and the limit; expires
 <p>:partial                   set     executions written without some of their keys, until they are repaired
 <p>:sequences                 hash    queue -> the sequence of its last job; see FIRST_SEQUENCE
 <p>:counters                  hash    stale, late, lost, dead; not_shared: values that could not be written;
@@ -75,6 +77,19 @@ class Keys:
     @property
     def starts(self) -> str:
         return f"{self.prefix}:starts"
+
+    def held(self, queue: str) -> str:
+        """The starts that wait for an RQ queue; with an empty name, the prefix of these keys."""
+        return f"{self.prefix}:held:{self.queue_name(queue)}"
+
+    @property
+    def held_queues(self) -> str:
+        """The queue that each held start waits for, by the entry id under which it was sent."""
+        return f"{self.prefix}:held"
+
+    def is_held(self, stream: str) -> bool:
+        """Whether a stream has held starts."""
+        return stream.startswith(f"{self.prefix}:held:")
 
     @staticmethod
     def from_leases_key(leases: str) -> Keys:
@@ -226,6 +241,10 @@ class Keys:
     def queue(self, name: str, priority: int = 3) -> str:
         """The RQ queue of one of our queues; each priority other than the default has its own."""
         return f"{self.prefix}.{name}" if priority == 3 else f"{self.prefix}.{name}:{priority}"
+
+    def queue_name(self, queue: str) -> str:
+        """The name of an RQ queue without our prefix; it keeps a priority."""
+        return queue.removeprefix(f"{self.prefix}.")
 
     def queues(self, name: str) -> list[str]:
         """The RQ queues of one of our queues, the most urgent first."""

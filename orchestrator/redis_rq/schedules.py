@@ -59,7 +59,11 @@ class RedisSchedules:
             *sorted(FINAL_WORKFLOW_STATUSES),
         ]
         with translate_errors():
-            return set(self._open_executions([keys.scheduled, keys.starts], [*args, *execution_ids]))
+            return set(
+                self._open_executions(
+                    [keys.scheduled, keys.starts, keys.held_queues], [*args, *execution_ids]
+                )
+            )
 
     # ---- writing
 

@@ -1,4 +1,4 @@
-"""Back-pressure: too many starts are rejected, and running executions are not held up."""
+"""Back-pressure: too many starts are rejected. test_held_starts.py tests the limit of each queue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from orchestrator.application.errors import Busy
 from orchestrator.client import Client, client
-from orchestrator.diagnosis import run_checks, why
 from orchestrator.redis_rq import backlog
 from orchestrator.redis_rq.backlog import count_waiting_starts
 from processes import PatientClient
@@ -17,7 +16,6 @@ from worlds.documents import document, step
 from worlds.redis_world import RedisWorld
 
 ONE = document(step("a"))
-PARENT = document(step("a"), {"id": "kid", "workflow": ONE, "depends_on": ["a"]})
 UNREAD = "older servers do not know how many entries of a stream are unread"
 
 
@@ -86,73 +84,3 @@ def test_the_limit_is_checked_once_a_second(world: RedisWorld, monkeypatch: pyte
         starting.send_start(ONE, {})
 
     assert world.client.xlen(world.keys.starts) == 5
-
-
-# ---- too many jobs
-
-
-def full_world(world: RedisWorld) -> RedisWorld:
-    world.max_queued = 2
-    return world
-
-
-def test_no_execution_starts_while_too_many_jobs_wait(world: RedisWorld) -> None:
-    require_redis_version((7, 0), UNREAD)
-    one = full_world(world).coordinator(batch=1)
-    entries = [world.start(ONE) for _ in range(4)]
-
-    for _ in range(10):
-        one.run_once()
-
-    assert len(world.waiting()) == 2
-    assert count_waiting_starts(world.client, world.keys) == 2
-    world.settle(one)
-    assert all(world.answer(entry)["ok"] for entry in entries)
-    assert world.client.zcard(world.keys.index("complete")) == 4
-
-
-def test_running_executions_continue_while_no_execution_starts(world: RedisWorld) -> None:
-    """Results are accepted, and children are started."""
-    one = full_world(world).coordinator()
-    parent = world.begin(one, PARENT)
-    [payload] = world.payloads()
-    world.work()
-    world.client.rpush(world.keys.rq_queue(world.keys.queue("default")), "x", "y")
-    late = world.start(ONE)
-
-    for _ in range(5):
-        one.run_once()
-
-    assert world.record(parent).steps["a"].status == "complete"
-    assert payload["step"] == "a"
-    assert world.record(parent.partition("#")[2] + ":kid:0").steps["a"].status == "in_progress"
-    assert not world.client.exists(world.keys.reply(late))
-
-
-def test_a_coordinator_without_any_stream_waits(world: RedisWorld) -> None:
-    world.max_queued = 1
-    world.begin(world.coordinator("a"), ONE)
-    logs = [world.log(f"c{n}") for n in range(world.keys.partitions + 1)]
-    for log in logs * 2:
-        log.sweep()
-
-    assert [log.read(10, 1) for log in logs] == [[]] * len(logs)
-
-
-def test_why_and_doctor_report_full_queues(world: RedisWorld) -> None:
-    world = full_world(world)
-    one = world.coordinator(batch=1)
-    for n in range(3):
-        world.start(ONE, execution_id=f"x{n}")
-    for _ in range(5):
-        one.run_once()
-
-    found = why(world.client, world.keys, "x2")
-
-    [full] = [reason for reason in found.reasons if reason.code == "full"]
-    assert full.words.startswith("coordinators accept no starts: 2 of 2 jobs wait for workers")
-    assert full.advice == "start more workers: orchestrator worker default"
-    [queues] = [check for check in run_checks(world.client, world.keys) if check.name == "queues"]
-    assert (queues.level, queues.advice) == ("problem", "start more workers: orchestrator worker default")
-    world.settle(one)
-    assert not [check for check in run_checks(world.client, world.keys) if "accept no starts" in check.found]

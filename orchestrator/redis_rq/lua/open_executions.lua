@@ -1,6 +1,6 @@
 -- Find the executions of a schedule that are open: they have not ended, or their start is not answered yet.
 --
--- KEYS[1] the start entries of open scheduled executions   KEYS[2] the stream of starts
+-- KEYS[1] the start entries of open scheduled executions   KEYS[2] the stream of starts   KEYS[3] the held starts
 -- ARGV[1] the prefix of the pointers from execution ids to records   ARGV[2] the prefix of records
 -- ARGV[3] the group   ARGV[4] the number of final statuses, then those, then the executions to check
 -- Returns the executions that are open.
@@ -35,7 +35,7 @@ local function is_unanswered(entry)
   if ms > last_ms or (ms == last_ms and n > last_n) then
     return true
   end
-  return #redis.call("XPENDING", KEYS[2], ARGV[3], entry, entry, 1) > 0
+  return #redis.call("XPENDING", KEYS[2], ARGV[3], entry, entry, 1) > 0 or redis.call("HEXISTS", KEYS[3], entry) == 1
 end
 
 local open = {}

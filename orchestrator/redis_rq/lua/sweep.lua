@@ -2,12 +2,15 @@
 -- heartbeat of the coordinator that calls it.
 --
 -- KEYS[1] the leases   KEYS[2] the timers   KEYS[3] the sequences of the queues   KEYS[4] the coordinators
--- KEYS[5] the largest number of event streams ever used
+-- KEYS[5] the largest number of event streams ever used   KEYS[6] the held starts, by entry id
 -- ARGV[1] the prefix of the event streams, e.g. "orchestrator:events:"   ARGV[2] the number of event streams
 -- ARGV[3] the grace time in ms   ARGV[4] the maximum number of entries of each kind
 -- ARGV[5] the name of this coordinator   ARGV[6] after how many ms without a heartbeat a coordinator is dead
 -- ARGV[7] 1 to check leases; 0 after an outage, until workers had time to renew them
--- Returns the number of events published, the number of jobs that wait in all queues, the number of event streams,
+-- ARGV[8] how many jobs make a queue full   ARGV[9] the prefix of the streams of held starts
+-- ARGV[10] the number of characters of our prefix in the name of a queue
+-- Returns the number of events published, the queues that are full or have held starts (for each its name, its number of
+--         jobs and its number of held starts), the number of event streams,
 --         in how many ms the next timer is due ("" for none), a list of errors, and the names of the live coordinators,
 --         sorted.
 --
@@ -64,9 +67,19 @@ local function head_of(queue, first)
   end
 end
 
-local queues, waiting = query("HGETALL", KEYS[3]) or {}, 0
+-- Where no stream has held starts, the list of held starts is empty too: one may be left after an error.
+local queues, limited, may_have_held = query("HGETALL", KEYS[3]) or {}, {}, false
 for n = 1, #queues, 2 do
-  waiting = waiting + (query("LLEN", "rq:queue:" .. queues[n]) or 0)
+  local waiting = query("LLEN", "rq:queue:" .. queues[n]) or 0
+  local held = query("XLEN", ARGV[9] .. string.sub(queues[n], ARGV[10] + 1))
+  may_have_held = may_have_held or held ~= 0
+  if waiting >= tonumber(ARGV[8]) or (held or 0) > 0 then
+    limited[#limited + 1], limited[#limited + 2] = queues[n], tostring(waiting)
+    limited[#limited + 1] = tostring(held or 0)
+  end
+end
+if not may_have_held then
+  run("DEL", KEYS[6])
 end
 if ARGV[7] == "1" then
   local due = query("ZRANGEBYSCORE", KEYS[1], "-inf", now, "WITHSCORES", "LIMIT", 0, max_entries) or {}
@@ -136,6 +149,6 @@ end
 local alive = query("ZRANGE", KEYS[4], 0, -1) or {}
 table.sort(alive)
 return {
-  tostring(published), tostring(waiting), tostring(streams),
+  tostring(published), limited, tostring(streams),
   next_timer[2] and string.format("%.0f", tonumber(next_timer[2]) - now) or "", kept_errors, alive,
 }

@@ -41,6 +41,15 @@ def has_entry(client: Client, stream: str, entry_id: str) -> bool:
         return True
 
 
+def is_start_held(client: Client, keys: Keys, entry_id: str) -> bool:
+    """Whether a start waits for a full queue. True without the right to read which ones do."""
+    try:
+        with translate_errors():
+            return bool(client.hexists(keys.held_queues, entry_id))
+    except ResponseError:
+        return True
+
+
 def _search(client: Client, stream: str, predicates: Sequence[EventPredicate], found: list[bool]) -> None:
     """Set `found` for each predicate that matches a pending event of a stream."""
     delivered, after = _first_pending(client, stream)

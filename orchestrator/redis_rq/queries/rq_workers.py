@@ -53,13 +53,15 @@ class RqWorker:
 @dataclass(frozen=True, slots=True)
 class RqQueue:
     """One of our queues: how many entries it has, how many of them are jobs that still wait, since when the
-    oldest waits, how many RQ lists as failed. The entry of a revoked job stays until a worker takes it."""
+    oldest waits, how many RQ lists as failed, and how many starts are held until it has room. The entry of a
+    revoked job stays until a worker takes it."""
 
     name: str
     depth: int
     waiting: int
     oldest_at: str | None
     failed: int
+    held: int = 0
 
 
 def rq_workers(inspection: Inspection) -> list[RqWorker]:
@@ -114,8 +116,9 @@ def rq_queues(inspection: Inspection) -> list[RqQueue]:
             pipe.lrange(keys.rq_queue(name), 0, MAX_OLDEST_CHECKED - 1)
             pipe.zcard(keys.rq_failed(name))
             pipe.zcount(keys.leases, *sequence_range(sequences[name]))
+            pipe.xlen(keys.held(name))
         found = execute_pipeline(pipe)
-    replies = zip(names, found[0::4], found[1::4], found[2::4], found[3::4], strict=True)
+    replies = zip(names, *(found[n::5] for n in range(5)), strict=True)
     return [
         RqQueue(
             name,
@@ -123,8 +126,9 @@ def rq_queues(inspection: Inspection) -> list[RqQueue]:
             min(_count(depth), _count(leased)),
             _oldest(client, keys, tokens),
             _count(failed),
+            _count(held),
         )
-        for name, depth, tokens, failed, leased in replies
+        for name, depth, tokens, failed, leased, held in replies
     ]
 
 
