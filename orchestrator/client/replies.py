@@ -14,19 +14,27 @@ from orchestrator.application.errors import OrchestratorError, Unavailable
 from orchestrator.redis_rq.connection import BLOCK_MS, Client, backoff_delays, translate_errors
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
-from orchestrator.redis_rq.queries.pending_events import has_entry, is_start_held
+from orchestrator.redis_rq.queries.pending_events import find_held_queue, has_entry
 
 REPLY_TIMEOUT_S = 10.0
 
 
 class NoReply(OrchestratorError):
-    """No coordinator replied in time. The request stays in the stream for the next coordinator."""
+    """No coordinator replied in time. The request stays in the stream for the next coordinator, or is held
+    until a full queue has room."""
 
-    def __init__(self, entry_id: str, waited_s: float) -> None:
-        super().__init__(
-            f"no coordinator replied within {waited_s:g} s; check that one is running (orchestrator"
-            f" coordinator). The request waits in the stream as {entry_id}"
-        )
+    def __init__(self, entry_id: str, waited_s: float, held_for: str | None = None) -> None:
+        if held_for:
+            text = (
+                f"the queue {held_for!r} is full, and the start is held until it has room: start more workers"
+                f" (orchestrator worker {held_for.partition(':')[0]}). The start waits as {entry_id}"
+            )
+        else:
+            text = (
+                f"no coordinator replied within {waited_s:g} s; check that one is running (orchestrator"
+                f" coordinator). The request waits in the stream as {entry_id}"
+            )
+        super().__init__(text)
         self.entry_id = entry_id
 
 
@@ -74,7 +82,7 @@ class Replies:
                 parsed: dict[str, Any] = loads(reply)
                 return parsed
             if left_s <= 0:
-                raise NoReply(entry_id, timeout_s)
+                raise NoReply(entry_id, timeout_s, self._find_held_queue(stream, entry_id))
             time.sleep(0.01)  # fakeredis returns at once instead of blocking
 
     def _read_unless_waiting(self, key: str, stream: str, entry_id: str) -> str | None:
@@ -82,12 +90,16 @@ class Replies:
         start may be held: then it has left its stream, and has no reply yet."""
         if has_entry(self._client, stream, entry_id):
             return None
-        if stream == self._keys.starts and is_start_held(self._client, self._keys, entry_id):
+        if self._find_held_queue(stream, entry_id) is not None:
             return None
         reply = self._read(key)  # a coordinator may just have replied and removed the request from its stream
         if reply is None:
             raise RequestLost(entry_id, stream)
         return reply
+
+    def _find_held_queue(self, stream: str, entry_id: str) -> str | None:
+        is_start = stream == self._keys.starts
+        return find_held_queue(self._client, self._keys, entry_id) if is_start else None
 
     def _block(self, key: str, wait_s: float) -> str | None:
         """Wait for a reply and leave it where it is: BLMOVE onto the same key blocks like a pop."""

@@ -30,6 +30,7 @@ from orchestrator.redis_rq.scripts import Call, Script
 
 logger = logging.getLogger(__name__)
 
+EXHAUSTED = "exhausted the last possible ID"
 FULL_TTL_MS = 5_000
 MAX_FULL_NAMED = 20
 START_EVENT = "start_event"
@@ -68,22 +69,25 @@ class HeldStarts:
 
     @property
     def streams(self) -> list[str]:
-        """The streams that had held starts at the last sweep."""
+        """The streams of queues that were full or had held starts at the last sweep. They may not exist."""
         return self._streams
 
     # ---- what the sweep has found
 
     def update(self, limited: Sequence[str], coordinators: int) -> None:
         """Take over what the sweep has found about queues that are full or have held starts: the name, the
-        number of jobs and the number of held starts of each. All coordinators share the room."""
-        loads, full = dict[str, _Load](), dict[str, int]()
+        number of jobs and the number of held starts of each, -1 for a key of another type. All coordinators
+        share the room."""
+        loads, full, streams = dict[str, _Load](), dict[str, int](), list[str]()
         for queue, waiting, held in zip(limited[0::3], limited[1::3], limited[2::3], strict=True):
             room = self.max_queued - int(waiting)
-            loads[queue] = _Load(max(room // max(coordinators, 1), 1) if room > 0 else 0, int(held))
+            loads[queue] = _Load(max(room // max(coordinators, 1), 1) if room > 0 else 0, max(int(held), 0))
+            if int(held) >= 0:
+                streams.append(self._keys.held(queue))
             if room <= 0:
                 full[queue] = int(waiting)
         self._loads = loads
-        self._streams = [self._keys.held(queue) for queue, load in loads.items() if load.held]
+        self._streams = streams
         self._show(full)
 
     def _show(self, full: dict[str, int]) -> None:
@@ -109,7 +113,8 @@ class HeldStarts:
     # ---- holding
 
     def hold(self, starts: Sequence[tuple[Delivery, Sequence[Queue]]]) -> list[bool]:
-        """Hold the starts that need a full queue. One that cannot be held is created instead."""
+        """Hold the starts that need a full queue. One that cannot be held, because of the type of its
+        key or because the stream takes no more entries, is created instead: it must not wait for a repair."""
         closed = [self._closed_queue(delivery, queues) for delivery, queues in starts]
         wanted = [
             (delivery, queue)
@@ -138,7 +143,7 @@ class HeldStarts:
         return [ref.stream, keys.held(queue), keys.held_queues], args
 
     def _is_done(self, delivery: Delivery, queue: str, status: int, error: str) -> bool:
-        if is_transient_text(error):
+        if is_transient_text(error) and EXHAUSTED not in error:
             raise Unavailable(f"Redis: {error}")
         extra = {"event": delivery.sent_as.entry_id}
         if error:

@@ -360,7 +360,7 @@ def test_a_client_that_waits_for_a_held_start_does_not_take_it_for_lost(full: Re
     assert world.client.xrange(world.keys.starts, entry, entry) == [], "it was acknowledged and trimmed"
     client = PatientClient(world.connect(), world.keys)
 
-    with pytest.raises(NoReply) as raised:
+    with pytest.raises(NoReply, match="the queue 'default' is full, and the start is held") as raised:
         client._replies.wait(entry, 0.0)
 
     assert not isinstance(raised.value, RequestLost)
@@ -520,6 +520,25 @@ def test_a_start_that_cannot_be_held_is_created(full: RedisWorld) -> None:
     weid = full.begin(full.coordinator(), ONE)
 
     assert full.status(weid) == "in_progress"
+
+
+def test_a_stream_of_held_starts_that_takes_no_more_entries_is_repaired(full: RedisWorld) -> None:
+    world, one = full, full.coordinator()
+    stream = world.keys.held(world.keys.queue("default"))
+    world.start(ONE, execution_id="held")
+    turns(one)
+    world.send(stream, {"nonsense": "1"}, f"{2**64 - 1}-{2**64 - 1}")
+
+    assert world.status(world.begin(one, ONE, execution_id="passed")) == "in_progress"
+    drain(world)
+    world.settle(one)
+    flood(world)
+    world.start(ONE, execution_id="again")
+    turns(one)
+
+    assert held(world) == ["again"]
+    assert (world.record("held").status, world.record("passed").status) == ("complete", "complete")
+    assert len(world.dead()) == 1
 
 
 def test_an_entry_that_no_coordinator_wrote_is_dead_lettered(full: RedisWorld) -> None:

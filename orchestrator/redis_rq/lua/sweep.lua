@@ -10,7 +10,7 @@
 -- ARGV[8] how many jobs make a queue full   ARGV[9] the prefix of the streams of held starts
 -- ARGV[10] the number of characters of our prefix in the name of a queue
 -- Returns the number of events published, the queues that are full or have held starts (for each its name, its number of
---         jobs and its number of held starts), the number of event streams,
+--         jobs and its number of held starts, -1 when that cannot be read), the number of event streams,
 --         in how many ms the next timer is due ("" for none), a list of errors, and the names of the live coordinators,
 --         sorted.
 --
@@ -67,18 +67,22 @@ local function head_of(queue, first)
   end
 end
 
--- Where no stream has held starts, the list of held starts is empty too: one may be left after an error.
-local queues, limited, may_have_held = query("HGETALL", KEYS[3]) or {}, {}, false
+-- Every held start is in the list KEYS[6], before it is in the stream of its queue. An entry of the list may be left
+-- after an error: where no stream has held starts, the list is deleted.
+local queues, limited = query("HGETALL", KEYS[3]) or {}, {}
+local is_any_listed, is_any_held = query("HLEN", KEYS[6]) ~= 0, false
 for n = 1, #queues, 2 do
-  local waiting = query("LLEN", "rq:queue:" .. queues[n]) or 0
-  local held = query("XLEN", ARGV[9] .. string.sub(queues[n], ARGV[10] + 1))
-  may_have_held = may_have_held or held ~= 0
+  local waiting, held = query("LLEN", "rq:queue:" .. queues[n]) or 0, 0
+  if is_any_listed or waiting >= tonumber(ARGV[8]) then
+    held = query("XLEN", ARGV[9] .. string.sub(queues[n], ARGV[10] + 1))
+    is_any_held = is_any_held or held ~= 0
+  end
   if waiting >= tonumber(ARGV[8]) or (held or 0) > 0 then
     limited[#limited + 1], limited[#limited + 2] = queues[n], tostring(waiting)
-    limited[#limited + 1] = tostring(held or 0)
+    limited[#limited + 1] = tostring(held or -1)
   end
 end
-if not may_have_held then
+if is_any_listed and not is_any_held then
   run("DEL", KEYS[6])
 end
 if ARGV[7] == "1" then

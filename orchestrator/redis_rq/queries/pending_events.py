@@ -41,13 +41,15 @@ def has_entry(client: Client, stream: str, entry_id: str) -> bool:
         return True
 
 
-def is_start_held(client: Client, keys: Keys, entry_id: str) -> bool:
-    """Whether a start waits for a full queue. True without the right to read which ones do."""
+def find_held_queue(client: Client, keys: Keys, entry_id: str) -> str | None:
+    """The full queue that a start waits for; None if it is not held. It is "" without the right to read
+    it."""
     try:
         with translate_errors():
-            return bool(client.hexists(keys.held_queues, entry_id))
+            found = client.hget(keys.held_queues, entry_id)
+            return None if found is None else str(found)
     except ResponseError:
-        return True
+        return ""
 
 
 def _search(client: Client, stream: str, predicates: Sequence[EventPredicate], found: list[bool]) -> None:
