@@ -2,7 +2,7 @@
 -- heartbeat of the coordinator that calls it.
 --
 -- KEYS[1] the leases   KEYS[2] the timers   KEYS[3] the sequences of the queues   KEYS[4] the coordinators
--- KEYS[5] the largest number of event streams ever used   KEYS[6] the held starts, by entry id
+-- KEYS[5] the largest number of event streams ever used   KEYS[6] the list of held starts
 -- ARGV[1] the prefix of the event streams, e.g. "orchestrator:events:"   ARGV[2] the number of event streams
 -- ARGV[3] the grace time in ms   ARGV[4] the maximum number of entries of each kind
 -- ARGV[5] the name of this coordinator   ARGV[6] after how many ms without a heartbeat a coordinator is dead
@@ -67,22 +67,18 @@ local function head_of(queue, first)
   end
 end
 
--- Every held start is in the list KEYS[6], before it is in the stream of its queue. An entry of the list may be left
--- after an error: where no stream has held starts, the list is deleted.
-local queues, limited = query("HGETALL", KEYS[3]) or {}, {}
-local is_any_listed, is_any_held = query("HLEN", KEYS[6]) ~= 0, false
+-- An entry of the list of held starts may be left after an error. Where no stream has held starts, the list is deleted.
+local queues, limited, is_any_held = query("HGETALL", KEYS[3]) or {}, {}, false
 for n = 1, #queues, 2 do
-  local waiting, held = query("LLEN", "rq:queue:" .. queues[n]) or 0, 0
-  if is_any_listed or waiting >= tonumber(ARGV[8]) then
-    held = query("XLEN", ARGV[9] .. string.sub(queues[n], ARGV[10] + 1))
-    is_any_held = is_any_held or held ~= 0
-  end
+  local waiting = query("LLEN", "rq:queue:" .. queues[n]) or 0
+  local held = query("XLEN", ARGV[9] .. string.sub(queues[n], ARGV[10] + 1))
+  is_any_held = is_any_held or held ~= 0
   if waiting >= tonumber(ARGV[8]) or (held or 0) > 0 then
     limited[#limited + 1], limited[#limited + 2] = queues[n], tostring(waiting)
     limited[#limited + 1] = tostring(held or -1)
   end
 end
-if is_any_listed and not is_any_held then
+if not is_any_held and query("HLEN", KEYS[6]) ~= 0 then
   run("DEL", KEYS[6])
 end
 if ARGV[7] == "1" then
