@@ -25,7 +25,8 @@ from orchestrator.settings import Settings
 
 
 class ClientPayloads:
-    """Uses the given payload store, or else the one of the settings, opened on first use."""
+    """Uses the given payload store, or else the one of the settings, opened on first use. Reading renews no
+    payload in Redis: a client may be a user that can only read."""
 
     def __init__(
         self,
@@ -71,5 +72,5 @@ class ClientPayloads:
     def _store(self) -> PayloadStore:
         if self._opened_store is None:
             payload_settings = PayloadSettings.from_settings(self._settings)
-            self._opened_store = payload_settings.open(self._client, self._keys)
+            self._opened_store = payload_settings.open(self._client, self._keys, renews=False)
         return self._opened_store

@@ -65,8 +65,9 @@ class PayloadSettings:
         if parts.scheme == "s3":
             _s3(parts.netloc, parts.path.strip("/"), self.s3_endpoint)
 
-    def open(self, client: Client, keys: Keys) -> PayloadStore:
-        """Open the store. The client and the keys are used by the store in Redis."""
+    def open(self, client: Client, keys: Keys, renews: bool = True) -> PayloadStore:
+        """Open the store. The store in Redis uses the client and the keys; without `renews`, reading from it
+        writes nothing."""
         parts = urlsplit(self.address)
         if parts.scheme == "file":
             from orchestrator.payload_stores.folder import DirectoryPayloads
@@ -74,7 +75,7 @@ class PayloadSettings:
             return DirectoryPayloads(unquote(parts.path), self.ttl_s)
         if parts.scheme == "s3":
             return _s3(parts.netloc, parts.path.strip("/"), self.s3_endpoint)
-        return RedisPayloads(client, keys, self.ttl_s)
+        return RedisPayloads(client, keys, self.ttl_s, renews)
 
 
 @lru_cache(maxsize=8)

@@ -10,16 +10,24 @@ from orchestrator.settings import RETENTION_MARGIN_S, RETENTION_S
 
 
 class RedisPayloads:
-    def __init__(self, client: Client, keys: Keys, ttl_s: int = RETENTION_S + RETENTION_MARGIN_S) -> None:
-        self._client, self._keys, self._ttl_s = client, keys, ttl_s
+    """`renews`: whether reading a payload sets its TTL again. A user of Redis that may only read cannot."""
+
+    def __init__(
+        self,
+        client: Client,
+        keys: Keys,
+        ttl_s: int = RETENTION_S + RETENTION_MARGIN_S,
+        renews: bool = True,
+    ) -> None:
+        self._client, self._keys, self._ttl_s, self._renews = client, keys, ttl_s, renews
 
     def put(self, payload_id: str, data: bytes) -> None:
         with translate_errors():
             self._client.set(self._keys.payload(payload_id), data, ex=self._ttl_s)
 
     def get(self, payload_id: str) -> bytes | None:
+        key = self._keys.payload(payload_id)
+        command = ("GETEX", key, "EX", self._ttl_s) if self._renews else ("GET", key)
         with translate_errors():
-            found: Any = self._client.execute_command(  # type: ignore[no-untyped-call]
-                "GETEX", self._keys.payload(payload_id), "EX", self._ttl_s, NEVER_DECODE=True
-            )
+            found: Any = self._client.execute_command(*command, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         return found if found is None else bytes(found)

@@ -12,6 +12,9 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 
 from orchestrator.application.records.decisions import Cancelled, Complete
 from orchestrator.cli.main import main
+from orchestrator.payload_stores import PayloadSettings
+from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.payloads import RedisPayloads
 from processes import JSON_SERIALIZER, PatientClient, Stack, wait_until
 from servers.guarded_redis import USERS, GuardedRedis, guarded_redis
 from worlds.attacks import CREW, STOCK, WARM
@@ -154,6 +157,8 @@ ADMINISTRATION = (
     "SET others x",
     "RPUSH rq:queue:default x",
     "PUBLISH others x",
+    "CLIENT TRACKING ON BCAST",
+    "RANDOMKEY",
 )
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "producer": (
@@ -180,6 +185,15 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
         "ZADD orchestrator:timers 1 x",
         "HGETALL orchestrator:spec:x",
         "SADD rq:queues x",
+        "SET rq:suspended 1",
+        'PUBLISH rq:pubsub:w1 {"command":"shutdown"}',
+        "SPUBLISH rq:pubsub:w1 x",
+        "PSUBSCRIBE rq:pubsub:*",
+        "PUBSUB CHANNELS",
+        "SCAN 0 MATCH rq:job:*",
+        "ZRANGE orchestrator:leases 0 -1",
+        "ZSCAN orchestrator:leases 0",
+        "DEL orchestrator:payload:x",
     ),
     "coordinator": ("HSET rq:worker:x state x", "SMEMBERS rq:workers", "LPOP rq:queue:default"),
     "reader": (
@@ -188,6 +202,9 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
         "HSET orchestrator:workflow:x#1 status complete",
         "DEL orchestrator:workflow:x#1",
         "SET orchestrator:payload:x y",
+        "GETEX orchestrator:payload:x PX 1",
+        "GETDEL orchestrator:payload:x",
+        "EXPIRE orchestrator:payload:x 0",
         "BLMOVE orchestrator:answer:x orchestrator:answer:x LEFT LEFT 1",
         "HSET rq:job:x data x",
     ),
@@ -197,6 +214,8 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
         "ZREM orchestrator:leases x",
         "RPUSH rq:queue:orchestrator.default x",
         "HSET rq:job:x data x",
+        "GETEX orchestrator:payload:x PX 1",
+        'PUBLISH rq:pubsub:w1 {"command":"shutdown"}',
     ),
 }
 
@@ -221,6 +240,27 @@ def test_a_script_may_do_what_its_caller_may_and_no_more(guarded: GuardedRedis, 
             sha = client.script_load(f"return redis.call({command})")
             with pytest.raises(ResponseError, match=NOT_ALLOWED):
                 client.evalsha(str(sha), 0)
+
+
+@pytest.mark.parametrize("command", ["'PUBLISH', 'rq:pubsub:w1', 'x'", "'SCAN', '0'", "'RANDOMKEY'"])
+def test_a_script_of_a_worker_can_neither_stop_workers_nor_find_jobs(
+    guarded: GuardedRedis, command: str
+) -> None:
+    with guarded.client("worker") as client, pytest.raises(ResponseError, match=NOT_ALLOWED):
+        client.eval(f"return redis.call({command})", 0)
+
+
+def test_a_reader_gets_a_large_value_and_cannot_make_it_expire(guarded: GuardedRedis) -> None:
+    with guarded.client("producer") as producer:
+        RedisPayloads(producer, Keys(), ttl_s=1_000).put("x", b"large")
+
+    with guarded.client("reader") as reader:
+        read = PayloadSettings().open(reader, Keys(), renews=False).get("x")
+        with pytest.raises(NoPermissionError):
+            reader.execute_command("GETEX", Keys().payload("x"), "PX", 1)
+
+    with guarded.client("admin") as admin:
+        assert (read, admin.exists(Keys().payload("x"))) == (b"large", 1)
 
 
 def test_who_has_no_password_is_nobody(guarded: GuardedRedis) -> None:
