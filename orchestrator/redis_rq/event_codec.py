@@ -13,10 +13,12 @@ from typing import Any, cast, get_args
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.events import (
     IDEMPOTENCY_WINDOW_S,
+    AvailableEvent,
     ConflictPolicy,
     ContinueEvent,
     Control,
     ControlEvent,
+    DeclinedEvent,
     Event,
     LostEvent,
     Parent,
@@ -279,6 +281,15 @@ def _read_lost(fields: Mapping[str, str]) -> LostEvent:
     return LostEvent(**_read_dispatch(fields), reason=_check_length("reason", fields.get("reason", "lost")))
 
 
+def _read_declined(fields: Mapping[str, str]) -> DeclinedEvent:
+    executor, worker = _read_text(fields, "executor"), _read_optional(fields, "worker")
+    return DeclinedEvent(**_read_dispatch(fields), executor=executor, worker=worker)
+
+
+def _read_available(fields: Mapping[str, str]) -> AvailableEvent:
+    return AvailableEvent(*(_read_text(fields, name) for name in ("execution", "step", "executor")))
+
+
 def _timer_reader(kind: str) -> Callable[[Mapping[str, str]], TimerEvent]:
     return lambda fields: TimerEvent(
         kind, _read_text(fields, "execution"), _read_text(fields, "step"), _read_text(fields, "token")
@@ -289,6 +300,8 @@ _READERS: Mapping[str, Callable[[Mapping[str, str]], Event]] = {
     "result": _read_result,
     "started": lambda fields: StartedEvent(**_read_dispatch(fields), **_read_worker(fields)),
     "lost": _read_lost,
+    "declined": _read_declined,
+    "available": _read_available,
     "signal": _read_signal,
     "timeout": lambda fields: TimerEvent("timeout", _read_text(fields, "execution"), "", ""),
     **{kind: _timer_reader(kind) for kind in ("deadline", "retry", "wake")},
@@ -307,6 +320,8 @@ def event_fields(
     | ResultEvent
     | StartedEvent
     | LostEvent
+    | DeclinedEvent
+    | AvailableEvent
     | SignalEvent
     | ControlEvent
     | SlotEvent
@@ -331,13 +346,17 @@ def event_fields(
         return {**fields, "step": event.step_id, "token": event.token}
     if isinstance(event, SignalEvent):
         return {**fields, "name": event.name, "payload": dumps(event.payload)}
+    if isinstance(event, AvailableEvent):
+        return {**fields, "step": event.step_id, "executor": event.executor}
     fields.update(step=event.step_id, run_id=str(event.run_id), attempt=str(event.attempt))
     fields["token"] = cast(str, event.token)
     if isinstance(event, LostEvent):
         fields["reason"] = event.reason
         return fields
+    if isinstance(event, DeclinedEvent):
+        fields["executor"] = event.executor
     for name in ("worker", "started_at"):
-        if getattr(event, name) is not None:
+        if getattr(event, name, None) is not None:
             fields[name] = getattr(event, name)
     if isinstance(event, ResultEvent):
         if event.error is not None:
@@ -362,6 +381,8 @@ _TYPES: Mapping[type, str] = {
     ResultEvent: "result",
     StartedEvent: "started",
     LostEvent: "lost",
+    DeclinedEvent: "declined",
+    AvailableEvent: "available",
     SignalEvent: "signal",
     ControlEvent: "control",
     SlotEvent: "slot",

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.events import (
+    AvailableEvent,
     ContinueEvent,
+    DeclinedEvent,
     LostEvent,
     ResultEvent,
     StartedEvent,
@@ -92,9 +94,13 @@ def test_what_cannot_be_written_is_never_read(text: str) -> None:
     | st.builds(ResultEvent, names, names, st.none(), errors, run_id=numbers, attempt=numbers, token=names)
     | st.builds(StartedEvent, names, names, numbers, numbers, names, st.none() | texts, times)
     | st.builds(LostEvent, names, names, numbers, numbers, names, texts)
+    | st.builds(DeclinedEvent, names, names, numbers, numbers, names, names, st.none() | texts)
+    | st.builds(AvailableEvent, names, names, names)
     | st.builds(ContinueEvent, names)
 )
-def test_an_event_comes_back_as_it_was(event: ResultEvent | StartedEvent | LostEvent | ContinueEvent) -> None:
+def test_an_event_comes_back_as_it_was(
+    event: ResultEvent | StartedEvent | LostEvent | DeclinedEvent | AvailableEvent | ContinueEvent,
+) -> None:
     assert read_event(event_fields(event), is_start=False) == event
 
 
@@ -119,10 +125,26 @@ KNOWN = [
     "output",
     "error",
     "reason",
+    "executor",
     "spec",
     "inputs",
 ]
-nearly = st.sampled_from(["result", "started", "lost", "deadline", "continue", "1", "-1", "{}", "[", "null"])
+nearly = st.sampled_from(
+    [
+        "result",
+        "started",
+        "lost",
+        "declined",
+        "available",
+        "deadline",
+        "continue",
+        "1",
+        "-1",
+        "{}",
+        "[",
+        "null",
+    ]
+)
 
 
 @given(st.dictionaries(st.sampled_from(KNOWN), nearly | texts), st.booleans())

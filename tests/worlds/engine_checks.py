@@ -70,10 +70,11 @@ def check_slots(world: EngineWorld) -> None:
         kept[record.slot.token] = ""
     assert kept == {token: owner for token, (owner, _) in world.slots.items()}
     for step_id, step in record.steps.items():
+        # One that was declined is in progress, and has no slot while it waits.
+        in_progress = step.status is StepStatus.IN_PROGRESS and not (step.declined and step.token is None)
         if step.slot is not None and not step.slot.is_held:
-            assert step.status is not StepStatus.IN_PROGRESS, f"{step_id} is in progress and waits for a slot"
+            assert not in_progress, f"{step_id} is in progress and waits for a slot"
         if world.record.spec.steps[record.graph.index[step_id]].concurrency is not None:
-            in_progress = step.status is StepStatus.IN_PROGRESS
             assert not in_progress or step.slot is not None, f"{step_id} is in progress without a slot"
 
 

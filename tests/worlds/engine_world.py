@@ -32,8 +32,10 @@ from orchestrator.application.engine.transitions import (
 from orchestrator.application.records.changes import Changes, SharedChange
 from orchestrator.application.records.decisions import Complete, Decision, Dispatch, DispatchJob, Failed, Halt
 from orchestrator.application.records.events import (
+    AvailableEvent,
     Control,
     ControlEvent,
+    DeclinedEvent,
     LostEvent,
     Moment,
     OutgoingEvent,
@@ -134,6 +136,13 @@ class EngineWorld:
     def lose(self, step_id: str) -> Decision:
         return self.decide(self.loss(step_id))
 
+    def decline(self, step_id: str) -> Decision:
+        return self.decide(self.declined(step_id))
+
+    def offer(self, step_id: str, executor: str) -> Decision:
+        """A worker with this executor has started."""
+        return self.decide(AvailableEvent(self.record.workflow_execution_id, step_id, executor))
+
     def play(self, **outputs: Any) -> Decision:
         """Finish steps one after the other, each with its output; an exception is its failure."""
         decision: Decision = self.advance()
@@ -198,6 +207,12 @@ class EngineWorld:
         job = job or self.out[step_id]
         return LostEvent(
             job.workflow_execution_id, step_id, job.run_id, job.attempt, job.token, "worker died"
+        )
+
+    def declined(self, step_id: str, job: DispatchJob | None = None) -> DeclinedEvent:
+        job = job or self.out[step_id]
+        return DeclinedEvent(
+            job.workflow_execution_id, step_id, job.run_id, job.attempt, job.token, job.fn, "w1"
         )
 
     def started(self, step_id: str, job: DispatchJob | None = None) -> StartedEvent:

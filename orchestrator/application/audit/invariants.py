@@ -107,7 +107,8 @@ def _check_unit(record: WorkflowRecord, unit: str, one: StepRecord) -> Iterator[
     spec = _spec_of(record, step_of(unit))
     if one.token is not None and one.status is not S.IN_PROGRESS:
         yield "token", f"the status is {one.status}, but it has a dispatch token"
-    if one.status is S.IN_PROGRESS and one.token is None and one.items is None and not one.lost:
+    may_lack_token = one.items is not None or one.lost or one.declined
+    if one.status is S.IN_PROGRESS and one.token is None and not may_lack_token:
         yield "token", "the status is in_progress, but it has no dispatch token"
     if one.token is not None and (one.child is not None) != (spec.child is not None and unit == spec.id):
         yield "child", f"its child is {one.child}, which does not match its spec"

@@ -86,14 +86,15 @@ def _claim(draft: Draft, unit: str, record: StepRecord, **changes: Any) -> str:
     draft.token_count += 1
     draft.dispatch_count += 1
     token = f"{draft.moment.nonce}-{draft.token_count - 1}"
-    draft.move(
-        unit,
-        StepStatus.IN_PROGRESS,
-        token=token,
-        dispatches=record.dispatches + 1,
-        dispatched_at=draft.moment.iso,
-        worker=None,
-        **changes,
-    )
+    changes |= {
+        "token": token,
+        "dispatches": record.dispatches + 1,
+        "dispatched_at": draft.moment.iso,
+        "worker": None,
+    }
+    if record.declined and record.status is StepStatus.IN_PROGRESS:
+        draft.amend(unit, **changes)  # not in the history: see declines.py
+    else:
+        draft.move(unit, StepStatus.IN_PROGRESS, **changes)
     draft.begin_workflow()
     return token

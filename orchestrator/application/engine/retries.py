@@ -58,6 +58,7 @@ def schedule_retry(draft: Draft, unit: str, delay_ms: int = 0, **changes: Any) -
         unit,
         StepStatus.RETRY,
         lost=0,
+        declined=0,
         token=None,
         deadline_ms=None,
         dispatched_at=None,

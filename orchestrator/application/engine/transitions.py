@@ -19,6 +19,7 @@ from typing import Any
 from orchestrator.application.engine.advance import advance_draft
 from orchestrator.application.engine.concurrency import on_slot
 from orchestrator.application.engine.controls import on_control
+from orchestrator.application.engine.declines import on_available, on_declined
 from orchestrator.application.engine.dependencies import skip_dead_ends
 from orchestrator.application.engine.draft import Draft
 from orchestrator.application.engine.finish import abandon_workflow
@@ -31,8 +32,10 @@ from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.changes import Changes
 from orchestrator.application.records.decisions import Decision, Pending
 from orchestrator.application.records.events import (
+    AvailableEvent,
     ContinueEvent,
     ControlEvent,
+    DeclinedEvent,
     LostEvent,
     Moment,
     ResultEvent,
@@ -58,6 +61,10 @@ __all__ = [
     "fail_workflow",
     "on_step_result",
 ]
+
+
+UnitEvent = ResultEvent | StartedEvent | LostEvent | DeclinedEvent
+"""The events of a worker about one dispatch."""
 
 
 @dataclass(slots=True)
@@ -160,7 +167,7 @@ def _apply_event(draft: Draft, event: StepEvent) -> StepResult:
     return _apply_to_unit(draft, event)
 
 
-def _apply_to_unit(draft: Draft, event: ResultEvent | StartedEvent | LostEvent | TimerEvent) -> StepResult:
+def _apply_to_unit(draft: Draft, event: UnitEvent | TimerEvent | AvailableEvent) -> StepResult:
     """Apply an event to the unit that it names, unless it is late or stale."""
     unit = event.step_id
     if unit != WEBHOOK_UNIT:  # the webhook runs after the end
@@ -172,6 +179,9 @@ def _apply_to_unit(draft: Draft, event: ResultEvent | StartedEvent | LostEvent |
     record = draft.unit(unit)
     if isinstance(event, TimerEvent):
         return on_timer(draft, event, record)
+    if isinstance(event, AvailableEvent):
+        on_available(draft, event, record)
+        return None
     if record is None or not _is_current(record, event):
         draft.count("stale")
         return None
@@ -181,6 +191,8 @@ def _apply_to_unit(draft: Draft, event: ResultEvent | StartedEvent | LostEvent |
             return None
         case LostEvent():
             return _on_lost(draft, event, record)
+        case DeclinedEvent():
+            return on_declined(draft, event, record)
     return on_result(draft, event)
 
 
@@ -191,7 +203,7 @@ def _is_late(draft: Draft) -> bool:
     return draft.is_final
 
 
-def _is_current(unit: StepRecord, event: ResultEvent | StartedEvent | LostEvent) -> bool:
+def _is_current(unit: StepRecord, event: UnitEvent) -> bool:
     """The fence: the event belongs to the attempt, run and token that are in progress."""
     if unit.status is not StepStatus.IN_PROGRESS or unit.token is None:
         return False
@@ -232,6 +244,7 @@ def _on_lost(draft: Draft, event: LostEvent, record: StepRecord) -> StepResult:
         StepStatus.IN_PROGRESS,
         run_id=record.run_id + 1,
         lost=record.lost + 1,
+        declined=0,
         token=None,
         worker=None,
         started_at=None,

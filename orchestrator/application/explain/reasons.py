@@ -56,6 +56,7 @@ class ReasonCode(StrEnum):
     MAX_PARALLEL = "max_parallel"
     READY = "ready"
     LOST = "lost"
+    DECLINED = "declined"
     DISPATCHED = "dispatched"
     RUNNING = "running"
     ITEMS = "items"
@@ -341,11 +342,14 @@ def _explain_in_progress(query: _UnitQuery) -> list[Reason]:
     step = query.step
     if step.items is not None:
         return _explain_map(query, step.items)
+    if step.declined and step.token is None:
+        return [_explain_declined(query)]
     if step.token is None:
         lost = f"the worker of {query.subject} was lost ({step.reason or 'cause unknown'})"
         reason = _explain_not_dispatched(query, f"{lost}; it is ready to be dispatched again")
         return [replace(reason, code=ReasonCode.LOST) if reason.code == ReasonCode.READY else reason]
     timeout = f"; its timeout is {query.due(step.deadline_ms)}" if step.deadline_ms is not None else ""
+    declined = f"; {_describe_declines(query)}" if step.declined else ""
     if step.child is not None:
         started = f"requested{query.ago(step.dispatched_at)}"
         words = f"{query.subject} waits for its child {step.child}, {started}{timeout}"
@@ -353,7 +357,7 @@ def _explain_in_progress(query: _UnitQuery) -> list[Reason]:
     if step.started_at is None:
         words = (
             f"{query.subject} was dispatched{query.ago(step.dispatched_at)}; no worker has reported its start"
-            " yet (workers report it after one second)"
+            f" yet (workers report it after one second){declined}"
         )
         return [query.reason(ReasonCode.DISPATCHED, words)]
     worker = f" on {step.worker}" if step.worker else ""
@@ -385,6 +389,25 @@ def _explain_map(query: _UnitQuery, counts: ItemCounts) -> list[Reason]:
         more = f"{len(active) - MAX_ITEMS_SHOWN} more items of {query.subject} are in progress"
         found.append(query.reason(ReasonCode.ITEMS, more))
     return found
+
+
+def _explain_declined(query: _UnitQuery) -> Reason:
+    """Explain a unit that the last worker gave back, because it does not have the executor."""
+    declines, until_ms = _describe_declines(query), query.step.not_before_ms
+    if until_ms is None:
+        reason = _explain_not_dispatched(
+            query, f"{query.subject} is ready to be dispatched again ({declines})"
+        )
+        return replace(reason, code=ReasonCode.DECLINED) if reason.code == ReasonCode.READY else reason
+    words = f"{query.subject} waits for a worker with its executor: {declines}; its next try is"
+    return query.reason(ReasonCode.DECLINED, f"{words} {query.due(until_ms)}", until_ms)
+
+
+def _describe_declines(query: _UnitQuery) -> str:
+    count, fn = query.step.declined, query.spec.fn
+    workers = "the last worker did" if count == 1 else f"the last {count} workers did"
+    last = f" ({query.step.reason})" if query.step.reason else ""
+    return f"{workers} not have the executor {fn!r}{last}"
 
 
 def _is_active(item: StepRecord) -> bool:

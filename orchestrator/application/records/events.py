@@ -126,6 +126,28 @@ class LostEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclinedEvent:
+    """The worker of this attempt does not have its executor. Another worker may have it."""
+
+    workflow_execution_id: str
+    step_id: str
+    run_id: int
+    attempt: int
+    token: str
+    executor: str
+    worker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableEvent:
+    """A worker has started that has an executor for which a step waits. It is a hint: the record decides."""
+
+    workflow_execution_id: str
+    step_id: str
+    executor: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimerEvent:
     """A timer is due: the `deadline` of an attempt or a wait, a `retry`, the `wake` of a deferred step, or
     the `timeout` of the workflow, which names no step."""
@@ -195,6 +217,8 @@ StepEvent = (
     ResultEvent
     | StartedEvent
     | LostEvent
+    | DeclinedEvent
+    | AvailableEvent
     | TimerEvent
     | SignalEvent
     | ControlEvent

@@ -21,6 +21,7 @@ class StepRecord:
     attempt      counts the attempts since the last reset, from 1
     round        counts the resets by `set` or rerun
     lost         counts the workers that died during this attempt
+    declined     counts the workers in a row that did not have the executor
     iteration    counts how often a loop returned "again"
     value        the value of an item, or the case that a switch selected
     child        the execution id of the child that the step started
@@ -38,6 +39,7 @@ class StepRecord:
     round: int = 0
     dispatches: int = 0
     lost: int = 0
+    declined: int = 0
     token: str | None = None
     output: Any = None
     error: dict[str, Any] | None = None
@@ -89,12 +91,13 @@ class StepRecord:
 
     @property
     def awaits_dispatch(self) -> bool:
-        """Whether advance() may dispatch it. A unit in progress without a token has lost its worker, or is a
-        map with items left."""
+        """Whether advance() may dispatch it. A unit in progress without a token has lost its worker, was
+        declined by one, or is a map with items left."""
         if self.slot is not None and not self.slot.is_held:
             return False
         if self.status is S.IN_PROGRESS:
-            return self.token is None and (self.items is None or self.items.has_dispatchable_item)
+            is_free = self.token is None and self.not_before_ms is None
+            return is_free and (self.items is None or self.items.has_dispatchable_item)
         if self.status is S.RETRY:
             return self.not_before_ms is None
         if self.status is S.DEFERRED:

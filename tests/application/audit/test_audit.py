@@ -323,6 +323,7 @@ def test_a_step_that_contradicts_itself_is_noticed(changes: Json, code: str) -> 
     [
         {"status": S.IN_PROGRESS, "token": "t", "deadline_ms": 1, "slot": SLOT},
         {"status": S.IN_PROGRESS, "lost": 1},
+        {"status": S.IN_PROGRESS, "declined": 1, "not_before_ms": 1},
         {"status": S.ON_HOLD, "held": "retry", "not_before_ms": 1},
         {"slot": replace(SLOT, is_held=False)},
     ],

@@ -5,7 +5,9 @@ Branches are in test_branches.py, what expressions see in test_context.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,10 +17,12 @@ from orchestrator.application.errors import InvalidEvent
 from orchestrator.application.records.decisions import Cancelled, Complete, Dispatch, Failed, Halt, Pending
 from orchestrator.application.records.events import (
     ContinueEvent,
+    DeclinedEvent,
     LostEvent,
     Moment,
     ResultEvent,
     StartedEvent,
+    StepEvent,
     TimerEvent,
     make_failure,
 )
@@ -991,8 +995,8 @@ def test_no_transition_writes_to_the_record_it_is_given() -> None:
     assert changes.counter_increments == {"stale": 1}
 
 
-@pytest.mark.parametrize("event_type", [LostEvent, StartedEvent])
-def test_events_of_a_worker_after_the_end_are_late(event_type: type[LostEvent | StartedEvent]) -> None:
+@pytest.mark.parametrize("event_type", [LostEvent, StartedEvent, partial(DeclinedEvent, executor="b")])
+def test_events_of_a_worker_after_the_end_are_late(event_type: Callable[..., StepEvent]) -> None:
     world = world_of(document(step("a", branch=[when(True, "halt")]), step("b")))
     world.advance()
     job = world.out["b"]

@@ -489,6 +489,62 @@ def test_a_lost_step_may_be_kept_back_too() -> None:
     )
 
 
+def test_a_declined_step_names_the_executor_that_it_waits_for() -> None:
+    world = started(task("a", fn="add"))
+    world.decline("a")
+
+    [reason] = reasons_for(world, "a")
+
+    assert code_and_words(reason) == (
+        "declined",
+        "step a waits for a worker with its executor: the last worker did not have the executor 'add'"
+        f" (worker w1 has no executor 'add'); its next try is due in 100 ms, at {iso(NOW_MS + 100)}",
+    )
+    assert reason.until_ms == NOW_MS + 100
+
+
+def test_a_declined_step_that_is_in_its_queue_again_says_so() -> None:
+    world = started(task("a", fn="add"))
+    for _ in range(2):
+        world.decline("a")
+        world.pass_time(5_000)
+
+    [reason] = reasons_for(world, "a")
+
+    assert reason.code == "dispatched"
+    assert reason.words.endswith(
+        "; the last 2 workers did not have the executor 'add' (worker w1 has no executor 'add')"
+    )
+
+
+def test_a_declined_step_whose_wait_is_over_is_ready() -> None:
+    world = started(task("a", fn="add"))
+    world.decline("a")
+    world.record = replace(
+        world.record, steps={"a": world["a"].with_changes(not_before_ms=None, reason=None)}
+    )
+
+    [reason] = reasons_for(world, "a")
+
+    assert code_and_words(reason) == (
+        "declined",
+        "step a is ready to be dispatched again (the last worker did not have the executor 'add');"
+        " no coordinator has dispatched it yet",
+    )
+
+
+def test_a_declined_step_may_be_kept_back_too() -> None:
+    world = started(task("a", fn="add"))
+    world.decline("a")
+    world.pause()
+    world.pass_time(100)
+
+    [reason] = reasons_for(world, "a")
+
+    assert reason.code == "paused"
+    assert reason.words.endswith("(worker w1 has no executor 'add')), but the execution is paused")
+
+
 def test_a_step_with_a_child_names_it() -> None:
     world = started(child("c", timeout_s=30))
 
