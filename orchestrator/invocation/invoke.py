@@ -5,7 +5,8 @@
 
 The result is the output as JSON text, or a failure of one of these kinds:
 
-    exception         there is no such executor, it lacks a parameter that its step needs, or it raised
+    exception         there is no such executor (see `Call.declines`), it lacks a parameter that its step
+                      needs, or it raised
     payload_missing   a large input is missing (from load_inputs)
     expression        the configuration of its source cannot be evaluated, or its inputs are too large
     refused           the worker lacks a secret, or does not allow a variable; not retried
@@ -21,7 +22,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from orchestrator.application.errors import BadConfiguration, OrchestratorError, RejectedByWorker
+from orchestrator.application.errors import (
+    BadConfiguration,
+    ExecutorNotFound,
+    OrchestratorError,
+    RejectedByWorker,
+)
 from orchestrator.application.records.events import make_failure
 from orchestrator.application.redaction.by_value import ValueRedactor
 from orchestrator.invocation.arguments import CallArguments, resolve_arguments
@@ -64,6 +70,9 @@ class Call:
     settings: Settings
     timeout_errors: tuple[type[BaseException], ...] = ()
     """Exceptions that mean that the call took too long."""
+    declines: bool = False
+    """Whether invoke() raises ExecutorNotFound, because another worker may have the executor. Else a missing
+    executor is a failure."""
 
     # ---- before the call
 
@@ -148,6 +157,8 @@ def invoke(call: Call) -> Result:
     except RejectedByWorker as error:
         return None, make_failure("refused", str(error), type(error).__name__)
     except OrchestratorError as error:
+        if call.declines and isinstance(error, ExecutorNotFound):
+            raise
         return None, make_failure("exception", str(error), type(error).__name__)
     except Exception as error:
         return None, describe_exception(error, non_retryable=call.settings.non_retryable)

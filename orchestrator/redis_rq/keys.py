@@ -38,12 +38,20 @@
 <p>:full                      string  the full queues, each with its number of jobs and the limit; expires
 <p>:partial                   set     executions written without some of their keys, until they are repaired
 <p>:sequences                 hash    queue -> the sequence of its last job; see FIRST_SEQUENCE
-<p>:counters                  hash    stale, late, lost, dead; not_shared: values that could not be written;
+<p>:declined                  zset    steps that workers without their executor declined in the last minute:
+                                      [queue, executor, execution, step, event stream] as JSON, by the time
+                                      in ms; expires
+<p>:counters                  hash    stale, late, lost, dead; declined: steps that a worker without their
+                                      executor gave back; not_shared: values that could not be written;
                                       conflicts: decisions repeated because another coordinator was first
 <p>:done:<wf_exec_id>         channel the final status of an execution
 
 rq:job:<token>, rq:queue:<p>.<queue>, rq:queues, rq:failed:<p>.<queue>: RQ's own, written only by our
 scripts and by RQ. Queues carry the prefix so that a team's own jobs and ours never mix.
+
+rq:worker:<name>: RQ's own. `orchestrator worker` adds two fields: current_step, the token of the job that it
+runs, and executors, the names of its executors as a JSON list ("*" for every name). By a push to the list
+rq:worker:<name>:interrupt, which expires, it ends its own wait for a job.
 """
 
 from __future__ import annotations
@@ -55,6 +63,9 @@ from hashlib import sha1
 from urllib.parse import quote, unquote
 
 GROUP = "coordinator"
+
+EXECUTORS_FIELD = "executors"
+"""The field of a registered worker with the names of its executors."""
 
 FIRST_SEQUENCE, SEQUENCES_PER_QUEUE = 2**44, 2**40
 """Each queue has its own range of sequences, from the first one on. As scores they are larger than any time
@@ -230,6 +241,10 @@ class Keys:
     @property
     def sequences(self) -> str:
         return f"{self.prefix}:sequences"
+
+    @property
+    def declined(self) -> str:
+        return f"{self.prefix}:declined"
 
     @property
     def counters(self) -> str:

@@ -2,6 +2,10 @@
 
     renew the lease -> find the executor -> call it -> publish the result -> return to RQ
 
+A worker that does not have the executor declines the step: it publishes a `declined` event instead of a
+result, and the step is dispatched again, for another worker. An executor that is there and cannot be loaded
+fails the step.
+
 It publishes before it returns, and retries with back-off while Redis is unavailable. RQ's own bookkeeping can
 therefore fail in any way without losing a result. The harness never raises: a failed job in RQ means that the
 work-horse died.
@@ -25,16 +29,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from redis.exceptions import RedisError
 from rq import get_current_job
 
-from orchestrator.application.errors import Unavailable
-from orchestrator.application.records.events import LostEvent, StartedEvent, iso
+from orchestrator.application.errors import ExecutorNotFound, Unavailable
+from orchestrator.application.records.events import DeclinedEvent, LostEvent, StartedEvent, iso
 from orchestrator.application.values.payload_refs import PayloadStore
 from orchestrator.invocation.coroutines import await_result
 from orchestrator.invocation.invoke import invoke
 from orchestrator.logs import run_context
 from orchestrator.redis_rq.connection import Client, connect_like, retry_until_available, translate_errors
-from orchestrator.redis_rq.event_codec import event_fields
+from orchestrator.redis_rq.declined import DeclinedStep, note_declined
+from orchestrator.redis_rq.event_codec import MAX_NAME_LENGTH, event_fields
 from orchestrator.redis_rq.job_codec import build_payload, lease_of_payload
 from orchestrator.redis_rq.json_codec import dumps
 from orchestrator.redis_rq.keys import Keys
@@ -49,6 +55,7 @@ from orchestrator.worker.step_log import StepLogWriter
 logger = logging.getLogger(__name__)
 
 GIVE_UP_AFTER_S = 3_600.0
+DECLINED = "declined"
 DEADLINE_GRACE_S = 1.0
 """How long a step may run past its deadline. By then the record has a timeout for this attempt."""
 
@@ -110,6 +117,8 @@ class Harness:
     """Stops the run with this token from another thread; None when the run cannot be stopped."""
     is_stopped: Callable[[], bool] = lambda: False
     await_result: Callable[[Any], Any] = await_result
+    declines: bool = True
+    """Whether a step without an executor is declined. It fails where no other worker could run it."""
     has_own_process: bool = True
     """Whether a run that can be stopped is the only run in its process."""
     payloads: PayloadStore | None = None
@@ -155,19 +164,37 @@ class Harness:
             log_end("superseded")
             return False
         with lease, deadline_timer, StepLogWriter(self.client, clock, payload) as step_log:
-            output, error = self._call(payload, lease, step_log)
+            outcome, event = self._call_or_decline(payload, lease, step_log, started_at)
             lease.finish()
             if lease.is_superseded or self.is_stopped():
                 log_end("superseded")
                 return False
-            log_end("complete" if error is None else error["kind"])  # before the coordinator can react
-            self._publish(payload, output, error, started_at, step_log)
+            log_end(outcome)  # before the coordinator can react
+            if outcome == DECLINED:
+                self._note_declined(payload)
+            self._publish(payload, event, step_log)
         return True
+
+    def _call_or_decline(
+        self, payload: Mapping[str, Any], lease: Lease, step_log: StepLogWriter, started_at: str
+    ) -> tuple[str, dict[Any, Any]]:
+        """Call the executor. Returns the outcome for the log, and the fields of the event to publish."""
+        try:
+            output, error = self._call(payload, lease, step_log)
+        except ExecutorNotFound as missing:
+            logger.info("declined: %s", missing, extra=log_fields(payload))
+            executor = payload["fn"][:MAX_NAME_LENGTH]
+            event = DeclinedEvent(*dispatch_fields(payload), executor, self._worker_name)
+            return DECLINED, event_fields(event)
+        fields = {**event_fields(self._started(payload, started_at)), "type": "result"}
+        result = {"output": output} if output is not None else {"error": dumps(error)}
+        return "complete" if error is None else error["kind"], {**fields, **result}
 
     def _call(
         self, payload: Mapping[str, Any], lease: Lease, step_log: StepLogWriter
     ) -> tuple[str | None, dict[str, Any] | None]:
-        """Call the executor. Returns its output as JSON text, or the failure."""
+        """Call the executor. Returns its output as JSON text, or the failure. Raises ExecutorNotFound to
+        decline the step."""
         payloads = JobPayloads(self.client, payload, self.payloads, self.give_up_after_s, self.settings)
         return invoke(StepCall(self, payload, payloads, lease, step_log))
 
@@ -192,20 +219,18 @@ class Harness:
         if self.stop is not None:
             self.stop(payload["token"])
 
-    def _publish(
-        self,
-        payload: Mapping[str, Any],
-        output: str | None,
-        error: dict[str, Any] | None,
-        started_at: str,
-        step_log: StepLogWriter,
-    ) -> None:
-        fields: dict[Any, Any] = event_fields(self._started(payload, started_at))
-        fields["type"] = "result"
-        if output is not None:
-            fields["output"] = output
-        else:
-            fields["error"] = dumps(error)
+    def _note_declined(self, payload: Mapping[str, Any]) -> None:
+        """Note the step for a worker that has its executor. Without the note the step only waits longer."""
+        keys = Keys.from_leases_key(payload["leases"])
+        try:
+            with translate_errors():
+                queue: Any = self.client.hget(Keys.rq_job(payload["token"]), "origin")
+                names = (payload["fn"], payload["execution"], payload["step"], payload["events"])
+                note_declined(self.client, keys, DeclinedStep(queue or "", *names))
+        except (Unavailable, RedisError) as error:
+            logger.warning("cannot note that %s was declined: %s", _describe_run(payload), error)
+
+    def _publish(self, payload: Mapping[str, Any], fields: dict[Any, Any], step_log: StepLogWriter) -> None:
         if self.on_result is not None and step_log.close():
             self.on_result(payload, fields)
             return
@@ -230,7 +255,11 @@ class Harness:
 
     def _started(self, payload: Mapping[str, Any], started_at: str) -> StartedEvent:
         """The event that identifies this run; the result event has the same fields and the result."""
-        return StartedEvent(*dispatch_fields(payload), self.worker or _worker_name(), started_at)
+        return StartedEvent(*dispatch_fields(payload), self._worker_name, started_at)
+
+    @property
+    def _worker_name(self) -> str:
+        return self.worker or f"{socket.gethostname()}:{os.getpid()}"
 
     def _report(self, payload: Mapping[str, Any], event: StartedEvent | LostEvent) -> None:
         """Publish an event once. If that fails, the lease shows the same later, so it is not retried.
@@ -283,7 +312,3 @@ def _describe_run(payload: Mapping[str, Any]) -> str:
 
 def _now_ms() -> int:
     return round(time.time() * 1000)
-
-
-def _worker_name() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"

@@ -40,6 +40,9 @@ class CallHost(Protocol):
     def executors(self) -> ExecutorLookup: ...
 
     @property
+    def declines(self) -> bool: ...
+
+    @property
     def await_result(self) -> Callable[[Any], Any]: ...
 
     @property
@@ -74,7 +77,7 @@ class StepCall(Call):
         self.source, self.heartbeat_s = payload.get("source"), payload.get("heartbeat_s")
         self.secrets, self.redact = payload.get("secrets", ()), payload.get("redact", ())
         self.max_output_bytes = payload["max_output_bytes"]
-        self.settings = host.settings
+        self.settings, self.declines = host.settings, host.declines
         self._host, self._payload, self._payloads = host, payload, payloads
         self._lease, self._step_log = lease, step_log
         self._process = os.getpid()

@@ -239,7 +239,7 @@ def test_an_output_that_is_not_an_object_fails_the_step(world: RedisWorld, outpu
 
 def test_an_unknown_executor_is_an_error_that_names_the_known_ones(world: RedisWorld) -> None:
     payload = dispatched(world)
-    Harness(world.client, Executors(mapping={"send_mail": dict, "b": dict})).run(
+    Harness(world.client, Executors(mapping={"send_mail": dict, "b": dict}), declines=False).run(
         {**payload, "fn": "sendmail"}
     )
     error = published(world)[0]["error"]
