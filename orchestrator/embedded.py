@@ -57,6 +57,11 @@ QUIET_LOG_ARGS = ("--log-level", "warning")
 """Log options of child processes whose progress the parent process reports."""
 
 
+FAIL_UNKNOWN_ARG = "--fails-unknown"
+"""An option of workers on a private Redis: a step whose executor is missing fails, because no other worker
+could run it."""
+
+
 class LinePrinter(Protocol):
     """Prints one line of this process, or of the named child."""
 
@@ -301,7 +306,7 @@ def embedded_stack(
         processes = ChildProcesses(environment, print_line)
         try:
             processes.start("coordinator", "coordinator", *log)
-            start_workers(processes, workers, queues, log)
+            start_workers(processes, workers, queues, [FAIL_UNKNOWN_ARG, *log])
             _wait_for_workers(url, workers, processes)
             redis = connect(url)
             yield EmbeddedStack(make_client(settings, redis), redis, processes.check)
@@ -319,10 +324,11 @@ def _wait_for_workers(url: str, workers: int, processes: ChildProcesses) -> None
 
 
 def start_workers(
-    processes: ChildProcesses, count: int, queues: Sequence[str], log: Sequence[str] = QUIET_LOG_ARGS
+    processes: ChildProcesses, count: int, queues: Sequence[str], arguments: Sequence[str] = QUIET_LOG_ARGS
 ) -> None:
     for number in range(1, count + 1):
-        processes.start(f"worker {number}", "worker", *queues, *log)
+        # The workflow may need only built-in executors.
+        processes.start(f"worker {number}", "worker", "--built-in-only", *queues, *arguments)
 
 
 def _environment(settings: Settings) -> dict[str, str]:
@@ -360,7 +366,7 @@ def _run_demo(
     lookup = Executors(executors)
     threads = [threading.Thread(target=coordinator.run, args=[stop], daemon=True)]
     for number in range(1, workers + 1):
-        harness = Harness(client(), lookup, worker=f"thread {number}", settings=settings)
+        harness = Harness(client(), lookup, worker=f"thread {number}", declines=False, settings=settings)
         threads.append(threading.Thread(target=_run_jobs, args=[harness, settings, stop], daemon=True))
     for thread in threads:
         thread.start()

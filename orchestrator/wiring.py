@@ -96,20 +96,30 @@ def make_supervisor(
     concurrency: int | None,
     burst: bool,
     recycling: RecyclingLimits,
+    declines: bool = True,
 ) -> Supervisor:
-    """The supervisor of one worker: a work-horse, or with `concurrency` a child that runs steps at once."""
+    """The supervisor of one worker: a work-horse, or with `concurrency` a child that runs steps at once.
+    Unless it `declines`, a step whose executor is missing fails."""
     from orchestrator.redis_rq.connection import connect
+    from orchestrator.redis_rq.declined import ANY_EXECUTOR
     from orchestrator.redis_rq.job_taker import JobTaker, WorkerQueues
+    from orchestrator.worker.executors.lookup import BUILT_IN
+    from orchestrator.worker.harness import load_executors
     from orchestrator.worker.processes.concurrent_child import run_concurrent_child
+    from orchestrator.worker.processes.published_executors import PublishedExecutors
     from orchestrator.worker.processes.supervisor import Supervisor
     from orchestrator.worker.processes.work_horse import run_work_horse
 
     name, keys = rq_worker.name, make_keys(settings)
     worker_queues = WorkerQueues(name, queues, keys, is_single=concurrency is None)
     child: Callable[..., None]
+    taker = None
     if concurrency is None:
-        child = partial(run_work_horse, settings, worker_queues, burst, recycling)
+        child = partial(run_work_horse, settings, worker_queues, burst, recycling, declines=declines)
         taker = JobTaker(connect(settings.redis_url, decodes=False), worker_queues, lambda: 0)
-        return Supervisor(rq_worker, child, burst, settings.lease_s, taker)
-    child = partial(run_concurrent_child, settings, worker_queues, concurrency, burst)
-    return Supervisor(rq_worker, child, burst, settings.lease_s)
+    else:
+        child = partial(run_concurrent_child, settings, worker_queues, concurrency, burst, declines=declines)
+    found = load_executors(settings.executors)
+    names = [*found.names, *BUILT_IN, *((ANY_EXECUTOR,) if found.has_catch_all else ())]
+    executors = PublishedExecutors(rq_worker, keys, names, slots=concurrency or 1)
+    return Supervisor(rq_worker, child, burst, settings.lease_s, taker, executors)

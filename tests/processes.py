@@ -81,8 +81,11 @@ class Stack:
         return self._spawn(sys.executable, "-m", "orchestrator", "coordinator", *quiet, *options)
 
     def worker(self, *queues: str) -> subprocess.Popen[bytes]:
-        """Our own worker."""
-        return self._spawn(sys.executable, "-m", "orchestrator", "worker", *(queues or ("default",)))
+        """Our own worker; without executors of a module it serves the built-in ones."""
+        options = () if self.executors else ("--built-in-only",)
+        return self._spawn(
+            sys.executable, "-m", "orchestrator", "worker", *options, *(queues or ("default",))
+        )
 
     def rq_worker(self, *queues: str, worker_class: str = "rq.worker.Worker") -> subprocess.Popen[bytes]:
         """A worker as RQ ships it: nothing of ours but the function it calls."""

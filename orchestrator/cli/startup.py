@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("orchestrator")
 
 
-def load_executors(settings: Settings) -> None:
-    """Import the executors once, before any work-horse is forked; the current directory is searched too."""
+NO_EXECUTORS = (
+    "this worker has no executors of yours: name their module with --executors MODULE, or in"
+    " ORCHESTRATOR_EXECUTORS, or install a package that has them; with --built-in-only the worker serves the"
+    " built-in executors alone"
+)
+
+
+def load_executors(settings: Settings, built_in_only: bool = False) -> None:
+    """Import the executors once, before any work-horse is forked; the current directory is searched too.
+    InvalidRequest if there are none but the built-in ones, unless that is wanted."""
     from orchestrator.worker import harness
     from orchestrator.worker.executors.lookup import BadExecutors, prepare_built_ins
 
@@ -34,7 +42,9 @@ def load_executors(settings: Settings) -> None:
         names = ", ".join(settings.executors)
         problem = f"{type(error).__name__}: {error}"
         raise InvalidRequest(f"the executors ({names}) cannot be imported: {problem}") from error
-    logger.info("executors: %s", ", ".join(executors.names) or "none; name a module with --executors")
+    if not (executors.names or executors.has_catch_all or built_in_only):
+        raise InvalidRequest(NO_EXECUTORS)
+    logger.info("executors: %s", ", ".join(executors.names) or "only the built-in ones")
 
 
 def prepare_payloads(settings: Settings) -> None:

@@ -10,6 +10,10 @@ the worker.
 
 Each part between commas is one round trip. A popped job has left its queue and is not leased yet: if the
 worker dies at that point, the sweep detects that the job is missing.
+
+Redis gives a job to the worker that has waited the longest, and a worker that waits anew is the last in line.
+A stock worker waits for minutes. So a worker that waits anew every second would never get a step that stock
+workers without its executor keep declining. While there are such steps, it keeps its place in line.
 """
 
 from __future__ import annotations
@@ -20,16 +24,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from orchestrator.application.errors import Unavailable
-from orchestrator.redis_rq.connection import Client, translate_errors
+from orchestrator.redis_rq.connection import SOCKET_TIMEOUT_S, Client, translate_errors
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, lease_of_payload, read_payload
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.redis_rq.scripts import Script
 
 SUSPENSION_CHECK_S = 1.0
 """How often a worker checks whether RQ's workers are suspended."""
+
+WAIT_IN_LINE_S = 30
+"""How long a worker keeps its place in line while steps are declined."""
 
 BUSY_WAIT_S = 0.001
 """A worker that waits no longer than this for a job counts as busy."""
@@ -68,6 +76,7 @@ class JobTaker:
         self, client: Client, worker_queues: WorkerQueues, lease_until_ms: Callable[[], int]
     ) -> None:
         self._client, self._worker_queues, self._lease_until_ms = client, worker_queues, lease_until_ms
+        self._has_declined = False
         self._queues = [Keys.rq_queue(queue) for queue in worker_queues.queues]
         self._script_keys = [worker_queues.key, *self._queues]
         self._script = Script(client, "take_jobs", "job_lease")
@@ -75,26 +84,40 @@ class JobTaker:
         self._is_reply_lost, self._is_idle = False, False
         self._popped: list[bytes] = []
 
-    def take(self, max_jobs: int, wait_s: float = 0.0, finished: Sequence[FinishedJob] = ()) -> list[Job]:
+    def take(
+        self,
+        max_jobs: int,
+        wait_s: float = 0.0,
+        finished: Sequence[FinishedJob] = (),
+        may_wait_on: Callable[[], bool] = lambda: True,
+    ) -> list[Job]:
         """Finish jobs, and take up to `max_jobs` new ones. When the queues are empty, wait up to `wait_s` for
         the first; while RQ's workers are suspended, take none.
+
+        While steps are declined, wait for longer, as long as `may_wait_on`, called every `wait_s`, agrees.
 
         After Unavailable the caller repeats the same call: a job that is finished twice counts once, and a
         job that was taken by the first call is returned again.
         """
         try:
             with translate_errors():
-                found = self._take(max_jobs, wait_s, finished)
+                found = self._take(max_jobs, wait_s, finished, may_wait_on)
         except Unavailable:
             self._is_reply_lost, self._is_idle = True, False
             raise
         self._is_reply_lost = False
         return _parse_jobs(found)
 
-    def _take(self, max_jobs: int, wait_s: float, finished: Sequence[FinishedJob]) -> list[bytes]:
+    def _take(
+        self,
+        max_jobs: int,
+        wait_s: float,
+        finished: Sequence[FinishedJob],
+        may_wait_on: Callable[[], bool],
+    ) -> list[bytes]:
         """Take jobs; a worker that had to wait the last time waits at once."""
         may_wait, checks = bool(max_jobs and wait_s), time.monotonic() >= self._check_suspension_at
-        if checks or self._popped or not (self._is_idle and may_wait):
+        if checks or self._popped or self._has_declined or not (self._is_idle and may_wait):
             found = self._run_script(max_jobs, finished, checks)
             if found is None:
                 time.sleep(wait_s)
@@ -102,9 +125,45 @@ class JobTaker:
                 self._is_idle = False
                 return found or []
             finished = ()
-        finished = self._wait(wait_s, finished)
+            if checks:
+                self._has_declined = self._check_declined()
+        if self._has_declined:
+            self._wait_in_line(wait_s, may_wait_on)
+        else:
+            finished = self._wait(wait_s, finished)
         found = self._run_script(max_jobs, finished) if self._popped or finished else []
         return found or []
+
+    def _check_declined(self) -> bool:
+        try:
+            return bool(self._client.exists(self._worker_queues.keys.declined))
+        except ResponseError:  # the Redis user has the rights of an earlier release
+            return False
+
+    def _wait_in_line(self, wait_s: float, may_wait_on: Callable[[], bool]) -> None:
+        """Wait for a job without losing the place in line; it is kept in `_popped`. To end the wait, this
+        worker pushes to a list of its own that it waits for too: a job that Redis gives to it at this moment
+        is not lost."""
+        interruption, is_interrupted = f"{self._worker_queues.key}:interrupt", False
+        pool = self._client.connection_pool
+        connection: Any = pool.get_connection()
+        until = time.monotonic() + WAIT_IN_LINE_S + SOCKET_TIMEOUT_S
+        try:
+            connection.send_command("BLPOP", *self._queues, interruption, WAIT_IN_LINE_S)
+            while not connection.can_read(wait_s):
+                if time.monotonic() > until:
+                    raise RedisTimeoutError("Redis does not reply")
+                if not is_interrupted and not may_wait_on():
+                    self._client.rpush(interruption, "")
+                    self._client.expire(interruption, WAIT_IN_LINE_S)
+                    is_interrupted = True
+            popped = connection.read_response()
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
+        self._popped = [popped[1]] if popped and popped[0] != interruption.encode() else []
 
     def _wait(self, wait_s: float, finished: Sequence[FinishedJob]) -> Sequence[FinishedJob]:
         """Finish jobs, and wait for a new one in the same round trip; it is kept in `_popped`. Returns the

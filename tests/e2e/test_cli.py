@@ -560,7 +560,7 @@ def test_a_worker_finishes_its_step_before_it_stops(terminal: Terminal, redis_ur
 
 
 def test_an_idle_worker_stops_at_once_at_sigterm(terminal: Terminal, redis_url: str) -> None:
-    worker = terminal.on(redis_url).start("worker")
+    worker = terminal.on(redis_url).start("worker", "--built-in-only")
     wait_until(lambda: "serves orchestrator.default" in terminal.log("worker"))
 
     worker.terminate()
@@ -570,7 +570,10 @@ def test_an_idle_worker_stops_at_once_at_sigterm(terminal: Terminal, redis_url: 
 
 def test_services_that_wait_for_redis_stop_at_sigterm(terminal: Terminal) -> None:
     nowhere = terminal.on("unix:///nowhere/redis.sock")
-    services = {name: nowhere.start(name) for name in ("coordinator", "worker")}
+    services = {
+        "coordinator": nowhere.start("coordinator"),
+        "worker": nowhere.start("worker", "--built-in-only"),
+    }
 
     for name, service in services.items():
         wait_until(lambda name=name: "cannot use Redis at" in terminal.log(name))  # type: ignore[misc]

@@ -121,14 +121,16 @@ def test_the_start_on_the_page_is_accepted_by_a_coordinator() -> None:
     }
 
 
-def test_the_worker_of_the_page_runs(redis_url: str) -> None:
-    *settings, program, command = shlex.split(BLOCKS["worker"])
+def test_the_worker_of_the_page_runs(redis_url: str, tmp_path: Path) -> None:
+    *settings, program, command, option, executors = shlex.split(BLOCKS["worker"])
     environment = dict(setting.split("=", 1) for setting in settings)
     assert (program, command) == ("orchestrator", "worker")
     assert set(environment) == {module.HOSTS_VARIABLE, module.SECRET_VARIABLE}
+    (tmp_path / f"{executors}.py").write_text("def ship(inputs): return {}\n")
 
     run = subprocess.run(
-        [sys.executable, "-m", program, command, "--burst"],
+        [sys.executable, "-m", program, command, option, executors, "--burst"],
+        cwd=tmp_path,
         env={**os.environ, **environment, "ORCHESTRATOR_REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ from threading import Thread, Timer
 from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, NoPermissionError
 
 from orchestrator.application.errors import Unavailable
 from orchestrator.redis_rq import job_taker as taking
@@ -315,3 +315,117 @@ def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used(
     world.client.client_kill_filter(_type="normal", skipme=True)
     monkeypatch.setattr(direct, "IDLE_S", -1.0)
     assert kept.ping()
+
+
+# ---- a place in line
+
+
+def test_while_steps_are_declined_a_worker_keeps_its_place_in_line(
+    world: RedisWorld, bare: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking, "WAIT_IN_LINE_S", 60)
+    world.client.zadd(KEYS.declined, {"a step": 1})
+    begun(world, step("a"))
+    come, turns = kept_back(world), list[int]()
+    other = connect_bare(world)
+
+    def on_turn() -> bool:
+        turns.append(1)
+        if len(turns) == 2:
+            others.append(in_line(other))
+        if len(turns) == 4:
+            come()
+        return True
+
+    others: list[Any] = []
+    [(token, _)] = taker(bare).take(1, wait_s=0.05, may_wait_on=on_turn)
+
+    assert len(turns) >= 4, "it waited for longer than the time that it was given"
+    assert world.client.hget("rq:worker:w", "current_step") == token
+    assert not others[0].can_read(0), "the other one came later"
+    others[0].disconnect()
+    other.close()
+
+
+def connect_bare(world: RedisWorld) -> Client:
+    path = world.client.connection_pool.connection_kwargs["path"]
+    return connect(f"unix://{path}", decodes=False)
+
+
+def in_line(client: Client) -> Any:
+    """A connection that waits for a job too, from now on."""
+    connection: Any = client.connection_pool.get_connection()
+    connection.send_command("BLPOP", "rq:queue:orchestrator.default", 60)
+    return connection
+
+
+def test_a_worker_that_is_to_leave_ends_its_wait_and_loses_no_job(world: RedisWorld, bare: Client) -> None:
+    world.client.zadd(KEYS.declined, {"a step": 1})
+    begun(world, step("a"))
+    come, mine = kept_back(world), taker(bare)
+
+    assert mine.take(1, wait_s=0.01, may_wait_on=lambda: False) == []
+    come()
+
+    assert len(mine.take(1, wait_s=0.01)) == 1
+    assert not world.client.exists("rq:worker:w:interrupt")
+
+
+def test_a_job_that_comes_with_the_end_of_the_wait_is_taken(world: RedisWorld, bare: Client) -> None:
+    world.client.zadd(KEYS.declined, {"a step": 1})
+    begun(world, step("a"))
+    come = kept_back(world)
+
+    def leave() -> bool:
+        come()
+        return False
+
+    assert len(taker(bare).take(1, wait_s=0.01, may_wait_on=leave)) == 1
+    assert int(str(world.client.ttl("rq:worker:w:interrupt"))) > 0
+
+
+def test_a_wait_in_line_finishes_the_last_job_first(world: RedisWorld, bare: Client) -> None:
+    begun(world, step("a"))
+    mine = taker(bare)
+    [(_, payload)] = mine.take(1)
+    assert payload is not None
+    world.client.zadd(KEYS.declined, {"a step": 1})
+
+    assert mine.take(1, 0.01, [result_of(payload)], may_wait_on=lambda: False) == []
+
+    assert [event["token"] for _, event in world.events()] == [payload["token"]]
+
+
+def test_a_worker_without_the_right_to_look_for_declined_steps_waits_as_before(
+    world: RedisWorld, bare: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise NoPermissionError("No permissions to access a key")
+
+    monkeypatch.setattr(bare, "exists", refuse)
+
+    assert taker(bare).take(1, wait_s=0.01) == []
+
+
+def test_an_outage_in_line_is_an_outage(world: RedisWorld, bare: Client) -> None:
+    world.client.zadd(KEYS.declined, {"a step": 1})
+
+    def cut() -> bool:
+        world.client.client_kill_filter(_type="normal", skipme=True)
+        return True
+
+    with pytest.raises(Unavailable):
+        taker(bare).take(1, wait_s=0.01, may_wait_on=cut)
+
+    assert len(bare.connection_pool._available_connections) == 1, "its connection went back"
+
+
+def test_a_redis_that_is_silent_in_line_is_an_outage(
+    world: RedisWorld, bare: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.client.zadd(KEYS.declined, {"a step": 1})
+    monkeypatch.setattr(taking, "WAIT_IN_LINE_S", 60)
+    monkeypatch.setattr(taking, "SOCKET_TIMEOUT_S", -60.0)
+
+    with pytest.raises(Unavailable):
+        taker(bare).take(1, wait_s=0.01)

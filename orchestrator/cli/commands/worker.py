@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @executors_option
+@click.option(
+    "--built-in-only", is_flag=True, help="Serve the built-in executors alone, if you have none of your own."
+)
+@click.option("--fails-unknown", is_flag=True, hidden=True)
 @click.option("--burst", is_flag=True, help="Exit when the queues are empty.")
 @click.option(
     "--concurrency",
@@ -69,6 +73,8 @@ def worker(
     target: Target,
     queues: tuple[str, ...],
     executors: tuple[str, ...],
+    built_in_only: bool,
+    fails_unknown: bool,
     burst: bool,
     concurrency: int | None,
     processes: int,
@@ -84,6 +90,8 @@ def worker(
 
     Steps run one after another in a child process, the work-horse. If a step must be stopped, the work-horse
     is killed and replaced. With --concurrency, several steps run at once in the child process.
+
+    A step whose executor this worker does not have goes back to its queue, for another worker.
     """
     from orchestrator.processes import exit_with_parent, make_process_name
     from orchestrator.wiring import make_keys
@@ -96,21 +104,23 @@ def worker(
     if lifeline is not None:
         exit_with_parent(lifeline)
     recycling = RecyclingLimits(recycle_after, recycle_above << 20)
-    if executors:
-        settings = replace(settings, executors=executors)
-    load_executors(settings)
-    prepare_payloads(settings)
     keys = make_keys(settings)
     queue_names = [
         queue
         for short in queues or ("default",)
         for queue in keys.queues(_check_queue(short, settings.prefix))
     ]
+    if executors and built_in_only:
+        raise click.UsageError("--built-in-only cannot be used with --executors")
+    if executors:
+        settings = replace(settings, executors=executors)
+    load_executors(settings, built_in_only)
+    prepare_payloads(settings)
 
     def work() -> None:
         own_name = name if processes == 1 else make_process_name()
         set_process_name(own_name)
-        _run_worker(settings, queue_names, burst, own_name, concurrency, recycling)
+        _run_worker(settings, queue_names, burst, own_name, concurrency, recycling, not fails_unknown)
 
     if processes == 1:
         work()
@@ -127,6 +137,7 @@ def _run_worker(
     name: str,
     concurrency: int | None,
     recycling: RecyclingLimits,
+    declines: bool,
 ) -> None:
     """Run one worker; this process becomes its supervisor."""
     from redis.exceptions import RedisError
@@ -146,7 +157,13 @@ def _run_worker(
     at_once = "" if concurrency is None else f", {concurrency} steps at once"
     logger.info("worker %s serves %s%s", name, ", ".join(queues), at_once)
     supervisor = make_supervisor(
-        settings, rq_worker, queues, concurrency=concurrency, burst=burst, recycling=recycling
+        settings,
+        rq_worker,
+        queues,
+        concurrency=concurrency,
+        burst=burst,
+        recycling=recycling,
+        declines=declines,
     )
     supervisor.serve()
     logger.info("worker %s has stopped", name)

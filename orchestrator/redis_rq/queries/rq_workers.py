@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.redis_rq.connection import Client, execute_pipeline, translate_errors
+from orchestrator.redis_rq.declined import has_executor
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_payload
 from orchestrator.redis_rq.json_codec import loads
-from orchestrator.redis_rq.keys import Keys, sequence_range
+from orchestrator.redis_rq.keys import EXECUTORS_FIELD, Keys, sequence_range
 from orchestrator.redis_rq.queries.inspection import Inspection
 from orchestrator.redis_rq.record_codec import unit_field
 
@@ -29,7 +30,8 @@ class RqWorker:
     `late_s` is how long its heartbeat is overdue, by the clock of Redis. `is_connected` is False when no
     client subscribes to its command channel: then its process is gone, and only the registration is left. A
     work-horse keeps the connection of its worker open, so a worker that was killed while it was busy is only
-    detected by its heartbeats.
+    detected by its heartbeats. `executors` are the names that it publishes; None for a worker that publishes
+    none, such as a stock one.
     """
 
     name: str
@@ -40,6 +42,11 @@ class RqWorker:
     version: str = ""
     late_s: int = 0
     is_connected: bool = True
+    executors: tuple[str, ...] | None = None
+
+    def has_executor(self, name: str) -> bool | None:
+        """Whether it has an executor; None if it does not publish its names."""
+        return None if self.executors is None else has_executor(self.executors, name)
 
     @property
     def is_busy(self) -> bool:
@@ -94,7 +101,18 @@ def _worker(name: str, stored: dict[str, str], ttl_s: Any, numsub: Any) -> RqWor
         stored.get("version", ""),
         max(late_s, 0),
         _listeners(numsub) > 0 and "death" not in stored,
+        _parse_names(stored.get(EXECUTORS_FIELD, "")),
     )
+
+
+def _parse_names(text: str) -> tuple[str, ...] | None:
+    """The published names of executors; None for anything else."""
+    try:
+        names = loads(text)
+    except (ValueError, RecursionError):
+        return None
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return tuple(names) if is_list else None
 
 
 def _listeners(numsub: Any) -> int:

@@ -69,6 +69,11 @@ class Executors:
     def names(self) -> list[str]:
         return sorted({*self._functions, *self._installed})
 
+    @property
+    def has_catch_all(self) -> bool:
+        """Whether it has a function for every name."""
+        return self._catch_all is not None
+
     def _add(self, functions: Mapping[str, Executor]) -> None:
         for name, value in functions.items():
             if name == "execute":

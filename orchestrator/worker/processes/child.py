@@ -30,14 +30,14 @@ class ChildSetup(NamedTuple):
     """Set when the supervisor wants this child to leave, or has died."""
 
 
-def set_up_child(settings: Settings, worker: str, pipes: Pipes) -> ChildSetup:
+def set_up_child(settings: Settings, worker: str, pipes: Pipes, declines: bool) -> ChildSetup:
     """Limit the memory of this process, connect to Redis, and load the executors."""
     limit_memory(settings.max_memory)
     client, job_client = connect(settings.redis_url), connect(settings.redis_url, decodes=False)
     clock, lease_s, leave = RedisClock(client), settings.lease_s, threading.Event()
     pipes.on_leave(leave.set)
     executors = load_executors(settings.executors)
-    harness = Harness(client, executors, clock, worker, lease_s, settings=settings)
+    harness = Harness(client, executors, clock, worker, lease_s, declines=declines, settings=settings)
     return ChildSetup(harness, job_client, lambda: clock.now_ms() + round(lease_s * 1000), leave)
 
 

@@ -101,7 +101,7 @@ class ConcurrentChild:
         """Take and run jobs until this child must leave; with `burst`, until the queues are empty."""
         while not self._leave_requested.is_set():
             self._send({"type": "pulse"})
-            if any(run.is_stuck for run in self._active_runs()):
+            if self._has_stuck_run:
                 logger.warning("a stopped step does not end; this process exits after its other steps")
                 break
             self._run_ended.clear()
@@ -119,10 +119,18 @@ class ConcurrentChild:
             logger.info("received a stop command", extra=log_fields(run.payload))
             run.stop()
 
+    @property
+    def _has_stuck_run(self) -> bool:
+        return any(run.is_stuck for run in self._active_runs())
+
+    def _may_wait_on(self) -> bool:
+        self._send({"type": "pulse"})
+        return not (self._leave_requested.is_set() or self._has_stuck_run)
+
     def _take(self, max_jobs: int, wait_s: float) -> int:
         """Take jobs and start them. Returns the number of jobs taken."""
         try:
-            jobs = self._taker.take(max_jobs, wait_s)
+            jobs = self._taker.take(max_jobs, wait_s, may_wait_on=self._may_wait_on)
         except Unavailable as error:
             logger.debug("cannot take a job: %s", error)
             time.sleep(next(self._delays))
@@ -193,10 +201,15 @@ class ConcurrentChild:
 
 
 def run_concurrent_child(
-    settings: Settings, worker_queues: WorkerQueues, slots: int, burst: bool, pipes: Pipes
+    settings: Settings,
+    worker_queues: WorkerQueues,
+    slots: int,
+    burst: bool,
+    pipes: Pipes,
+    declines: bool = True,
 ) -> None:
     """The main function of the child process."""
-    setup = set_up_child(settings, worker_queues.worker, pipes)
+    setup = set_up_child(settings, worker_queues.worker, pipes, declines)
     taker = JobTaker(setup.job_client, worker_queues, setup.lease_until_ms)
     harness = replace(setup.harness, has_own_process=False)
     child = ConcurrentChild(taker, harness, slots, pipes.send, setup.leave)

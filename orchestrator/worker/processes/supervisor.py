@@ -30,6 +30,7 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.processes.forking import RestartBackoff, fork
 from orchestrator.worker.processes.lost_runs import describe_exit, report_lost
 from orchestrator.worker.processes.pipes import Pipes
+from orchestrator.worker.processes.published_executors import PublishedExecutors
 from orchestrator.worker.processes.rq_registration import registration
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,8 @@ class Supervisor:
     """Keeps one child running and reports the runs of dead children.
 
     `run_child` is the main function of a child. `worker` is the registered RQ worker. `taker`, given for a
-    work-horse, finds the job of the child in Redis; a concurrent child sends its runs itself.
+    work-horse, finds the job of the child in Redis; a concurrent child sends its runs itself. `executors` are
+    published with every heartbeat.
     """
 
     def __init__(
@@ -117,9 +119,10 @@ class Supervisor:
         burst: bool,
         lease_s: float,
         taker: JobTaker | None = None,
+        executors: PublishedExecutors | None = None,
     ) -> None:
         self._worker, self._run_child, self._burst, self._lease_s = worker, run_child, burst, lease_s
-        self._taker = taker
+        self._taker, self._executors = taker, executors
         self._children: list[Child] = []
         self._stop_requests, self._stop_requested_at, self._is_over = 0, -math.inf, False
         self._heartbeat_at = 0.0
@@ -233,7 +236,8 @@ class Supervisor:
 
     def _send_heartbeat(self) -> None:
         """Write for RQ that this worker is alive, and whether it is busy."""
-        state = "busy" if any(child.runs or child.is_busy for child in self._children) else "idle"
+        running = sum(len(child.runs) or int(child.is_busy) for child in self._children)
+        state = "busy" if running else "idle"
         if time.monotonic() - self._heartbeat_at < HEARTBEAT_S:
             return
         self._heartbeat_at = time.monotonic()
@@ -246,6 +250,8 @@ class Supervisor:
                 self._worker.set_state(state, pipeline=pipe)
                 self._worker.heartbeat(RQ_WORKER_TTL_S, pipeline=pipe)
                 pipe.execute()
+            if self._executors is not None:
+                self._executors.refresh(running)
             if self._is_redis_unavailable:
                 logger.info("Redis is available again")
             self._is_redis_unavailable = False

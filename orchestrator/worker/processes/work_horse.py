@@ -86,7 +86,8 @@ class WorkHorse:
         """Publish the last result and take the next job. Returns None when Redis is unavailable."""
         max_jobs = 0 if self._leave.is_set() else 1
         try:
-            jobs = self._taker.take(max_jobs, wait_s, [self._done] if self._done else [])
+            done = [self._done] if self._done else []
+            jobs = self._taker.take(max_jobs, wait_s, done, lambda: not self._leave.is_set())
         except Unavailable as error:
             self._wait(error)
             return None
@@ -119,10 +120,15 @@ class WorkHorse:
 
 
 def run_work_horse(
-    settings: Settings, worker_queues: WorkerQueues, burst: bool, recycling: RecyclingLimits, pipes: Pipes
+    settings: Settings,
+    worker_queues: WorkerQueues,
+    burst: bool,
+    recycling: RecyclingLimits,
+    pipes: Pipes,
+    declines: bool = True,
 ) -> None:
     """The main function of the child process."""
-    setup = set_up_child(settings, worker_queues.worker, pipes)
+    setup = set_up_child(settings, worker_queues.worker, pipes, declines)
     taker = JobTaker(PinnedConnection(setup.job_client), worker_queues, setup.lease_until_ms)
     renewer = LeaseRenewer(on_tick=lambda: pipes.send({"type": "pulse", "is_busy": horse.is_busy}))
     harness = replace(setup.harness, renewer=renewer)
