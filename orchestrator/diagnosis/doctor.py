@@ -33,6 +33,7 @@ CHECK_NAMES = (
     "workers",
     "queues",
     "failed_jobs",
+    "declined",
     "dead_letters",
     "webhooks",
     "counters",

@@ -7,7 +7,9 @@ from functools import cached_property
 
 from orchestrator.application.explain.reasons import Reason
 from orchestrator.application.explain.text import format_duration
+from orchestrator.redis_rq.declined import DeclinedStep
 from orchestrator.redis_rq.event_log import DEAD_AFTER_MS
+from orchestrator.redis_rq.queries.declined_steps import declined_steps
 from orchestrator.redis_rq.queries.inspection import CoordinatorHeartbeat, Inspection, Stream
 from orchestrator.redis_rq.queries.rq_workers import RqWorker, rq_workers
 
@@ -27,6 +29,8 @@ class RedisReasonCode(StrEnum):
     QUEUED = "queued"
     NO_WORKER = "no_worker"
     WORKERS_BUSY = "workers_busy"
+    NO_EXECUTOR = "no_executor"
+    EXECUTOR_BUSY = "executor_busy"
     TAKEN = "taken"
     LEASED = "leased"
     LEASE_OVERDUE = "lease_overdue"
@@ -52,6 +56,10 @@ class RedisSnapshot(Inspection):
     @cached_property
     def workers(self) -> list[RqWorker]:
         return rq_workers(self)
+
+    @cached_property
+    def declined(self) -> list[DeclinedStep]:
+        return declined_steps(self)
 
     @cached_property
     def heartbeats(self) -> list[CoordinatorHeartbeat]:

@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.application.explain.text import format_duration, join_names
 from orchestrator.diagnosis.checks import Check, ok, problem, warning
 from orchestrator.diagnosis.dispatches import worker_command
+from orchestrator.diagnosis.missing_executors import check_missing_executors
 from orchestrator.diagnosis.snapshot import RedisSnapshot
 from orchestrator.redis_rq.connection import execute_pipeline, translate_errors
 from orchestrator.redis_rq.queries.inspection import Stream
@@ -36,6 +37,7 @@ def check_throughput(snapshot: RedisSnapshot) -> list[Check]:
         _check_workers(snapshot, queues),
         _check_queues(snapshot, queues),
         _check_failed_jobs(queues),
+        check_missing_executors(snapshot),
     ]
 
 

@@ -16,6 +16,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.record_view import make_record_view
 from orchestrator.diagnosis.concurrency import explain_slot
 from orchestrator.diagnosis.dispatches import explain_dispatch
+from orchestrator.diagnosis.missing_executors import explain_missing_executor
 from orchestrator.diagnosis.not_started import execution_of_start, explain_missing_execution
 from orchestrator.diagnosis.snapshot import REPAIR_ADVICE, RedisReasonCode, RedisSnapshot
 from orchestrator.redis_rq.connection import Client, translate_errors
@@ -158,10 +159,16 @@ class _Explainer:
                     return []
                 return explain_slot(self._snapshot, record, reason.step, slot, list(self._ancestors(record)))
             case ReasonCode.DISPATCHED | ReasonCode.RUNNING if unit is not None:
-                return explain_dispatch(self._snapshot, record, reason.step, unit, explained_queues)
+                found = explain_dispatch(self._snapshot, record, reason.step, unit, explained_queues)
+                return found + (self._explain_missing_executor(record, reason) if unit.declined else [])
+            case ReasonCode.DECLINED:
+                return self._explain_missing_executor(record, reason)
             case ReasonCode.CHILD if unit is not None:
                 return self._explain_child(reason.step, unit.child or "")
         return []
+
+    def _explain_missing_executor(self, record: WorkflowRecord, reason: Reason) -> list[Reason]:
+        return explain_missing_executor(self._snapshot, record.workflow_execution_id, reason.step)
 
     def _ancestors(self, record: WorkflowRecord) -> Iterable[tuple[str, str]]:
         """Yield the ancestors of this execution, each with the step that waits for its child."""
