@@ -137,7 +137,7 @@ class Coordinator:
 
     def _run_task(self, position: int, run_if_due: Callable[[], object]) -> None:
         """Run a periodic task. An unexpected error of one must not stop the others, nor the events; the same
-        error is logged once."""
+        error is logged once in a row."""
         try:
             run_if_due()
         except (Unavailable, AccessDenied):
@@ -146,6 +146,8 @@ class Coordinator:
             if self._task_problems.get(position) != str(error):
                 self._report_unexpected(error)
             self._task_problems[position] = str(error)
+        else:
+            self._task_problems.pop(position, None)
 
     def _handle_in_batches(self, deliveries: Sequence[Delivery]) -> None:
         """Handle what was read; each stream may have returned a whole batch. Between two batches the
