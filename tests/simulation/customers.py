@@ -128,6 +128,8 @@ class Customers:
         starts = self._world.keys.starts
         if self._has_begun(start.execution_id):
             return True
+        if self._world.held_starts:
+            return True
         return self._world.unread(starts) or bool(self._world.pending(starts))
 
     def _send_early(self, start: Start, chance: float) -> None:

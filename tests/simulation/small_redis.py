@@ -214,6 +214,9 @@ class SmallRedis(StreamCommands, SortedSetCommands):
     def on_hkeys(self, key: str) -> list[str]:
         return list(self.look(key, dict))
 
+    def on_hlen(self, key: str) -> int:
+        return len(self.look(key, dict))
+
     def on_hexists(self, key: str, field: str) -> int:
         return int(field in self.look(key, dict))
 

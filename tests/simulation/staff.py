@@ -54,7 +54,9 @@ class Staff:
         client = self._world.line()
         own_streams = OwnStreams(self._world.keys)
         store = RedisStore(client, self._world.keys, own_streams=own_streams)
-        log = RedisEventLog(client, name, self._world.keys, own_streams=own_streams)
+        log = RedisEventLog(
+            client, name, self._world.keys, max_queued=self._world.max_queued, own_streams=own_streams
+        )
         backend = Backend(
             store=store,
             runner=RqRunner(client, self._world.keys),

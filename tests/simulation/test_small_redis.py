@@ -46,7 +46,7 @@ def command(draw: Random, number: int) -> list[Any]:
         ["SET", s, value, "EX", "100"], ["TTL", s], ["PERSIST", s], ["EXPIRE", h, "50"],
         ["TTL", h], ["TTL", "none"],
         ["HSET", h, field, value, "z", "1"], ["HGET", h, field], ["HMGET", h, "a", "q"], ["HDEL", h, field],
-        ["HINCRBY", h, "n", value], ["HEXISTS", h, field], ["HSETNX", h, field, value],
+        ["HINCRBY", h, "n", value], ["HEXISTS", h, field], ["HSETNX", h, field, value], ["HLEN", h],
         ["RPUSH", lists, value, field], ["LPOP", lists], ["LPOP", lists, "2"], ["LRANGE", lists, first, last],
         ["LINDEX", lists, first], ["LLEN", lists], ["SADD", "m", field, value],
         ["ZADD", z, score, field], ["ZADD", z, "NX", score, field], ["ZADD", z, "XX", "CH", score, field],

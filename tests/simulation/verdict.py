@@ -51,6 +51,8 @@ def left_over(world: World) -> Iterator[str]:
     for stream in world.streams():
         if world.unread(stream) or world.pending(stream):
             yield f"I5: {stream} has events that are not acknowledged"
+    if found := ask("HGETALL", keys.held_queues):
+        yield f"I5: starts are held: {found}"
     for name, key in (("timers", keys.timers), ("leases", keys.leases)):
         if found := ask("ZRANGE", key, "0", "-1", "WITHSCORES"):
             yield f"I5: {name} are left: {found}"

@@ -54,6 +54,9 @@ class Server(Protocol):
 
 
 class World:
+    max_queued = 1
+    """One job makes a queue full, so that starts are held."""
+
     def __init__(
         self,
         case: Case,
@@ -211,6 +214,11 @@ class World:
 
     def streams(self) -> list[str]:
         return [self.keys.starts, *map(self.keys.events, range(PARTITIONS))]
+
+    @property
+    def held_starts(self) -> int:
+        """How many starts wait for a full queue."""
+        return int(self.server.execute("HLEN", self.keys.held_queues))
 
     def unread(self, stream: str) -> bool:
         """Whether it has unread entries."""
