@@ -12,6 +12,10 @@ import socket
 import threading
 from typing import NoReturn
 
+REPEATED_SIGNAL_S = 1.0
+"""A signal within this time after another one is the same signal, not a second request: one ^C arrives twice
+if a parent passes it on."""
+
 
 def make_process_name() -> str:
     """Make a unique name for a coordinator or a worker: <host>-<pid>-<nonce>."""

@@ -20,6 +20,8 @@ REDIS_URL = "redis://localhost:6379/0"
 PREFIX = "orchestrator"
 PARTITIONS = 8
 LEASE_S = 30.0
+STOP_GRACE_S = 20.0
+"""How long a stopping worker waits for Redis to take a result. compose.yaml kills it after 30 s."""
 GRACE_MS = 10_000
 """How long a dispatched job may be missing from its queue before it counts as lost."""
 RETENTION_S = 7 * 86_400
@@ -52,6 +54,7 @@ class Settings:
     executors: tuple[str, ...] = ()
     partitions: int = PARTITIONS
     lease_s: float = LEASE_S
+    stop_grace_s: float = STOP_GRACE_S
     grace_ms: int = GRACE_MS
     retention_s: int = RETENTION_S
     tags: str = ""
@@ -80,6 +83,7 @@ class Settings:
             executors=read.names("EXECUTORS"),
             partitions=read.number("PARTITIONS", PARTITIONS, int),
             lease_s=read.number("LEASE_S", LEASE_S, float),
+            stop_grace_s=read.number("STOP_GRACE_S", STOP_GRACE_S, float),
             grace_ms=read.number("GRACE_MS", GRACE_MS, int),
             retention_s=retention_s,
             tags=read.text("TAGS", ""),

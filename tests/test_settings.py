@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.settings import BadSetting, Settings
 
-NUMBERS = ["PARTITIONS", "LEASE_S", "GRACE_MS", "RETENTION_S", "MAX_BACKLOG", "MAX_QUEUED"]
+NUMBERS = ["PARTITIONS", "LEASE_S", "STOP_GRACE_S", "GRACE_MS", "RETENTION_S", "MAX_BACKLOG", "MAX_QUEUED"]
 WHOLE_NUMBERS = ["PAYLOAD_TTL_S", "PAYLOAD_MAX_BYTES"]
 
 
@@ -23,6 +23,7 @@ def test_every_setting_has_its_variable() -> None:
         "ORCHESTRATOR_EXECUTORS": "a.b, c ,,",
         "ORCHESTRATOR_PARTITIONS": "3",
         "ORCHESTRATOR_LEASE_S": "2.5",
+        "ORCHESTRATOR_STOP_GRACE_S": "7.5",
         "ORCHESTRATOR_GRACE_MS": "100",
         "ORCHESTRATOR_RETENTION_S": "60",
         "ORCHESTRATOR_TAGS": "gpu=gpu-box, *",
@@ -43,6 +44,7 @@ def test_every_setting_has_its_variable() -> None:
         executors=("a.b", "c"),
         partitions=3,
         lease_s=2.5,
+        stop_grace_s=7.5,
         grace_ms=100,
         retention_s=60,
         tags="gpu=gpu-box, *",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from orchestrator.cli.errors import explain_error
+from orchestrator.cli.errors import InterruptedBySignal, explain_error
 from orchestrator.cli.options import Target
 
 MAX_SUMMARY_CHARS = 200
@@ -72,7 +73,13 @@ class RootGroup(CommandGroup):
         target = ctx.ensure_object(Target)  # one for all commands: options after a command change it too
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
+        except KeyboardInterrupt:
+            raise InterruptedBySignal(signal.SIGINT) from None
+        except click.Abort as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # ^C at a question; click drops the cause
+                raise InterruptedBySignal(signal.SIGINT) from None
+            raise
+        except (click.ClickException, click.exceptions.Exit):
             raise
         except Exception as error:
             failure = explain_error(error, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -12,6 +13,8 @@ from orchestrator.cli.options import Target, mask_password
 from orchestrator.cli.output.escaping import escape_control_chars
 
 EXIT_INVALID = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+"""The exit code that shells use for a command ended by ^C; after another signal it is 128 and its number."""
 EXIT_CODES = {"complete": 0, "halted": 3, "failed": 4, "cancelled": 5}
 """By the status of an ended execution. For a running one, commands exit with 0."""
 
@@ -35,6 +38,15 @@ class TooBusy(Failure):
     """The system is overloaded; the same command may succeed later."""
 
     exit_code = 7
+
+
+class InterruptedBySignal(Failure):
+    """A signal ended the command."""
+
+    def __init__(self, number: int, outcome: str = "") -> None:
+        name = signal.Signals(number).name
+        super().__init__(f"interrupted by {name}; {outcome}" if outcome else f"interrupted by {name}")
+        self.exit_code = 128 + number  # type: ignore[misc]  # click declares it for the class
 
 
 def unknown_step(execution_id: str, step: str, known: Sequence[str]) -> InvalidRequest:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from orchestrator.cli.errors import EXIT_INTERRUPTED
 from orchestrator.cli.output.escaping import print_text
 from orchestrator.cli.output.step_log import HistoryEntry, merge_log_lines
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_INTERVAL_S = 0.25
-EXIT_INTERRUPTED = 130
-"""The exit code that shells use for a command ended by ^C."""
 
 
 def open_record_queries(target: Target) -> RecordQueries:

@@ -49,7 +49,8 @@ def main() -> None:
     """Durable workflows, written as data, on Redis and RQ.
 
     Exit codes: 0 complete or successful, 2 wrong usage, invalid workflow or rejected request, 3 halted,
-    4 failed, 5 cancelled, 6 converted in part, 7 busy, try again later, 1 any other failure.
+    4 failed, 5 cancelled, 6 converted in part, 7 busy, try again later, 130 interrupted by ^C, 1 any other
+    failure.
     """
 
 

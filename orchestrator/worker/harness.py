@@ -47,6 +47,7 @@ from orchestrator.redis_rq.keys import Keys
 from orchestrator.settings import LEASE_S, Settings
 from orchestrator.worker.executors.lookup import Executor, Executors
 from orchestrator.worker.lease import Lease, LeaseRenewer, RedisClock
+from orchestrator.worker.leaving import RunTracker, leave_with_parent
 from orchestrator.worker.memory_limit import limit_memory
 from orchestrator.worker.payloads import JobPayloads
 from orchestrator.worker.step_call import ExecutorLookup, StepCall, log_fields
@@ -70,11 +71,19 @@ def run_step(*args: Any, **kwargs: Any) -> None:
     is_horse = os.environ.get("RQ_JOB_ID") == job.id
     stop = _kill_this_process if is_horse else None
     settings = Settings.from_environment(on_bad=lambda error: logger.warning("%s; using the default", error))
+    tracker = RunTracker()
     if is_horse:
         limit_memory(settings.max_memory)
+        tracker.begin(payload)
+        leave_with_parent(tracker, settings.stop_grace_s)
     try:
         harness = Harness(
-            client, LazyExecutors(settings.executors), lease_s=settings.lease_s, stop=stop, settings=settings
+            client,
+            LazyExecutors(settings.executors),
+            lease_s=settings.lease_s,
+            stop=stop,
+            on_executor=tracker.on_executor,
+            settings=settings,
         )
         harness.run(payload)
     finally:
@@ -116,6 +125,8 @@ class Harness:
     stop: Callable[[str], object] | None = None
     """Stops the run with this token from another thread; None when the run cannot be stopped."""
     is_stopped: Callable[[], bool] = lambda: False
+    on_executor: Callable[[str, bool], Any] = lambda token, is_running: None
+    """Receives the token of a run whose executor begins (True) or has ended (False)."""
     await_result: Callable[[Any], Any] = await_result
     declines: bool = True
     """Whether a step without an executor is declined. It fails where no other worker could run it."""

@@ -51,6 +51,9 @@ class CallHost(Protocol):
     @property
     def is_stopped(self) -> Callable[[], bool]: ...
 
+    @property
+    def on_executor(self) -> Callable[[str, bool], Any]: ...
+
     def on_silence(self, payload: Mapping[str, Any], lease: Lease) -> None:
         """Called when the executor sends no heartbeat in time."""
         ...
@@ -120,7 +123,8 @@ class StepCall(Call):
         return self._lease.is_superseded or self._host.is_stopped()
 
     def watch(self, heartbeat: Heartbeat | None) -> AbstractContextManager[Any]:
-        """Watch the executor's heartbeats, if the step requires them."""
+        """The executor begins. Watch its heartbeats, if the step requires them."""
+        self._host.on_executor(self._payload["token"], True)
         if self.heartbeat_s is None or heartbeat is None:
             return super().watch(heartbeat)
         return HeartbeatWatchdog(
@@ -140,6 +144,7 @@ class StepCall(Call):
 
     def after_call(self) -> None:
         exit_if_forked(self._process)
+        self._host.on_executor(self._payload["token"], False)
 
     def offload(self, text: str) -> Result:
         return self._payloads.offload(text)

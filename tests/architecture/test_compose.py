@@ -73,6 +73,12 @@ def test_our_processes_wait_for_a_healthy_redis(services: dict[str, dict[str, An
     assert "ORCHESTRATOR_EXECUTORS" in services[service]["environment"]
 
 
+def test_a_worker_gives_up_its_results_before_it_is_killed(services: dict[str, dict[str, Any]]) -> None:
+    settings = importlib.import_module("orchestrator.settings")
+
+    assert float(services["worker"]["stop_grace_period"].removesuffix("s")) - 10 >= settings.STOP_GRACE_S
+
+
 def test_there_are_two_coordinators(services: dict[str, dict[str, Any]]) -> None:
     assert services["coordinator"]["deploy"]["replicas"] == 2
 

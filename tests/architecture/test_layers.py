@@ -127,7 +127,13 @@ RULES = {
         never=DECIDES,
     ),
     "orchestrator.worker.processes": rule(
-        APPLICATION, REDIS_RQ, SETTINGS, WORKER, libraries=DATA | {"redis", "rq"}, never=DECIDES
+        APPLICATION,
+        REDIS_RQ,
+        SETTINGS,
+        WORKER,
+        "orchestrator.processes",
+        libraries=DATA | {"redis", "rq"},
+        never=DECIDES,
     ),
     CLIENT: rule(APPLICATION, BACKEND, PAYLOAD_STORES, REDIS_RQ, QUERIES, SETTINGS),
     "orchestrator.diagnosis": rule(  # it reads and writes nothing

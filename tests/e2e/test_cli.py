@@ -312,7 +312,7 @@ def test_nothing_outlives_a_run(terminal: Terminal, number: signal.Signals) -> N
 
     run.send_signal(number)
 
-    assert run.wait(180) == (-number if number == signal.SIGKILL else 1)
+    assert run.wait(180) == (-number if number == signal.SIGKILL else 128 + number)
     wait_until(lambda: not [pid for pid in everything if is_running(pid)], what="all processes are gone")
     wait_until(lambda: not list(terminal.temporary.iterdir()), what="the folder is gone")
 
@@ -450,7 +450,7 @@ def test_an_interrupted_run_on_a_given_redis_leaves_the_execution_running(system
 
     run.send_signal(signal.SIGINT)
 
-    assert run.wait(180) == 1
+    assert run.wait(180) == 130
     said = system.log("run")
     assert "the execution continues: orchestrator show " in said
     execution_id = said.split()[-1]

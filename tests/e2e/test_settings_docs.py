@@ -115,8 +115,9 @@ def test_the_options_of_the_page_are_those_of_the_commands() -> None:
     by_variable = {str(one.envvar): one.opts[0] for one in parameters if one.envvar}
     options = {_literal(row.variable): _literal(row.option) for row in ROWS if row.option}
 
-    # --executors has no variable of its own: the settings read it.
-    assert options == by_variable | {"ORCHESTRATOR_EXECUTORS": "--executors"}
+    # These have no variable of their own: the settings read it.
+    read_by_settings = {"ORCHESTRATOR_EXECUTORS": "--executors", "ORCHESTRATOR_STOP_GRACE_S": "--stop-grace"}
+    assert options == by_variable | read_by_settings
     assert "--executors" in {name for one in parameters for name in one.opts}
 
 

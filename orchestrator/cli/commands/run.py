@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.errors import EXIT_CODES, Failure, InvalidRequest
+from orchestrator.cli.errors import EXIT_CODES, InterruptedBySignal, InvalidRequest
 from orchestrator.cli.log_options import LogOptions, log_options
 from orchestrator.cli.options import (
     Target,
@@ -106,7 +106,7 @@ def run(
             if target.redis_url is None:
                 view = _wait_for_webhook(stack, view, progress)
         except Interrupted as error:
-            raise Failure(_describe_interrupt(error, started, target)) from None
+            raise InterruptedBySignal(error.number, _describe_interrupt(started, target)) from None
         record = view.record
         dump = report.dump_redis_keys(record, stack.redis, make_keys(target.settings())) if show_redis else ""
     if as_json:
@@ -281,13 +281,17 @@ def _check_modules(names: Sequence[str]) -> None:
 class Interrupted(Exception):
     """A signal asks this process to stop."""
 
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
 
 @contextmanager
 def _handle_signals() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP, like ^C, into an exception, so that all processes are stopped."""
 
     def interrupt(number: int, _: object) -> None:
-        raise Interrupted(signal.Signals(number).name)
+        raise Interrupted(number)
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, and so does this
@@ -296,13 +300,13 @@ def _handle_signals() -> Iterator[None]:
     try:
         yield
     except Interrupted as error:
-        raise Failure(f"interrupted by {error}; nothing was left running") from None
+        raise InterruptedBySignal(error.number, "nothing was left running") from None
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _describe_interrupt(error: Interrupted, started: StartResult, target: Target) -> str:
+def _describe_interrupt(started: StartResult, target: Target) -> str:
     if target.redis_url is None:
-        return f"interrupted by {error}; nothing was left running"
-    return f"interrupted by {error}; the execution continues: orchestrator show {started.execution_id}"
+        return "nothing was left running"
+    return f"the execution continues: orchestrator show {started.execution_id}"

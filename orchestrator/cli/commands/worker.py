@@ -21,6 +21,7 @@ from orchestrator.cli.startup import (
     wait_for_redis,
 )
 from orchestrator.logs import set_process_name
+from orchestrator.settings import STOP_GRACE_S
 
 if TYPE_CHECKING:
     from orchestrator.settings import Settings
@@ -65,6 +66,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Replace the work-horse when it has grown by this many megabytes.",
 )
+@click.option(
+    "--stop-grace",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True, max=86_400),
+    help="How long a stopping worker waits for Redis to take a result: by default"
+    f" ORCHESTRATOR_STOP_GRACE_S, or {STOP_GRACE_S:g}.",
+)
 @log_options("info")
 @lifeline_option
 @connection_options
@@ -80,13 +88,18 @@ def worker(
     processes: int,
     recycle_after: int,
     recycle_above: int,
+    stop_grace: float | None,
     log: LogOptions,
     lifeline: int | None,
 ) -> None:
     """Run a worker until SIGTERM.
 
-    It runs steps from the given QUEUEs, or from "default". On SIGTERM it finishes the running step first. It
-    is an RQ worker that `rq info` shows; the queue "default" is RQ's queue "orchestrator.default".
+    It runs steps from the given QUEUEs, or from "default". It is an RQ worker that `rq info` shows; the queue
+    "default" is RQ's queue "orchestrator.default".
+
+    On SIGTERM or ^C it finishes the running steps first, and prints which they are. A second signal ends it
+    now; the steps run again. If Redis is unavailable, it gives up a result after --stop-grace; the step runs
+    again when its lease has expired.
 
     Steps run one after another in a child process, the work-horse. If a step must be stopped, the work-horse
     is killed and replaced. With --concurrency, several steps run at once in the child process.
@@ -104,6 +117,8 @@ def worker(
     if lifeline is not None:
         exit_with_parent(lifeline)
     recycling = RecyclingLimits(recycle_after, recycle_above << 20)
+    if stop_grace is not None:
+        settings = replace(settings, stop_grace_s=stop_grace)
     keys = make_keys(settings)
     queue_names = [
         queue

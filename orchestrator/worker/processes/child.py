@@ -14,6 +14,7 @@ from orchestrator.redis_rq.connection import Client, connect
 from orchestrator.settings import Settings
 from orchestrator.worker.harness import Harness, load_executors
 from orchestrator.worker.lease import RedisClock
+from orchestrator.worker.leaving import RunTracker, leave_within
 from orchestrator.worker.memory_limit import limit_memory
 from orchestrator.worker.processes.pipes import Pipes, exit_immediately
 from orchestrator.worker.step_call import log_fields
@@ -28,17 +29,33 @@ class ChildSetup(NamedTuple):
     lease_until_ms: Callable[[], int]
     leave: threading.Event
     """Set when the supervisor wants this child to leave, or has died."""
+    tracker: RunTracker
+    """The child tells it when a run begins and ends; the harness, when an executor does."""
 
 
 def set_up_child(settings: Settings, worker: str, pipes: Pipes, declines: bool) -> ChildSetup:
     """Limit the memory of this process, connect to Redis, and load the executors."""
     limit_memory(settings.max_memory)
     client, job_client = connect(settings.redis_url), connect(settings.redis_url, decodes=False)
-    clock, lease_s, leave = RedisClock(client), settings.lease_s, threading.Event()
-    pipes.on_leave(leave.set)
+    clock, lease_s, leave, tracker = RedisClock(client), settings.lease_s, threading.Event(), RunTracker()
+
+    def on_leave() -> None:
+        leave.set()
+        leave_within(tracker, settings.stop_grace_s)
+
+    pipes.on_leave(on_leave)
     executors = load_executors(settings.executors)
-    harness = Harness(client, executors, clock, worker, lease_s, declines=declines, settings=settings)
-    return ChildSetup(harness, job_client, lambda: clock.now_ms() + round(lease_s * 1000), leave)
+    harness = Harness(
+        client,
+        executors,
+        clock,
+        worker,
+        lease_s,
+        declines=declines,
+        on_executor=tracker.on_executor,
+        settings=settings,
+    )
+    return ChildSetup(harness, job_client, lambda: clock.now_ms() + round(lease_s * 1000), leave, tracker)
 
 
 def run_job(harness: Harness, payload: Mapping[str, Any]) -> None:

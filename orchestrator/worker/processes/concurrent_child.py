@@ -28,6 +28,7 @@ from orchestrator.redis_rq.connection import backoff_delays, retry_until_availab
 from orchestrator.redis_rq.job_taker import FinishedJob, JobTaker, WorkerQueues
 from orchestrator.settings import Settings
 from orchestrator.worker.harness import Harness
+from orchestrator.worker.leaving import RunTracker
 from orchestrator.worker.processes.child import run_job, set_up_child
 from orchestrator.worker.processes.event_loop import SharedEventLoop, Stopper
 from orchestrator.worker.processes.pipes import Pipes, exit_immediately
@@ -87,9 +88,16 @@ class ConcurrentChild:
     """Runs steps until `leave` is set; `send` sends a message to the supervisor."""
 
     def __init__(
-        self, taker: JobTaker, harness: Harness, slots: int, send: SendMessage, leave: threading.Event
+        self,
+        taker: JobTaker,
+        harness: Harness,
+        slots: int,
+        send: SendMessage,
+        leave: threading.Event,
+        tracker: RunTracker | None = None,
     ) -> None:
         self._taker, self._harness, self._slots, self._send = taker, harness, slots, send
+        self._tracker = tracker or RunTracker()
         self._loop = SharedEventLoop(on_broken=exit_immediately)
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="step")
         self._runs: dict[str, ActiveRun] = {}
@@ -146,6 +154,7 @@ class ConcurrentChild:
 
     def _start(self, token: str, payload: Mapping[str, Any]) -> None:
         run = self._runs[token] = ActiveRun(payload)
+        self._tracker.begin(payload)
         names = ("execution", "step", "run_id", "attempt", "token", "events")
         self._send({"type": "began"} | {name: payload[name] for name in names})
         self._threads.submit(self._run, token, run)
@@ -164,6 +173,7 @@ class ConcurrentChild:
             self._finish(done[-1])
         finally:  # even if its result was not published, the run is over
             self._send({"type": "ended", "token": token})
+            self._tracker.end(run.payload["token"])
             del self._runs[token]
             self._run_ended.set()
 
@@ -212,6 +222,6 @@ def run_concurrent_child(
     setup = set_up_child(settings, worker_queues.worker, pipes, declines)
     taker = JobTaker(setup.job_client, worker_queues, setup.lease_until_ms)
     harness = replace(setup.harness, has_own_process=False)
-    child = ConcurrentChild(taker, harness, slots, pipes.send, setup.leave)
+    child = ConcurrentChild(taker, harness, slots, pipes.send, setup.leave, setup.tracker)
     start_command_listener(setup.job_client, worker_queues.worker, child.stop)
     child.serve(burst)

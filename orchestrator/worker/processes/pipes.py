@@ -2,8 +2,8 @@
 
 The child writes messages into the message pipe. The leave pipe carries no data: its end of file tells the
 child to leave. The supervisor closes its end to make the child leave, and the kernel closes it when the
-supervisor dies. Either way the child finishes its steps first. This needs no signal handler, which the
-processes that a step starts would inherit.
+supervisor dies. Either way the child finishes its steps first (worker/leaving.py). This needs no signal
+handler, which the processes that a step starts would inherit.
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@ which runs several at once. When a child dies, whatever the cause, the superviso
 once and starts another child. A child that sends no message for too long is killed, with the same effect. A
 concurrent child sends its runs through a pipe; the job of a work-horse is in Redis. A child has its own
 process group, so a step that kills its group does not kill the supervisor.
+
+SIGTERM and SIGINT let the child finish its steps; the supervisor logs which these are. A second one kills
+the child. While Redis is unavailable, the child gives up its results after a grace time (worker/leaving.py),
+and the supervisor sends no commands that could delay its own end.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from rq import Worker
 from rq.worker_registration import register
 
 from orchestrator.application.errors import Unavailable
+from orchestrator.processes import REPEATED_SIGNAL_S
 from orchestrator.redis_rq.job_taker import JobTaker
 from orchestrator.redis_rq.keys import Keys
 from orchestrator.worker.processes.forking import RestartBackoff, fork
@@ -40,8 +45,10 @@ HEARTBEAT_S = 1.0
 """How often the worker's state (busy or idle) and heartbeat are written for RQ: not with every step."""
 RQ_WORKER_TTL_S = 65
 """How long RQ keeps a worker without heartbeats: the minute that RQ adds itself, and a few heartbeats."""
-REPEATED_SIGNAL_S = 1.0
-"""A signal within this time after another one is the same signal, not a second request."""
+OUTAGE_HEARTBEAT_S = 30.0
+"""The pause between heartbeats of a stopping worker while Redis is unavailable: each may take several
+seconds, and the worker should not wait for it when its child has left."""
+MAX_ANNOUNCED = 5
 SUSPECT_SILENCE_S = 1.0
 """A healthy child sends several messages in this time."""
 MAX_MESSAGE_BYTES = 1_000_000
@@ -53,6 +60,7 @@ class Child:
     def __init__(self, pid: int, pipe: int, leave_writer: int) -> None:
         self.pid, self.pipe, self._leave_writer = pid, pipe, leave_writer
         self.runs: dict[str, dict[str, Any]] = {}
+        self._horse_run: dict[str, Any] | None = None
         self.is_leaving = self.is_pipe_closed = self.is_busy = False
         self.began_at = self.last_message_at = time.monotonic()
         self._rest = b""
@@ -79,13 +87,24 @@ class Child:
         self.last_message_at = time.monotonic()
         match kind:
             case "began":
-                self.runs[token] = message
+                self.runs[token] = {**message, "received_at": time.monotonic()}
             case "ended":
                 self.runs.pop(token, None)
             case "leaving":
                 self.is_leaving = True
             case "pulse":
                 self.is_busy = bool(message.get("is_busy"))
+                self._horse_run = message.get("run")
+
+    def describe_runs(self) -> dict[str, str]:
+        """What the child still works on, by token."""
+        now = time.monotonic()
+        runs = [{**run, "for_s": now - run["received_at"]} for run in self.runs.values()]
+        return {
+            run["token"]: f"{run['step']} of {run['execution'].rpartition('#')[2]}, attempt {run['attempt']},"
+            f" for {run['for_s']:.1f} s"
+            for run in (*runs, *([self._horse_run] if self._horse_run else []))
+        }
 
     def ask_to_leave(self) -> None:
         """Make the child leave after it has finished its steps."""
@@ -125,6 +144,7 @@ class Supervisor:
         self._taker, self._executors = taker, executors
         self._children: list[Child] = []
         self._stop_requests, self._stop_requested_at, self._is_over = 0, -math.inf, False
+        self._announced: set[str] | None = None
         self._heartbeat_at = 0.0
         self._is_redis_unavailable = False
         self._backoff = RestartBackoff()
@@ -140,12 +160,13 @@ class Supervisor:
             self._send_heartbeat()
             self._read_messages()
             self._reap()
-        with suppress(RedisError):
-            self._worker.register_death()
+            self._announce_stop()
+        if not self._is_redis_unavailable:  # otherwise the registration expires
+            with suppress(RedisError):
+                self._worker.register_death()
 
     def _stop(self, *_: object) -> None:
-        """The signal handler. One Ctrl-C arrives twice if a parent passes it on, so a repetition is
-        ignored."""
+        """The signal handler; a repetition of the same signal is ignored."""
         if time.monotonic() - self._stop_requested_at < REPEATED_SIGNAL_S:
             return
         self._stop_requested_at = time.monotonic()
@@ -153,6 +174,38 @@ class Supervisor:
         self._is_over = True
         for child in self._children:
             child.ask_to_leave() if self._stop_requests == 1 else child.kill()
+
+    def _announce_stop(self) -> None:
+        """After a signal, log what this worker waits for, and again when a child has begun another step."""
+        if not self._stop_requests or self._is_news_expected():
+            return
+        runs = {token: text for child in self._children for token, text in child.describe_runs().items()}
+        if self._announced is not None and runs.keys() <= self._announced:
+            return
+        self._announced = {*runs, *(self._announced or ())}
+        if not runs:
+            logger.info("stopping; no step is running")
+            return
+        listed = "; ".join([*runs.values()][:MAX_ANNOUNCED])
+        if len(runs) > MAX_ANNOUNCED:
+            listed += f"; and {len(runs) - MAX_ANNOUNCED} more"
+        steps, it, again = (
+            ("step", "it", "the step runs") if len(runs) == 1 else ("steps", "them", "the steps run")
+        )
+        logger.warning(
+            "stopping after %d %s: %s; a second SIGTERM or Ctrl-C ends %s now, and %s again",
+            len(runs),
+            steps,
+            listed,
+            it,
+            again,
+        )
+
+    def _is_news_expected(self) -> bool:
+        """Whether a child has sent no message since the signal, and is not silent for long."""
+        asked_at = self._stop_requested_at
+        is_recent = time.monotonic() - asked_at < SUSPECT_SILENCE_S
+        return is_recent and any(child.last_message_at < asked_at for child in self._children)
 
     def _start_child(self) -> None:
         message_reader, message_writer = os.pipe()
@@ -192,6 +245,8 @@ class Supervisor:
                 child.kill()
 
     def _is_superseded(self) -> bool:
+        if self._is_redis_unavailable:
+            return False
         with suppress(Unavailable):
             return self._taker is not None and self._taker.is_superseded()
         return False
@@ -210,6 +265,8 @@ class Supervisor:
 
     def _add_current_job(self, child: Child) -> None:
         """Add the job of a dead work-horse, which is in Redis, to its runs."""
+        if self._is_over and self._is_redis_unavailable:
+            return
         try:
             job = None if self._taker is None else self._taker.current_job()
         except Unavailable as error:
@@ -238,7 +295,8 @@ class Supervisor:
         """Write for RQ that this worker is alive, and whether it is busy."""
         running = sum(len(child.runs) or int(child.is_busy) for child in self._children)
         state = "busy" if running else "idle"
-        if time.monotonic() - self._heartbeat_at < HEARTBEAT_S:
+        is_slow = self._is_over and self._is_redis_unavailable
+        if time.monotonic() - self._heartbeat_at < (OUTAGE_HEARTBEAT_S if is_slow else HEARTBEAT_S):
             return
         self._heartbeat_at = time.monotonic()
         try:

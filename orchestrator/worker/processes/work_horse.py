@@ -13,9 +13,9 @@ and starts another work-horse.
     running               the same                             the same
     publishing            the same, or a published result      the token rejects a second result
 
-While Redis is unavailable, the last result is kept and published later. This process handles no signals,
-since the processes that a step starts would inherit the handlers. To make it leave, the supervisor closes a
-pipe.
+While Redis is unavailable, the last result is kept and published later; a process that is to leave waits for
+a grace time only (worker/leaving.py). This process handles no signals, since the processes that a step starts
+would inherit the handlers. To make it leave, the supervisor closes a pipe.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from orchestrator.redis_rq.pinned_connection import PinnedConnection
 from orchestrator.settings import Settings
 from orchestrator.worker.harness import Harness
 from orchestrator.worker.lease import LeaseRenewer
+from orchestrator.worker.leaving import RunTracker
 from orchestrator.worker.processes.child import run_job, set_up_child
 from orchestrator.worker.processes.pipes import Pipes
 from orchestrator.worker.processes.recycling import RecyclingLimits, RecyclingMonitor
@@ -50,9 +51,15 @@ class WorkHorse:
     """Runs steps until `leave` is set or the process must be recycled."""
 
     def __init__(
-        self, taker: JobTaker, harness: Harness, monitor: RecyclingMonitor, leave: threading.Event
+        self,
+        taker: JobTaker,
+        harness: Harness,
+        monitor: RecyclingMonitor,
+        leave: threading.Event,
+        tracker: RunTracker | None = None,
     ) -> None:
         self._taker, self._monitor, self._leave = taker, monitor, leave
+        self._tracker = tracker or RunTracker()
         self._harness = replace(harness, on_result=self._keep_result, stop=self.stop)
         self._lock = threading.Lock()
         self._token: str | None = None
@@ -72,9 +79,14 @@ class WorkHorse:
                     logger.debug("this process is recycled: %s", recycle_reason)
                     self._leave.set()
 
-    @property
-    def is_busy(self) -> bool:
-        return self._token is not None
+    def pulse(self) -> dict[str, Any]:
+        """The message that shows the supervisor that this process lives, and what it waits for."""
+        message: dict[str, Any] = {"type": "pulse", "is_busy": self._token is not None}
+        for run in self._tracker.runs():
+            names = ("execution", "step", "attempt", "token")
+            for_s = round(time.monotonic() - run.began_at, 1)
+            message["run"] = {name: run.payload[name] for name in names} | {"for_s": for_s}
+        return message
 
     def stop(self, token: str) -> None:
         """Kill this process and its process group, if it still runs this job and not the next one."""
@@ -91,6 +103,7 @@ class WorkHorse:
         except Unavailable as error:
             self._wait(error)
             return None
+        self._tracker.end_all()
         self._done, self._delays, self._unavailable_since = None, backoff_delays(), 0.0
         return jobs
 
@@ -109,6 +122,7 @@ class WorkHorse:
         if payload is None:
             logger.warning("job %s is not a step; it is dropped", token)
             return
+        self._tracker.begin(payload)
         with self._lock:
             self._token = token
         run_job(self._harness, payload)
@@ -130,9 +144,9 @@ def run_work_horse(
     """The main function of the child process."""
     setup = set_up_child(settings, worker_queues.worker, pipes, declines)
     taker = JobTaker(PinnedConnection(setup.job_client), worker_queues, setup.lease_until_ms)
-    renewer = LeaseRenewer(on_tick=lambda: pipes.send({"type": "pulse", "is_busy": horse.is_busy}))
+    renewer = LeaseRenewer(on_tick=lambda: pipes.send(horse.pulse()))
     harness = replace(setup.harness, renewer=renewer)
-    horse = WorkHorse(taker, harness, RecyclingMonitor(recycling), setup.leave)
+    horse = WorkHorse(taker, harness, RecyclingMonitor(recycling), setup.leave, setup.tracker)
     start_command_listener(setup.job_client, worker_queues.worker, horse.stop)
     horse.serve(burst)
     if setup.leave.is_set():  # otherwise the burst has emptied the queues

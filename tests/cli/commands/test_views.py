@@ -404,6 +404,71 @@ def test_an_interrupted_watch_leaves_the_execution_running_and_prints_that(world
     assert world.status(name) == "in_progress"
 
 
+INTERRUPTED: dict[str, list[str]] = {
+    "run": ["run", "docs/examples/order.yaml", "--inputs", '{"sku": "a1"}'],
+    "start": ["start", "docs/examples/order.yaml", "--inputs", '{"sku": "a1"}'],
+    "cancel": ["cancel", "order-1"],
+    "watch": ["watch", "order-1"],
+    "watch --json": ["watch", "order-1", "--json"],
+    "history --follow": ["history", "order-1", "--follow"],
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("what", INTERRUPTED)
+def test_every_interrupted_command_has_the_exit_code_of_its_signal(
+    world: RedisWorld, what: str, number: signal.Signals
+) -> None:
+    """There is no coordinator, so each of them waits until it is interrupted."""
+    world.begin(world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
+
+    before = requests_to(world)
+    with command(world, *INTERRUPTED[what]) as process:
+        wait_until(lambda: requests_to(world) > before)
+
+        process.send_signal(number)
+
+        _, printed = process.communicate(timeout=300)
+    code = process.returncode if process.returncode >= 0 else 128 - process.returncode  # as a shell does
+    assert code == 128 + number
+    assert "Traceback" not in printed
+
+
+def requests_to(world: RedisWorld) -> int:
+    """How many events were sent, and how many channels somebody listens to."""
+    redis: Any = world.client
+    streams = [world.keys.starts, *redis.keys("orchestrator:events:*")]
+    return int(sum(map(redis.xlen, streams)) + len(redis.pubsub_channels()))
+
+
+def test_an_interrupted_question_is_an_interrupted_command(
+    world: RedisWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.begin(world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
+
+    def interrupt(_: str) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", interrupt)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["--redis-url", url_of(world), "cancel", "--status", "in_progress"], "orchestrator")
+
+    assert ended.value.code == 130
+    assert "Error: interrupted by SIGINT" in capsys.readouterr().err
+
+
+def test_a_question_that_is_answered_with_no_ends_the_command_as_before(
+    world: RedisWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.begin(world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
+
+    with pytest.raises(SystemExit) as ended:
+        main.main(["--redis-url", url_of(world), "cancel", "--status", "in_progress"], "orchestrator")
+
+    assert ended.value.code == 1
+
+
 def test_watch_polls_seldom_and_loads_only_changes(world: RedisWorld) -> None:
     world.begin(world.coordinator(), ORDER, inputs={"sku": 1}, execution_id="order-1")
     world.client.config_resetstat()
