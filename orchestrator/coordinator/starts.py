@@ -149,7 +149,7 @@ class Starts:
         """Check a spec, or return the cached one: producers send the same text many times."""
         loaded = self._specs.get(text)
         if loaded is None:
-            loaded = load_spec(text)
+            loaded = load_spec(text, with_warnings=False)
             self._specs.put(text, loaded)
         return loaded
 

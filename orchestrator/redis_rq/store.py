@@ -22,7 +22,7 @@ from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.step_log import LogLine
 from orchestrator.application.spec.model import LoadedSpec, ScheduleSpec
 from orchestrator.application.spec.tag_routes import TagRoutes
-from orchestrator.application.spec.validation import check_spec
+from orchestrator.application.spec.validation import load_stored_spec
 from orchestrator.backend.ids import next_version
 from orchestrator.backend.ports import Commit, Committed, Delivery, EventRef, check_version
 from orchestrator.backend.spec_cache import SpecCache
@@ -163,7 +163,7 @@ class RedisStore:
             document = self._client.hget(self._keys.spec(workflow_id), "document")
         if document is None:
             raise StoreError(f"the spec {workflow_id!r} is gone from Redis")
-        loaded = check_spec(loads(str(document)))
+        loaded = load_stored_spec(loads(str(document)))
         if loaded.workflow_id != workflow_id:
             raise StoreError(f"the document stored as {workflow_id!r} is {loaded.workflow_id!r}")
         return self.cache_spec(loaded)

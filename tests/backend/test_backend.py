@@ -28,6 +28,7 @@ from orchestrator.application.records.decisions import DispatchJob, StateChangeE
 from orchestrator.application.records.record import WorkflowRecord
 from orchestrator.application.records.status import StepStatus, WorkflowStatus
 from orchestrator.application.records.step_record import StepRecord
+from orchestrator.application.spec.validation import load_stored_spec
 from orchestrator.backend import (
     Backend,
     InMemoryStore,
@@ -720,6 +721,19 @@ def test_a_spec_is_stored_once_and_another_with_its_hash_is_refused(tmp_path: Pa
         fresh.write(record(spec(a={}), _execution_id="e3"))
     with pytest.raises(StoreError, match="another document"):
         Backend(store=fresh).create(document_of({"a": {}}))
+
+
+def test_a_document_from_before_a_check_existed_is_loaded(tmp_path: Path) -> None:
+    wrong = {"steps": [{"op": "a", "input": {"x": {"var": "inputs.a"}}}]}
+    store = SqliteStore(tmp_path / "w.db")
+    store.write(record(load_stored_spec(wrong), _execution_id="e1"))
+    fresh = SqliteStore(tmp_path / "w.db")
+
+    found = fresh.load("e1")
+
+    assert found.loaded.document == wrong
+    with pytest.raises(InvalidSpec):
+        Backend(store=fresh).create(wrong)
 
 
 def test_a_commit_writes_the_rows_of_what_changed(tmp_path: Path) -> None:

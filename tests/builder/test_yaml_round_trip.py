@@ -113,7 +113,7 @@ def _is_taken_for_one(value: dict[str, Any]) -> bool:
 @st.composite
 def builders(draw: st.DrawFn, depth: int = 1) -> WorkflowBuilder:
     flow = WorkflowBuilder(draw(st.none() | TEXTS), **draw(headers()))
-    roots = [input_, state, ctx.now]
+    roots = [input_, state, ctx.workflow.name]
     for name in draw(st.lists(TEXTS.filter(lambda name: name and "." not in name), max_size=2, unique=True)):
         roots.append(flow.input(name, **draw(inputs())))
     steps: list[Step] = []

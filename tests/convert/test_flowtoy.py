@@ -474,10 +474,10 @@ flow:
 """)
 
     assert [(note.path, note.kind) for note in made.notes] == [
-        ("steps[0].input.x", "lost"),
+        ("steps[0].input.x.var", "lost"),
         ("steps[0].timeout", "lost"),
     ]
-    assert "unknown step 'missing'" in made.notes[0].message
+    assert "there is no step 'missing'" in made.notes[0].message
 
 
 def test_a_source_that_is_not_a_source_is_left_to_the_check() -> None:

@@ -135,6 +135,7 @@ class _Author:
         self.above: dict[str, set[str]] = {}
         self.echo: dict[str, list[tuple[str, str]]] = {}
         self.inputs: Json = {}
+        self.own = "state."  # where a condition reads the keys of the step: the state, or its fresh output
 
     def chance(self, probability: float) -> bool:
         return self.draw.random() < probability
@@ -234,7 +235,7 @@ class _Author:
             self.features.add("null_output")
         if self.chance(0.25):
             branches.append(
-                self._plain_branch(self._condition(one), "halt" if self.chance(0.45) else "complete")
+                self._plain_branch(self._branch_condition(one), "halt" if self.chance(0.45) else "complete")
             )
         if self.chance(0.2):
             inputs["passed"] = self._number(one)
@@ -265,11 +266,11 @@ class _Author:
             again = {"<": [{"var": f"round_{one}"}, times]}
             self.features.add("loop_through_state")
         if self.chance(0.3):
-            again = {"and": [again, {"or": [True, self._condition(one)]}]}
+            again = {"and": [again, {"or": [True, self._branch_condition(one)]}]}
         exit_ = self._plain_branch(True, "complete" if self.chance(0.85) else "halt")
         branches = [{"condition": again, "action": self._set(one, targets)}, exit_]
         if self.chance(0.25):
-            branches.insert(0, self._plain_branch(self._condition(one), "complete"))
+            branches.insert(0, self._plain_branch(self._branch_condition(one), "complete"))
         return branches
 
     def _set(self, one: str, targets: list[str]) -> Json:
@@ -388,16 +389,25 @@ class _Author:
         ]
         return {"cat": parts}
 
+    def _branch_condition(self, one: str) -> Any:
+        """A condition that sees the fresh output."""
+        self.own = ""
+        condition = self._condition(one)
+        self.own = "state."
+        return condition
+
     def _condition(self, one: str | None, depth: int = 0) -> Any:
         plain: list[Callable[[], Any]] = [
             lambda: {
                 self.draw.choice(["<", "<=", ">", ">="]): [self._number(one, 2), self.draw.randint(1, 20)]
             },
             lambda: {self.draw.choice(["==", "!="]): [{"var": ["state.s", "-"]}, self.draw.choice(_WORDS)]},
-            lambda: {self.draw.choice(["===", "!=="]): [{"var": ["s", "-"]}, self.draw.choice(_WORDS)]},
+            lambda: {
+                self.draw.choice(["===", "!=="]): [{"var": [f"{self.own}s", "-"]}, self.draw.choice(_WORDS)]
+            },
             lambda: {"in": [{"var": ["state.s", "-"]}, list(_WORDS[:2])]},
             lambda: {"in": ["e", {"var": "input.s"}]},
-            lambda: {"!": [{"var": "flag"}]},
+            lambda: {"!": [{"var": f"{self.own}flag"}]},
             lambda: {"!!": [{"var": "state.flag"}]},
             lambda: {"<": [{"var": "state.maybe"}, 5]},  # null is less than nothing
             lambda: {"missing": ["input.n", "input.unknown"]},

@@ -230,7 +230,7 @@ KNOWN = [
         {"n": 3, "literal": [1], "nothing": None},
         {},
         inputs={"n": 3},
-        outputs={"n": {"var": "input.n"}, "literal": [1], "nothing": {"var": "steps.a.output"}},
+        outputs={"n": {"var": "input.n"}, "literal": [1], "nothing": {"var": "state.a"}},
     ),
     Known(
         "outputs accumulate in the state, the last write wins",
@@ -356,7 +356,13 @@ KNOWN = [
                     {
                         "condition": {"<": [{"var": "calls"}, 1]},
                         "action": {
-                            "set": {"if": [{"var": "fresh"}, "b", {"cat": ["steps.", "a", ".status"]}]}
+                            "set": {
+                                "if": [
+                                    {"var": {"cat": ["fre", "sh"]}},
+                                    "b",
+                                    {"cat": ["steps.", "a", ".status"]},
+                                ]
+                            }
                         },
                     },
                     {"condition": True, "action": "complete"},

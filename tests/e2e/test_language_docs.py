@@ -140,6 +140,7 @@ def test_an_example_comes_to_what_the_page_says(line: int, monkeypatch: pytest.M
 @pytest.mark.parametrize("line", [line for line in _of("json") if ON_THE_WAY & _shown(line).keys()])
 def test_an_example_on_its_way_stands_where_the_page_says(line: int) -> None:
     shown = _shown(line)
+    assert load_spec(EXAMPLES[line].document).warnings == ()
     play = WorkflowTest(yaml.safe_load(EXAMPLES[line].document), executors=_executors())
     for step_id in shown.pop("held", []):
         play.hold(step_id)

@@ -10,6 +10,7 @@ from language.redis_stage import RedisStage
 from language.stage import Stage
 from language.written import FAILED, branches, halts, jobless, resets
 from orchestrator.application.errors import InvalidEvent
+from orchestrator.application.spec.validation import check_spec
 from worlds.documents import document, step
 
 # ---- results that come twice, late or from long ago
@@ -209,7 +210,7 @@ def test_success_with_max_attempts_3_no_branch(stage: Stage) -> None:
     stage.finish("a", {"n": 1})
 
     assert (stage.status, stage.executions_of("a")) == ("complete", 1)
-    assert stage.record.loaded.warnings == ()
+    assert check_spec(stage.record.loaded.document).warnings == ()
 
 
 def test_success_with_max_attempts_3_no_branch_is_repeated_with_attempts_on_any(stage: Stage) -> None:
@@ -224,7 +225,8 @@ def test_success_with_max_attempts_3_no_branch_is_repeated_with_attempts_on_any(
 
     assert stage.statuses == {"a": "complete", "b": "in_progress"}
     assert (stage.executions_of("a"), stage.moves("a").count("retry")) == (3, 2)
-    assert [problem.code for problem in stage.record.loaded.warnings] == ["repeats_on_success"]
+    warnings = check_spec(stage.record.loaded.document).warnings
+    assert [problem.code for problem in warnings] == ["repeats_on_success"]
 
 
 def test_max_attempts_and_retry_together(stage: Stage) -> None:

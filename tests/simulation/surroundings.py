@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from orchestrator.application.spec.model import LoadedSpec
-from orchestrator.application.spec.validation import check_spec, load_spec
+from orchestrator.application.spec.validation import check_spec, load_spec, load_stored_spec
 from simulation.scheduler import Scheduler
 
 TIMED = (
@@ -155,8 +155,19 @@ def _checked(text: str) -> LoadedSpec:
     return check_spec(json.loads(text))
 
 
-def _loaded_once(text: str) -> LoadedSpec:
-    return checked_once(json.loads(text)) if text.startswith("{") else load_spec(text)
+@lru_cache(maxsize=64)
+def _stored(text: str) -> LoadedSpec:
+    return load_stored_spec(json.loads(text))
+
+
+def _stored_once(document: dict[str, Any]) -> LoadedSpec:
+    return _stored(json.dumps(document, sort_keys=True))
+
+
+def _loaded_once(text: str, *, with_warnings: bool) -> LoadedSpec:
+    if text.startswith("{"):
+        return checked_once(json.loads(text))
+    return load_spec(text, with_warnings=with_warnings)
 
 
 @contextmanager
@@ -172,7 +183,7 @@ def surroundings(
         *((module, "threading", Threading(scheduler)) for module in THREADED),
         ("orchestrator.redis_rq.store", "secrets", Secrets(scheduler.draw)),
         ("orchestrator.redis_rq.job_taker", "datetime", Clock(time)),
-        ("orchestrator.redis_rq.store", "check_spec", checked_once),
+        ("orchestrator.redis_rq.store", "load_stored_spec", _stored_once),
         ("orchestrator.backend.backend", "check_spec", checked_once),
         ("orchestrator.coordinator.starts", "load_spec", _loaded_once),
     ]

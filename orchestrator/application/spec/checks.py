@@ -1,25 +1,15 @@
-"""Checks that need more than the type of one key: expressions, targets, keys that exclude each other.
-
-Also the warnings: documents that are valid, but probably do not do what the author intended.
-"""
+"""Checks that need more than the type of one key: expressions, targets, keys that exclude each other."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from orchestrator.application.errors import Problem
-from orchestrator.application.expressions.evaluation import (
-    LITERAL,
-    SecretPolicy,
-    check,
-    check_condition,
-    is_expression,
-)
-from orchestrator.application.spec.filter_models import FilterModel
+from orchestrator.application.expressions.evaluation import SecretPolicy, is_expression
+from orchestrator.application.spec.expression_checks import EXAMPLE, ExpressionChecks
 from orchestrator.application.spec.graph import Graph
-from orchestrator.application.spec.model import KvScope, StepSpec, WorkflowSpec
+from orchestrator.application.spec.model import KvScope, StepSpec
+from orchestrator.application.spec.references import RESULT, STEP, Scope
 from orchestrator.application.spec.report import Report
 from orchestrator.application.spec.step_models import KINDS, PlainStepModel, StepModel
 from orchestrator.application.values.json_types import describe_value
@@ -56,127 +46,131 @@ FORBIDDEN_KEYS: dict[str, frozenset[str]] = {
 }
 
 
-def check_step(
-    raw: Mapping[str, Any], model: PlainStepModel, path: Path, graph: Graph, report: Report
-) -> None:
-    """Check the expressions of a step, and the steps that its branches name."""
-    if raw.get("input"):
-        check_values(raw["input"], (*path, "input"), report, "whole" if _has_job(model) else "nowhere")
-    if raw.get("branch"):
-        _check_branches(raw["branch"], (*path, "branch"), graph, report)
-    if isinstance(model, StepModel):
-        _check_rare_keys(raw, model, path, report)
+class StepChecks:
+    """Checks the expressions of steps, and the steps that their branches name."""
 
+    def __init__(
+        self, graph: Graph, step_ids: Sequence[str], report: Report, expressions: ExpressionChecks
+    ) -> None:
+        self._graph, self._step_ids, self._report, self._expressions = graph, step_ids, report, expressions
 
-def _has_job(model: PlainStepModel) -> bool:
-    return not isinstance(model, StepModel) or model.kind == "task"
+    def check(self, step_id: str, raw: Mapping[str, Any], model: PlainStepModel, path: Path) -> None:
+        if raw.get("input"):
+            has_job = not isinstance(model, StepModel) or model.kind == "task"
+            secrets: SecretPolicy = "whole" if has_job else "nowhere"
+            scope = STEP if raw.get("map") is None else Scope(_item_roots(raw))
+            self._expressions.check_values(raw["input"], (*path, "input"), scope, secrets)
+        if raw.get("branch"):
+            self._check_branches(raw["branch"], (*path, "branch"), step_id)
+        if isinstance(model, StepModel):
+            self._check_rare_keys(step_id, raw, path)
 
+    def _check_rare_keys(self, step_id: str, raw: Mapping[str, Any], path: Path) -> None:
+        expressions = self._expressions
+        if raw.get("when") is not None:
+            expressions.check_condition(raw["when"], (*path, "when"), STEP)
+        self._check_filters(raw.get("filters"), (*path, "filters"))
+        expressions.check_paths(raw.get("required"), (*path, "required"), STEP)
+        for keys, expected in _RULES.items():
+            self._check_rule(_get(raw, *keys), (*path, *keys), expected)
+        output_scope = RESULT if raw.get("map") is None else Scope(RESULT.roots | _item_roots(raw))
+        expressions.check_values(raw.get("output"), (*path, "output"), output_scope)
+        expressions.check_values(raw.get("kv_add"), (*path, "kv_add"), _fresh_scope(step_id))
+        undone = Scope(output_of=step_id)
+        keys = ("compensate", "input")
+        expressions.check_values(_get(raw, *keys), (*path, *keys), undone, "whole")
+        self._check_source(raw.get("source"), (*path, "source"))
 
-def _check_rare_keys(raw: Mapping[str, Any], model: StepModel, path: Path, report: Report) -> None:
-    if raw.get("when") is not None:
-        report.extend(check_condition(raw["when"], report.full_path((*path, "when"))))
-    if model.filters is not None:
-        _check_filters(model.filters, (*path, "filters"), report)
-    for keys, expected in _RULES.items():
-        rule = _get(raw, *keys)
+    def _check_rule(self, rule: Any, path: Path, expected: str) -> None:
         if isinstance(rule, dict):
-            check_rule(rule, (*path, *keys), report)
-        elif isinstance(rule, list) and keys == ("map", "over"):
-            report.extend(check(rule, report.full_path((*path, *keys))))
+            self._expressions.check_rule(rule, path, STEP)
+        elif isinstance(rule, list) and path[-2:] == ("map", "over"):
+            self._expressions.check_value(rule, path, STEP)
         elif rule is not None and expected:
             message = f"must be {expected}, not {describe_value(rule)}"
-            report.add((*path, *keys), "bad_type", message, _EXAMPLE)
-    for keys, secrets in _VALUES.items():
-        values = _get(raw, *keys)
-        if keys == ("source", "override") and isinstance(_get(values, "configuration"), dict):
-            keys, values = (*keys, "configuration"), values["configuration"]
-        check_values(values, (*path, *keys), report, secrets)
+            self._report.add(path, "bad_type", message, EXAMPLE)
+
+    def _check_source(self, source: Any, path: Path) -> None:
+        """Check the form of the configuration of a source; Sources checks what it reads."""
+        form = ExpressionChecks(self._report)
+        form.check_values(_get(source, "configuration"), (*path, "configuration"), STEP, "anywhere")
+        override, path = _get(source, "override"), (*path, "override")
+        if isinstance(_get(override, "configuration"), dict):
+            override, path = override["configuration"], (*path, "configuration")
+        form.check_values(override, path, STEP, "anywhere")
+
+    def _check_filters(self, group: Any, path: Path) -> None:
+        if not isinstance(group, dict):
+            return
+        if group.get("expression") is not None:
+            self._expressions.check_condition(group["expression"], (*path, "expression"), STEP)
+        self._expressions.check_value(group.get("value"), (*path, "value"), STEP)
+        filters = group.get("filters")
+        for n, part in enumerate(filters if isinstance(filters, list) else ()):
+            self._check_filters(part, (*path, "filters", n))
+
+    def _check_branches(self, branches: Any, path: Path, step_id: str) -> None:
+        scope = _fresh_scope(step_id)
+        actions: list[Any] = []
+        is_loop = False
+        for n, branch in enumerate(branches if isinstance(branches, list) else ()):
+            if not isinstance(branch, dict):
+                continue
+            if "condition" in branch:
+                self._expressions.check_condition(branch["condition"], (*path, n, "condition"), scope)
+            if "result_expr" in branch:
+                self._expressions.check_value(branch["result_expr"], (*path, n, "result_expr"), scope)
+            action = branch.get("action")
+            actions.append(action)
+            if isinstance(action, dict) and "set" in action:
+                is_loop = True
+                self._check_targets(action["set"], (*path, n, "action", "set"))
+        if is_loop and "complete" not in actions and "halt" not in actions:
+            message = "a step with a set branch needs a complete or halt branch too"
+            self._report.add(path, "loop_without_exit", message)
+
+    def _check_targets(self, targets: Any, path: Path) -> None:
+        if isinstance(targets, list):
+            for n, target in enumerate(targets):
+                self._check_target(target, (*path, n))
+        else:
+            self._check_target(targets, path)
+
+    def _check_target(self, target: Any, path: Path) -> None:
+        if is_expression(target):
+            self._expressions.check_value(target, path, STEP)
+        elif not isinstance(target, str):
+            message = f"must be a step, a list of steps or an expression, not {describe_value(target)}"
+            self._report.add(path, "bad_type", message)
+        elif self._graph.find_target(target) is None:
+            name = target.removeprefix("steps.").removesuffix(".status")
+            hint = self._report.suggest(name, self._step_ids)
+            self._report.add(path, "unknown_target", f"there is no step {name!r}", hint)
 
 
-_EXAMPLE = 'such as {"var": "steps.a.output.x"}'
 _RULES: dict[tuple[str, ...], str] = {  # keys that take an expression; "": the model checks other values
     ("join",): "",
     ("map", "over"): "a list, or an expression that gives one",
     ("switch", "on"): "an expression",
     ("concurrency", "key"): "",
 }
-_VALUES: dict[tuple[str, ...], SecretPolicy] = {
-    ("output",): "nowhere",
-    ("kv_add",): "nowhere",
-    ("compensate", "input"): "whole",
-    ("source", "configuration"): "anywhere",
-    ("source", "override"): "anywhere",
-}
+
+
+def _fresh_scope(step_id: str) -> Scope:
+    """Return the scope of a place that sees the fresh output of a step."""
+    return Scope(output_of=step_id, has_fresh_keys=True)
+
+
+def _item_roots(raw: Mapping[str, Any]) -> frozenset[str]:
+    """Return the roots that a step with map adds."""
+    name = _get(raw, "map", "as")
+    return frozenset({name if isinstance(name, str) else "item", "index"})
 
 
 def _get(raw: Any, *keys: str) -> Any:
     for key in keys:
-        raw = raw.get(key) if isinstance(raw, dict) else None
+        raw = raw.get(key) if isinstance(raw, Mapping) else None
     return raw
-
-
-def check_values(values: Any, path: Path, report: Report, secrets: SecretPolicy = "nowhere") -> None:
-    """Check the values of a mapping such as `input`.
-
-    The mapping itself is not an expression: {max: 3} is an input named max.
-    """
-    for key, value in values.items() if isinstance(values, dict) else ():
-        if isinstance(value, dict | list):
-            report.extend(check(value, report.full_path((*path, key)), secrets))
-
-
-def check_rule(rule: dict[str, Any], path: Path, report: Report) -> None:
-    """Check a mapping that must be an expression."""
-    if len(rule) == 1:
-        report.extend(check_condition(rule, report.full_path(path)))
-    else:
-        report.add(path, "bad_type", "must be an expression: a mapping with one operator", _EXAMPLE)
-
-
-def _check_filters(group: FilterModel, path: Path, report: Report) -> None:
-    if group.filters is None:
-        report.extend(check_condition(group.expression, report.full_path((*path, "expression"))))
-        report.extend(check(group.value, report.full_path((*path, "value"))))
-    for n, part in enumerate(group.filters or ()):
-        _check_filters(part, (*path, "filters", n), report)
-
-
-def _check_branches(branches: Any, path: Path, graph: Graph, report: Report) -> None:
-    actions: list[Any] = []
-    is_loop = False
-    for n, branch in enumerate(branches if isinstance(branches, list) else ()):
-        if not isinstance(branch, dict):
-            continue
-        if "condition" in branch:
-            report.extend(check_condition(branch["condition"], report.full_path((*path, n, "condition"))))
-        if "result_expr" in branch:
-            report.extend(check(branch["result_expr"], report.full_path((*path, n, "result_expr"))))
-        action = branch.get("action")
-        actions.append(action)
-        if isinstance(action, dict) and "set" in action:
-            is_loop = True
-            _check_targets(action["set"], (*path, n, "action", "set"), graph, report)
-    if is_loop and "complete" not in actions and "halt" not in actions:
-        report.add(path, "loop_without_exit", "a step with a set branch needs a complete or halt branch too")
-
-
-def _check_targets(targets: Any, path: Path, graph: Graph, report: Report) -> None:
-    if isinstance(targets, list):
-        for n, target in enumerate(targets):
-            _check_target(target, (*path, n), graph, report)
-    else:
-        _check_target(targets, path, graph, report)
-
-
-def _check_target(target: Any, path: Path, graph: Graph, report: Report) -> None:
-    if is_expression(target):
-        report.extend(check(target, report.full_path(path)))
-    elif not isinstance(target, str):
-        message = f"must be a step, a list of steps or an expression, not {describe_value(target)}"
-        report.add(path, "bad_type", message)
-    elif graph.find_target(target) is None:
-        name = target.removeprefix("steps.").removesuffix(".status")
-        report.add(path, "unknown_target", f"there is no step {name!r}", report.suggest(name, graph.order))
 
 
 def check_step_spec(step: StepSpec, scopes: Sequence[KvScope] | None, path: Path, report: Report) -> None:
@@ -197,94 +191,3 @@ def check_join(step: StepSpec, path: Path, graph: Graph, report: Report) -> None
     if isinstance(step.join, int) and step.join > parent_count:
         message = f"waits for {step.join} steps, but the step depends on {parent_count}"
         report.add((*path, "join"), "bad_policy", message)
-
-
-# Warnings ---------------------------------------------------------------------------------------------------
-
-
-def find_warnings(
-    spec: WorkflowSpec, graph: Graph, document: Mapping[str, Any], report: Report
-) -> Iterator[Problem]:
-    """Yield the warnings of a valid spec and of its inline child workflows."""
-    key = "flow" if "flow" in document else "steps"
-    for n, step in enumerate(spec.steps):
-        if step.max_attempts > 1 and step.attempts_on == "any" and not step.branch:
-            message = (
-                f"step {step.id!r} runs {step.max_attempts} times even if it succeeds: no branch ends it"
-            )
-            yield Problem(report.full_path((key, n, "max_attempts")), "repeats_on_success", message)
-        if step.child is not None and step.child.loaded is not None:
-            child = step.child.loaded
-            inner = report.inside((key, n, "workflow"))
-            yield from find_warnings(child.spec, child.graph, child.document, inner)
-    yield from _find_races(spec, graph, key, report)
-    if spec.sources:
-        yield from _find_unused_sources(spec, document[key], report)
-
-
-_MAX_RACE_PAIRS = 100_000  # pairs of steps to compare; further ones are not checked
-
-
-def _find_races(spec: WorkflowSpec, graph: Graph, key: str, report: Report) -> Iterator[Problem]:
-    """Warn where an input reads a state key that an unrelated step writes: their order is not defined."""
-    writers: dict[str, list[str]] = {}
-    for step in spec.steps:
-        if step.output and not step.skip_output_mapping:
-            for name in step.output:
-                writers.setdefault(name, []).append(step.id)
-    if not writers:
-        return
-    reads: dict[tuple[int, str, str], list[tuple[str, str]]] = {}
-    all_pairs: set[tuple[str, str]] = set()
-    for n, step in enumerate(spec.steps):
-        for input_key, value in step.input.items():
-            for name in sorted(_find_names_below("state", value) & writers.keys()):
-                pairs = [(writer, step.id) for writer in writers[name] if writer != step.id]
-                if len(all_pairs) + len(pairs) <= _MAX_RACE_PAIRS:
-                    all_pairs.update(pairs)
-                    reads[n, input_key, name] = pairs
-    related = graph.related(all_pairs)
-    for (n, input_key, name), pairs in reads.items():
-        racing = next((pair for pair in pairs if pair not in related), None)
-        if racing is not None:
-            message = (
-                f"step {racing[1]!r} reads state.{name}, which step {racing[0]!r} writes, "
-                "and neither waits for the other"
-            )
-            yield Problem(report.full_path((key, n, "input", input_key)), "state_read_race", message)
-
-
-def _find_unused_sources(
-    spec: WorkflowSpec, steps: Sequence[Mapping[str, Any]], report: Report
-) -> Iterator[Problem]:
-    called = [raw.get("source") for raw in steps]
-    used = {source.get("base") if isinstance(source, dict) else source for source in called}
-    definitions = [*spec.sources.values(), *(step.source for step in spec.steps)]
-    for definition in definitions:
-        used |= _find_names_below("sources", definition)
-    for name in spec.sources:
-        if name not in used:
-            message = f"no step and no other source uses {name!r}"
-            yield Problem(report.full_path(("sources", name)), "unused_source", message)
-
-
-_FIRST_NAME = re.compile(r"""\$?\.?(\w+)(?:\.|\[['"])([\w-]+)""")
-
-
-def _find_names_below(root: str, value: Any) -> set[str]:
-    """Return the keys of `root` that the expressions in a value read by a constant path."""
-    names: set[str] = set()
-    todo = [value]
-    while todo:
-        value = todo.pop()
-        if isinstance(value, list):
-            todo.extend(value)
-        elif isinstance(value, dict) and LITERAL not in value:
-            todo.extend(value.values())
-            if is_expression(value) and ("var" in value or "vars" in value):
-                [argument] = value.values()
-                path = argument[0] if isinstance(argument, list) and argument else argument
-                match = _FIRST_NAME.match(path) if isinstance(path, str) else None
-                if match and match[1] == root:
-                    names.add(match[2])
-    return names

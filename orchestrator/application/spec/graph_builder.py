@@ -52,7 +52,7 @@ def build_graph(steps: Sequence[StepSpec]) -> tuple[Graph, list[EdgeProblem]]:
     switched = _find_switched(steps, index, problems)
     for listed, switch in switched:
         declared[listed].append(switch)
-    implied = _without_loops(_implied_parents(steps, index, problems), declared)
+    implied = _without_loops(_implied_parents(steps, index), declared)
     merged = ((step_id, {*declared[step_id], *implied.get(step_id, ())}) for step_id in index)
     parents = {step_id: tuple(sorted(ids, key=index.__getitem__)) if ids else () for step_id, ids in merged}
     problems += _CycleFinder(steps, index, implied, switched).find(parents)
@@ -138,9 +138,9 @@ def _group_switches(switched: Iterable[tuple[str, str]]) -> dict[str, tuple[str,
 
 
 def _implied_parents(
-    steps: Sequence[StepSpec], index: Mapping[str, int], problems: list[EdgeProblem]
+    steps: Sequence[StepSpec], index: Mapping[str, int]
 ) -> dict[str, dict[str, _ImpliedEdge]]:
-    """Map each step to the steps that its references read."""
+    """Map each step to the steps that its references read; References reports those that do not exist."""
     implied: dict[str, dict[str, _ImpliedEdge]] = {}
     max_id_segments = count_max_segments(index)
     for step in steps:
@@ -149,12 +149,7 @@ def _implied_parents(
                 if reference.has_default or not reference.segments:
                     continue
                 found = find_longest_id(index, reference.segments, max_id_segments)
-                if found is None:
-                    if reference.is_whole:  # inside a larger value, an undefined reference is null (U8)
-                        unknown = reference.segments[0]
-                        message = f"step {step.id!r} reads unknown step {unknown!r}"
-                        problems.append(EdgeProblem(step.id, where, "unknown_dependency", message, unknown))
-                elif found[0] != step.id:
+                if found is not None and found[0] != step.id:
                     edges = implied.setdefault(step.id, {})
                     is_strict = reference.is_whole and where[0] == "input"
                     if is_strict or found[0] not in edges:

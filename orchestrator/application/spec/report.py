@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
@@ -64,20 +64,41 @@ CODES = frozenset(
         "too_deep",
         "unknown_action",
         "unknown_dependency",
+        "unknown_field",
         "unknown_key",
         "unknown_operator",
+        "unknown_root",
         "unknown_source",
         "unknown_target",
     }
 )
-WARNINGS = frozenset({"repeats_on_success", "state_read_race", "unused_source"})
+WARNINGS = frozenset(
+    {
+        "doubtful_operator",
+        "doubtful_path",
+        "endless_loop",
+        "endless_wait",
+        "never_compensates",
+        "never_runs",
+        "repeats_on_success",
+        "state_read_race",
+        "uncovered_case",
+        "undeclared_input",
+        "unknown_output",
+        "unused_source",
+    }
+)
+TOO_MANY_WARNINGS = Problem(
+    "", "too_big", f"there are more than {MAX_PROBLEMS} warnings; these are some of them"
+)
 
 
 class Report:
-    """Collects problems, adds the position of each, and sorts them in the order of the document.
+    """Collects problems and warnings, adds the position of each, and sorts them in the order of the document.
 
-    `data` comes from one document, from several merged documents, or from Python. Paths are relative to one
-    workflow; `inside` returns the report for an inline child workflow.
+    A problem makes the document invalid; a warning does not. `data` comes from one document, from several
+    merged documents, or from Python. Paths are relative to one workflow; `inside` returns the report for an
+    inline child workflow.
     """
 
     def __init__(
@@ -89,6 +110,7 @@ class Report:
         self._order = {document.source: n for n, document in reversed([*enumerate(documents)])}
         self._base: Path = ()
         self._problems = list(problems)
+        self._warnings: list[Problem] = []
         self._unreadable = {problem.path for problem in self._problems if self._is_current(problem)}
         self._comparisons = [
             20_000
@@ -96,7 +118,7 @@ class Report:
         self._ordinals: dict[int, dict[str, int]] = {}
 
     def inside(self, path: Path) -> Report:
-        """Return the report for the workflow at this path. It shares the problems of this one."""
+        """Return the report for the workflow at this path. It shares problems and warnings with this one."""
         inner = copy(self)
         inner._base = (*self._base, *path)
         return inner
@@ -116,22 +138,46 @@ class Report:
             if problem.path not in self._unreadable:
                 self._problems.append(problem)
 
+    def warn(self, path: Path, code: str, message: str, hint: str | None = None) -> None:
+        if len(self._warnings) <= MAX_PROBLEMS:
+            self._warnings.append(Problem(self.full_path(path), code, message, hint))
+
     def ignore_further(self, path: Path) -> None:
         """Drop further problems of this value."""
         self._unreadable.add(self.full_path(path))
 
     def suggest(self, word: Any, known: Sequence[str]) -> str | None:
         """Return a hint with the most similar known name, or None."""
+        similar = self.find_similar(word, known)
+        return None if similar is None else f"did you mean {similar!r}?"
+
+    def find_similar(self, word: Any, known: Collection[str]) -> str | None:
+        """Return the most similar known name, or None."""
         self._comparisons[0] -= len(known)
         if not isinstance(word, str) or len(word) > 128 or self._comparisons[0] < 0:
             return None
         folded = {name.lower(): name for name in known}
         close = get_close_matches(word.lower(), folded, n=1)
-        return f"did you mean {folded[close[0]]!r}?" if close else None
+        return folded[close[0]] if close else None
+
+    @property
+    def has_problems(self) -> bool:
+        return bool(self._problems)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problems with line and column, in the order of the document."""
+        return self.with_positions(self._problems)
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """The warnings with line and column, in the order of the document."""
+        found = self.with_positions(self._warnings[:MAX_PROBLEMS])
+        return (*found, TOO_MANY_WARNINGS) if len(self._warnings) > MAX_PROBLEMS else found
 
     def raise_if_any(self) -> None:
         if self._problems:
-            raise InvalidSpec(self.with_positions(self._problems), self._source)
+            raise InvalidSpec(self.problems, self._source)
 
     def with_positions(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems with line and column, in the order of the document."""
@@ -185,28 +231,50 @@ def parse(model: type[_M], raw: Mapping[str, Any], path: Path, report: Report) -
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        invalid: set[Path] = set()
         for details in error.errors(include_url=False):
             _report_error(details, model, path, report)
-            invalid.add(details["loc"][:2] if details["loc"][0] in _SEPARATE else details["loc"][:1])
-        return model.model_validate(_without(raw, invalid))
+        places = [details["loc"] for details in error.errors(include_url=False)]
+    rest = _without(raw, places)
+    try:
+        return model.model_validate(rest)
+    except ValidationError as error:  # a part is not valid without what was wrong with it
+        places = [details["loc"] for details in error.errors(include_url=False)]
+        return model.model_validate(_without(rest, [_whole_part(place) for place in places]))
 
 
-def _without(raw: Mapping[str, Any], invalid: set[Path]) -> dict[str, Any]:
-    rest: dict[str, Any] = {}
-    for key, value in raw.items():
-        if (key,) in invalid:
-            continue
-        if key in _SEPARATE and isinstance(value, dict):
-            value = {name: part for name, part in value.items() if (key, name) not in invalid}
-        elif key in _SEPARATE and isinstance(value, list):
-            value = [part for n, part in enumerate(value) if (key, n) not in invalid]
-        rest[key] = value
+def _whole_part(place: Path) -> Path:
+    return place[:2] if place[0] in _NAMED else place[:1]
+
+
+def _without(raw: Mapping[str, Any], places: Iterable[Path]) -> dict[str, Any]:
+    """Return a mapping without the values at these places."""
+    rest = dict(raw)
+    entries: dict[str | int, set[str | int]] = {}
+    for place in places:
+        if place[0] in _LISTS and len(place) > 1:
+            entries.setdefault(place[0], set()).add(place[1])
+        else:
+            _remove(place, rest)
+    for key, invalid in entries.items():
+        rest[str(key)] = [entry for n, entry in enumerate(raw[str(key)]) if n not in invalid]
     return rest
 
 
-_SEPARATE = frozenset({"inputs", "defaults", "limits", "runner", "sources", "branch"})
-"""Keys whose valid parts are kept when another part is invalid."""
+def _remove(place: Path, mapping: dict[str, Any]) -> None:
+    """Remove the value at a place; a list around it is removed as a whole. Inner mappings are copied."""
+    *outer, last = place
+    for segment in map(str, outer):
+        inner = mapping.get(segment)
+        if not isinstance(inner, dict):
+            last = segment
+            break
+        mapping[segment] = dict(inner)
+        mapping = mapping[segment]
+    mapping.pop(str(last), None)
+
+
+_LISTS = frozenset({"branch", "depends_on"})
+"""Lists whose valid entries are kept when another one is invalid."""
 
 _NAMED = frozenset({"inputs", "sources"})
 """Keys whose values are mappings by name."""

@@ -2,6 +2,12 @@
 
 An invalid part is reported and left out, and the rest is checked as if the part were absent: a wrong timeout
 neither hides an unknown dependency nor causes further problems.
+
+    load_spec, load_specs, check_spec    a new document, at validate, register and start
+    load_stored_spec                     a document that was accepted before
+
+A release may check more than the one before it. What was accepted must still run, so a stored document is
+loaded without the checks of References, and without warnings.
 """
 
 from __future__ import annotations
@@ -13,15 +19,7 @@ from typing import Any
 
 from orchestrator.application.errors import Problem
 from orchestrator.application.expressions.evaluation import secret_paths
-from orchestrator.application.spec.checks import (
-    check_join,
-    check_kind,
-    check_rule,
-    check_step,
-    check_step_spec,
-    check_values,
-    find_warnings,
-)
+from orchestrator.application.spec.checks import StepChecks, check_join, check_kind, check_step_spec
 from orchestrator.application.spec.document import (
     Document,
     SourceMap,
@@ -29,9 +27,10 @@ from orchestrator.application.spec.document import (
     scan_document,
     scan_documents,
 )
+from orchestrator.application.spec.expression_checks import ExpressionChecks
 from orchestrator.application.spec.field_types import timeout_seconds
 from orchestrator.application.spec.flowtoy_output import read_output, reject_templates
-from orchestrator.application.spec.graph_builder import build_graph
+from orchestrator.application.spec.graph_builder import EdgeProblem, build_graph
 from orchestrator.application.spec.model import (
     ID_RULE,
     ChildSpec,
@@ -46,29 +45,58 @@ from orchestrator.application.spec.model import (
     content_hash,
     is_id,
 )
+from orchestrator.application.spec.references import DOCUMENT, STEP, References
 from orchestrator.application.spec.report import CODES, WARNINGS, Report, parse
 from orchestrator.application.spec.sources import Sources
 from orchestrator.application.spec.step_models import PlainStepModel, StepModel, WorkflowModel
+from orchestrator.application.spec.warning_checks import check_warnings
 from orchestrator.application.values.json_types import describe_value
 from orchestrator.application.values.paths import Path, render_path
 from orchestrator.application.values.payload_refs import is_payload_reference
 from orchestrator.application.values.secret_refs import SECRET
 
-__all__ = ["CODES", "WARNINGS", "check_inputs", "check_spec", "load_spec", "load_specs"]
+__all__ = [
+    "CODES",
+    "WARNINGS",
+    "check_inputs",
+    "check_spec",
+    "load_spec",
+    "load_specs",
+    "load_stored_spec",
+    "scan_specs",
+]
 
 
-def load_spec(text: str, source: str | None = None) -> LoadedSpec:
-    """Load the spec from a YAML or JSON text; raise InvalidSpec with all its problems."""
+def load_spec(text: str, source: str | None = None, *, with_warnings: bool = True) -> LoadedSpec:
+    """Load the spec from a YAML or JSON text; raise InvalidSpec with all its problems.
+
+    A process that shows no warnings need not search for them: `with_warnings=False`.
+    """
     document, problems = scan_document(text, source)
-    return _load(document.data, Report(document.data, [document], problems))
+    return _load(document.data, Report(document.data, [document], problems), with_warnings)
 
 
 def load_specs(texts: Sequence[tuple[str, str]]) -> LoadedSpec:
     """Load the spec from several (text, source) pairs, merged left to right; problems name their source."""
+    loaded, report = scan_specs(texts)
+    report.raise_if_any()
+    assert loaded is not None, "what cannot be loaded has problems"
+    return replace(loaded, warnings=report.warnings)
+
+
+def scan_specs(texts: Sequence[tuple[str, str]]) -> tuple[LoadedSpec | None, Report]:
+    """Like load_specs, but return the problems and the warnings in a report, so that more can be checked.
+
+    A spec with problems is that of the parts without problems, in the same places. InvalidSpec if a text is
+    unreadable.
+    """
     if len(texts) == 1:
-        return load_spec(*texts[0])
-    data, documents, problems = scan_documents(texts)
-    return _load(data, Report(data, documents, problems))
+        document, problems = scan_document(*texts[0])
+        data, report = document.data, Report(document.data, [document], problems)
+    else:
+        data, documents, problems = scan_documents(texts)
+        report = Report(data, documents, problems)
+    return _scan(data, report), report
 
 
 def check_spec(data: Any, source_map: SourceMap | None = None, source: str | None = None) -> LoadedSpec:
@@ -76,7 +104,18 @@ def check_spec(data: Any, source_map: SourceMap | None = None, source: str | Non
     report = Report(data, [Document(data, source_map or SourceMap(data, lambda: None), source)])
     report.extend(check_data(data))
     report.raise_if_any()
-    return _load(data, report)
+    return _load(data, report, with_warnings=True)
+
+
+def load_stored_spec(data: Any) -> LoadedSpec:
+    """Load the spec from a document that was accepted before."""
+    report = Report(data)
+    report.extend(check_data(data))
+    report.raise_if_any()
+    loaded = _scan(data, report, is_stored=True)
+    report.raise_if_any()
+    assert loaded is not None, "what cannot be loaded has problems"
+    return loaded
 
 
 def check_inputs(spec: WorkflowSpec, inputs: Any, whole: Any = None) -> tuple[dict[str, Any], list[Problem]]:
@@ -107,14 +146,24 @@ def check_inputs(spec: WorkflowSpec, inputs: Any, whole: Any = None) -> tuple[di
 # One workflow -----------------------------------------------------------------------------------------------
 
 
-def _load(data: Any, report: Report) -> LoadedSpec:
+def _load(data: Any, report: Report, with_warnings: bool) -> LoadedSpec:
+    loaded = _scan(data, report, with_warnings=with_warnings)
+    report.raise_if_any()
+    assert loaded is not None, "what cannot be loaded has problems"
+    return replace(loaded, warnings=report.warnings) if with_warnings else loaded
+
+
+def _scan(
+    data: Any, report: Report, *, with_warnings: bool = True, is_stored: bool = False
+) -> LoadedSpec | None:
+    """Load what is valid, and report the rest; None if nothing is."""
     if not isinstance(data, dict):
         report.add((), "bad_type", f"a workflow must be a mapping with steps, not {describe_value(data)}")
-        report.raise_if_any()
-    loaded = _WorkflowLoader(data, report, _Nesting()).load()
-    report.raise_if_any()
-    warnings = find_warnings(loaded.spec, loaded.graph, loaded.document, report)
-    return replace(loaded, warnings=report.with_positions(warnings))
+        return None
+    loaded = _WorkflowLoader(data, report, _Nesting(), is_stored).load()
+    if with_warnings and not is_stored and not report.has_problems:
+        check_warnings(loaded, report)
+    return loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +180,9 @@ class _Nesting:
 class _WorkflowLoader:
     """Loads one workflow of a document: the document itself or an inline child."""
 
-    def __init__(self, data: dict[str, Any], report: Report, nesting: _Nesting) -> None:
+    def __init__(self, data: dict[str, Any], report: Report, nesting: _Nesting, is_stored: bool) -> None:
         self._data, self._report, self._text = data, report, canonical_json(data)
+        self._is_stored = is_stored
         self._has_secrets = (
             f'"{SECRET}":' in self._text
         )  # few documents have secrets; the others are not searched
@@ -154,29 +204,39 @@ class _WorkflowLoader:
         kv_scopes = tuple(dict.fromkeys(header.kv.scopes)) if header.kv else None
 
         entries = self._load_steps()
-        steps = {n: step for n, (_, _, step) in entries.items() if step is not None}
-        graph, edge_problems = build_graph(list(steps.values()))
-        position = {step.id: n for n, step in steps.items()}
+        steps = [step for _, _, step in entries]
+        graph, edge_problems = build_graph(steps)
+        names = [step.id for step in steps if not _is_placeholder(step.id)]
         for problem in edge_problems:
-            hint = report.suggest(problem.unknown, graph.order) if problem.unknown else None
-            where: Path = (self._key, position[problem.step_id], *problem.where)
+            hint = report.suggest(problem.unknown, names) if problem.unknown else None
+            n = graph.index[problem.step_id]
+            where: Path = (self._key, n, *_place_in_document(problem, entries[n][0]))
             report.add(where, problem.code, problem.message, hint)
-        for n, (raw, model, step) in entries.items():
+        references = None
+        if not self._is_stored:
+            declared = self._data.get("inputs")
+            references = References(
+                steps, graph, names, declared if isinstance(declared, dict) else None, report
+            )
+        expressions = ExpressionChecks(report, references)
+        step_checks = StepChecks(graph, names, report, expressions)
+        for n, (raw, model, step) in enumerate(entries):
             path: Path = (self._key, n)
-            check_step(raw, model, path, graph, report)
-            if step is not None and isinstance(model, StepModel):
+            step_checks.check(step.id, raw, model, path)
+            if isinstance(model, StepModel):
                 check_step_spec(step, kv_scopes, path, report)
                 if not edge_problems:
                     check_join(step, path, graph, report)
-        check_values(self._data.get("outputs"), ("outputs",), report)
-        if header.concurrency is not None and isinstance(header.concurrency.key, dict):
-            check_rule(header.concurrency.key, ("concurrency", "key"), report)
+        expressions.check_values(self._data.get("outputs"), ("outputs",), DOCUMENT)
+        key = _get(self._data.get("concurrency"), "key")
+        if isinstance(key, dict):
+            expressions.check_rule(key, ("concurrency", "key"), DOCUMENT)
 
         spec = WorkflowSpec(
             name=header.name,
             description=header.description,
             inputs=inputs,
-            steps=tuple(steps.values()),
+            steps=tuple(steps),
             outputs=header.outputs or {},
             limits=self._limits,
             defaults=self._defaults,
@@ -214,18 +274,20 @@ class _WorkflowLoader:
                 self._report.add(("sources", name), "bad_id", ID_RULE)
             if isinstance(raw[name], dict):
                 path: Path = ("sources", name, "configuration")
-                check_values(raw[name].get("configuration"), path, self._report, "anywhere")
+                form = ExpressionChecks(self._report)  # Sources checks what it reads
+                form.check_values(raw[name].get("configuration"), path, STEP, "anywhere")
         definitions = {name: source.to_spec() for name, source in (self._header.sources or {}).items()}
         return Sources(definitions, raw, self._report)
 
-    def _load_steps(self) -> dict[int, tuple[dict[str, Any], PlainStepModel, StepSpec | None]]:
-        """Return by position: the raw step, its model, and its spec, which is None without a unique id."""
-        entries: dict[int, tuple[dict[str, Any], PlainStepModel, StepSpec | None]] = {}
+    def _load_steps(self) -> list[_Entry]:
+        """Return the steps in the order of the document. A step without a unique id gets a placeholder."""
+        entries: list[_Entry] = []
         taken: dict[str, int] = {}
         for n, raw in enumerate(self._raw_steps()):
             path: Path = (self._key, n)
             if not isinstance(raw, dict):
                 self._report.add(path, "bad_type", f"a step must be a mapping, not {describe_value(raw)}")
+                entries.append(({}, PlainStepModel(), StepSpec(_placeholder(path), "")))
                 continue
             model_class = PlainStepModel if _PLAIN_KEYS.issuperset(raw) else StepModel
             model = parse(model_class, raw, path, self._report)
@@ -233,12 +295,12 @@ class _WorkflowLoader:
                 check_kind(raw, path, self._report)
             step_id = self._find_id(model, raw, path, taken)
             if step_id is None:
-                entries[n] = raw, model, None
-                continue
-            taken[step_id] = n
+                step_id = _placeholder(path)
+            else:
+                taken[step_id] = n
             resolved = self._resolve(model, raw, path) if isinstance(model, StepModel) else {}
             step = model.to_spec(step_id, self._defaults, resolved)
-            entries[n] = raw, model, _with_secrets(step) if self._has_secrets else step
+            entries.append((raw, model, _with_secrets(step) if self._has_secrets else step))
         return entries
 
     def _raw_steps(self) -> list[Any]:
@@ -307,8 +369,32 @@ class _WorkflowLoader:
             message = "a child starts when its step does: only a registered workflow can have a schedule"
             self._report.add((*path, "schedule"), "bad_schedule", message)
         nesting = replace(self._nesting, left=self._nesting.left - 1)
-        loaded = _WorkflowLoader(workflow, self._report.inside(path), nesting).load()
+        loaded = _WorkflowLoader(workflow, self._report.inside(path), nesting, self._is_stored).load()
         return ChildSpec(document=workflow, loaded=loaded)
+
+
+_Entry = tuple[dict[str, Any], PlainStepModel, StepSpec]
+"""A step as it is written, its model, and its spec."""
+
+
+def _placeholder(path: Path) -> str:
+    """Return the id of a step that has no valid one: its path, which no other step can refer to."""
+    return render_path(path)
+
+
+def _is_placeholder(step_id: str) -> bool:
+    return step_id.endswith("]")
+
+
+def _place_in_document(problem: EdgeProblem, raw: Mapping[str, Any]) -> Path:
+    """Return where a problem of an edge is in its step, which may list more than the spec has."""
+    if problem.where[:1] == ("depends_on",) and problem.unknown is not None:
+        return ("depends_on", raw["depends_on"].index(problem.unknown))
+    return problem.where
+
+
+def _get(mapping: Any, key: str) -> Any:
+    return mapping.get(key) if isinstance(mapping, dict) else None
 
 
 def _with_secrets(step: StepSpec) -> StepSpec:

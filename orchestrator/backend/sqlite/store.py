@@ -16,7 +16,7 @@ from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.application.records.step_log import MAX_LINES_PER_EXECUTION, LogLine
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.application.spec.model import LoadedSpec
-from orchestrator.application.spec.validation import check_spec
+from orchestrator.application.spec.validation import load_stored_spec
 from orchestrator.backend.copies import dumps
 from orchestrator.backend.ids import next_version, random_nonce
 from orchestrator.backend.ports import Commit, Committed, check_version
@@ -91,7 +91,7 @@ class SqliteStore:
         loaded = self._specs.get(workflow_id)
         if loaded is None:
             row = db.execute("SELECT document FROM specs WHERE workflow_id = ?", [workflow_id]).fetchone()
-            loaded = check_spec(json.loads(row["document"]))
+            loaded = load_stored_spec(json.loads(row["document"]))
             self._specs.put(loaded.workflow_id, loaded)
         return loaded
 

@@ -384,7 +384,8 @@ def test_a_target_may_have_dots_and_the_longest_id_wins() -> None:
 
 
 def test_a_target_expression_does_not_see_the_fresh_output_nor_the_merged_state() -> None:
-    target = {"if": [{"or": [{"var": "fresh"}, {"var": "state.fresh"}]}, "a", "b"]}
+    fresh = {"var": {"cat": ["fre", "sh"]}}  # a constant path would be rejected
+    target = {"if": [{"or": [fresh, {"var": "state.fresh"}]}, "a", "b"]}
     branches = [when({"var": "fresh"}, {"set": target}), END]
     world = world_of(document(step("a"), step("b", branch=branches)))
     world.advance()

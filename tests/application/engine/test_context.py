@@ -201,7 +201,7 @@ def test_the_state_of_a_draft_is_that_of_the_record_under_what_was_merged(world:
         ({"time.now": []}, "2026-01-01T00:00:04.000Z"),
         ({"var": "state.n"}, 1),
         ({"var": "input"}, {"n": 7}),
-        ({"var": "nowhere.at.all"}, None),
+        ({"var": "state.nowhere.at.all"}, None),
     ],
 )
 def test_expressions_see_the_roots(expression: Any, value: Any) -> None:
