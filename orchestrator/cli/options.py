@@ -6,13 +6,15 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+
+from orchestrator.cli.output.escaping import print_text
 
 if TYPE_CHECKING:
     from orchestrator.application.spec.model import LoadedSpec
@@ -241,6 +243,9 @@ def start_options(command: F) -> F:
 
 
 files_argument = click.argument("files", metavar="FILE...", nargs=-1, required=True)
+merge_option = click.option(
+    "--merge", is_flag=True, help="Merge the files, from left to right, into one workflow."
+)
 executors_option = click.option(
     "--executors",
     metavar="MODULE",
@@ -259,13 +264,23 @@ def read_document(name: str) -> str:
 
 
 def read_spec(*names: str) -> LoadedSpec:
-    """Load a workflow from one file or several; warnings go to the standard error."""
+    """Load a workflow from one file, or merge several; warnings go to the standard error."""
     from orchestrator.application.spec.validation import load_specs
 
     loaded = load_specs([(read_document(name), name) for name in names])
     for warning in loaded.warnings:
-        click.echo(f"{warning.source or names[0]}:{warning} (warning)", err=True)
+        print_text(f"{warning.located_in(warning.source or names[0])} (warning)", err=True)
     return loaded
+
+
+def read_one_spec(names: Sequence[str], merge: bool) -> LoadedSpec:
+    """Load the workflow of a command that takes one; several files must be merged explicitly."""
+    if len(names) > 1 and not merge:
+        raise click.UsageError(
+            f"{', '.join(names)} are {len(names)} files, and this command takes one workflow:"
+            " give one file, or merge them, from left to right, with --merge"
+        )
+    return read_spec(*names)
 
 
 def write_text(name: str, text: str) -> None:

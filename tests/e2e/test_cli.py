@@ -159,7 +159,7 @@ def test_a_run_merges_several_files_into_one_workflow(terminal: Terminal) -> Non
     (terminal.folder / "more.yaml").write_text("name: more\noutputs: {plus: {'+': [{var: state.sum}, 1]}}")
 
     run = terminal.run(
-        *("run", "add.yaml", "more.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--json")
+        *("run", "--merge", "add.yaml", "more.yaml", "--executors", "mine", "--inputs", '{"a": 1}', "--json")
     )
 
     assert run.returncode == 0, run.stderr
@@ -406,11 +406,11 @@ def test_start_and_show_by_file_and_by_name(system: Terminal, redis_url: str) ->
         assert json.loads(told.stdout)["outcome"] == {"sum": 7}
 
 
-def test_several_files_are_started_and_registered_as_one_workflow(system: Terminal, redis_url: str) -> None:
+def test_merged_files_are_started_and_registered_as_one_workflow(system: Terminal, redis_url: str) -> None:
     (system.folder / "more.yaml").write_text("name: more\ninputs: {a: {default: 5}}")
 
-    registered = system.run("register", "add.yaml", "more.yaml")
-    started = system.run("start", "add.yaml", "more.yaml", "--execution-id", "by-files")
+    registered = system.run("register", "--merge", "add.yaml", "more.yaml")
+    started = system.run("start", "--merge", "add.yaml", "more.yaml", "--execution-id", "by-files")
     named = system.run("start", "more", "--execution-id", "by-name")
 
     assert registered.stdout.startswith("more is now "), registered.stderr

@@ -9,7 +9,14 @@ import click
 from orchestrator.cli.commands.start import is_file
 from orchestrator.cli.completers import complete_graph_target
 from orchestrator.cli.errors import InvalidRequest
-from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_spec
+from orchestrator.cli.options import (
+    Target,
+    connection_options,
+    json_option,
+    merge_option,
+    pass_target,
+    read_one_spec,
+)
 from orchestrator.cli.output.escaping import print_json
 
 if TYPE_CHECKING:
@@ -29,19 +36,20 @@ if TYPE_CHECKING:
     show_default=True,
     help="A table of steps by layers, or a Mermaid diagram for Markdown and browsers.",
 )
+@merge_option
 @json_option
 @connection_options
 @pass_target
-def graph(target: Target, what: tuple[str, ...], form: str, as_json: bool) -> None:
+def graph(target: Target, what: tuple[str, ...], form: str, merge: bool, as_json: bool) -> None:
     """Show the step dependency graph.
 
-    Give a workflow FILE, the ID of an execution, or a registered NAME. Several files are merged, from left
-    to right, into one workflow. The graph of an execution has the status of each step.
+    Give a workflow FILE, the ID of an execution, or a registered NAME. Several files need --merge. The graph
+    of an execution has the status of each step.
     """
     from orchestrator.cli.output.diagram_text import print_diagram
     from orchestrator.cli.output.mermaid import render_mermaid
 
-    diagram = _find_diagram(target, what)
+    diagram = _find_diagram(target, what, merge)
     if as_json:
         print_json(diagram.as_dict(), indent=2)
     elif form == "mermaid":
@@ -50,13 +58,13 @@ def graph(target: Target, what: tuple[str, ...], form: str, as_json: bool) -> No
         print_diagram(diagram)
 
 
-def _find_diagram(target: Target, arguments: tuple[str, ...]) -> Diagram:
+def _find_diagram(target: Target, arguments: tuple[str, ...], merge: bool) -> Diagram:
     """Find files, then an execution with this id, then a registered workflow with this name."""
     from orchestrator.cli.output.diagram import diagram_from_spec, diagram_from_view
 
     names = [argument for argument in arguments if not is_file(argument)]
     if not names:
-        return diagram_from_spec(read_spec(*arguments))
+        return diagram_from_spec(read_one_spec(arguments, merge))
     if len(arguments) > 1:
         raise click.UsageError(f"{names[0]!r} is not a file; give files, or one id or name")
     view = _find_execution(target, names[0])

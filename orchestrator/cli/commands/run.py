@@ -21,7 +21,9 @@ from orchestrator.cli.options import (
     files_argument,
     inputs_option,
     json_option,
+    merge_option,
     pass_target,
+    read_one_spec,
     read_spec,
     start_options,
 )
@@ -43,6 +45,7 @@ WEBHOOK_TIMEOUT_S = 60.0
 
 @click.command()
 @files_argument
+@merge_option
 @inputs_option
 @executors_option
 @click.option(
@@ -66,6 +69,7 @@ WEBHOOK_TIMEOUT_S = 60.0
 def run(
     target: Target,
     files: tuple[str, ...],
+    merge: bool,
     inputs: dict[str, Any],
     executors: tuple[str, ...],
     workers: int | None,
@@ -77,8 +81,7 @@ def run(
 ) -> None:
     """Run a workflow file to its end and show the result.
 
-    Several files are merged, from left to right, into one workflow: mappings merge, lists and scalars
-    replace.
+    Several files need --merge: mappings merge, lists and scalars replace.
 
     By default it starts a private Redis, a coordinator and workers, and leaves nothing behind. With
     --redis-url the workflow runs on that Redis, with the coordinators and workers there; --workers N starts N
@@ -87,7 +90,7 @@ def run(
     from orchestrator.cli.output import report
     from orchestrator.wiring import make_keys, make_routes
 
-    loaded = read_spec(*files)
+    loaded = read_one_spec(files, merge)
     _check_inputs(loaded, inputs)
     children = _read_children(registered, target)
     # The coordinator rejects tags that no queue serves.

@@ -14,8 +14,9 @@ from orchestrator.cli.options import (
     connection_options,
     inputs_option,
     json_option,
+    merge_option,
     pass_target,
-    read_spec,
+    read_one_spec,
     start_options,
 )
 from orchestrator.cli.output.escaping import print_json
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.argument(
     "workflow", metavar="NAME|FILE...", nargs=-1, required=True, shell_complete=complete_workflow_names
 )
+@merge_option
 @inputs_option
 @click.option("--execution-id", help="The id of the execution; by default made from the time.")
 @start_options
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 def start(
     target: Target,
     workflow: tuple[str, ...],
+    merge: bool,
     inputs: dict[str, Any],
     execution_id: str | None,
     options: StartOptions,
@@ -45,10 +48,11 @@ def start(
 ) -> None:
     """Start a workflow and print its execution id.
 
-    Give a registered NAME or a FILE; several files are merged, from left to right, into one workflow. The
-    command returns as soon as a coordinator has accepted the start.
+    Give a registered NAME or a FILE; several files need --merge. The command returns as soon as a coordinator
+    has accepted the start.
     """
-    started = target.client().start(_read_workflow(workflow), inputs, execution_id, **asdict(options))
+    source = _read_workflow(workflow, merge)
+    started = target.client().start(source, inputs, execution_id, **asdict(options))
     if as_json:
         fields = {name: value for name, value in asdict(started).items() if value not in (None, False)}
         print_json(fields)
@@ -58,11 +62,11 @@ def start(
         click.echo(f"It was started before; its status is {started.status or 'unknown'}.", err=True)
 
 
-def _read_workflow(arguments: tuple[str, ...]) -> LoadedSpec | str:
+def _read_workflow(arguments: tuple[str, ...], merge: bool) -> LoadedSpec | str:
     """Load the files, or return the registered name."""
     names = [argument for argument in arguments if not is_file(argument)]
     if not names:
-        return read_spec(*arguments)
+        return read_one_spec(arguments, merge)
     if len(arguments) > 1:
         raise click.UsageError(f"{names[0]!r} is not a file; give files, or one registered name")
     return names[0]

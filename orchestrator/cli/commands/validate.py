@@ -8,7 +8,7 @@ import click
 
 from orchestrator.cli.commands.executors import read_catalogue
 from orchestrator.cli.errors import EXIT_INVALID, InvalidRequest
-from orchestrator.cli.options import files_argument, json_option, read_document
+from orchestrator.cli.options import files_argument, json_option, merge_option, read_document
 from orchestrator.cli.output.escaping import print_json, print_text
 from orchestrator.cli.output.formatting import format_count
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @files_argument
-@click.option("--merge", is_flag=True, help="Merge the files, from left to right, into one workflow.")
+@merge_option
 @click.option("--check-executors", is_flag=True, help="Check that each executor exists and fits its step.")
 @click.option(
     "--executors",
@@ -31,6 +31,8 @@ def validate(
     files: tuple[str, ...], merge: bool, check_executors: bool, executors: tuple[str, ...], as_json: bool
 ) -> None:
     """Check workflow files and list every problem.
+
+    A warning is something that is accepted, but probably not meant; it does not change the exit code.
 
     With --check-executors or --executors, it also checks the executors that a worker would find in the
     current directory. To check data in Redis, use `check-consistency`.
@@ -57,21 +59,22 @@ def _read_usable_catalogue(modules: tuple[str, ...]) -> Catalogue:
 
 def _check_files(names: tuple[str, ...], catalogue: Catalogue | None) -> dict[str, Any]:
     from orchestrator.application.errors import InvalidSpec
-    from orchestrator.application.spec.validation import load_specs
+    from orchestrator.application.spec.validation import scan_specs
 
     report: dict[str, Any] = {"file": " + ".join(names), "valid": False, "problems": [], "warnings": []}
     try:
-        texts = [(read_document(name), name) for name in names]
-        loaded = load_specs(texts)
-        if catalogue is not None:
+        loaded, found = scan_specs([(read_document(name), name) for name in names])
+        if catalogue is not None and loaded is not None:
             from orchestrator.worker.executors.spec_check import check_executors
 
-            check_executors(loaded, texts, catalogue)
+            check_executors(loaded, found, catalogue)
     except click.UsageError as error:
         return {**report, "problems": [{"path": "", "code": "unreadable", "message": error.message}]}
     except InvalidSpec as error:
         return {**report, "problems": [problem.as_dict() for problem in error.problems]}
-    warnings = [problem.as_dict() for problem in loaded.warnings]
+    warnings = [warning.as_dict() for warning in found.warnings]
+    if loaded is None or found.has_problems:
+        return {**report, "problems": [problem.as_dict() for problem in found.problems], "warnings": warnings}
     facts = {
         "workflow_id": loaded.workflow_id,
         "name": loaded.spec.name,

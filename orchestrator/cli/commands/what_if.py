@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.completers import execution_argument
-from orchestrator.cli.options import Target, connection_options, json_option, pass_target, read_spec
+from orchestrator.cli.options import (
+    Target,
+    connection_options,
+    json_option,
+    merge_option,
+    pass_target,
+    read_one_spec,
+)
 from orchestrator.cli.output.escaping import print_json, print_text
 
 if TYPE_CHECKING:
@@ -25,12 +32,13 @@ EXIT_DIFFERENT = 1
     metavar="FILE",
     multiple=True,
     required=True,
-    help="The changed workflow file; several are merged from left to right.",
+    help="The changed workflow file; may be repeated with --merge.",
 )
+@merge_option
 @json_option
 @connection_options
 @pass_target
-def what_if(target: Target, execution_id: str, files: tuple[str, ...], as_json: bool) -> None:
+def what_if(target: Target, execution_id: str, files: tuple[str, ...], merge: bool, as_json: bool) -> None:
     """Replay an execution with a changed workflow file.
 
     It feeds the recorded results to the changed workflow, and shows which steps would differ. No executor is
@@ -41,7 +49,8 @@ def what_if(target: Target, execution_id: str, files: tuple[str, ...], as_json: 
     """
     from orchestrator.local.what_if import what_if as find_differences
 
-    differences = find_differences(target.client().record(execution_id), read_spec(*files))
+    changed = read_one_spec(files, merge)
+    differences = find_differences(target.client().record(execution_id), changed)
     if as_json:
         print_json({**asdict(differences), "same": differences.is_same})
     else:

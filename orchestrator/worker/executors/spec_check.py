@@ -1,17 +1,17 @@
 """Checks a document against the executors that are installed here, before anything is started.
 
 It checks the steps, their compensations, the inline child workflows, the types of the sources, and the
-webhook. A child workflow that is referenced by name is a separate document and is not checked.
+webhook. A child workflow that is referenced by name is a separate document and is not checked. A document
+with other problems is checked too, as far as it could be loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.application.errors import ConfigurationMissing, HeartbeatMissing
-from orchestrator.application.spec.document import scan_documents
 from orchestrator.application.spec.model import WEBHOOK_STEP, LoadedSpec
 from orchestrator.application.spec.report import Report
 from orchestrator.application.spec.sources import ENV
@@ -26,14 +26,11 @@ CODES = frozenset({"bad_executor", "bad_input", "unknown_executor"})
 _HOW_TO_LIST = "`orchestrator executors` lists the executors found here; --executors MODULE adds a module"
 
 
-def check_executors(loaded: LoadedSpec, texts: Sequence[tuple[str, str]], catalogue: Catalogue) -> None:
-    """Raise InvalidSpec with all problems. `texts` are the documents from which the spec was loaded."""
-    data, documents, _ = scan_documents(texts)
-    report = Report(data, documents)
+def check_executors(loaded: LoadedSpec, report: Report, catalogue: Catalogue) -> None:
+    """Add all problems to the report of the document. The spec may be that of a document with problems."""
     reported: set[Path] = set()
     for call in _find_calls(loaded, ()):
         _check(call, catalogue, report, reported)
-    report.raise_if_any()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ def _find_calls(loaded: LoadedSpec, path: Path) -> Iterator[_Call]:
     key = "flow" if "flow" in document else "steps"
     for n, step in enumerate(spec.steps):
         step_path: Path = (*path, key, n)
-        if step.kind == "task":
+        if step.kind == "task" and step.fn:
             fn_path = _find_fn(document[key][n], step_path, path)
             yield _Call(step.fn, fn_path, step_path, step.id, step.input, step.heartbeat_s, step.source)
         if step.compensate is not None:

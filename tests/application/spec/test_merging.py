@@ -302,7 +302,7 @@ def orchestrator(*arguments: str) -> Result:
 
 @pytest.mark.parametrize("command", ["run", "start", "register"])
 def test_a_problem_of_merged_files_ends_a_command_before_it_starts(folder: Path, command: str) -> None:
-    result = orchestrator(command, "base.yaml", "bad.yaml")
+    result = orchestrator(command, "--merge", "base.yaml", "bad.yaml")
 
     assert result.exit_code == 2
     assert "\nbad.yaml:2:12: defaults.timeout: must be" in result.output
@@ -343,11 +343,11 @@ def test_a_registered_name_cannot_be_combined_with_files(folder: Path, words: li
 
 
 def test_merged_files_may_have_their_name_in_any_of_them(folder: Path) -> None:
-    nameless = orchestrator("register", "base.yaml", "base.yaml", "--redis-url", NOWHERE)
+    nameless = orchestrator("register", "--merge", "base.yaml", "base.yaml", "--redis-url", NOWHERE)
     assert nameless.exit_code == 2
     assert "base.yaml + base.yaml has no name" in nameless.output
 
-    named = orchestrator("register", "base.yaml", "good.yaml", "--redis-url", NOWHERE)
+    named = orchestrator("register", "--merge", "base.yaml", "good.yaml", "--redis-url", NOWHERE)
     assert (named.exit_code, "cannot use Redis" in named.output) == (1, True)
 
 

@@ -607,7 +607,7 @@ def test_a_graph_of_a_file_needs_no_redis(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("steps: [{op: a}]")
     (tmp_path / "b.yaml").write_text("name: both")
 
-    drawn = CliRunner().invoke(main, ["graph", str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")])
+    drawn = CliRunner().invoke(main, ["graph", "--merge", str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")])
 
     assert drawn.output.splitlines()[0] == "both: 1 step in 1 layer"
 

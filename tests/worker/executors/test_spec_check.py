@@ -10,7 +10,7 @@ import pytest
 
 from executor_modules import Modules, install
 from orchestrator.application.errors import InvalidSpec
-from orchestrator.application.spec.validation import load_specs
+from orchestrator.application.spec.validation import scan_specs
 from orchestrator.application.values.document_limits import MAX_PROBLEMS
 from orchestrator.worker.executors import catalogue as module
 from orchestrator.worker.executors.catalogue import Catalogue
@@ -42,15 +42,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalogue:
 def problems(catalogue: Catalogue, *texts: str) -> list[str]:
     """The problems as `validate` prints them."""
     named = [(text, f"{n}.yaml") for n, text in enumerate(texts)]
-    loaded = load_specs(named)
-    try:
-        check_executors(loaded, named, catalogue)
-    except InvalidSpec as refused:
-        lines, codes = str(refused).splitlines(), {problem.code for problem in refused.problems}
-    else:
-        lines, codes = [], set()
-    assert codes <= CODES
-    return lines
+    loaded, report = scan_specs(named)
+    report.raise_if_any()
+    assert loaded is not None
+    check_executors(loaded, report, catalogue)
+    assert {problem.code for problem in report.problems} <= CODES
+    return [problem.located_in(problem.source or named[0][1]) for problem in report.problems]
 
 
 def test_a_document_that_fits_passes(shop: Catalogue) -> None:
@@ -217,8 +214,47 @@ def test_a_problem_names_its_file_among_merged_files(shop: Catalogue) -> None:
 def test_only_the_first_of_many_problems_are_reported(shop: Catalogue) -> None:
     document = json.dumps({"steps": [{"id": f"s{n}", "fn": "nobody"} for n in range(MAX_PROBLEMS + 5)]})
 
-    found = [(document, "many.json")]
+    loaded, report = scan_specs([(document, "many.json")])
+    assert loaded is not None
     with pytest.raises(InvalidSpec) as refused:
-        check_executors(load_specs(found), found, shop)
+        check_executors(loaded, report, shop)
 
     assert len(refused.value.problems) == MAX_PROBLEMS + 1
+
+
+def test_other_problems_hide_no_unknown_executor(shop: Catalogue) -> None:
+    document = """\
+timeout: soon
+steps:
+  - {op: chrge, timeout: [], depends_on: [5, nowhere]}
+  - {id: 5, fn: refnd, map: 3}
+  - {fn: chrge, input: {x: {var: inputs.a}}}
+  - {id: undone, fn: charge, input: {amount: 1}, compensate: {fn: refnd, input: 3}}
+  - {id: idle, fn: 3}
+  - just a text
+  - {id: child, workflow: {steps: [{op: chrge, on_error: ignore}]}}
+"""
+    loaded, report = scan_specs([(document, "w.yaml")])
+    assert loaded is not None
+
+    check_executors(loaded, report, shop)
+
+    assert [(problem.line, problem.code) for problem in report.problems] == [
+        (1, "bad_duration"),
+        (3, "unknown_executor"),
+        (3, "bad_duration"),
+        (3, "bad_type"),
+        (3, "unknown_dependency"),
+        (4, "bad_type"),
+        (4, "unknown_executor"),
+        (4, "bad_type"),
+        (5, "missing_id"),
+        (5, "unknown_executor"),
+        (5, "unknown_root"),
+        (6, "unknown_executor"),
+        (6, "bad_type"),
+        (7, "bad_type"),
+        (8, "bad_type"),
+        (9, "unknown_executor"),
+        (9, "bad_policy"),
+    ]
