@@ -6,18 +6,22 @@ Each command waits for the reply of a coordinator: what it prints has happened.
 from __future__ import annotations
 
 import getpass
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.errors import EXIT_INVALID
-from orchestrator.cli.options import connection_options, json_option, pass_target
+from orchestrator.cli.errors import EXIT_INVALID, InvalidRequest
+from orchestrator.cli.follow import open_record_queries
+from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output.escaping import print_json, print_text
 from orchestrator.cli.output.formatting import format_count, humanize
 
 if TYPE_CHECKING:
     from orchestrator.client import BulkResult, Client, ControlResult, ExecutionFilter
+    from orchestrator.client.bulk import BulkAction
 
 EXIT_NO_REPLY = 1
 
@@ -34,6 +38,9 @@ by_option = click.option(
 )
 reason_option = click.option("--reason", metavar="TEXT", help="The reason, kept in the history.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask before changing all that a filter finds.")
+failure_option = click.option(
+    "--failure", metavar="ID", help="With this failure: an id that `orchestrator failures` lists."
+)
 
 
 def control_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,13 +48,25 @@ def control_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return by_option(json_option(connection_options(pass_target(command))))
 
 
-def names_executions(ids: Sequence[str], execution_filter: ExecutionFilter | None) -> bool:
-    """Whether the user named executions; False if a filter selects them. Exactly one of both is allowed."""
-    if bool(ids) == (execution_filter is not None):
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The executions that the user selects instead of naming them: by a filter, by a failure, or by both."""
+
+    execution_filter: ExecutionFilter
+    failure: str | None
+
+
+def find_selection(
+    ids: Sequence[str], execution_filter: ExecutionFilter | None, failure: str | None
+) -> Selection | None:
+    """Return what selects the executions; None if the user named them. Exactly one of both is allowed."""
+    from orchestrator.client import ExecutionFilter
+
+    if bool(ids) == (execution_filter is not None or failure is not None):
         raise click.UsageError(
-            "give execution ids, or a filter: --status, --name, --group, --label, --since, --until"
+            "give execution ids, or a filter: --status, --name, --group, --label, --since, --until, --failure"
         )
-    return bool(ids)
+    return None if ids else Selection(execution_filter or ExecutionFilter(), failure)
 
 
 def send_to_each(
@@ -90,25 +109,66 @@ def _describe_status(reply: ControlResult) -> str:
 
 
 def send_to_all(
-    verb: str,
-    done: str,
-    client: Client,
-    execution_filter: ExecutionFilter | None,
-    send: Callable[[ExecutionFilter], BulkResult],
+    action: BulkAction,
+    target: Target,
+    selection: Selection,
+    send: Callable[[Client, ExecutionFilter], BulkResult],
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Send a control to all executions that a filter finds, after a confirmation, and print the counts."""
+    """Send a control to all selected executions, and print the counts. It says how many they are before it
+    begins, and asks, unless the user said yes. Executions that are created meanwhile are not included."""
     from orchestrator.client import BulkResult
 
-    assert execution_filter is not None
-    count = None if yes else sum(1 for _ in client.list_all(execution_filter))
+    client, wanted = target.client(), selection.execution_filter
+    now_ms = open_record_queries(target).now_ms()
+    if wanted.until_ms is None or wanted.until_ms > now_ms:
+        wanted = replace(wanted, until_ms=now_ms + 1)
+    count = sum(1 for _ in client.select(action, wanted, selection.failure))
     if count:
-        click.confirm(f"{verb} {format_count(count, 'execution')}?", abort=True, err=True)
-    bulk = BulkResult() if count == 0 else send(execution_filter)
+        _announce(action, count, yes)
+    elif selection.failure is not None:
+        print_text(_NONE_WITH_FAILURE[action].format(selection.failure), err=True)
+    bulk = send(client, wanted) if count else BulkResult()
     if as_json:
         print_json({"done": bulk.done, "refused": bulk.rejected})
         return
     for one, reason in bulk.rejected.items():
         print_text(f"{one}: {reason}", err=True)
-    click.echo(f"{len(bulk.done)} {done}, {len(bulk.rejected)} rejected")
+    click.echo(f"{len(bulk.done)} {_DONE[action]}, {len(bulk.rejected)} rejected")
+
+
+_DONE: dict[BulkAction, str] = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
+_NONE_WITH_FAILURE: dict[BulkAction, str] = {
+    "cancel": "no open execution has the failure {!r}; failed ones can be retried or deleted",
+    "retry": "no failed execution has the failure {!r}; orchestrator failures lists them",
+    "delete": "no failed execution has the failure {!r}; orchestrator failures lists them",
+}
+
+
+def _announce(action: BulkAction, count: int, yes: bool) -> None:
+    from orchestrator.client.bulk import MAX_BULK_EXECUTIONS
+
+    subject = format_count(count, "execution")
+    if count >= MAX_BULK_EXECUTIONS:
+        subject = f"the newest {subject}; run the command again for the others"
+    if yes:
+        print_text(f"{action} {subject}", err=True)
+    elif action == "delete":
+        confirm_deletion(subject)
+    else:
+        click.confirm(f"{action} {subject}?", abort=True, err=True)
+
+
+def confirm_deletion(subject: str) -> None:
+    """Ask on a terminal; without one nothing is deleted, because a script must say that it is meant."""
+    if not has_terminal():
+        raise InvalidRequest(
+            f"this would permanently delete {subject}; to delete without being asked, pass --yes"
+        )
+    click.confirm(f"permanently delete {subject}?", abort=True, err=True)
+
+
+def has_terminal() -> bool:
+    """Whether a person can answer a question."""
+    return sys.stdin.isatty()

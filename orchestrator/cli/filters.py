@@ -1,11 +1,11 @@
-"""The options that select executions, shared by `list`, `cancel` and `retry`."""
+"""The options that select executions, shared by `list`, `failures`, `cancel`, `retry` and `delete`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 import click
@@ -26,14 +26,17 @@ STATUSES = (
 )
 
 
-def filter_options(command: F) -> F:
+def filter_options(*, takes_status: bool = True) -> Callable[[F], F]:
     """Add --status, --name, --group, --label, --since and --until; the command receives them as
     `execution_filter`, which is None if the user gave none of them."""
+    return partial(_add_filter_options, takes_status=takes_status)
 
+
+def _add_filter_options(command: F, takes_status: bool) -> F:
     @wraps(command)
     def with_filter(
         *args: Any,
-        status: tuple[str, ...],
+        status: tuple[str, ...] = (),
         name: str | None,
         group: str | None,
         label: dict[str, str],
@@ -60,15 +63,14 @@ def filter_options(command: F) -> F:
         labels_option("With this label; may be repeated."),
         click.option("--group", metavar="NAME", help="In this group."),
         click.option("--name", metavar="NAME", help="Of the workflow with this name."),
-        click.option(
-            "--status",
-            type=click.Choice(STATUSES),
-            multiple=True,
-            help="In this status; may be repeated.",
-        ),
     ):
         with_filter = option(with_filter)
-    return cast(F, with_filter)
+    return cast(F, _status_option(with_filter) if takes_status else with_filter)
+
+
+_status_option = click.option(
+    "--status", type=click.Choice(STATUSES), multiple=True, help="In this status; may be repeated."
+)
 
 
 def _read_time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:

@@ -16,6 +16,7 @@ from orchestrator.cli.commands.delete import delete
 from orchestrator.cli.commands.doctor import doctor
 from orchestrator.cli.commands.executors import executors
 from orchestrator.cli.commands.explain import explain
+from orchestrator.cli.commands.failures import failures
 from orchestrator.cli.commands.graph import graph
 from orchestrator.cli.commands.health import health
 from orchestrator.cli.commands.history import history
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 main.add_section("Run and start", (run, start))
-main.add_section("Watch and inspect", (list_executions, show, watch, history, explain, payload))
+main.add_section("Watch and inspect", (list_executions, failures, show, watch, history, explain, payload))
 main.add_section(
     "Control executions",
     (signal, pause, unpause, hold_step, release_step, cancel, retry, rerun_steps, delete),

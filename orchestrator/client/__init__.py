@@ -5,6 +5,8 @@ from orchestrator.client.controls import BulkResult, ControlRejected, ControlRes
 from orchestrator.client.replies import NoReply, RequestLost
 from orchestrator.client.starts import StartOptions, StartResult
 from orchestrator.deprecation import renamed_names
+from orchestrator.redis_rq.queries.execution_details import ExecutionDetails
+from orchestrator.redis_rq.queries.failures import FailureGroup, FailureReport
 from orchestrator.redis_rq.queries.listing import ExecutionFilter, Page, Summary
 
 __all__ = [
@@ -12,8 +14,11 @@ __all__ = [
     "Client",
     "ControlRejected",
     "ControlResult",
+    "ExecutionDetails",
     "ExecutionFailed",
     "ExecutionFilter",
+    "FailureGroup",
+    "FailureReport",
     "NoReply",
     "Page",
     "RequestLost",

@@ -25,6 +25,7 @@ from orchestrator.application.records.status import FINAL_WORKFLOW_STATUSES, Ste
 from orchestrator.application.records.step_log import LogLine, filter_by_step
 from orchestrator.application.spec.validation import check_spec, load_spec
 from orchestrator.application.values.payload_refs import PayloadStore
+from orchestrator.client.bulk import BulkAction, BulkControls
 from orchestrator.client.controls import BulkResult, ControlResult, Controls
 from orchestrator.client.payloads import ClientPayloads
 from orchestrator.client.replies import REPLY_TIMEOUT_S, Replies
@@ -35,6 +36,8 @@ from orchestrator.redis_rq.connection import BLOCK_MS, connect, retry_until_avai
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.json_codec import loads
 from orchestrator.redis_rq.keys import Keys
+from orchestrator.redis_rq.queries.execution_details import DetailReader, ExecutionDetails
+from orchestrator.redis_rq.queries.failures import FailureReport, Failures
 from orchestrator.redis_rq.queries.listing import ExecutionFilter, Listing, Page, Summary
 from orchestrator.redis_rq.queries.queued_units import read_status_view
 from orchestrator.redis_rq.scripts import batches
@@ -92,6 +95,8 @@ class Client:
         self._replies = Replies(self._redis, self._keys)
         self._controls = Controls(self._redis, self._keys, self._replies)
         self._listing = Listing(self._redis, self._keys)
+        self._failures = Failures(self._redis, self._keys, self.store)
+        self._bulk = BulkControls(self._controls, self._listing, self._failures)
 
     # ---- starting
 
@@ -255,16 +260,38 @@ class Client:
         return not self._controls.send_and_wait(event, reply_timeout_s)["kept"]
 
     def cancel_all(
-        self, wanted: ExecutionFilter, reason: str | None = None, by: str | None = None
+        self,
+        wanted: ExecutionFilter,
+        reason: str | None = None,
+        by: str | None = None,
+        failure: str | None = None,
     ) -> BulkResult:
-        """Cancel every execution that matches a filter."""
-        return self._control_all("cancel", wanted, reason, by)
+        """Cancel every execution that matches a filter, and that has a failure of failures(), if its id is
+        given: those of which a step waits for its next attempt."""
+        return self._bulk.send("cancel", wanted, REPLY_TIMEOUT_S, reason, by, failure)
 
     def retry_all(
-        self, wanted: ExecutionFilter, reason: str | None = None, by: str | None = None
+        self,
+        wanted: ExecutionFilter,
+        reason: str | None = None,
+        by: str | None = None,
+        failure: str | None = None,
     ) -> BulkResult:
-        """Retry every execution that matches a filter."""
-        return self._control_all("retry", wanted, reason, by)
+        """Retry every execution that matches a filter, and that failed with a failure of failures(), if its
+        id is given."""
+        return self._bulk.send("retry", wanted, REPLY_TIMEOUT_S, reason, by, failure)
+
+    def delete_all(self, wanted: ExecutionFilter, failure: str | None = None) -> BulkResult:
+        """Permanently delete every ended execution that matches a filter, and that failed with a failure of
+        failures(), if its id is given."""
+        return self._bulk.send("delete", wanted, REPLY_TIMEOUT_S, failure=failure)
+
+    def select(
+        self, action: BulkAction, wanted: ExecutionFilter, failure: str | None = None
+    ) -> Iterator[str]:
+        """Yield the full ids of the executions that cancel_all(), retry_all() or delete_all() would send to,
+        page by page: at most MAX_BULK_EXECUTIONS, the newest."""
+        return self._bulk.select(action, wanted, failure)
 
     def _control(
         self,
@@ -287,13 +314,6 @@ class Client:
         offloaded = self._payloads.offload(inputs)
         self._payloads.put(offloaded)
         return loads(offloaded.text) if offloaded.payloads else dict(inputs)
-
-    def _control_all(
-        self, action: Control, wanted: ExecutionFilter, reason: str | None, by: str | None
-    ) -> BulkResult:
-        ids = (one.workflow_execution_id for one in self._listing.all(wanted))
-        events = (ControlEvent(weid, action, reason=reason, by=by) for weid in ids)
-        return self._controls.send_all_and_wait(events, REPLY_TIMEOUT_S)
 
     # ---- following
 
@@ -340,6 +360,15 @@ class Client:
     def list_all(self, wanted: ExecutionFilter | None = None) -> Iterator[Summary]:
         """Yield every execution that matches a filter, page by page."""
         return self._listing.all(wanted or ExecutionFilter())
+
+    def details(self, executions: Sequence[Summary]) -> Sequence[ExecutionDetails]:
+        """Return the error of each of some listed executions, without secrets, and its active steps."""
+        return DetailReader(self._redis, self._keys, self.store).read(executions)
+
+    def failures(self, wanted: ExecutionFilter | None = None) -> FailureReport:
+        """Group the executions that failed, or of which a step will be tried again, by workflow, step and
+        cause. The statuses of the filter do not matter."""
+        return self._failures.report(wanted or ExecutionFilter())
 
     def wait(self, execution_id: str, timeout_s: float | None = None) -> FinalDecision:
         """Wait until an execution ends, without polling; returns its final decision with large values loaded.

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from orchestrator.application.records.events import parse_iso_ms
 from orchestrator.cli import main
 from orchestrator.client import Client
 from orchestrator.redis_rq.connection import connect
 from worlds.documents import document, step
 from worlds.redis_world import RedisWorld, running
+from worlds.waiting import wait_until
 
 TWO = document(step("a"), step("b", after="a"), name="order")
 WAIT = document({"id": "w", "wait": {"signal": "go"}}, name="approval")
@@ -125,7 +127,7 @@ ACCEPTED: dict[str, tuple[Prepare, list[str], str, dict[str, Any]]] = {
     ),
     "delete": (
         lambda console: console.client.cancel("x"),
-        ["delete", "x"],
+        ["delete", "x", "--yes"],
         "x: deleted",
         {"status": "deleted"},
     ),
@@ -159,9 +161,9 @@ def test_an_execution_may_be_named_by_its_full_id(console: Console) -> None:
 def test_a_deleted_execution_is_unknown(console: Console) -> None:
     console.start("x")
     console.client.cancel("x")
-    console.run("delete", "x")
+    console.run("delete", "x", "--yes")
 
-    code, out, err = ended(console.run("delete", "x"))
+    code, out, err = ended(console.run("delete", "x", "--yes"))
     assert (code, out, err) == (2, "", "x: no execution has the id 'x'\n")
     assert console.run("show", "x").exit_code == 2
 
@@ -206,7 +208,7 @@ REJECTED: dict[str, tuple[list[str], str]] = {
     "unpause": (["unpause", "x"], "workflow '{id}' cannot be unpaused: it is in_progress"),
     "retry": (["retry", "x"], "workflow '{id}' cannot be retried: it is in_progress"),
     "rerun": (["rerun-steps", "x", "--from", "b"], "workflow '{id}' cannot be rerun: it is in_progress"),
-    "delete": (["delete", "x"], "workflow '{id}' cannot be deleted: it is in_progress"),
+    "delete": (["delete", "x", "--yes"], "workflow '{id}' cannot be deleted: it is in_progress"),
     "hold": (["hold-step", "x", "a"], "step 'a' cannot be held: it is in_progress"),
     "release": (["release-step", "x", "b"], "step 'b' cannot be released: it is ready"),
     "an unknown step": (["hold-step", "x", "z"], "workflow '{id}' has no step 'z' to hold"),
@@ -341,10 +343,15 @@ def test_each_rejection_of_a_bulk_control_is_printed_with_its_reason(console: Co
     code, out, err = ended(console.run("retry", "--name", "order", "--yes"))
 
     reason = f"workflow {console.full('x')!r} cannot be retried: it is in_progress"
-    assert (code, out, err) == (0, "1 retried, 1 rejected\n", f"{console.full('x')}: {reason}\n")
+    assert (code, out) == (0, "1 retried, 1 rejected\n")
+    assert err == f"retry 2 executions\n{console.full('x')}: {reason}\n"
     console.client.cancel("y")
-    told = console.json("retry", "--name", "order", "--yes")
-    assert told == {"done": [console.full("y")], "refused": {console.full("x"): reason}}
+    as_json = console.run("retry", "--name", "order", "--yes", "--json")
+    assert as_json.stderr == "retry 2 executions\n"
+    assert json.loads(as_json.stdout) == {
+        "done": [console.full("y")],
+        "refused": {console.full("x"): reason},
+    }
 
 
 def test_a_filter_that_finds_nothing_needs_no_confirmation(console: Console) -> None:
@@ -353,6 +360,180 @@ def test_a_filter_that_finds_nothing_needs_no_confirmation(console: Console) -> 
     assert ended(console.run("cancel", "--status", "failed")) == (0, "0 cancelled, 0 rejected\n", "")
     assert ended(console.run("cancel", "--name", "")) == (0, "0 cancelled, 0 rejected\n", "")
     assert console.client.status("x") == "in_progress"
+
+
+# ---- deletion
+
+
+def test_a_deletion_needs_a_terminal_or_a_yes(console: Console) -> None:
+    console.start("x", "y")
+    console.client.cancel("x")
+    console.client.cancel("y")
+
+    for words in (["x", "y"], ["--name", "order"]):
+        refused = console.run("delete", *words, typed="y\n")
+        assert refused.exit_code == 2
+        assert (
+            "this would permanently delete 2 executions; to delete without being asked, pass --yes"
+            in refused.stderr
+        )
+    assert [console.client.status(name) for name in "xy"] == ["cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize(("typed", "left"), [("n\n", 2), ("y\n", 0)])
+@pytest.mark.parametrize("words", [["x", "y"], ["--status", "cancelled"]])
+def test_on_a_terminal_a_deletion_asks_and_says_how_many(
+    console: Console, monkeypatch: pytest.MonkeyPatch, typed: str, left: int, words: list[str]
+) -> None:
+    monkeypatch.setattr("orchestrator.cli.controls.has_terminal", lambda: True)
+    console.start("x", "y")
+    console.client.cancel("x")
+    console.client.cancel("y")
+
+    asked = console.run("delete", *words, typed=typed)
+
+    assert asked.stderr.startswith("permanently delete 2 executions? [y/N]: ")
+    assert asked.exit_code == (1 if left else 0)
+    assert len(list(console.client.list_all())) == left
+
+
+def test_all_that_a_filter_finds_is_deleted_and_open_executions_are_not(console: Console) -> None:
+    console.start("x", "y")
+    console.client.cancel("x")
+
+    code, out, err = ended(console.run("delete", "--name", "order", "--yes"))
+
+    assert (code, out) == (0, "1 deleted, 1 rejected\n")
+    assert err.startswith(f"delete 2 executions\n{console.full('y')}: workflow ")
+    assert [one.execution_id for one in console.client.list_all()] == ["y"]
+
+
+# ---- failures
+
+
+LATER = {"max_retries": 1, "initial_delay_ms": 3_600_000}
+PAY = document(step("pay", input={"price": {"var": "input.price"}}), name="order")
+PAY_TWICE = document(step("pay", input={"price": {"var": "input.price"}}, retry=LATER), name="order")
+
+
+def pay(inputs: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError(f"the price {inputs['price']} is wrong")
+
+
+def fail(console: Console, spec: Any, *names: str) -> None:
+    """Start executions of which the step `pay` fails, and wait until it has."""
+    for n, name in enumerate(names):
+        console.client.start(spec, {"price": n}, execution_id=name)
+
+    def have_failed() -> bool:
+        console.world.work({"pay": pay})
+        return all(console.client.record(name).steps["pay"].error is not None for name in names)
+
+    wait_until(have_failed)
+
+
+def test_failures_are_grouped_and_a_group_is_retried_cancelled_or_deleted(console: Console) -> None:
+    fail(console, PAY, "x1", "x2", "x3")
+    fail(console, PAY_TWICE, "y1", "y2")
+    console.client.start(WAIT, execution_id="z")
+
+    [group] = console.json("failures")["failures"]
+    table = console.run("failures", "--name", "order").stdout.splitlines()
+    retried = console.run("retry", "--failure", group["failure"], "--label", "no=one", "--yes")
+    cancelled = console.run("cancel", "--failure", group["failure"], "--yes", "--by", "ada")
+    deleted = console.run("delete", "--failure", group["failure"], "--until", "0s", "--yes")
+
+    assert {name: group[name] for name in ("workflow", "step", "kind", "type", "message")} == {
+        "workflow": "order",
+        "step": "pay",
+        "kind": "exception",
+        "type": "ValueError",
+        "message": "the price <n> is wrong",
+    }
+    assert (group["failed"], group["retrying"], len(group["examples"])) == (3, 2, 3)
+    columns = "FAILURE WORKFLOW STEP FAILED RETRYING FIRST (UTC) LAST (UTC) EXAMPLES CAUSE"
+    assert " ".join(table[0].split()) == columns
+    assert re.fullmatch(
+        rf"{group['failure']} +order +pay +3 +2 +.* +x3, x2, x1 +ValueError: the price <n> is wrong", table[1]
+    )
+    assert ended(retried)[:2] == (0, "0 retried, 0 rejected\n")
+    assert ended(cancelled) == (0, "2 cancelled, 0 rejected\n", "cancel 2 executions\n")
+    assert ended(deleted) == (0, "3 deleted, 0 rejected\n", "delete 3 executions\n")
+    assert sorted(one.execution_id for one in console.client.list_all()) == ["y1", "y2", "z"]
+    assert [console.client.status(name) for name in ("y1", "y2", "z")] == [
+        "cancelled",
+        "cancelled",
+        "in_progress",
+    ]
+
+
+def test_a_retried_group_runs_again_after_its_number_was_said(console: Console) -> None:
+    fail(console, PAY, "x1", "x2")
+    [group] = console.json("failures")["failures"]
+
+    asked = console.run("retry", "--failure", group["failure"], typed="y\n")
+
+    assert asked.stderr.startswith("retry 2 executions? [y/N]: ")
+    assert asked.stdout == "2 retried, 0 rejected\n"
+    assert [console.client.status(name) for name in ("x1", "x2")] == ["in_progress", "in_progress"]
+
+
+@pytest.mark.parametrize("command", ["retry", "cancel", "delete"])
+def test_a_failure_that_no_execution_has_changes_nothing(console: Console, command: str) -> None:
+    fail(console, PAY, "x1")
+    [group] = console.json("failures")["failures"]
+
+    unknown = console.run(command, "--failure", "0123456789", "--yes")
+    both = console.run(command, "x1", "--failure", group["failure"], "--yes")
+
+    assert unknown.stdout.startswith("0 ")
+    assert "execution has the failure '0123456789'" in unknown.stderr
+    assert (both.exit_code, both.stdout) == (2, "")
+    assert console.client.status("x1") == "failed"
+
+
+def test_groups_that_are_not_shown_are_counted(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(console, PAY, "x1")
+    fail(console, {**PAY, "name": "bill"}, "x2")
+    monkeypatch.setattr("orchestrator.redis_rq.queries.failures.MAX_EXECUTIONS", 2)
+    monkeypatch.setattr("orchestrator.redis_rq.queries.failures.MAX_CAUSES", 2)
+
+    two = console.run("failures", "--limit", "1")
+    fail(console, {**PAY, "name": "more"}, "x3")
+    three = console.run("failures")
+    as_json = console.json("failures")
+    monkeypatch.setattr("orchestrator.redis_rq.queries.failures.MAX_CAUSES", 1)
+
+    assert two.stderr == "and 1 group more; --limit shows more\n"
+    assert three.stderr == "only the newest 2 executions were read; use --since, --until or a filter\n"
+    assert (as_json["groups"], as_json["checked"], as_json["complete"]) == (2, 2, False)
+    assert console.run("failures").stderr.startswith("1 execution with still other causes; use a filter\n")
+
+
+def test_a_bulk_control_has_a_limit_and_says_so(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.client.bulk.MAX_BULK_EXECUTIONS", 2)
+    console.start("x", "y", "z")
+
+    found = console.run("cancel", "--name", "order", "--yes")
+
+    assert found.stderr == "cancel the newest 2 executions; run the command again for the others\n"
+    assert found.stdout == "2 cancelled, 0 rejected\n"
+    assert [console.client.status(name) for name in "xyz"] == ["in_progress", "cancelled", "cancelled"]
+
+
+def test_what_is_created_after_the_question_is_not_changed(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console.start("x")
+
+    def confirm(*words: Any, **keys: Any) -> bool:
+        console.start("y")
+        return True
+
+    monkeypatch.setattr("click.confirm", confirm)
+
+    assert console.run("cancel", "--name", "order").stdout == "1 cancelled, 0 rejected\n"
+    assert console.client.status("y") == "in_progress"
 
 
 # ---- signals
@@ -388,7 +569,8 @@ def test_a_signal_has_json_output(console: Console) -> None:
 def listed(found: Result) -> list[str]:
     assert found.exit_code == 0
     head, *lines = found.stdout.splitlines()
-    assert re.fullmatch(r"EXECUTION +NAME +STATUS +BEGAN \(UTC\) +ENDED \(UTC\) +GROUP +LABELS", head)
+    columns = r"EXECUTION +NAME +STATUS +BEGAN \(UTC\) +ENDED \(UTC\) +TOOK +GROUP +LABELS +STEP +ERROR"
+    assert re.fullmatch(columns, head)
     return [line.split()[0] for line in lines]
 
 
@@ -402,9 +584,63 @@ def test_a_list_shows_the_newest_first(console: Console) -> None:
     assert listed(found) == ["y", "x"]
     _, y, x = found.stdout.splitlines()
     time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
-    assert re.fullmatch(rf"y +order +cancelled +{time} +{time} *", y)
-    assert re.fullmatch(rf"x +order +in progress +{time} +march +customer=acme, kind=big", x)
+    took = r"[0-9.]+ m?s"
+    assert re.fullmatch(rf"y +order +cancelled +{time} +{time} +{took} *", y)
+    assert re.fullmatch(
+        rf"x +order +in progress +{time} +{took} +march +customer=acme, kind=big +a \(queued\)", x
+    )
     assert found.stderr == ""
+
+
+def test_a_list_shows_the_failed_step_its_error_and_how_long_it_took(console: Console) -> None:
+    def reject(inputs: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError("the token tok-17 is wrong\nand more")
+
+    console.client.start(PAY, {"price": 1, "api_token": "tok-17"}, execution_id="x")
+    wait_until(lambda: (console.world.work({"pay": reject}), console.client.status("x") == "failed")[1])
+
+    line = console.run("list").stdout.splitlines()[1]
+    [one] = console.json("list")["executions"]
+
+    assert re.search(
+        r"^x +order +failed .* [0-9.]+ m?s +pay +ValueError: the token <redacted> is wrong$", line
+    )
+    record = console.client.record("x")
+    took_ms = ms_between(record.created_at, record.ended_at)
+    assert one["error"] == {
+        "kind": "exception",
+        "type": "ValueError",
+        "message": "the token <redacted> is wrong\nand more",
+        "step": "pay",
+    }
+    assert (one["duration_ms"], "steps" in one) == (took_ms, False)
+
+
+def ms_between(first: str, last: str | None) -> int:
+    return parse_iso_ms(last or "") - parse_iso_ms(first)
+
+
+def test_a_list_shows_where_open_executions_are(console: Console) -> None:
+    many = document(*(step(f"s{n}") for n in range(5)), {"id": "w", "wait": {"signal": "go"}}, name="many")
+    console.client.start(many, {}, execution_id="x")
+
+    line = console.run("list").stdout.splitlines()[1]
+    [one] = console.json("list")["executions"]
+
+    assert line.endswith("s0 (queued), s1 (queued), s2 (queued) and 3 more")
+    assert one["steps"] == {**{f"s{n}": "queued" for n in range(5)}, "w": "waiting"}
+    assert one["status"] == "in_progress"
+
+
+def test_a_list_does_not_load_large_records(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.redis_rq.queries.execution_details.MAX_FIELDS", 5)
+    console.start("x")
+    console.client.cancel("x")
+    console.start("y")
+
+    found = console.json("list")["executions"]
+
+    assert [(one["execution_id"], "steps" in one) for one in found] == [("y", False), ("x", False)]
 
 
 def test_a_list_has_json_output(console: Console) -> None:
@@ -414,6 +650,7 @@ def test_a_list_has_json_output(console: Console) -> None:
 
     [one] = told["executions"]
     assert told["cursor"] is None
+    assert one.pop("duration_ms") >= 0
     assert one == {
         "execution_id": "x",
         "workflow_execution_id": console.full("x"),
@@ -422,6 +659,7 @@ def test_a_list_has_json_output(console: Console) -> None:
         "created_at": console.client.record("x").created_at,
         "group": "march",
         "labels": {"customer": "ümlaut"},
+        "steps": {"a": "queued"},
     }
 
 

@@ -94,6 +94,7 @@ def test_a_workflow_runs_from_start_to_end_and_nobody_is_refused_anything(
 READS = (
     "show x1",
     "list",
+    "failures",
     "history x1",
     "check-consistency",
     "explain x1",

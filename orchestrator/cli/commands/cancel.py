@@ -9,7 +9,8 @@ import click
 from orchestrator.cli.completers import optional_executions_argument
 from orchestrator.cli.controls import (
     control_options,
-    names_executions,
+    failure_option,
+    find_selection,
     reason_option,
     send_to_all,
     send_to_each,
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @optional_executions_argument
-@filter_options
+@filter_options()
+@failure_option
 @reason_option
 @yes_option
 @control_options
@@ -32,6 +34,7 @@ def cancel(
     target: Target,
     ids: tuple[str, ...],
     execution_filter: ExecutionFilter | None,
+    failure: str | None,
     reason: str | None,
     by: str | None,
     yes: bool,
@@ -39,19 +42,20 @@ def cancel(
 ) -> None:
     """Cancel executions.
 
-    Give execution ids, or a filter. Running steps are stopped. Completed steps that have a compensation are
+    Give execution ids, a filter, or a --failure: the open executions of which a step waits for its next
+    attempt after this failure. Running steps are stopped. Completed steps that have a compensation are
     compensated.
     """
-    client = target.client()
-    if names_executions(ids, execution_filter):
+    selection = find_selection(ids, execution_filter, failure)
+    if selection is None:
+        client = target.client()
         send_to_each(ids, lambda one: client.cancel(one, reason, by), as_json)
     else:
         send_to_all(
             "cancel",
-            "cancelled",
-            client,
-            execution_filter,
-            lambda selected: client.cancel_all(selected, reason, by),
+            target,
+            selection,
+            lambda client, wanted: client.cancel_all(wanted, reason, by, failure),
             yes,
             as_json,
         )

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.filters import filter_options
+from orchestrator.cli.follow import open_record_queries
 from orchestrator.cli.options import Target, connection_options, json_option, pass_target
 from orchestrator.cli.output.escaping import print_json, print_text
+from orchestrator.cli.output.formatting import format_duration, format_error, humanize
 
 if TYPE_CHECKING:
-    from orchestrator.client import Client, ExecutionFilter, Page, Summary
+    from orchestrator.client import Client, ExecutionDetails, ExecutionFilter, Page, Summary
+
+MAX_ACTIVE_STEPS = 3
 
 
 @click.command("list")
-@filter_options
+@filter_options()
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
@@ -33,12 +37,16 @@ def list_executions(
     """List executions, newest first.
 
     An execution must match all filters; several statuses are alternatives. Child executions are listed too.
+    STEP is the step that failed, or the active steps with their status.
     """
     from orchestrator.cli.output.tables import Column, print_table
 
-    page = _fill_page(target.client(), execution_filter, limit, cursor)
+    client = target.client()
+    page = _fill_page(client, execution_filter, limit, cursor)
+    now_ms, details = open_record_queries(target).now_ms(), client.details(page.executions)
+    pairs = list(zip(page.executions, details, strict=True))
     if as_json:
-        rows = [summary_as_dict(one) for one in page.executions]
+        rows = [_as_dict(one, more, now_ms) for one, more in pairs]
         print_json({"executions": rows, "cursor": page.cursor})
         return
     columns: list[Column | str] = [
@@ -47,10 +55,13 @@ def list_executions(
         Column("STATUS", is_status=True),
         "BEGAN (UTC)",
         "ENDED (UTC)",
+        Column("TOOK", is_number=True),
         "GROUP",
         "LABELS",
+        "STEP",
+        "ERROR",
     ]
-    print_table(columns, [_build_row(one) for one in page.executions])
+    print_table(columns, [_build_row(one, more, now_ms) for one, more in pairs])
     if page.cursor is not None:
         print_text(f"More: --cursor '{page.cursor}'", err=True)
 
@@ -70,7 +81,7 @@ def _fill_page(
             return Page(found, cursor)
 
 
-def summary_as_dict(one: Summary) -> dict[str, Any]:
+def _as_dict(one: Summary, details: ExecutionDetails, now_ms: int) -> dict[str, Any]:
     """An execution of the list for --json; fields without a value are left out."""
     from orchestrator.application.redaction.by_key import redact_by_key
 
@@ -84,14 +95,31 @@ def summary_as_dict(one: Summary) -> dict[str, Any]:
         "group": one.group,
         "labels": redact_by_key(dict(one.labels)) or None,
         "parent": one.parent,
+        "duration_ms": _duration_ms(one, now_ms),
+        "error": details.error,
+        "steps": details.steps or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _build_row(one: Summary) -> list[str]:
+def _build_row(one: Summary, details: ExecutionDetails, now_ms: int) -> list[str]:
+    from orchestrator.application.explain.text import join_names
     from orchestrator.application.redaction.by_key import redact_by_key
 
+    error = details.error or {}
+    active = (f"{name} ({humanize(status)})" for name, status in details.steps.items())
+    step = str(error.get("step") or "") or join_names(active, MAX_ACTIVE_STEPS)
     labels = ", ".join(f"{name}={value}" for name, value in redact_by_key(dict(one.labels)).items())
     times = [at.replace("T", " ")[:19] if at else "" for at in (one.created_at, one.ended_at)]
-    status = one.status.value.replace("_", " ")
-    return [one.execution_id, one.name or "", status, *times, one.group or "", labels]
+    took = format_duration(_duration_ms(one, now_ms) / 1000)
+    message = format_error(dict(error)) if error else ""
+    status = humanize(one.status.value)
+    return [one.execution_id, one.name or "", status, *times, took, one.group or "", labels, step, message]
+
+
+def _duration_ms(one: Summary, now_ms: int) -> int:
+    """The time from the creation to the end, or until now."""
+    from orchestrator.application.records.events import parse_iso_ms
+
+    ended_ms = now_ms if one.ended_at is None else parse_iso_ms(one.ended_at)
+    return max(ended_ms - parse_iso_ms(one.created_at), 0)

@@ -9,7 +9,8 @@ import click
 from orchestrator.cli.completers import optional_executions_argument
 from orchestrator.cli.controls import (
     control_options,
-    names_executions,
+    failure_option,
+    find_selection,
     reason_option,
     send_to_all,
     send_to_each,
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @optional_executions_argument
-@filter_options
+@filter_options()
+@failure_option
 @corrections_option
 @reason_option
 @yes_option
@@ -33,6 +35,7 @@ def retry(
     target: Target,
     ids: tuple[str, ...],
     execution_filter: ExecutionFilter | None,
+    failure: str | None,
     inputs: dict[str, Any],
     reason: str | None,
     by: str | None,
@@ -41,21 +44,21 @@ def retry(
 ) -> None:
     """Run the unfinished steps of failed executions again.
 
-    Give ids of failed or cancelled executions, or a filter. Completed steps keep their output; to run them
-    again, use `rerun-steps`.
+    Give ids of failed or cancelled executions, a filter, or a --failure. Completed steps keep their output;
+    to run them again, use `rerun-steps`.
     """
-    client = target.client()
-    if names_executions(ids, execution_filter):
+    selection = find_selection(ids, execution_filter, failure)
+    if selection is None:
+        client = target.client()
         send_to_each(ids, lambda one: client.retry(one, reason, by, inputs or None), as_json)
     elif inputs:
         raise click.UsageError("--inputs needs execution ids; it cannot be used with a filter")
     else:
         send_to_all(
             "retry",
-            "retried",
-            client,
-            execution_filter,
-            lambda selected: client.retry_all(selected, reason, by),
+            target,
+            selection,
+            lambda client, wanted: client.retry_all(wanted, reason, by, failure),
             yes,
             as_json,
         )

@@ -12,11 +12,12 @@ moved between two reads would be missed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.application.errors import OrchestratorError
+from orchestrator.application.records.events import parse_iso_ms
 from orchestrator.application.records.status import WorkflowStatus
 from orchestrator.redis_rq.connection import Client, translate_errors
 from orchestrator.redis_rq.json_codec import loads
@@ -115,6 +116,12 @@ class Listing:
             cursor = page.cursor
             if cursor is None:
                 return
+
+    def find(self, executions: Iterable[str], wanted: ExecutionFilter) -> list[Summary]:
+        """Those of some executions that match a filter, whatever index they are in."""
+        entries = [(0.0, execution) for execution in executions]
+        found = (summary for summary, _ in self._summaries(entries, wanted))
+        return [one for one in found if _is_in_time(one, wanted)]
 
     def _plan(self, wanted: ExecutionFilter) -> list[list[str]]:
         """The indexes of each filter; the filter with the fewest executions comes first."""
@@ -218,6 +225,14 @@ def _is_wanted(one: Summary, wanted: ExecutionFilter) -> bool:
     if wanted.name not in (None, one.name) or wanted.group not in (None, one.group):
         return False
     return wanted.labels.items() <= one.labels.items()
+
+
+def _is_in_time(one: Summary, wanted: ExecutionFilter) -> bool:
+    """Whether an execution was created in the time of a filter. An index compares its scores instead."""
+    created_ms = parse_iso_ms(one.created_at)
+    if wanted.since_ms is not None and created_ms < wanted.since_ms:
+        return False
+    return wanted.until_ms is None or created_ms < wanted.until_ms
 
 
 def _cursor(after: Entry | None) -> str | None:

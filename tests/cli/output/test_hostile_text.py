@@ -70,10 +70,13 @@ COMMANDS: dict[str, list[str]] = {
     "watch": ["watch", "x"],
     "graph": ["graph", "x"],
     "list": ["list"],
+    "failures": ["failures"],
     "cancel": ["cancel", NASTY],
     "cancel of all": ["cancel", "--name", NASTY, "--yes"],
     "signal": ["signal", "not-yet", NASTY],
     "delete": ["delete", NASTY],
+    "delete for sure": ["delete", NASTY, "--yes"],
+    "retry of a failure": ["retry", "--failure", NASTY, "--yes"],
     "what-if": ["what-if", "x", "--spec", "order.json"],
 }
 
