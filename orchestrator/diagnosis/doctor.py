@@ -8,6 +8,7 @@ from redis.exceptions import NoPermissionError
 
 from orchestrator.application.errors import StoreError
 from orchestrator.diagnosis.checks import Check, problem
+from orchestrator.diagnosis.damage import check_damage
 from orchestrator.diagnosis.leftovers import check_leftovers
 from orchestrator.diagnosis.server import check_server
 from orchestrator.diagnosis.snapshot import RedisSnapshot
@@ -48,7 +49,12 @@ def run_checks(client: Client, keys: Keys, executors: Sequence[str] = ()) -> lis
     """Check Redis and the processes that use it. A Redis that cannot be used is reported as a problem."""
     snapshot = RedisSnapshot(client, keys)
     try:
-        return [*check_server(client), *check_throughput(snapshot), *check_leftovers(snapshot, executors)]
+        return [
+            *check_server(client),
+            *check_throughput(snapshot),
+            *check_damage(snapshot),
+            *check_leftovers(snapshot, executors),
+        ]
     except NoPermissionError as error:
         advice = "grant it the reader permissions (docs/security.md); ACL LOG shows the command and the key"
         return [problem("redis", f"this Redis user lacks a permission: {error}", advice)]
