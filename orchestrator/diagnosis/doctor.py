@@ -35,6 +35,8 @@ CHECK_NAMES = (
     "queues",
     "failed_jobs",
     "declined",
+    "stream_ids",
+    "partial",
     "dead_letters",
     "webhooks",
     "counters",

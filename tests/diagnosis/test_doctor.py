@@ -456,6 +456,34 @@ def test_failed_jobs_that_no_coordinator_handles_are_a_warning(world: RedisWorld
     assert checked(world, "failed_jobs").level is Level.OK
 
 
+def test_a_stream_that_takes_no_more_entries_is_a_problem_until_it_is_repaired(world: RedisWorld) -> None:
+    one = world.coordinator()
+    last = f"{2**64 - 1}-{2**64 - 1}"
+    world.send(world.keys.starts, {"nonsense": "1"}, last)
+
+    found = checked(world, "stream_ids")
+    one.run_once()
+    one.run_once()
+
+    assert (found.level, found.numbers) == (Level.PROBLEM, {"absurd": 1})
+    assert found.found == f"the last id lies far in the future: {world.keys.starts} ({last})"
+    assert checked(world, "stream_ids").level is Level.OK
+
+
+def test_an_execution_that_is_not_repaired_yet_is_a_warning(world: RedisWorld) -> None:
+    world.client.set(world.keys.index("in_progress"), "taken")
+    one = world.coordinator()
+    world.begin(one, ONE)
+
+    found = checked(world, "partial")
+    world.client.delete(world.keys.index("in_progress"))
+    one.run_once()
+    one.run_once()
+
+    assert (found.level, found.numbers) == (Level.WARNING, {"executions": 1})
+    assert checked(world, "partial").level is Level.OK
+
+
 def test_a_queue_of_another_type_counts_nothing(world: RedisWorld) -> None:
     one = world.coordinator()
     world.begin(one, ONE)

@@ -92,6 +92,7 @@ def _print(total: Report, took_s: float, as_json: bool) -> None:
     print(f"{total.executions:,} executions ended: {_listed(total.ended)}")
     print(
         f"{total.jobs:,} runs of steps, {total.counters['lost']:,} dispatches lost,"
+        f" {total.counters['declined']:,} declined,"
         f" {total.counters['stale']:,} results and other events refused as stale,"
         f" {total.counters['late']:,} as late, {total.counters['dead']:,} dead letters"
     )

@@ -32,6 +32,7 @@ NOW_AND_THEN = {
     "scripts": 1,
     "double": 6,
     "early timer": 3,
+    "available": 3,
     "dead horse": 4,
     "poison": 1,
     "killer": 1,
@@ -40,6 +41,8 @@ NOW_AND_THEN = {
 SELDOM = ("killer", "outage")
 AT_WORK = {"kill": 0.03, "pause": 0.03}
 """How often, amid the work of an executor."""
+DECLINED = 0.25
+"""How often a worker does not have the executor of a step."""
 CRITICAL = {"LPOP": 10, "XREADGROUP": 4}
 """How much more often a fault follows one of these commands: only one process has what it returned."""
 PUT_BACK = 0.02
@@ -56,7 +59,7 @@ class Faults:
 
     def __init__(self, scheduler: Scheduler, draw: Random, kinds: Mapping[str, bool] | None = None) -> None:
         self._scheduler, self._draw = scheduler, draw
-        everything = sorted({*ON_THE_LINE, *NOW_AND_THEN})
+        everything = sorted({*ON_THE_LINE, *NOW_AND_THEN, "declined"})
         drawn = {kind: draw.random() < (0.35 if kind in SELDOM else 0.6) for kind in everything}
         self.kinds = drawn | {"snapshot": drawn["roll back"]} | dict(kinds or {})
         intensity = draw.choice([0.3, 1, 2, 4])
@@ -64,6 +67,7 @@ class Faults:
         self._any = sum(rate for _, rate in self._rates)
         self._put_back_rate = PUT_BACK * intensity
         self._at_work = {kind: rate * intensity for kind, rate in AT_WORK.items()}
+        self._declined_rate = DECLINED * intensity
         self.counts: Counter[str] = Counter()
         self.is_over = False
         self.away_until_ms = 0.0
@@ -113,6 +117,13 @@ class Faults:
         for kind, rate in self._at_work.items():
             if self._draw.random() < rate and self.allows(kind):
                 self._strike(kind)
+
+    def has_no_executor(self) -> bool:
+        """Whether the worker that has taken a step lacks its executor."""
+        is_missing = self._draw.random() < self._declined_rate and self.allows("declined")
+        if is_missing:
+            self.count("declined")
+        return is_missing
 
     def _drawn(self, weight: int = 1) -> str | None:
         if self.is_over or self._draw.random() >= self._any * weight:

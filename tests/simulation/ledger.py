@@ -28,7 +28,8 @@ class Broken(BaseException):
 
 class Ledger:
     """`on_wait` is told of every step that begins to wait, `on_taken` of every one that a signal completes.
-    `status` is that of every execution there is, `reopened` are those that an operator has opened again."""
+    `status` is that of every execution there is, `reopened` are those that an operator has opened again.
+    `woken` are the units whose executor a worker has said to have."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Ledger:
         self._on_wait, self._on_taken = on_wait, on_taken
         self.status: dict[str, str] = {}
         self.reopened: set[str] = set()
+        self.woken: set[tuple[str, str]] = set()
         self._tokens: set[str] = set()
         self._versions: dict[tuple[str, str], int] = {}
         self._held: dict[str, dict[tuple[str, str], int]] = {}
@@ -131,7 +133,7 @@ class Ledger:
         where, token = f"{weid} {name}", before.get("token")
         self._check_acceptance(where, before, after)
         if after.get("token") not in (None, token):
-            self._check_dispatch(where, before, after)
+            self._check_dispatch(where, before, after, self._is_woken(weid, name, before))
         is_settled = before.get("status") in FINAL_STEP_STATUSES and before.get("run_id") == after["run_id"]
         if is_settled and not name.startswith("item:"):
             changed = [key for key in ("status", "output", "error") if before.get(key) != after.get(key)]
@@ -162,14 +164,20 @@ class Ledger:
         if brought != before.get("token"):
             raise Broken(f"I2: {where} took the result of {brought}, and {before.get('token')} was out")
 
-    def _check_dispatch(self, where: str, before: Json, after: Json) -> None:
+    def _is_woken(self, weid: str, name: str, before: Json) -> bool:
+        """Whether a unit waited for its executor, and a worker has it: only this ends a wait early."""
+        unit = name.partition(":")[2].replace(":", "#")
+        is_declined = before.get("status") == "in_progress" and before.get("declined", 0) > 0
+        return is_declined and (weid, unit) in self.woken
+
+    def _check_dispatch(self, where: str, before: Json, after: Json, is_woken: bool) -> None:
         """F3: no token comes twice, whatever Redis has forgotten; nothing is dispatched before its time."""
         if after["token"] in self._tokens:
             raise Broken(f"I2: {where} was dispatched under a token that was used before: {after['token']}")
         self._tokens.add(after["token"])
         for name in ("not_before_ms", "wake_at_ms"):
             due_ms = before.get(name) if before.get("run_id") == after["run_id"] else None
-            if due_ms is not None and due_ms > self._latest_ms:
+            if due_ms is not None and due_ms > self._latest_ms and not is_woken:
                 raise Broken(f"I3: {where} was dispatched {due_ms - self._latest_ms} ms before {name}")
 
     def _check_time(self, where: str, before: Json, after: Json) -> None:

@@ -16,6 +16,10 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
+from orchestrator.application.engine.draft import Draft
+from orchestrator.application.engine.outputs import make_error_result
+from orchestrator.application.engine.results import apply_result
+from orchestrator.application.records.events import AvailableEvent, DeclinedEvent, make_failure
 from orchestrator.application.records.step_record import StepRecord
 from orchestrator.backend.ports import Commit, Committed, Delivery
 from orchestrator.redis_rq import scripts
@@ -164,6 +168,20 @@ def _due_at_once(known: Any, step_id: str, unit: StepRecord) -> Iterator[Any]:
         yield replace(timer, due_ms=0)
 
 
+def _failed_by_decline(known: Any, draft: Draft, event: DeclinedEvent, record: StepRecord) -> Any:
+    failure = make_failure("exception", f"no executor is called {event.executor!r}")
+    return apply_result(draft, event.step_id, *make_error_result(failure))
+
+
+def _no_end_of_wait(known: Any, step_id: str, unit: StepRecord) -> Iterator[Any]:
+    return (timer for timer in known(step_id, unit) if unit.status != "in_progress" or timer.kind != "retry")
+
+
+def _any_available(known: Any, draft: Draft, event: AvailableEvent, record: StepRecord | None) -> None:
+    if record is not None:
+        draft.amend(event.step_id, not_before_ms=None)
+
+
 def _changed(**fields: Any) -> Callable[..., Any]:
     """The commands of a commit with other changes."""
 
@@ -261,6 +279,21 @@ _MUTANTS = [
         "timers are trusted",
         "a timer is a hint: the record decides whether it is due",
         [function("orchestrator.application.engine.timer_events:timers_for_step", _due_at_once)],
+    ),
+    Mutant(
+        "declined fails",
+        "a step that a worker declines does not fail: the same attempt is dispatched again",
+        [function("orchestrator.application.engine.transitions:on_declined", _failed_by_decline)],
+    ),
+    Mutant(
+        "declined waits for ever",
+        "a declined step has a timer that ends its wait",
+        [function("orchestrator.application.engine.draft:timers_for_step", _no_end_of_wait)],
+    ),
+    Mutant(
+        "available is trusted",
+        "an executor that becomes available is a hint: only a declined step is dispatched before its time",
+        [function("orchestrator.application.engine.transitions:on_available", _any_available)],
     ),
     Mutant(
         "orphans start",

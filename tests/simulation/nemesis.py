@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from orchestrator.application.records.events import Control, ControlEvent
+from orchestrator.application.records.events import AvailableEvent, Control, ControlEvent
 from orchestrator.redis_rq.event_codec import event_fields
 from orchestrator.redis_rq.keys import Keys
 from simulation.customers import Heard
@@ -31,6 +31,7 @@ class Nemesis:
             "scripts": self._scripts,
             "double": self._double,
             "early timer": self._early_timer,
+            "available": self._available,
             "dead horse": self._dead_horse,
             "poison": self._poison,
             "killer": self._killer,
@@ -117,6 +118,23 @@ class Nemesis:
         kind, execution, step, token = self._draw.choice(timers).split("|")
         world.say(execution, {"type": kind, "execution": execution, "step": step, "token": token})
         return True
+
+    def _available(self) -> bool:
+        """A worker has an executor for which nothing waits: the step waits for its next attempt, or for
+        another executor. Such a wait is short, so this waits for one."""
+        world = self._world
+        world.scheduler.wait(lambda: bool(self._retries()), LONGEST_WAIT_MS)
+        retries = self._retries()
+        if not retries or not world.faults.allows("available"):
+            return False
+        _, execution, step, _ = self._draw.choice(retries).split("|")
+        event = AvailableEvent(execution, step, "any")
+        world.say(execution, event_fields(event))
+        return True
+
+    def _retries(self) -> list[str]:
+        timers = self._world.server.execute("ZRANGE", self._world.keys.timers, "0", "-1")
+        return [timer for timer in timers if timer.startswith("retry|")]
 
     def _dead_horse(self) -> bool:
         """A work-horse dies, and its worker marks the job as failed, as RQ does; or RQ only believes so,

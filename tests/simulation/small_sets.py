@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -62,13 +63,10 @@ class SortedSetCommands:
         return _answer(members[max(start, 0) : end + 1], options)
 
     def on_zrangebyscore(self, key: str, low: str, high: str, *options: str) -> list[str]:
-        given = [option.upper() for option in options]
-        found = self._between(key, low, high)
-        if "LIMIT" in given:
-            at = given.index("LIMIT")
-            offset, count = int(options[at + 1]), int(options[at + 2])
-            found = found[offset:] if count < 0 else found[offset : offset + count]
-        return _answer(found, options)
+        return _answer(_limited(self._between(key, low, high), options), options)
+
+    def on_zrevrangebyscore(self, key: str, high: str, low: str, *options: str) -> list[str]:
+        return _answer(_limited(self._between(key, low, high)[::-1], options), options)
 
     def on_zremrangebyscore(self, key: str, low: str, high: str) -> int:
         found = self._between(key, low, high)
@@ -108,6 +106,15 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise ResponseError("ERR value is not a valid float") from None
+
+
+def _limited(found: list[tuple[str, float]], options: Sequence[str]) -> list[tuple[str, float]]:
+    given = [option.upper() for option in options]
+    if "LIMIT" not in given:
+        return found
+    at = given.index("LIMIT")
+    offset, count = int(options[at + 1]), int(options[at + 2])
+    return found[offset:] if count < 0 else found[offset : offset + count]
 
 
 def _answer(found: list[tuple[str, float]], options: Any) -> list[str]:

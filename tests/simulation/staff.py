@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from orchestrator.application.errors import Unavailable
+from orchestrator.application.errors import ExecutorNotFound, Unavailable
 from orchestrator.backend import Backend
 from orchestrator.coordinator.loop import Coordinator, CoordinatorOptions
+from orchestrator.redis_rq.declined import ANY_EXECUTOR, Waker
 from orchestrator.redis_rq.event_log import RedisEventLog
 from orchestrator.redis_rq.job_codec import JOB_FIELDS, read_job, read_payload
 from orchestrator.redis_rq.job_taker import FinishedJob, JobTaker, WorkerQueues
@@ -35,6 +37,9 @@ MOST_DELIVERIES = 12
 """More than usual, because more faults happen: an event that kills no coordinator must not be given up."""
 TAKES_MS = (*(0,) * 20, *(10, 300) * 4, *(1_500, 6_000, 40_000) * 2)
 """How long executors take: most no time, some longer than a lease."""
+WAKES = 0.2
+"""How often a worker that has nothing to do wakes the steps that others have declined, also those that no
+longer wait."""
 
 
 class StrictCoordinator(Coordinator):
@@ -102,7 +107,7 @@ class Staff:
                 self._world.scheduler.sleep(500)
                 continue
             if token is None:
-                self._rest()
+                self._rest(client)
 
     def _popped(self, bare: LineClient) -> str | None:
         """As by one BLPOP of all queues: those that are empty are passed over without asking."""
@@ -132,9 +137,12 @@ class Staff:
                 assert payload is not None, f"{token} is not one of our jobs"
                 finished = [self._run(name, client, payload, is_leased=True)]
             if not taken:
-                self._rest()
+                self._rest(client)
 
-    def _rest(self) -> None:
+    def _rest(self, client: LineClient) -> None:
+        if self._world.draw.random() < WAKES:
+            with suppress(RedisError):
+                Waker(client, self._world.keys, self._world.queues, [ANY_EXECUTOR]).wake()
         self._world.scheduler.wait(self._world.when_changed(self._world.has_jobs), 60_000, is_idle=True)
 
     def _run(self, name: str, client: LineClient, payload: Json, is_leased: bool) -> FinishedJob:
@@ -159,6 +167,8 @@ class Staff:
         return brought[-1]
 
     def _execute(self, payload: Json) -> tuple[Json | None, Json | None]:
+        if self._world.faults.has_no_executor():
+            raise ExecutorNotFound(payload["fn"], [])
         self._world.scheduler.sleep(self._world.draw.choice(TAKES_MS))
         self._world.faults.at_work()
         self._world.executed[payload["token"]] += 1

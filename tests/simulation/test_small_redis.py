@@ -53,6 +53,7 @@ def command(draw: Random, number: int) -> list[Any]:
         ["ZREM", z, field], ["ZSCORE", z, field], ["ZMSCORE", z, "a", "q"], ["ZCARD", z],
         ["ZRANGE", z, first, last], ["ZRANGE", z, "0", "-1", "WITHSCORES"],
         ["ZRANGEBYSCORE", z, low, high], ["ZRANGEBYSCORE", z, low, high, "WITHSCORES", "LIMIT", "0", "1"],
+        ["ZREVRANGEBYSCORE", z, high, low, "LIMIT", "0", "2", "WITHSCORES"],
         ["ZREMRANGEBYSCORE", z, "-inf", "(2"], ["ZREMRANGEBYRANK", z, "0", "0"],
         ["XADD", x, f"{number}-0", field, value], ["XADD", x, f"{number}-0", field, value], ["XLEN", x],
         ["XRANGE", x, "-", "+"], ["XRANGE", x, entry, "+", "COUNT", "2"],

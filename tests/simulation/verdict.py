@@ -33,8 +33,8 @@ from simulation.ledger import UNHEARD, Broken
 from simulation.world import World
 from worlds.documents import Json
 
-HIDDEN = ("run_id", "lost", "dispatches")
-"""What grows when a worker is lost."""
+HIDDEN = ("run_id", "lost", "declined", "dispatches")
+"""What grows when a worker is lost, or lacks an executor."""
 GIVEN_UP = "workers lost with this attempt"
 COUNTS_RUNS = "ctx.step.run_id"
 
@@ -139,7 +139,13 @@ def _may_be_refused(world: World, letter: Json) -> bool:
         return event.get("conflict_policy") == "fail" and "already" in letter["reason"]
     if event["type"] == "control":
         return not world.case.is_quiet
-    return world.roll_backs > 0 and event.get("type") in ("result", "started", "lost")
+    return world.roll_backs > 0 and event.get("type") in (
+        "result",
+        "started",
+        "lost",
+        "declined",
+        "available",
+    )
 
 
 # ---- I4
@@ -147,9 +153,11 @@ def _may_be_refused(world: World, letter: Json) -> bool:
 
 def _compare(world: World, records: dict[str, WorkflowRecord], shared: Json, has_lost: bool) -> None:
     wanted = model(world.case.seed)
-    lost = world.server.execute("HGET", world.keys.counters, "lost")
-    if lost and (COUNTS_RUNS in json.dumps(world.case.documents()) or has_lost or _is_cut_short(records)):
+    lost, declined = world.server.execute("HMGET", world.keys.counters, "lost", "declined")
+    if lost and (COUNTS_RUNS in json.dumps(world.case.documents()) or has_lost):
         return  # that a run was repeated is to be seen, and was
+    if (lost or declined) and _is_cut_short(records):
+        return
     found = {name: essence(record) for name, record in sorted(records.items())}
     for name in sorted({*found, *wanted["records"]}):
         one, other = _visible(found.get(name)), _visible(wanted["records"].get(name))
@@ -173,7 +181,7 @@ def _has_lost(records: Iterable[WorkflowRecord], histories: Iterable[Sequence[Js
 
 def _is_cut_short(records: dict[str, WorkflowRecord]) -> bool:
     """Whether a map failed before all of its items had ended: which of them had, hangs on whose worker was
-    lost, for another one may go before the item that is dispatched again."""
+    lost or lacked the executor, for another one may go before the item that is dispatched again."""
     items = (item for record in records.values() for item in record.items.values())
     return any(item.reason == "another item of the map failed" for item in items)
 

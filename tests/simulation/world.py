@@ -27,7 +27,10 @@ from simulation.surroundings import checked_once
 
 WRITTEN = 1
 """What commit.lua returns for a commit that it has written."""
-REPEATABLE = ("result", "started", "lost", "deadline", "retry", "wake", "timeout", "slot", "continue")
+REPEATABLE = (
+    *("result", "started", "lost", "declined", "available"),
+    *("deadline", "retry", "wake", "timeout", "slot", "continue"),
+)
 """Events that may be delivered twice. A repeated signal or control would count twice."""
 QUEUES = ("default", "fast", "slow")
 PARTITIONS = 2
@@ -173,6 +176,8 @@ class World:
                 str(k): str(v)[:60] for k, v in zip(words[3::2], words[4::2], strict=False) if k != "spec"
             }
             self.trace(f"XADD {words[1]} {answer} {said}")
+            if said.get("type") == "available":
+                self.ledger.woken.add((str(words[words.index("execution") + 1]), said["step"]))
         elif name in ("XREADGROUP", "XCLAIM") and answer:
             self.trace(f"{name} {json.dumps(answer)[:300]}")
         if name == "XREADGROUP":
