@@ -51,7 +51,7 @@ def resolve_conflict(
     """Resolve a creation whose id is taken: returns the commit to try next, or the execution that the start
     returns. Raises ExecutionIdConflict when the start is rejected."""
     execution_id, parent = commit.record.execution_id, commit.record.parent
-    start_event = commit.record.start_event
+    start_event = commit.record.start_event if parent is None else None
     if policy == "fail" and parent is None and start_event is None:
         raise ExecutionIdConflict(execution_id, "")
     for _ in range(MAX_TRIES):

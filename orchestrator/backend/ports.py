@@ -72,8 +72,12 @@ class Committed(Enum):
 
 
 def check_version(record: WorkflowRecord, stored: str | None) -> None:
-    """Raise RecordConflict unless a record that was loaded is still stored at that version."""
-    if record.version and stored is not None and stored != record.version:
+    """Raise RecordConflict if a record was loaded and is stored at another version now. A writer may have
+    counted the version up itself."""
+    if not record.version or stored is None or stored == record.version:
+        return
+    own, other = (int(version.partition("-")[0] or 0) for version in (record.version, stored))
+    if own <= other:
         raise RecordConflict(record.workflow_execution_id, record.version)
 
 
