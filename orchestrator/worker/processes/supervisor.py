@@ -22,6 +22,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -301,7 +302,9 @@ class Supervisor:
         self._heartbeat_at = time.monotonic()
         try:
             if self._worker.birth_date is None:
-                self._worker.register_birth()
+                # Not by register_birth(): it takes a key that the child has already written to for another
+                # worker of this name.
+                self._worker.birth_date = self._worker.last_heartbeat = datetime.now(UTC)
             with self._worker.connection.pipeline() as pipe:
                 pipe.hset(self._worker.key, mapping=registration(self._worker))  # Redis may have lost it
                 register(self._worker, pipe)

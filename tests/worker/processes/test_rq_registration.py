@@ -13,6 +13,8 @@ import pytest
 
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
+from orchestrator.worker.processes.rq_registration import connect_for_rq, make_worker
+from orchestrator.worker.processes.supervisor import Supervisor
 from processes import PatientClient, stack, wait_until
 
 pytestmark = pytest.mark.slow
@@ -32,6 +34,20 @@ def rq_info(url: str) -> str:
     """As somebody sees it who has nothing of ours."""
     command = [sys.executable, "-m", "rq.cli", "info", "--raw", "--url", url]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_worker_whose_child_was_faster_is_registered(redis: RedisClient, redis_url: str) -> None:
+    client = connect_for_rq(redis_url)
+    worker = make_worker(client, [QUEUE], "w1")
+    redis.hset(worker.key, "current_step", "taken before the first heartbeat")  # as take_jobs.lua does
+
+    Supervisor(worker, lambda pipes: None, True, 30)._send_heartbeat()
+
+    assert redis.smembers("rq:workers") == {worker.key}
+    assert redis.hmget(worker.key, "state", "queues") == ["idle", QUEUE]
+    assert redis.hget(worker.key, "current_step")
+    assert redis.ttl(worker.key) > 0
+    client.close()
 
 
 @pytest.mark.parametrize("options", [(), ("--concurrency", "1")], ids=["work-horse", "crew"])
