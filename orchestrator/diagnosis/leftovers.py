@@ -15,7 +15,7 @@ from orchestrator.worker.executors.lookup import BadExecutors, Executors
 
 RECENT_MS = 3_600_000
 SAMPLE_SIZE = 100
-MIN_RQ_VERSION, RQ_VERSION_BELOW = (2, 12), (3, 0)
+MIN_RQ_VERSION, RQ_VERSION_BELOW = (2, 0), (3, 0)
 OPEN_STATUSES = [status for status in WorkflowStatus if status not in FINAL_WORKFLOW_STATUSES]
 
 
