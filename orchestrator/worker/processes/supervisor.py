@@ -22,6 +22,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 from rq import Worker
+from rq.utils import now
 from rq.worker_registration import register
 
 from orchestrator.application.errors import Unavailable
@@ -239,7 +240,8 @@ class Supervisor:
         self._heartbeat_at = time.monotonic()
         try:
             if self._worker.birth_date is None:
-                self._worker.register_birth()
+                # Not by register_birth(): it fails if the child has taken a job and so written to this hash.
+                self._worker.birth_date = self._worker.last_heartbeat = now()
             with self._worker.connection.pipeline() as pipe:
                 pipe.hset(self._worker.key, mapping=registration(self._worker))  # Redis may have lost it
                 register(self._worker, pipe)

@@ -13,6 +13,8 @@ import pytest
 
 from orchestrator.redis_rq.connection import Client as RedisClient
 from orchestrator.redis_rq.connection import connect
+from orchestrator.worker.processes.rq_registration import connect_for_rq, make_worker
+from orchestrator.worker.processes.supervisor import Supervisor
 from processes import PatientClient, stack, wait_until
 
 pytestmark = pytest.mark.slow
@@ -32,6 +34,20 @@ def rq_info(url: str) -> str:
     """As somebody sees it who has nothing of ours."""
     command = [sys.executable, "-m", "rq.cli", "info", "--raw", "--url", url]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_worker_is_registered_although_its_child_has_taken_a_job_before(
+    redis: RedisClient, redis_url: str
+) -> None:
+    with connect_for_rq(redis_url) as connection:
+        worker = make_worker(connection, [QUEUE], "w")
+        redis.hset(worker.key, "current_step", "t-0")
+
+        Supervisor(worker, lambda pipes: None, burst=True, lease_s=60)._send_heartbeat()
+
+    assert redis.smembers("rq:workers") == {worker.key}
+    assert redis.hmget(worker.key, "current_step", "state", "queues") == ["t-0", "idle", QUEUE]
+    assert redis.ttl(worker.key) > 0
 
 
 @pytest.mark.parametrize("options", [(), ("--concurrency", "1")], ids=["work-horse", "crew"])
