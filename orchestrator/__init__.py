@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from orchestrator.builder.workflow import WorkflowBuilder
     from orchestrator.local.workflow import Workflow
 
-__version__ = "0.1.0"  # the version of the distribution too: pyproject.toml reads it here
+__version__ = "0.1.1"  # the version of the distribution too: pyproject.toml reads it here
 
 __all__ = [
     "Backend",

@@ -16,7 +16,7 @@ from orchestrator.redis_rq.connection import execute_pipeline, translate_errors
 from orchestrator.worker.executors.lookup import BadExecutors, Executors
 
 SAMPLE_SIZE = 100
-MIN_RQ_VERSION, RQ_VERSION_BELOW = (2, 12), (3, 0)
+MIN_RQ_VERSION, RQ_VERSION_BELOW = (2, 0), (3, 0)
 OPEN_STATUSES = [status for status in WorkflowStatus if status not in FINAL_WORKFLOW_STATUSES]
 
 

@@ -196,8 +196,10 @@ def test_a_job_whose_worker_died_with_it_is_not_kept_for_ever(world: RedisWorld,
 
 @pytest.fixture
 def kept(world: RedisWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[PinnedConnection]:
-    """A client as a work-horse has it; whether workers are suspended is looked at once."""
+    """A client as a work-horse has it. It checks once whether workers are suspended, and a wait of any length
+    makes it idle."""
     monkeypatch.setattr(taking, "SUSPENSION_CHECK_S", 600.0)
+    monkeypatch.setattr(taking, "BUSY_WAIT_S", 0.0)
     path = world.client.connection_pool.connection_kwargs["path"]
     with connect(f"unix://{path}", decodes=False) as bare:
         yield PinnedConnection(bare)
@@ -209,11 +211,16 @@ def kept_back(world: RedisWorld) -> Callable[[], object]:
     return lambda: world.client.rpush("rq:queue:orchestrator.default", token)
 
 
+def waits_for_a_job(client: Client) -> bool:
+    clients: Any = client.client_list()
+    return any(one["cmd"] == "blpop" and "b" in one["flags"] for one in clients)
+
+
 def once_one_waits(world: RedisWorld, act: Callable[[], object]) -> None:
     """Act in another thread, as soon as a client waits for a job."""
 
     def wait_and_act() -> None:
-        wait_until(lambda: world.client.info("clients")["blocked_clients"], what="a client to wait")
+        wait_until(lambda: waits_for_a_job(world.client), what="a client to wait")
         act()
 
     Thread(target=wait_and_act).start()

@@ -1,4 +1,4 @@
-"""What we assume of RQ 2.12: our lean job hash runs under its workers, and nothing else does under ours."""
+"""What we assume of RQ 2: our lean job hash runs under its workers, and nothing else does under ours."""
 
 from __future__ import annotations
 
