@@ -378,5 +378,5 @@ def test_a_run_on_a_system_of_its_own_ends_when_its_webhook_is_delivered(tmp_pat
     assert run.returncode == 0, run.stderr
     assert len(hooks.posts) == 2
     assert re.search(r"^  #webhook  complete .* attempt 2$", run.stdout, re.M), run.stdout
-    assert "#webhook: retry (attempt 2): NotDelivered: 127.0.0.1 answered 500" in run.stderr
+    assert "#webhook: retry scheduled (attempt 2): NotDelivered: 127.0.0.1 answered 500" in run.stderr
     assert "hunter2" not in run.stdout + run.stderr

@@ -471,13 +471,11 @@ def test_a_stream_that_takes_no_more_entries_is_a_problem_until_it_is_repaired(w
 
 
 def test_an_execution_that_is_not_repaired_yet_is_a_warning(world: RedisWorld) -> None:
-    world.client.set(world.keys.index("in_progress"), "taken")
     one = world.coordinator()
-    world.begin(one, ONE)
+    weid = world.begin(one, ONE)
+    world.client.sadd(world.keys.partial, weid)
 
     found = checked(world, "partial")
-    world.client.delete(world.keys.index("in_progress"))
-    one.run_once()
     one.run_once()
 
     assert (found.level, found.numbers) == (Level.WARNING, {"executions": 1})

@@ -244,7 +244,9 @@ def test_the_example_retries_and_halts(terminal: Terminal) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert 'outcome: {"total": 302.4, "shelf": "shelf-b2"}' in done.stdout
-    assert "reserve: retry (attempt 2): ConnectionError: the warehouse did not answer" in done.stderr
+    assert (
+        "reserve: retry scheduled (attempt 2): ConnectionError: the warehouse did not answer" in done.stderr
+    )
 
     halted = terminal.run(
         "run",

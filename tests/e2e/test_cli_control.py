@@ -70,7 +70,7 @@ def ended(found: Result) -> tuple[int, str, str]:
 
 
 def test_a_root_is_remembered_for_as_long_as_its_window(console: Console, tmp_path: Path) -> None:
-    (tmp_path / "order.json").write_text(json.dumps(WAIT))
+    (tmp_path / "order.json").write_text(json.dumps({**WAIT, "timeout": "1d"}))
     started = ["start", "order.json", "--idempotency-root", "r", "--idempotency-window", "90m"]
 
     first, second = console.json(*started), console.json(*started)

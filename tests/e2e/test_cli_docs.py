@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -42,7 +43,7 @@ def test_every_command_has_a_section() -> None:
 
 
 def _exit_codes_of_the_code() -> set[int]:
-    codes = {0}
+    codes = {0, 128 + signal.SIGTERM}  # InterruptedBySignal has the code of its signal
     for module in (import_module(one.name) for one in walk_packages(cli.__path__, f"{cli.__name__}.")):
         for name, value in vars(module).items():
             if name.startswith("EXIT_"):

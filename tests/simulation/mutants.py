@@ -350,7 +350,11 @@ _MUTANTS = [
     Mutant(
         "no events to others",
         "events from one execution to another are written with the decision",
-        [function("orchestrator.redis_rq.commit_args:CommitArgs._commands", _changed(outgoing_events=[]))],
+        [
+            function(
+                "orchestrator.redis_rq.commit_args:CommitArgs._fragile_commands", _changed(outgoing_events=[])
+            )
+        ],
     ),
     Mutant(
         "disarmed timers stay",

@@ -27,6 +27,7 @@ TIMED = (
     "orchestrator.redis_rq.event_log",
     "orchestrator.redis_rq.job_taker",
     "orchestrator.worker.harness",
+    "orchestrator.worker.leaving",
     "orchestrator.worker.step_call",
     "orchestrator.worker.lease",
 )
