@@ -77,7 +77,10 @@ class RedisEventLog:
         self._grace_ms, self._retention_ms = grace_ms, retention_s * 1000
         self._lease_recovery_s, self._check_leases_at = lease_recovery_s, 0.0
         self._held_starts = HeldStarts(client, consumer, self._keys, max_queued)
-        self._sweep, self._trim = Script(client, "sweep", "errors", "job_lease"), Script(client, "trim")
+        self._sweep, self._trim = (
+            Script(client, "sweep", "errors", "job_lease"),
+            Script(client, "trim", "stream_info"),
+        )
         self._keep_signal = Script(client, "keep_signal", "errors", "run_commands")
         self._acknowledge_script = Script(client, "acknowledge", "errors", "run_commands")
         self._streams_health = StreamHealth(client, self._keys)

@@ -25,7 +25,7 @@ MAX_FUTURE_MS = 86_400_000
 class StreamHealth:
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client, self._keys = client, keys
-        self._heal = Script(client, "heal_stream")
+        self._heal = Script(client, "heal_stream", "stream_info")
 
     def absurd(self, streams: Sequence[str]) -> dict[str, str]:
         """The streams whose last id lies far in the future, and that id."""

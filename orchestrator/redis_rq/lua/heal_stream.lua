@@ -8,19 +8,8 @@
 -- Entries with absurd ids are deleted once they are handled: the last id cannot be smaller than that of an entry.
 -- Entries with sensible ids stay, pending ones too. They are older, so they have all been delivered, and the group can
 -- go on after the new last id. Without that, new entries would have smaller ids than the last one that was delivered.
---
--- Ids are compared as digits: both parts may have 64 bits, and a number in Lua is exact to 53.
 local function is_absurd(id)
-  local ms = string.match(id, "^%d+")
-  return #ms > #ARGV[2] or (#ms == #ARGV[2] and ms >= ARGV[2])
-end
-
-local function fields(flat)
-  local named = {}
-  for i = 1, #flat, 2 do
-    named[flat[i]] = flat[i + 1]
-  end
-  return named
+  return not is_smaller(string.match(id, "^%d+"), ARGV[2])
 end
 
 if redis.call("EXISTS", KEYS[1]) == 0 then

@@ -7,24 +7,10 @@
 -- ARGV[5] the maximum number of executions to delete   ARGV[6..10] the prefixes of records, histories, step logs,
 -- execution pointers and indexes
 -- Returns the number of entries deleted from the streams, and the number of executions.
---
--- Entry ids are compared as digits: both parts may have 64 bits, and a number in Lua is exact to 53.
-local function is_smaller(a, b)
-  return #a < #b or (#a == #b and a < b)
-end
-
 local function is_before(a, b)
   local a_ms, a_n = string.match(a, "^(%d+)-(%d+)$")
   local b_ms, b_n = string.match(b, "^(%d+)-(%d+)$")
   return is_smaller(a_ms, b_ms) or (a_ms == b_ms and is_smaller(a_n, b_n))
-end
-
-local function fields(flat)
-  local named = {}
-  for i = 1, #flat, 2 do
-    named[flat[i]] = flat[i + 1]
-  end
-  return named
 end
 
 local streams, trimmed = tonumber(ARGV[1]), 0
